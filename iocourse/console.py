@@ -42,6 +42,11 @@ def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, leas
     return "\n".join((" " * gap).join(line).rstrip() for line in lines)
 
 
+def paragraphs(*parts: str) -> str:
+    """The parts that say something, with an empty line between them."""
+    return "\n\n".join(filter(None, parts))
+
+
 def steps(items: Sequence[T], doing: str) -> Iterator[T]:
     """The items one by one, with a bar on standard error while it is a terminal; `doing` names the work."""
     try:

@@ -76,6 +76,7 @@ with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "pass
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.doctor.interpreter"}
 with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
+with_torch |= {"iocourse.bench.tune." + name for name in ("problem", "warming")}
 with_torch |= {"iocourse.ranks.engines." + name for name in ("gloo", "member")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "steps", "writer")

@@ -18,7 +18,7 @@ from iocourse.refusal import Refused
 
 from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out, tutorial_file
 from .gpu.judging import Goal, Layout
-from .gpu.problem import TOKENS, WIDTH, Shape, dense, filled
+from .gpu.problem import MASKS, TOKENS, WIDTH, Shape, dense, dense_shapes
 from .gpu.runner import Bench, Keep
 
 if TYPE_CHECKING:
@@ -30,13 +30,10 @@ HEADS = (64, 128)
 TYPES = ("bfloat16", "float16")
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 QUICK_LENGTHS = (4096,)
-MASKS = (False, True)  # causal
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH, WHOLE
 )
-
-
 GOALS = tuple(
     Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
     for pass_, heads, dtype, rival, goal, floor in (
@@ -70,13 +67,7 @@ def shapes(
     for N in lengths or ():
         if N < 1 or TOKENS % N:
             raise Refused(f"--lengths has {N}; allowed: divisors of {TOKENS:,}, the tokens of every shape")
-    return [
-        filled(dtype, d, N, causal)
-        for dtype in types or TYPES
-        for d in heads or HEADS
-        for N in lengths or (QUICK_LENGTHS if quick else LENGTHS)
-        for causal in MASKS
-    ]
+    return dense_shapes(types or TYPES, heads or HEADS, lengths or (QUICK_LENGTHS if quick else LENGTHS))
 
 
 BENCH = Bench(NAME, shapes, contenders, dense, LAYOUT, GOALS)
@@ -93,15 +84,14 @@ def run(
     Args:
         quick: one length only; goals are then not judged.
         tutorial: a copy of Triton's tutorial 06 (06-fused-attention.py), which then takes part in float16.
-        types: the types to measure, so that a run fits the minutes for which a GPU is lent; None: both.
-        heads: the head sizes d; None: 64 and 128.
-        lengths: the lengths N; None: those that `quick` says.
+        types: with `heads` and `lengths` as in `shapes`: a run then fits the minutes a GPU is lent for.
+        heads: head sizes d.
+        lengths: lengths N.
         without: contenders that are left out.
-        keep: takes the record after each shape.
+        keep: as in `Bench.run`.
 
     Raises:
-        Refused: there is no GPU, kernels are interpreted, `tutorial` cannot be loaded, or a shape or a
-            contender is not known.
+        Refused: as `Bench.run` and `shapes`, or `tutorial` cannot be loaded, or a contender is not known.
     """
     tutorial_file(tutorial)
     asked = shapes(quick, types, heads, lengths)

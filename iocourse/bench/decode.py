@@ -16,7 +16,7 @@ from iocourse.costs.kernels import attention_decode
 from iocourse.gpu.timing import time_of
 
 from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
-from .gpu.judging import Goal, Layout
+from .gpu.judging import Goal, Layout, timed_with
 from .gpu.place import Place
 from .gpu.problem import Given, Problem, normal
 from .gpu.runner import Bench
@@ -32,10 +32,8 @@ BATCHES = (1, 8)
 D, BYTES = 128, 2
 LONG = tuple(N for N in LENGTHS if N >= 32768)
 COPIED = 2**31  # bytes
-LAYOUT = Layout(
-    ("dtype", "H", "H_kv", "B"), ("N",), "gbytes_per_s", "GB/s of K and V",
-    (("share", "ours / copy"), ("us", "ours, µs")),
-)  # fmt: skip
+LAST = (("share", "ours / copy"), ("us", "ours, µs"))
+LAYOUT = Layout(("dtype", "H", "H_kv", "B"), ("N",), "gbytes_per_s", "GB/s of K and V", LAST)
 GOALS = tuple(
     Goal(
         {"H": H, "H_kv": H_kv, "B": B, "N": LONG}, 0.80, 0.65, len(LONG), figure="share", over="least",
@@ -60,9 +58,7 @@ class Shape(NamedTuple):
 def shapes(quick: bool) -> list[Shape]:
     """Every problem of a run; with `quick` those of one length and B = 1."""
     lengths, batches = ((32768,), (1,)) if quick else (LENGTHS, BATCHES)
-    return [
-        Shape("bfloat16", D, N, B, H, H_kv) for H, H_kv in HEADS for B in batches for N in lengths
-    ]  # fmt: skip
+    return [Shape("bfloat16", D, N, B, *heads) for heads in HEADS for B in batches for N in lengths]
 
 
 def must_read(shape: Shape) -> int:
@@ -77,12 +73,8 @@ def cache(shape: Shape, place: Place, seed: int) -> Problem:
     k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
     (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
     given = Given((q, k, v), q, lambda x: x[-1, -1])  # there is no backward pass
-    return Problem(given, None, None, lambda pass_, ms: figures(shape, ms))
-
-
-def figures(shape: Shape, ms: float) -> Row:
-    """GB/s of what must be read, and microseconds."""
-    return {"gbytes_per_s": must_read(shape) / ms / 1e6, "us": 1000 * ms}
+    read = must_read(shape)
+    return Problem(given, None, None, lambda _, ms: {"gbytes_per_s": read / ms / 1e6, "us": 1000 * ms})
 
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
@@ -113,16 +105,13 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
 def _with_share(record: Row) -> Row:
     """`share`: GB/s as a share of the copy's, in each row that has a time."""
     copied = record["copy"]["gbytes_per_s"]
-    rows = [row | {"share": row["gbytes_per_s"] / copied} if "ms" in row else row for row in record["rows"]]
+    rows = timed_with(record["rows"], lambda row: {"share": row["gbytes_per_s"] / copied})
     return record | {"rows": rows}
 
 
 def _told(record: Row) -> str:
-    copy = record["copy"]
-    return (
-        f"the copy: {copy['gbytes_per_s']:,.0f} GB/s, {copy['bytes'] / 2**30:.3g} GiB read and written "
-        f"in {copy['ms']:.3f} ms"
-    )
+    speed, size, ms = (record["copy"][key] for key in ("gbytes_per_s", "bytes", "ms"))
+    return f"the copy: {speed:,.0f} GB/s, {size / 2**30:.3g} GiB read and written in {ms:.3f} ms"
 
 
 BENCH = Bench(

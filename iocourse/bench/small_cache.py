@@ -12,20 +12,16 @@ from functools import partial
 from .gpu.contenders import EFFICIENT, FLASH, MATH, OURS, Contender, ours, sdpa, with_matrices
 from .gpu.judging import Goal, Layout
 from .gpu.place import Place
-from .gpu.problem import Shape, dense, filled
+from .gpu.problem import MASKS, Shape, dense, dense_shapes
 from .gpu.runner import Bench
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
 HEADS = (256, 320, 512, 1024)
 LENGTHS = (1024, 4096, 16384)
-MASKS = (False, True)  # causal
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
-BY_TILE_D = {
-    "never": "ours, whole rows",
-    "fused": "ours, fused",
-    "materialised": "ours, materialised",
-}  # of tile_d
+# Of tile_d.
+BY_TILE_D = {"never": "ours, whole rows", "fused": "ours, fused", "materialised": "ours, materialised"}
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / efficient"),),
     EFFICIENT, WHOLE,
@@ -39,7 +35,7 @@ GOALS = tuple(
 def shapes(quick: bool) -> list[Shape]:
     """Every problem of a run; with `quick` those of d = 512 at one length."""
     heads, lengths = ((512,), (4096,)) if quick else (HEADS, LENGTHS)
-    return [filled("bfloat16", d, N, causal) for d in heads for N in lengths for causal in MASKS]
+    return dense_shapes(("bfloat16",), heads, lengths)
 
 
 def contenders(place: Place) -> dict[str, Contender]:

@@ -7,16 +7,18 @@ TFLOP/s count the pairs that are seen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from iocourse import masks
 from iocourse.bench import Row
 
 from .gpu import density
-from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, ours, sdpa
+from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, flex_mask, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
-from .gpu.masked import KINDS, NO_MASK, MaskForms, Shape, masked
 from .gpu.place import Place
-from .gpu.problem import TOKENS, WIDTH
+from .gpu.problem import TOKENS, WIDTH, Problem, heads
 from .gpu.runner import Bench
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 NAME = "sparse"
 HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"
+BLOCK = 128  # FlexAttention's own
+REACH = 512  # of the window, in keys to either side
+NO_MASK = "no mask"
+KINDS = ("window", "BigBird", "random")
 HEADS = (64, 128)
 LENGTHS = (4096, 8192, 16384)
 DENSITIES_AT = 8192  # N, where time is held against density
@@ -46,6 +52,17 @@ LINE_GOALS = tuple(
 )  # fmt: skip
 
 
+class Shape(NamedTuple):
+    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `density.NAMES`."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    mask: str
+
+
 def shapes(quick: bool) -> list[Shape]:
     """Every problem with a rival, with `quick` those of d = 128 at one length; then those of `densities`."""
     heads, lengths = ((128,), (4096,)) if quick else (HEADS, LENGTHS)
@@ -59,6 +76,78 @@ def densities(quick: bool) -> list[Shape]:
 
 def _filled(d: int, N: int, mask: str) -> Shape:
     return Shape("bfloat16", d, N, TOKENS // N, WIDTH // d, mask)
+
+
+def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
+    """The mask of this name for N queries and keys, in several blocks of `block`.
+
+    The window is |i - j| ≤ 512, key by key, so its border cuts tiles; BigBird has 1 global row and column of
+    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks, those of
+    `density.NAMES` about the share they are named for, the diagonal among them.
+    """
+    if name == "window":
+        return masks.Window(N, REACH * block // BLOCK)
+    if name == "BigBird":
+        return masks.bigbird(N, block, g=1, w=1, r=3)
+    if name == "random":
+        return masks.random(N, block, 0.1)
+    blocks = -(-N // block)
+    return masks.random(N, block, max(0.0, (density.NAMES[name] * blocks - 1) / (blocks - 1)))
+
+
+@dataclass(eq=False)  # told apart by what they are: one is kept for each problem
+class MaskForms:
+    """A mask on a device: as a predicate, as FlexAttention's BlockMask, as booleans, as our tiles."""
+
+    mask: masks.Mask
+    device: str
+
+    @cached_property
+    def pairs(self) -> Any:
+        """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
+        import torch
+
+        if isinstance(self.mask, masks.Window):
+            reach = self.mask.w
+            return lambda i, j: (i - j).abs() <= reach
+        assert isinstance(self.mask, masks.BlockMask) and not self.mask.causal
+        tiles, rows, columns = torch.tensor(self.mask.tiles).to(self.device), self.mask.Br, self.mask.Bc
+        return lambda i, j: tiles[i // rows, j // columns]
+
+    @cached_property
+    def flex(self) -> Any:
+        """FlexAttention's BlockMask."""
+        pairs = self.pairs
+        return flex_mask(lambda batch, head, i, j: pairs(i, j), self.mask.N, self.device)
+
+    @cached_property
+    def booleans(self) -> Tensor:
+        """(N, N), True where a pair is seen."""
+        import torch
+
+        i = torch.arange(self.mask.N, device=self.device)
+        found: Tensor = self.pairs(i[:, None], i[None, :])
+        return found
+
+    def tiled(self, q: Tensor, k: Tensor) -> Any:
+        """The same BlockMask, cut into tiles for our kernels once."""
+        from iocourse.kernels import tiled_mask
+
+        if not hasattr(self, "_tiled"):
+            self._tiled = tiled_mask(self.flex, q, k)
+        return self._tiled
+
+
+def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem:
+    """Draw it from the seed; random masks have a seed of their own, the same in every run.
+
+    A row says as `density` which share of all pairs is seen; they alone count in its FLOP.
+    """
+    if shape.mask == NO_MASK:
+        return heads(shape, place, seed, None, None, density=1.0)
+    mask = mask_of(shape.mask, shape.N, block)
+    seen, share = MaskForms(mask, place.device), mask.nnz / shape.N**2
+    return heads(shape, place, seed, seen, seen.pairs, share, density=share)
 
 
 def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:

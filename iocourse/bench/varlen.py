@@ -19,11 +19,10 @@ import numpy as np
 from iocourse.bench import Row
 
 from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
-from .gpu.judging import PASSES, Goal, Layout
+from .gpu.judging import PASSES, Goal, Layout, timed_with
 from .gpu.place import Place
-from .gpu.problem import WIDTH, Problem, differentiable, normal, rates
+from .gpu.problem import WIDTH, Problem, differentiable, normal, not_later, rates
 from .gpu.runner import Bench
-from .gpu.values import not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,8 +157,11 @@ def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
 
 def _with_part(record: Row) -> Row:
     """`of_saved`: how much of the padding saved is speed gained, in rows whose rival has a time too."""
-    parts = ({"of_saved": row["ratio"] / row["saved"]} if row.get("ratio") else {} for row in record["rows"])
-    return record | {"rows": [row | part for row, part in zip(record["rows"], parts, strict=True)]}
+
+    def part(row: Row) -> Row:
+        return {"of_saved": row["ratio"] / row["saved"]} if row["ratio"] else {}
+
+    return record | {"rows": timed_with(record["rows"], part)}
 
 
 BENCH = Bench(

@@ -51,6 +51,8 @@ DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `profile` to the subparsers of the command line and set its handler."""
+    from .question import OPTIONS, option
+
     meaning = "measure the bytes of one launch on a GPU, beside the closed form"
     listed = "; ".join(f"{name}: {one.meaning}" for name, one in LAUNCHES.items())
     parser = commands.add_parser(
@@ -58,21 +60,8 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.set_defaults(handler=profile)
     parser.add_argument("what", metavar="WHAT", nargs="?", default="", help="the launch")
-    parser.add_argument("--N", type=int, help="sequence length (4096)")
-    parser.add_argument("--d", type=int, help="head dimension (128; small caches 512)")
-    parser.add_argument("--heads", type=int, help="heads of queries (16)")
-    parser.add_argument("--kv-heads", type=int, help="heads of keys and values (as many)")
-    parser.add_argument("--batch", type=int, help="batches (1)")
-    parser.add_argument("--dtype", help=f"{', '.join(DTYPES)} (bfloat16)")
-    parser.add_argument("--causal", action="store_true", help="query i sees keys 0 … i")
-    parser.add_argument("--block-mask", metavar="SPEC", help="for block-sparse: as --mask of iocourse count")
-    parser.add_argument("--block", metavar="B", type=int, help="side of that mask's blocks (64)")
-    parser.add_argument("--lengths", metavar="L1,L2,…", help="for packed: rows of each sequence")
-    parser.add_argument("--parts", type=int, help="for decode: stretches of keys (enough to fill the chip)")
-    parser.add_argument(
-        "--closed-form", action="store_true", help="measure nothing: needs neither a GPU nor ncu"
-    )
-    parser.add_argument("--arch", type=int, help="with --closed-form: whose tiles, such as 90 for sm_90 (90)")
+    for name, how in OPTIONS.items():
+        parser.add_argument(option(name), **how)
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
 
 

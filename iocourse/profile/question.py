@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ..count import grids
 from ..gpu.chips import CHIPS
 from ..refusal import Refused
-from ..sizes import positive_int
 from . import DTYPES, LAUNCHES
 
 N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
-SIZES = ("N", "d", "heads", "kv_heads", "batch", "block", "parts")  # options that take a number of at least 1
+SIZE: dict[str, Any] = {"type": int}  # at least 1
+SWITCH: dict[str, Any] = {"action": "store_true"}
 LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
-OF_SOME = ("causal", "block_mask", "block", "lengths", "parts")  # options that only some launches take
+
+
+def _said(meaning: str, how: dict[str, Any], default: Any = MISSING) -> Any:
+    """A field, and how the command line takes it; {} in the meaning stands for the default."""
+    return field(default=default, metadata={"help": meaning.format(default), **how})
 
 
 @dataclass(frozen=True)
@@ -25,19 +29,19 @@ class Question:
     """
 
     what: str
-    N: int
-    d: int
-    kv_heads: int
-    heads: int = 16
-    batch: int = 1
-    dtype: str = "bfloat16"
-    causal: bool = False
-    block_mask: str = ""
-    block: int = 64
-    lengths: tuple[int, ...] = ()
-    parts: int = 0
-    closed_form: bool = False
-    arch: int = 0
+    N: int = _said(f"sequence length ({N})", SIZE)
+    d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", SIZE)
+    kv_heads: int = _said("heads of keys and values (as many)", SIZE)
+    heads: int = _said("heads of queries ({})", SIZE, 16)
+    batch: int = _said("batches ({})", SIZE, 1)
+    dtype: str = _said(", ".join(DTYPES) + " ({})", {}, "bfloat16")
+    causal: bool = _said("query i sees keys 0 … i", SWITCH, False)
+    block_mask: str = _said("for block-sparse: as --mask of iocourse count", {"metavar": "SPEC"}, "")
+    block: int = _said("side of that mask's blocks ({})", SIZE | {"metavar": "B"}, 64)
+    lengths: tuple[int, ...] = _said("for packed: rows of each sequence", {"metavar": "L1,L2,…"}, ())
+    parts: int = _said("for decode: stretches of keys (enough to fill the chip)", SIZE, 0)
+    closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", SWITCH, False)
+    arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", SIZE, 0)
 
     @property
     def itemsize(self) -> int:
@@ -55,9 +59,12 @@ class Question:
         return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
 
+OPTIONS = {one.name: dict(one.metadata) for one in fields(Question) if one.metadata}  # for argparse
+
+
 def of_facts(facts: dict[str, Any]) -> Question:
     """The question of which these are the facts, as JSON holds them."""
-    return Question(**{**facts, "lengths": tuple(facts["lengths"])})
+    return Question(**facts | {"lengths": tuple(facts["lengths"])})
 
 
 def question(arguments: argparse.Namespace) -> Question:
@@ -66,14 +73,9 @@ def question(arguments: argparse.Namespace) -> Question:
     if what not in LAUNCHES:
         came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
         raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
-    names = (field.name for field in fields(Question))
-    said = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    said = {one.name: getattr(arguments, one.name) for one in fields(Question)}
+    said = {name: value for name, value in said.items() if value is not None}
     _refuse_what_it_does_not_take(what, said)
-    try:
-        for name in SIZES:
-            positive_int(_option(name), said.get(name, 1))
-    except ValueError as error:
-        raise Refused(str(error)) from None
     heads = said.get("heads", Question.heads)
     said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
     if heads % said["kv_heads"]:
@@ -87,47 +89,44 @@ def question(arguments: argparse.Namespace) -> Question:
     return asked
 
 
-def _option(name: str) -> str:
+def option(name: str) -> str:
+    """How a field is said on the command line."""
     return "--" + name.replace("_", "-")
 
 
 def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
-    for option in OF_SOME:
-        takers = [name for name, one in LAUNCHES.items() if option in one.options]
-        if said.get(option, False) is not False and what not in takers:
-            raise Refused(f"{what} takes no {_option(option)}; allowed with: {', '.join(takers)}")
+    for name in dict.fromkeys(name for one in LAUNCHES.values() for name in one.options):
+        takers = [launch for launch, one in LAUNCHES.items() if name in one.options]
+        if said.get(name, False) is not False and what not in takers:
+            raise Refused(f"{what} takes no {option(name)}; allowed with: {', '.join(takers)}")
     if what == "packed" and "N" in said:
         raise Refused("packed takes no --N: --lengths says how long each sequence is")
     if what == "packed" and said.get("batch", 1) != 1:
         raise Refused(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
     if "arch" in said and not said["closed_form"]:
         raise Refused("--arch is for --closed-form: what is measured runs on this machine's GPU")
-    for option, allowed in (("arch", CHIPS), ("dtype", DTYPES)):
-        if option in said and said[option] not in allowed:
-            came = ", ".join(map(str, allowed))
-            raise Refused(f"{_option(option)} is {said[option]!r}; allowed: {came}")
+    for name, known in (("arch", CHIPS), ("dtype", DTYPES)):
+        if name in said and said[name] not in known:
+            raise Refused(f"{option(name)} is {said[name]!r}; allowed: {', '.join(map(str, known))}")
+    for name, how in OPTIONS.items():
+        if how.get("type") is int and said.get(name, 1) < 1:
+            raise Refused(f"{option(name)} must be at least 1, got {said[name]}")
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:
     if text is None:
         raise Refused("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
-    try:
-        lengths = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        lengths = ()
-    if not lengths or min(lengths) < 0 or not sum(lengths):
-        raise Refused(
-            f"--lengths is {text!r}; allowed: whole numbers with commas between them, not all of them 0"
-        )
-    return lengths
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
+        came = f"--lengths is {text!r}"
+        raise Refused(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
+    return tuple(map(int, parts))
 
 
 def _check_mask(asked: Question) -> None:
     if not asked.block_mask:
         raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     if asked.N > LONGEST_MASK:
-        raise Refused(
-            f"--N is {asked.N}; allowed with block-sparse: up to {LONGEST_MASK}, because its closed form "
-            "looks at every pair"
-        )
+        allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
+        raise Refused(f"--N is {asked.N}; allowed with block-sparse: {allowed}")
     asked.mask  # noqa: B018  # refuses what names no mask

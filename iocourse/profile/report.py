@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..bench import circumstances
-from ..console import table
+from ..console import paragraphs, table
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
 from ..gpu.timing import no_cuda
@@ -24,12 +24,9 @@ from .question import ARCH, Question
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
 SECONDS = 300
 COLUMNS = {
-    "compulsory": "compulsory",
-    "closed_form": "closed form",
-    "ledger": "ledger",
-    "l2": "SMs ↔ L2",
+    "compulsory": "compulsory", "closed_form": "closed form", "ledger": "ledger", "l2": "SMs ↔ L2",
     "dram": "L2 ↔ DRAM",
-}
+}  # fmt: skip
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
 
@@ -79,33 +76,26 @@ def _program(must: Cost) -> list[str]:
 
 def counted(must: Cost) -> tuple[Ledger | None, str]:
     """The launch's ledger, counted in Triton's interpreter in a process of its own; or None, and why not."""
+    no = "The ledger was not counted: "
     if must.visits > MOST_VISITS:
-        why = (
-            f"the launch meets {must.visits:,} tiles, and the interpreter is asked for {MOST_VISITS:,} at "
-            "most; the closed form holds without it."
-        )
-    else:
-        try:
-            options: Any = {"capture_output": True, "text": True, "timeout": SECONDS, "check": False}
-            done = subprocess.run(_program(must), env=environment(interpret=True), **options)
-            if not done.returncode:
-                return Ledger.from_json(done.stdout), ""
-            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        except subprocess.TimeoutExpired:
-            why = f"the interpreter took more than {SECONDS} seconds."
-    return None, f"The ledger was not counted: {why}"
+        met = f"{no}the launch meets {must.visits:,} tiles, and the interpreter is asked for {MOST_VISITS:,}"
+        return None, f"{met} at most; the closed form holds without it."
+    options: Any = {"capture_output": True, "text": True, "timeout": SECONDS}
+    try:
+        done = subprocess.run(_program(must), env=environment(interpret=True), **options)
+    except subprocess.TimeoutExpired:
+        return None, f"{no}the interpreter took more than {SECONDS} seconds."
+    if done.returncode:
+        return None, no + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return Ledger.from_json(done.stdout), ""
 
 
 def _record(
     must: Cost, device: dict[str, Any] | None, found: Sequence[ncu.Kernel], place: str
 ) -> dict[str, Any]:
     ledger, why_not = counted(must)
-    columns = {
-        "compulsory": must.compulsory,
-        "closed_form": must.bytes,
-        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes),
-        **(_levels(found) if found else dict.fromkeys(("l2", "dram"))),
-    }
+    counts = None if ledger is None else bytes_of(ledger, ledger.itemsizes)
+    levels = _levels(found) if found else dict.fromkeys(("l2", "dram"))
     return {
         "subject": "profile",
         **circumstances("torch", "triton"),
@@ -113,7 +103,7 @@ def _record(
         "place": place,
         "device": device,
         "tiles": must.tiles,
-        "bytes": columns,
+        "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, "ledger": counts, **levels},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "differences": [] if ledger is None else (ledger - must.words).lines(),
         "note": why_not,
@@ -137,10 +127,9 @@ def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
 
 def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
-    parts = [_heading(record), _table(record["bytes"])]
-    if len(record["kernels"]) > 1:
-        parts.append("\n".join(map(_each_kernel, record["kernels"])))
-    return "\n\n".join([*parts, "\n".join(_sentences(record))])
+    kernels = record["kernels"] if len(record["kernels"]) > 1 else ()
+    each, said = "\n".join(map(_each_kernel, kernels)), "\n".join(_sentences(record))
+    return paragraphs(_heading(record), _table(record["bytes"]), each, said)
 
 
 def _heading(record: dict[str, Any]) -> str:
@@ -156,7 +145,7 @@ def _heading(record: dict[str, Any]) -> str:
         asked["dtype"]: True,
     }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
-    told = ", ".join(fact for fact, holds in facts.items() if holds)
+    told = ", ".join(filter(facts.get, facts))
     return f"{asked['what']}: {told}\n{record['place']}; tiles {tiles}"
 
 
@@ -192,15 +181,11 @@ def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float
 
 
 def _each_kernel(kernel: dict[str, Any]) -> str:
-    l2, dram = (
-        ", ".join(
-            f"{ROWS[row]} {_amount(count)}"
-            for row, count in kernel[level].items()
-            if row != "total" and count != 0
-        )
-        for level in ("l2", "dram")
-    )
-    return f"{kernel['name']}: L2 {l2}; DRAM {dram}"
+    def said(level: str) -> str:
+        counts = ((ROWS[row], count) for row, count in kernel[level].items() if row != "total")
+        return ", ".join(f"{name} {_amount(count)}" for name, count in counts if count != 0)
+
+    return f"{kernel['name']}: L2 {said('l2')}; DRAM {said('dram')}"
 
 
 def _sentences(record: dict[str, Any]) -> Iterator[str]:
@@ -213,9 +198,8 @@ def _sentences(record: dict[str, Any]) -> Iterator[str]:
     if record["differences"]:
         yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
     if record["device"] is not None:
-        yield (
-            "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
-        )
+        kept = "what it leaves written in L2 is in no DRAM count."
+        yield f"ncu empties the caches before each kernel, and {kept}"
     if record["note"]:
         yield record["note"]
 

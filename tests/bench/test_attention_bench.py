@@ -93,7 +93,7 @@ def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_p
         return [], []
 
     module = subjects()[subject]
-    monkeypatch.setattr(_runner, "tried", second_is_cut_off)
+    monkeypatch.setattr("iocourse.bench.gpu.trial.tried", second_is_cut_off)
     monkeypatch.setattr(_runner, "cuda_place", lambda name: CpuPlace())
     if subject == "decode":
         monkeypatch.setattr(
@@ -210,7 +210,8 @@ def test_goals_are_those_agreed():
 
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_reference_is_autograd_of_the_formula_written_out(causal):
-    from iocourse.bench.gpu.values import RESULTS, exact_head, not_later
+    from iocourse.bench.gpu.problem import not_later
+    from iocourse.bench.gpu.values import RESULTS, exact_head
 
     N, d = 37, 8
     q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))

@@ -16,8 +16,7 @@ from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
 from iocourse.bench.gpu.density import SHARES, line, lines
 from iocourse.bench.gpu.judging import compared
-from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, MaskForms, mask_of, masked
-from iocourse.bench.sparse import Shape
+from iocourse.bench.sparse import BLOCK, KINDS, NO_MASK, MaskForms, Shape, mask_of, masked
 
 torch = pytest.importorskip("torch")
 
@@ -190,7 +189,7 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
             raise KeyboardInterrupt
         return [], []
 
-    monkeypatch.setattr("iocourse.bench.gpu.runner.tried", third_is_cut_off)
+    monkeypatch.setattr("iocourse.bench.gpu.trial.tried", third_is_cut_off)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
     field = {"ours": None, "somebody": None}
     with pytest.raises(KeyboardInterrupt):

@@ -12,6 +12,7 @@ from made_up_gpu import CpuPlace
 from iocourse.bench import tune
 from iocourse.bench.gpu.problem import Shape
 from iocourse.bench.tune.fitting import BYTES, CURATED, SIZES, candidates
+from iocourse.bench.tune.problem import Problem
 from iocourse.gpu.measured import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
 
@@ -145,7 +146,7 @@ def test_nothing_better_leaves_the_table_as_it_is():
 
 
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
-    one = tune.Problem(Shape("float16", 16, 48, 1, 1, True), CpuPlace())
+    one = Problem(Shape("float16", 16, 48, 1, 1, True), CpuPlace())
     for kernel in KERNELS:
         results = one.work(kernel, Tile(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)

@@ -177,13 +177,13 @@ def called(command):
 def main(out, *more):
     stubbed_gpu.install()
     in_a_hurry()
-    from iocourse.bench import tune, visit
-    from iocourse.bench.tune import fitting
+    from iocourse.bench import visit
+    from iocourse.bench.tune import fitting, warming
     from iocourse.cli import main as iocourse
 
     visit.run_commands = in_this_process
     visit._needless = lambda *_: ""  # all times are alike, and tune finds nothing
-    tune.warm = lambda *_: None  # in processes of their own, without this stub
+    warming.warm = lambda *_: None  # in processes of their own, without this stub
     candidates = fitting.candidates
     fitting.candidates = lambda *asked: candidates(*asked)[:2]
     started = time.perf_counter()

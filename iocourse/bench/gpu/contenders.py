@@ -48,12 +48,15 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
         tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
-    special = {DETERMINISTIC: "deterministic", OURS_SPECIALISED: "specialised"}
-    field: dict[str, Contender] = {OURS: ours}
-    field |= {name: partial(ours, **{option: True}) for name, option in special.items()}
-    field |= {name: partial(sdpa, name) for name in BACKENDS}
-    field |= {MATH: with_matrices(field[MATH], place), FLEX: flex(causal_mask, compiled)}
-    return field if tutorial is None else field | tutorial_contenders(tutorial)
+    return {
+        OURS: ours,
+        DETERMINISTIC: partial(ours, deterministic=True),
+        OURS_SPECIALISED: partial(ours, specialised=True),
+        **{name: partial(sdpa, name) for name in BACKENDS},
+        MATH: with_matrices(partial(sdpa, MATH), place),
+        FLEX: flex(causal_mask, compiled),
+        **(tutorial_contenders(tutorial) if tutorial else {}),
+    }
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
@@ -145,13 +148,11 @@ def tutorial_contenders(path: Path) -> dict[str, Contender]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         parameters = inspect.signature(module._attention.forward).parameters
-        if "warp_specialize" in parameters:
-            return {
-                name: tutorial(module, switch) for name, switch in ((TUTORIAL, False), (SPECIALISED, True))
-            }
-        return {TUTORIAL: tutorial(module)}
     except Exception as error:
         raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
+    if "warp_specialize" not in parameters:
+        return {TUTORIAL: tutorial(module)}
+    return {TUTORIAL: tutorial(module, False), SPECIALISED: tutorial(module, True)}
 
 
 def tutorial(module: Any, *switch: bool) -> Contender:

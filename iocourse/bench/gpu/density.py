@@ -19,7 +19,7 @@ NAMES = {KIND + (f"1/{round(1 / share)}" if share < 1 else "all"): share for sha
 LEAST = 3  # points through which a line says something
 
 
-def line(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """time ≈ s · dense + overhead: dense, overhead, and the largest |line - time| / time.
 
     Args:
@@ -51,11 +51,11 @@ def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
     for kind, some in grouped(mine, keys).items():
         here = {row["mask"]: row for row in some}
         if here.keys() >= NAMES.keys():
-            points = [(here[name]["density"], here[name]["ms"]) for name in NAMES]
-            fitted = zip(("dense_ms", "overhead_ms", "deviation"), line(points), strict=True)
-            times = {"points": [list(point) for point in points], **dict(fitted)}
-            plain = {"unmasked_ms": here.get(unmasked, {}).get("ms")}
-            found.append(dict(zip(keys, kind, strict=True)) | times | plain)
+            points = [[here[name]["density"], here[name]["ms"]] for name in NAMES]
+            dense, overhead, off = line(points)
+            one = {"points": points, "dense_ms": dense, "overhead_ms": overhead, "deviation": off}
+            one["unmasked_ms"] = here.get(unmasked, {}).get("ms")
+            found.append(dict(zip(keys, kind, strict=True)) | one)
     return found
 
 

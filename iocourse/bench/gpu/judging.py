@@ -97,7 +97,12 @@ OVER: dict[str, Callable[[Sequence[float]], float]] = {"mean": geometric_mean, "
 def with_ratios(rows: Sequence[Row], layout: Layout) -> list[Row]:
     """Each row that has a time also with `ratio`: how many times as fast as the rival, None without it."""
     times = _times_of(rows, layout.rival, layout.same_work)
-    return [row | {"ratio": times(row)} if layout.rival and "ms" in row else row for row in rows]
+    return timed_with(rows, lambda row: {"ratio": times(row)}) if layout.rival else list(rows)
+
+
+def timed_with(rows: Iterable[Row], more: Callable[[Row], Row]) -> list[Row]:
+    """The rows, those that have a time with more that follows from it."""
+    return [row | more(row) if "ms" in row else row for row in rows]
 
 
 def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Callable[[Row], float | None]:
@@ -141,21 +146,20 @@ def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Ro
     ours = (row for row in rows if row["contender"] == OURS and _meant(row, goal.where))
     numbers = [number for number in map(figure, ours) if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
-    facts = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
-    verdict = _verdict(goal, reached, len(numbers))
-    return facts | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
+    if reached is None or len(numbers) < goal.shapes:
+        have = "both times" if goal.rival else "the times it takes"
+        said = f"not judged: {len(numbers)} of {goal.shapes} shapes have {have}"
+    else:
+        said = verdict(reached, goal.goal, goal.floor, less=goal.over == "largest")
+    return {
+        "what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor,
+        "shapes": len(numbers), "of": goal.shapes, "verdict": said,
+    }  # fmt: skip
 
 
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:
     wanted = ((key, value if isinstance(value, tuple) else (value,)) for key, value in where.items())
     return all(row.get(key) in values for key, values in wanted)
-
-
-def _verdict(goal: Goal, reached: float | None, shapes: int) -> str:
-    if reached is None or shapes < goal.shapes:
-        have = "both times" if goal.rival else "the times it takes"
-        return f"not judged: {shapes} of {goal.shapes} shapes have {have}"
-    return verdict(reached, goal.goal, goal.floor, less=goal.over == "largest")
 
 
 def verdict(reached: float, goal: float, floor: float | None = None, *, less: bool = False) -> str:

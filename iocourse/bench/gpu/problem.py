@@ -10,7 +10,6 @@ from iocourse.bench import Row
 from iocourse.gpu.roofline import TIMES_FORWARD, flops, tflops
 
 from .place import Place
-from .values import exact_head, not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
+MASKS = (False, True)  # causal
 
 
 class Given(NamedTuple):
@@ -59,6 +59,8 @@ class Problem:
 
     def reference(self) -> Mapping[str, Tensor]:
         """O, dQ, dK, dV of the part in float64."""
+        from .values import exact_head
+
         q, k, v, do = (self.given.part(x) for x in (*self.given.inputs, self.given.do))
         return exact_head(q, k, v, do, self.pairs)
 
@@ -76,6 +78,11 @@ def differentiable(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -
     """q, k, v and dO for passes forward and backward."""
     q, k, v, do = arrays
     return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, part)
+
+
+def not_later(i: Tensor, j: Tensor) -> Tensor:
+    """A causal mask: query i sees key j ≤ i."""
+    return j <= i
 
 
 def rates(forward_flop: float, **facts: Any) -> Callable[[str, float], Row]:
@@ -116,6 +123,13 @@ class Shape(NamedTuple):
 def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
     """The shape of 16,384 tokens with heads so that H · d = 2048."""
     return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
+
+
+def dense_shapes(types: Sequence[str], heads: Sequence[int], lengths: Sequence[int]) -> list[Shape]:
+    """Every one of these, full and causal."""
+    return [
+        filled(dtype, d, N, causal) for dtype in types for d in heads for N in lengths for causal in MASKS
+    ]
 
 
 def dense(shape: Shape, place: Place, seed: int) -> Problem:

@@ -16,7 +16,6 @@ from .judging import PASSES, Goal, Layout, compared
 from .place import Place, cuda_place
 from .problem import Problem
 from .text import text
-from .trial import tried
 
 Keep = Callable[[Row], None]  # of a record, whole or as far as it has come
 
@@ -66,6 +65,8 @@ class Bench:
         keep: Keep | None = None,
     ) -> Row:  # fmt: skip
         """The record: rows, errors, means and goals of every shape asked for, on this place."""
+        from .trial import tried  # which needs torch
+
         seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
         facts = {"quick": quick, "subject": self.name, **circumstances("torch", "triton")}
         facts |= {"device": place.facts(), "seed": seed, "contenders": list(field)} | self.facts(place, asked)

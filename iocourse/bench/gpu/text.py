@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iocourse.bench import Row, grouped
-from iocourse.console import table
+from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 
-from .contenders import OURS
+from .contenders import DETERMINISTIC, FLEX, OURS, OURS_SPECIALISED, SPECIALISED
 from .judging import PASSES, Layout, about, cell
 
 SHORT = {
-    "ours, deterministic": "ours, det.",
-    "ours, specialised": "ours, spec.",
-    "ours, materialised": "ours, mater.",
-    "ours, whole rows": "ours, whole",
-    "FlexAttention": "Flex",
-    "tutorial, warp-specialised": "tut., warp",
-}
+    DETERMINISTIC: "ours, det.", OURS_SPECIALISED: "ours, spec.", "ours, materialised": "ours, mater.",
+    "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
+}  # fmt: skip
 DASH = "–"
 
 
 def text(result: Row, layout: Layout, *more: str) -> str:
     """All tables, one below the other, `more` before the goals, and where it was measured."""
-    parts = [
+    return paragraphs(
         *_tables(result, layout), *_means(result, layout), _errors(result, layout), _refusals(result), *more,
-        _goals(result), cut_off("shapes", **result.get("shapes", {})), provenance(result),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part)
+        _goals(result), cut_off(result), provenance(result),
+    )  # fmt: skip
 
 
-def cut_off(what: str, asked: int = 0, done: int = 0) -> str:
-    """That a run was cut off, where it was; `what` was asked for."""
+def done_of(record: Row) -> tuple[int, int, str]:
+    """How much a record holds of how much that was asked for, and of what."""
+    if "kernels" in record and "asked" in record:  # of tune
+        return len(record["kernels"]), record["asked"], "kernels"
+    counted = record.get("shapes", {"asked": 1, "done": 1})
+    return counted["done"], counted["asked"], "shapes"
+
+
+def cut_off(record: Row) -> str:
+    """That a run was cut off, where it was."""
+    done, asked, what = done_of(record)
     return f"cut off after {done} of {asked} {what}" if done < asked else ""
 
 
@@ -98,12 +102,9 @@ def _refusals(result: Row) -> str:
 
 def _goals(result: Row) -> str:
     """Every goal with its floor, what was reached, and the verdict."""
-    lines = [["", "reached", "goal", "floor"]]
-    lines += [
-        [one["what"], number(one["reached"], 3), f"{one['goal']:.2f}", number(one["floor"], 2)]
-        for one in result["goals"]
-    ]
+    lines, verdicts = [["", "reached", "goal", "floor"]], [""]
+    for one in result["goals"]:
+        lines.append([one["what"], number(one["reached"], 3), f"{one['goal']:.2f}", number(one["floor"], 2)])
+        verdicts.append(f"  {one['verdict']}")
     stated = f"goals, stated for an {result['goals_stated_for']}; this is {result['device']['name']}"
-    verdicts = ["", *(f"  {one['verdict']}" for one in result["goals"])]
-    numbers = table(lines).splitlines()
-    return "\n".join([stated, *(line + said for line, said in zip(numbers, verdicts, strict=True))])
+    return "\n".join([stated, *map(str.__add__, table(lines).splitlines(), verdicts)])

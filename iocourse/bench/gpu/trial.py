@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
@@ -18,24 +21,19 @@ from .place import Place
 from .problem import Problem
 from .values import RESULTS, WRONG, errors
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def tried(
     shape: Any, problem: Callable[[Any, Place, int], Problem], field: Mapping[str, Contender], place: Place,
     passes: Sequence[str], seed: int,
 ) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """Rows and errors of one shape; its tensors are gone when this returns."""
-    import torch
-
     try:
         one = Trial(shape, problem(shape, place, seed), field, place, passes)
-        found = one.checked()
+        found = list(one.checked())
     except torch.cuda.OutOfMemoryError as error:
         who = ({"pass": pass_, "contender": name} for pass_ in passes for name in timed_in(pass_, field))
         return [shape._asdict() | one | {"refused": reason_of(error)} for one in who], []
-    return one.timed(), found
+    return list(one.timed()), found
 
 
 def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
@@ -50,8 +48,6 @@ def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor,
     """A pass of attention on q, k, v, which can be differentiated, and the gradient of O. A forward pass runs
     before each backward pass alone, and is not timed.
     """
-    import torch
-
     alone = pass_ == PASSES[0]
     given = [x.detach() if alone else x for x in inputs]
 
@@ -87,30 +83,23 @@ class Trial:
     passes: Sequence[str]
     refused: dict[tuple[str, str], Row] = dataclasses.field(default_factory=dict)
 
-    def checked(self) -> list[Row]:
+    def checked(self) -> Iterator[Row]:
         """The errors of each contender in one part; who is wrong is refused."""
-        reference = self.problem.reference()
-        return [row for name in self.field for row in self._check(name, reference)]
-
-    def _check(self, name: str, reference: Mapping[str, Tensor]) -> Iterator[Row]:
-        import torch
-
-        forward = self._accepted(name, self.passes, RESULTS[:1], reference)
-        if not forward:
-            return
-        row = self._facts(name) | forward
-        later = self.passes[1:]
-        gradients = later and self._accepted(name, later, RESULTS[1:], reference)
-        if gradients:
-            both: Any = self._work(name, PASSES[-1])
-            row |= gradients | {"worst_block": max(row["worst_block"], gradients["worst_block"])}
-            row["bit_equal"] = all(map(torch.equal, both(), both()))
-        yield row
+        reference, later = self.problem.reference(), self.passes[1:]
+        for name in self.field:
+            row = self._accepted(name, self.passes, RESULTS[:1], reference)
+            gradients = row and later and self._accepted(name, later, RESULTS[1:], reference)
+            if gradients:
+                both: Any = self._work(name, PASSES[-1])
+                row |= gradients | {"worst_block": max(row["worst_block"], gradients["worst_block"])}
+                row["bit_equal"] = all(map(torch.equal, both(), both()))
+            if row:
+                yield self._facts(name) | row
 
     def _accepted(
         self, name: str, passes: Sequence[str], results: Sequence[str], reference: Mapping[str, Tensor]
-    ) -> Row | None:
-        """The errors of a contender's results; None, and the passes refused, where it raises or is wrong."""
+    ) -> Row:
+        """The errors of a contender's results; none, and the passes refused, where it raises or is wrong."""
         given = self.problem.given_to(name)
         _poison(given.do)
         work: Any = self._work(name, PASSES[0] if len(results) == 1 else PASSES[-1])
@@ -123,19 +112,17 @@ class Trial:
             largest = ", ".join(f"{key} {error:.2g}" for key, error in each.items())
             reason = f"its values are wrong: relative errors {largest}, worst block {worst:.2g}"
         self.refused.update({(name, pass_): {"refused": reason} for pass_ in passes})
-        return None
+        return {}
 
-    def timed(self) -> list[Row]:
+    def timed(self) -> Iterator[Row]:
         """One row a contender and pass: its time, or why it has none."""
-        return [row for pass_ in self.passes for row in self._timed(pass_)]
-
-    def _timed(self, pass_: str) -> Iterator[Row]:
-        names = timed_in(pass_, self.field)
-        works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
-        found = outcomes(works, self.place.stopwatch)
-        for name in names:
-            row = self._facts(name) | {"pass": pass_} | (found.get(name) or self.refused[name, pass_])
-            yield row if "refused" in row else row | self.problem.figures(pass_, row["ms"])
+        for pass_ in self.passes:
+            names = timed_in(pass_, self.field)
+            works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
+            found = outcomes(works, self.place.stopwatch)
+            for name in names:
+                row = self._facts(name) | {"pass": pass_} | (found.get(name) or self.refused[name, pass_])
+                yield row if "refused" in row else row | self.problem.figures(pass_, row["ms"])
 
     def _facts(self, name: str) -> Row:
         return {**self.shape._asdict(), "contender": name}
@@ -148,7 +135,5 @@ class Trial:
 
 def _poison(do: Tensor) -> None:
     """Leave NaN in the memory that the next results will get: what is not written shows."""
-    import torch
-
     junk = [torch.full_like(do, float("nan")) for _ in range(6)]
     del junk

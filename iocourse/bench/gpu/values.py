@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
-    Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
+Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
 
 RESULTS = ("O", "dQ", "dK", "dV")
 BLOCK = 64  # rows; an error in a few of them must not drown in all the others
 # Relative error of the worst block of rows, from which on a result is wrong and not rounded: ten times what
 # PyTorch's own kernels show.
 WRONG = {"float16": 0.02, "bfloat16": 0.05}
-
-
-def not_later(i: Tensor, j: Tensor) -> Tensor:
-    """A causal mask: query i sees key j ≤ i."""
-    return j <= i
 
 
 def exact_head(
@@ -35,8 +29,6 @@ def exact_head(
         seen: which query sees which key; each must see one. None: all see all.
         rows: queries at a time.
     """
-    import torch
-
     q, k, v, do = (x.detach().double() for x in (q, k, v, do))
     scale = q.shape[1] ** -0.5
     o, dq, dk, dv = (torch.zeros_like(x) for x in (q, q, k, v))
@@ -65,8 +57,6 @@ def worst_block(x: Tensor, reference: Tensor) -> float:
 
     Rows that are nearly 0 count as a hundredth of the mean: a division by them would say nothing.
     """
-    import torch
-
     off = (x.detach().double() - reference).split(BLOCK)
     least = 0.01 * reference.norm() / len(reference) ** 0.5
     sizes = [torch.maximum(rows.norm(), least * len(rows) ** 0.5) for rows in reference.split(BLOCK)]
@@ -75,7 +65,5 @@ def worst_block(x: Tensor, reference: Tensor) -> float:
 
 def errors(found: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> tuple[dict[str, float], float]:
     """The relative error of each result of one head, and the worst block of any of them."""
-    import torch
-
     each = {name: relative_error(x, reference[name]) for name, x in found.items()}
     return each, float(torch.tensor([worst_block(x, reference[name]) for name, x in found.items()]).max())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from iocourse.bench import Row, grouped
-from iocourse.console import table
+from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
 
@@ -18,13 +18,12 @@ BUSY = 0.5  # a load beyond what the cores have room for
 
 def text(record: Row) -> str:
     """All tables, the goals, and where it was measured."""
-    parts = [
+    return paragraphs(
         _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
         _scaling(record), _panels([*record["panels"], *record.get("heads", ())]), _gpu(record["gpu"]),
         _goals(record),
         "\n".join(_said(record)),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part)
+    )  # fmt: skip
 
 
 def _ms(x: float | None) -> str:

@@ -13,29 +13,27 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.console import steps, table
+from iocourse.console import paragraphs, steps, table
 from iocourse.data.recorded import provenance
 from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
 
 from ..gpu.contenders import with_warnings
 from ..gpu.place import Place, cuda_place
-from ..gpu.problem import filled
+from ..gpu.problem import MASKS, filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
-from ..gpu.trial import outcomes
 from .fitting import BYTES, searches
-from .problem import Problem
-from .warming import wanted, warm
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
+
+    from .problem import Problem
 
 NAME = "tune"
 HELP = "time tiles for our kernels on a GPU, and record the faster ones (needs CUDA, takes long)"
 HEADS = (64, 128)
 N = 4096
-MASKS = (False, True)  # causal
 WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
 
 
@@ -46,7 +44,7 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
         quick: d = 128 only, and few tiles: those that compiled code speaks for, or else those that differ
             from the shipped one in one number.
         heads: the head sizes d, where others are asked for.
-        keep: takes the record after each kernel.
+        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
 
     Raises:
         Refused: there is no GPU, or kernels are interpreted.
@@ -55,6 +53,9 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     import torch
 
     from iocourse.kernels.host.tiles import architecture
+
+    from .problem import Problem
+    from .warming import wanted, warm
 
     arch = architecture(torch.device("cuda", torch.cuda.current_device()))
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"
@@ -71,13 +72,7 @@ def tuned(
 ) -> Row:  # fmt: skip
     """The record: every candidate's times, the tile to take for each kernel and mask, and the faster ones.
 
-    Args:
-        arch: a row of the tile table.
-        heads: head sizes d.
-        quick: few candidates.
-        problem: the problem for (d, causal).
-        place: where this runs.
-        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
+    `arch` is a row of the tile table; `problem` makes that of (d, causal); the rest is as of `run`.
     """
     from iocourse.kernels.host.tiles import padded
 
@@ -105,6 +100,8 @@ def tuned(
 
 def _tried(kernel: str, tiles: list[Tile], problems: list[Problem], watch: CudaStopwatch) -> list[Row]:
     """Each tile with its milliseconds (full, causal), or why it has none."""
+    from ..gpu.trial import outcomes
+
     found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
     for one in problems:
         left = {str(entry["tile"]): entry for entry in found if "failed" not in entry}
@@ -138,8 +135,7 @@ def show(result: Row) -> str:
             cells += _cells(tile, times, at)
         lines.append([*cells, str(len(one["tried"]))])
     found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
-    parts = [table(lines), found, cut_off("kernels", result["asked"], len(result["kernels"]))]
-    return "\n\n".join(part for part in (*parts, provenance(result)) if part)
+    return paragraphs(table(lines), found, cut_off(result), provenance(result))
 
 
 def _cells(tile: Sequence[int], times: Mapping[Any, Sequence[float]], *masks: int) -> list[str]:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
 from iocourse.gpu.timing import Work
+from iocourse.kernels import Tile, using
+from iocourse.kernels.host.operators import backward, forward
+from iocourse.kernels.host.visibility import Band, Seen
 
 from ..gpu.place import Place
 from ..gpu.problem import Shape, normal
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from iocourse.kernels import Tile
+from ..gpu.values import relative_error
 
 SEED = 0
-
-
-def _drawn(shape: Shape, place: Place | None) -> list[Tensor]:
-    import torch
-
-    sizes = (shape.B, shape.H, shape.N, shape.d)
-    if place is None:
-        return [torch.empty(sizes, dtype=getattr(torch, shape.dtype), device="meta") for _ in range(4)]
-    return normal(sizes, 4, shape.dtype, place, SEED)
 
 
 class Problem:
@@ -33,17 +24,15 @@ class Problem:
         """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give; place: None for tensors
         without memory, whose launches can be written down.
         """
-        from iocourse.kernels.host.visibility import Band, Seen
-
+        sizes = (shape.B, shape.H, shape.N, shape.d)
+        nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
+        self._q, self._k, self._v, self._do = normal(sizes, 4, shape.dtype, place, SEED) if place else nowhere
         self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
-        self._q, self._k, self._v, self._do = _drawn(shape, place)
         self._o, self._lse = self.run("forward")
         self._expected: dict[str, tuple[Tensor, ...]] = {}
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels.host.operators import backward, forward
-
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
             return tuple(forward(q, k, v, seen, scale, "whole"))
@@ -52,7 +41,6 @@ class Problem:
 
     def work(self, kernel: str, tile: Tile) -> Work:
         """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""
-        from iocourse.kernels import using
 
         def work() -> tuple[Tensor, ...]:
             with using(**{kernel: tile}):
@@ -61,7 +49,7 @@ class Problem:
         if kernel not in self._expected:
             self._expected[kernel] = self.run(kernel)
         for found, expected in zip(work(), self._expected[kernel], strict=True):
-            off = float((found.float() - expected.float()).norm() / expected.float().norm())
+            off = relative_error(found, expected.double())
             if not off < 0.01:
                 raise ValueError(f"its values differ from the shipped tile's by a relative {off:.2g}")
         return work

@@ -7,11 +7,14 @@ tensors without memory, and handed to Triton's JIT to be compiled and not starte
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from itertools import product
 from multiprocessing import get_context
+
+from iocourse.bench import circumstances
+from iocourse.kernels import using
+from iocourse.kernels.host.launches import written_down
 
 from ..gpu.problem import Shape
 from .fitting import Search
@@ -35,8 +38,8 @@ def wanted(searches: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
 
 def warm(arch: int, every: Sequence[Wanted]) -> None:
     """Compile everything in as many processes as there are cores, MOST at most, and wait for them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pool = ProcessPoolExecutor(max(1, min(MOST, cores, len(every))), get_context("spawn"))
+    processes = max(1, min(MOST, circumstances()["cores"], len(every)))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"))
     try:
         wait([pool.submit(compile_one, arch, *one) for one in every], SECONDS)
     finally:
@@ -45,9 +48,6 @@ def warm(arch: int, every: Sequence[Wanted]) -> None:
 
 def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
     """Compile the launches of one candidate. Where it cannot be, the one that times it is told why too."""
-    from iocourse.kernels import using
-    from iocourse.kernels.host.launches import written_down
-
     with written_down(arch) as written:
         problem = Problem(shape, None)
         written.clear()  # those of the shipped tiles

@@ -7,22 +7,22 @@ goes on where it stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
 from iocourse.bench import Row, circumstances
 from iocourse.gpu.device import ROOT, environment
 from iocourse.gpu.timing import no_cuda
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, write_json, write_whole
 
 from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
-from .plan import CHECKS, MINUTES, Step, chosen, limit, log_path, part_path, record_path, steps
-from .running import ended_by_term
+from .plan import CHECKS, MINUTES, Step, chosen, limit, part_path, record_path, steps
+from .running import Ended, ended_by_term
 from .running import run as run_commands
-from .state import CUT, DONE, FAILED, NEEDLESS, RUNNING, alone, keep_better, load, read_record, save
+from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load, read_record
 
 NAME = "visit"
 HELP = (
@@ -32,6 +32,7 @@ OUT = Path("build", "visit")
 ENOUGH = 5.0  # seconds below which no step begins
 FIRST = ("machine", "values")  # nothing is timed before these
 WRONG = ": WRONG, "  # in a line of the checks
+show = summary.text
 
 
 def run(
@@ -64,10 +65,9 @@ def run(
     out = out.absolute()
     known = steps(out, tutorial and tutorial.absolute())
     asked = chosen(known, only)
-    if list:
-        return _record(out, known, load(out), minutes) | {"plan": True}
-    if install:
-        return _record(out, known, load(out), minutes) | {"installed": put_into_package(out, known)}
+    if list or install:
+        done = {"plan": True} if list else {"installed": put_into_package(out, known)}
+        return _record(out, known, load(out), minutes) | done
     reason = no_cuda()
     if reason:
         raise Refused(
@@ -78,25 +78,22 @@ def run(
         state = load(out)
         for step in known:
             keep_better(part_path(out, step.name), record_path(out, step.name))
-        left = 60 * minutes - state["seconds"]
-        if left < ENOUGH:
-            raise Refused(
-                f"--minutes is {minutes:g}, and {state['seconds'] / 60:.1f} are spent; allowed: more"
-            )
+        spent = state["seconds"]
+        if 60 * minutes - spent < ENOUGH:
+            raise Refused(f"--minutes is {minutes:g}, and {spent / 60:.1f} are spent; allowed: more")
         ends, stopped = time.monotonic() + 60 * sitting if sitting else inf, "it was interrupted"
+        to_do = asked if only else _to_do(asked, state)
         try:
-            stopped = _visit(out, _to_do(asked, state, bool(only)), state, left, ends, anyway)
+            stopped = _visit(out, to_do, state, 60 * minutes - spent, ends, anyway)
         finally:
             found = _record(out, known, state, minutes) | {"exit": int(bool(stopped)), "stopped": stopped}
             write_whole(out / summary.FILE, summary.text(found) + "\n")
     return found
 
 
-def _to_do(asked: Sequence[Step], state: Row, again: bool) -> list[Step]:
-    """The steps that are not done, what has had its time already behind what had none; all, if named."""
+def _to_do(asked: Sequence[Step], state: Row) -> list[Step]:
+    """The steps that are not done, what has had its time already behind what had none."""
     was = {step.name: state["steps"].get(step.name, {}).get("state") for step in asked}
-    if again:
-        return list(asked)
     rest = [step for step in asked if was[step.name] not in (DONE, NEEDLESS)]
     return sorted(rest, key=lambda step: step.name not in FIRST and was[step.name] in (CUT, FAILED))
 
@@ -112,10 +109,9 @@ def _visit(
             return ""
         entry = _run_step(out, step, state, min(allowed, here))
         seconds -= entry["seconds"]
-        if step.name == "values" and entry["state"] != DONE and not anyway:
-            wrong = _values_refused(out, step, entry)
-            if wrong:
-                return wrong
+        wrong = "" if anyway or step.name != "values" else _values_refused(out, step, entry)
+        if wrong:
+            return wrong
     return ""
 
 
@@ -127,31 +123,27 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     why = _needless(out, step)
     if why:
         entry |= {"state": NEEDLESS, "why": why}
-        save(out, state)
+    write_json(out / FILE, state)
+    if why:
         return entry
-    save(out, state)
     print(f"--- {step.name}: {step.about}; {allowed:.0f} s at most", flush=True)
-    logs = {label: log_path(out, label) for label in step.commands}
+    # Kernels are compiled, lines are written at once, and the tests' helpers are found.
+    around = environment(ROOT / CHECKS.parent, interpret=False) | {"PYTHONUNBUFFERED": "1"}
     started = time.monotonic()
     try:
-        ended = run_commands(step.commands, logs, allowed, _environment())
-        entry |= {"codes": ended.codes, "state": _how(step, ended.codes, ended.cut)}
+        ended = run_commands(step.commands, step.logs(out), allowed, around)
+        entry |= {"codes": ended.codes, "state": _how(step, ended)}
     finally:  # Ctrl-C too leaves the state as it is
         entry["seconds"] = round(time.monotonic() - started, 1)
         if entry["state"] == RUNNING:
             entry["state"] = CUT
         state["seconds"] = round(state["seconds"] + entry["seconds"], 1)
         keep_better(part_path(out, step.name), record_path(out, step.name))
-        save(out, state)
-    for line in last_lines(logs) if len(logs) > 1 else ():
-        print(line)
+        write_json(out / FILE, state)
+    if len(step.commands) > 1:
+        print(_last_lines(out, step))
     print(f"--- {step.name}: {entry['state']} after {entry['seconds']:.0f} s", flush=True)
     return entry
-
-
-def _environment() -> dict[str, str]:
-    """Kernels are compiled, lines are written at once, and the tests' helpers are found."""
-    return environment(ROOT / CHECKS.parent, interpret=False) | {"PYTHONUNBUFFERED": "1"}
 
 
 def _needless(out: Path, step: Step) -> str:
@@ -164,39 +156,37 @@ def _needless(out: Path, step: Step) -> str:
     return "" if record.get("tiles") else "tune found no tile that is worth a change"
 
 
-def _how(step: Step, codes: dict[str, int | None], cut: bool) -> str:
-    if cut:
-        return CUT
+def _how(step: Step, ended: Ended) -> str:
     # That nvidia-smi or doctor cannot speak keeps nobody from measuring.
-    fine = step.name == "machine" or (codes and not any(code != 0 for code in codes.values()))
-    return DONE if fine else FAILED
+    fine = step.name == "machine" or {*ended.codes.values()} == {0}
+    return CUT if ended.cut else DONE if fine else FAILED
 
 
 def _values_refused(out: Path, step: Step, entry: Row) -> str:
-    """What is wrong with values so that nothing may be timed; "" where they only took too long."""
+    """What is wrong with values so that nothing may be timed; "" where nothing is, or they took too long."""
+    if entry["state"] == DONE:
+        return ""
     if not step.commands:
-        return (
-            f"values cannot be checked: {CHECKS} is in the repository and not in the package; "
-            "run the visit in a checkout, or with --anyway"
-        )
-    logs = {label: log_path(out, label) for label in step.commands}
-    found = [line for log in logs.values() for line in _lines(log) if WRONG in line]
+        why = f"values cannot be checked: {CHECKS} is in the repository and not in the package"
+        return f"{why}; run the visit in a checkout, or with --anyway"
+    found = [line for lines in _said(out, step).values() for line in lines if WRONG in line]
     if found:
         return "\n".join(["VALUES ARE WRONG, so nothing is timed (--anyway would):", *found])
     if entry["state"] == CUT:
         return ""
-    return "\n".join(["values could not be checked (--anyway goes on):", *last_lines(logs)])
+    return f"values could not be checked (--anyway goes on):\n{_last_lines(out, step)}"
 
 
-def last_lines(logs: dict[str, Path]) -> Iterator[str]:
-    """The last line of each log."""
-    for label, log in logs.items():
-        lines = _lines(log)
-        yield f"{label}: {lines[-1] if lines else 'nothing'}"
+def _last_lines(out: Path, step: Step) -> str:
+    """The last line of each log of a step."""
+    return "\n".join(
+        f"{label}: {lines[-1] if lines else 'nothing'}" for label, lines in _said(out, step).items()
+    )
 
 
-def _lines(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+def _said(out: Path, step: Step) -> dict[str, list[str]]:
+    """The lines of each log of a step."""
+    return {label: log.read_text("utf-8", "replace").splitlines() for label, log in step.logs(out).items()}
 
 
 def _record(out: Path, known: Sequence[Step], state: Row, minutes: float) -> Row:
@@ -211,8 +201,3 @@ def _record(out: Path, known: Sequence[Step], state: Row, minutes: float) -> Row
             for step in known
         ],
     }  # fmt: skip
-
-
-def show(result: Row) -> str:
-    """The plan, what was installed, or the summary."""
-    return summary.text(result)

@@ -40,9 +40,8 @@ def _installed(out: Path, step: Step) -> list[str]:
         return []
     absent = [key for key in NEEDED if key not in record]
     if absent or record["subject"] != step.shipped:
-        raise Refused(
-            f"{file} is no record of bench {step.shipped}: it lacks {', '.join(absent) or 'its subject'}"
-        )
+        lacks = ", ".join(absent) or "its subject"
+        raise Refused(f"{file} is no record of bench {step.shipped}: it lacks {lacks}")
     if step.shipped == "tune":
         tiles_of(record)  # refuses rows that no launch could take
     target = FOLDER / f"{step.shipped}.json"

@@ -14,12 +14,15 @@ from typing import NamedTuple
 from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused
 
+from ..gpu.contenders import EFFICIENT, FLEX, MATH
+
 MINUTES = 45.0  # of a whole visit, where nobody says otherwise
 QUICK = 140 / 60  # of each smaller subject
 SHARDS = 8  # processes that share the checks of values: most of their time is compiling
 CHECKS = Path("tests", "kernels", "on_gpu.py")
 # Named here so that whoever joins the field is timed without being asked for.
-SLOW = ("SDPA efficient", "SDPA math", "FlexAttention")
+WITHOUT_SLOW = [part for name in (EFFICIENT, MATH, FLEX) for part in ("--without", name)]
+TUNE = ["tune", "--quick", "--heads", "64,128"]
 
 
 class Step(NamedTuple):
@@ -41,48 +44,41 @@ class Step(NamedTuple):
     recorded: bool = False
     shipped: str = ""
 
+    def logs(self, out: Path) -> dict[str, Path]:
+        """Where what each command said is kept."""
+        return {label: out / "logs" / f"{label}.log" for label in self.commands}
+
 
 def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
     """The steps of a visit in their order; those of the tutorial only where a copy of it is given."""
     iocourse = [sys.executable, "-m", "iocourse"]
-    few = [part for name in SLOW for part in ("--without", name)]
+    tuned = [sys.executable, "-m", f"{__package__}.tuned", str(record_path(out, "tune"))]
+    lowrank = [sys.executable, "-m", "iocourse.bench.lowrank.on_gpu", str(part_path(out, "lowrank"))]
+    doctor = {"nvidia-smi": ["nvidia-smi"], "doctor": [*iocourse, "doctor", "--json"]}
     sixteen = ["attention", "--types", "bfloat16"]
+    few = [*sixteen, *WITHOUT_SLOW]
+    beside = ["attention", "--types", "float16", "--lengths", "1024,4096,16384", "--tutorial", str(tutorial)]
 
-    def bench(name: str, about: str, minutes: float, arguments: Sequence[str], shipped: str = "",
-              prefix: Sequence[str] = ()) -> Step:  # fmt: skip
-        command = [*(prefix or iocourse), "bench", *arguments, "--json", str(part_path(out, name))]
-        return Step(name, about, minutes, {name: command}, True, shipped)
+    def bench(name: str, about: str, minutes: float, asked: Sequence[str], shipped: str = "",
+              command: Sequence[str] = iocourse) -> Step:  # fmt: skip
+        run = [*command, "bench", *asked, "--json", str(part_path(out, name))]
+        return Step(name, about, minutes, {name: run}, True, shipped)
 
     def quick(name: str) -> Step:
         return bench(name, f"bench {name} --quick", QUICK, [name, "--quick"], name)
 
-    lowrank = [sys.executable, "-m", "iocourse.bench.lowrank.on_gpu", str(part_path(out, "lowrank"))]
-    tuned = [sys.executable, "-m", f"{__package__}.tuned", str(record_path(out, "tune"))]
-    doctor = {"nvidia-smi": ["nvidia-smi"], "doctor": [*iocourse, "doctor", "--json"]}
     found = [
         Step("machine", "what nvidia-smi and doctor say", 0.5, doctor),
         Step("values", f"compiled kernels against float64, {SHARDS} processes", 4, _checks()),
-        bench(
-            "attention",
-            "bfloat16, d = 64 and 128, N = 1k to 16k, few rivals",
-            3,
-            [*sixteen, *few],
-            "attention",
-        ),
-        bench(
-            "tune", "few tiles, the shipped ones first", 5, ["tune", "--quick", "--heads", "64,128"], "tune"
-        ),
-    ]
-    if tutorial is not None:
-        beside = ["--types", "float16", "--lengths", "1024,4096,16384", "--tutorial", str(tutorial)]
-        found += [bench("tutorial", "float16 beside Triton's tutorial", 7, ["attention", *beside, *few])]
-    found += [quick(name) for name in ("sparse", "varlen", "decode", "small-cache")]
-    found += [
+        bench("attention", "bfloat16, d = 64 and 128, N = 1k to 16k, few rivals", 3, few, "attention"),
+        bench("tune", "few tiles, the shipped ones first", 5, TUNE, "tune"),
+        bench("tutorial", "float16 beside Triton's tutorial", 7, [*beside, *WITHOUT_SLOW]),
+        *map(quick, ("sparse", "varlen", "decode", "small-cache")),
         Step("lowrank", "low rank on the GPU", QUICK, {"lowrank": lowrank}, True, "lowrank"),
         bench("everyone", "bfloat16, N = 4096, every rival", 4, [*sixteen, "--lengths", "4096"]),
-        bench("again", "as attention, with the tiles that tune found", 3, [*sixteen, *few], prefix=tuned),
+        bench("again", "as attention, with the tiles that tune found", 3, few, command=tuned),
     ]
-    return found
+    return [step for step in found if tutorial or step.name != "tutorial"]
 
 
 def _checks() -> dict[str, list[str]]:
@@ -107,21 +103,16 @@ def part_path(out: Path, name: str) -> Path:
     return out / "records" / f"{name}.part.json"
 
 
-def log_path(out: Path, label: str) -> Path:
-    """Where what a command said is kept."""
-    return out / "logs" / f"{label}.log"
-
-
 def chosen(known: Sequence[Step], only: Sequence[str]) -> list[Step]:
     """The steps named, in the order of the table; all where none is.
 
     Raises:
         Refused: a name is no step's.
     """
+    names = [step.name for step in known]
     for name in only:
-        if name not in [step.name for step in known]:
-            allowed = ", ".join(step.name for step in known)
-            raise Refused(f"--only {name!r} is no step of this visit; allowed: {allowed}")
+        if name not in names:
+            raise Refused(f"--only {name!r} is no step of this visit; allowed: {', '.join(names)}")
     return [step for step in known if not only or step.name in only]
 
 

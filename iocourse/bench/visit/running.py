@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -65,12 +65,10 @@ def ended_by_term() -> Iterator[None]:
 
 def _start(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # A group of its own: ending it ends what it started too.
-    options: dict[str, Any] = (
-        {"process_group": 0, "preexec_fn": _die_with_parent} if os.name == "posix" else {}
-    )
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, **options
-    )
+    options: dict[str, Any] = {"stdout": log, "stderr": subprocess.STDOUT, "env": environment}
+    if os.name == "posix":
+        options |= {"process_group": 0, "preexec_fn": _die_with_parent}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
 
 
 def _die_with_parent() -> None:
@@ -100,10 +98,8 @@ def _end(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
 
 
 def _signal(one: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # it is gone
         if os.name == "posix":
             os.killpg(one.pid, number)
         else:
             one.terminate()
-    except (ProcessLookupError, PermissionError):  # it is gone
-        pass

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.bench import Row
-from iocourse.refusal import Refused, write_json
+from iocourse.refusal import Refused
+
+from ..gpu.text import done_of
 
 FILE, LOCK = "visit.json", "lock"
 DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
@@ -28,21 +30,15 @@ def load(out: Path) -> Row:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         whole = all(one["state"] in STATES for one in found["steps"].values()) and found["seconds"] >= 0
+        why = "it names states that no step has"
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         whole, why = False, f"{type(error).__name__}: {error}"
-    else:
-        why = "it names states that no step has"
     if not whole:
         raise Refused(
             f"{file} is not the state of a visit ({why}); move it away to begin anew, or choose another "
             "--out: the records beside it stay as they are"
         )
     return dict(found)
-
-
-def save(out: Path, state: Row) -> None:
-    """Write the state whole, or not at all."""
-    write_json(out / FILE, state)
 
 
 @contextmanager
@@ -83,10 +79,8 @@ def how_far(record: Row | None) -> float:
     """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
     if record is None:
         return 0.0
-    if "kernels" in record and "asked" in record:  # of tune
-        return len(record["kernels"]) / int(record["asked"])
-    counted = record.get("shapes", {"asked": 1, "done": 1})
-    return float(counted["done"] / counted["asked"])
+    done, asked, _ = done_of(record)
+    return done / asked
 
 
 def keep_better(new: Path, kept: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from iocourse.bench import Row
-from iocourse.console import table
+from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 
 from ..gpu.judging import cell
@@ -14,6 +14,7 @@ from .plan import record_path
 from .state import how_far, read_record
 
 FILE = "summary.txt"
+TO_COMMIT = "to ship them: iocourse release, then git add iocourse/data/bench lessons solutions && git commit"
 
 
 def text(visit: Row) -> str:
@@ -21,11 +22,14 @@ def text(visit: Row) -> str:
     if "plan" in visit:
         return _plan(visit)
     if "installed" in visit:
-        return "\n".join([*visit["installed"], "", *_to_commit()])
+        return "\n".join([*visit["installed"], "", TO_COMMIT])
     records = _read(visit)
-    parts = [visit.get("stopped", ""), _steps(visit, records), *_goals(records), _tiles(records)]
-    parts += [_to_go_on(visit["out"]) if records else "", _provenance(visit, records)]
-    return "\n\n".join(part for part in parts if part)
+    # Device, versions and date are those of a record, for this process looked at no device.
+    measured = next((record for record in records.values() if "device" in record), visit)
+    return paragraphs(
+        visit.get("stopped", ""), _steps(visit, records), _goals(records), _tiles(records),
+        _to_go_on(visit["out"]) if records else "", provenance(measured),
+    )  # fmt: skip
 
 
 def _plan(visit: Row) -> str:
@@ -53,46 +57,33 @@ def _steps(visit: Row, records: Mapping[str, Row]) -> str:
     return f"the visit so far, {spent}\n{table(lines, left=2)}"
 
 
-def _goals(records: Mapping[str, Row]) -> Iterator[str]:
+def _goals(records: Mapping[str, Row]) -> str:
     """The verdict on each goal that a record speaks of; those without enough shapes are left out."""
-    lines = []
-    for name, record in records.items():
-        for goal in record.get("goals", []):
-            if not goal["verdict"].startswith("not judged"):
-                numbers = f"{goal['reached']:.3f}", f"{goal['goal']:.2f}"
-                lines.append([name, goal["what"], *numbers, goal["verdict"]])
-    if lines:
-        yield table([["goals", "", "reached", "goal", ""], *lines], left=2)
+    lines = [
+        [name, goal["what"], f"{goal['reached']:.3f}", f"{goal['goal']:.2f}", goal["verdict"]]
+        for name, record in records.items()
+        for goal in record.get("goals", [])
+        if not goal["verdict"].startswith("not judged")
+    ]
+    return table([["goals", "", "reached", "goal", ""], *lines], left=2) if lines else ""
 
 
 def _tiles(records: Mapping[str, Row]) -> str:
     """What tune found, and what becomes of it."""
     rows = records.get("tune", {}).get("tiles", ())
-    said = (
+    lines = [
         "faster tiles that tune found. The step `again` times them; --install ships them, and its record in "
         "the place of attention's"
-    )
-    lines = (
-        f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {'×'.join(map(str, row['tile']))}"
-        for row in rows
-    )
-    return "\n".join([said, *lines]) if rows else ""
+    ]
+    for row in rows:
+        tile = "×".join(map(str, row["tile"]))
+        lines.append(f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {tile}")
+    return "\n".join(lines) if rows else ""
 
 
 def _to_go_on(out: str) -> str:
     return "\n".join([
         f"records: {out}/records; what was said: {out}/logs; to go on: the same command again",
         f"to put them where lessons read them: iocourse bench visit --install --out {out}",
-        *_to_commit(),
+        TO_COMMIT,
     ])  # fmt: skip
-
-
-def _to_commit() -> list[str]:
-    return [
-        "to ship them: iocourse release, then git add iocourse/data/bench lessons solutions && git commit"
-    ]
-
-
-def _provenance(visit: Row, records: Mapping[str, Row]) -> str:
-    """Device, versions and date: those of a record, for this process looked at no device."""
-    return provenance(next((record for record in records.values() if "device" in record), visit))
