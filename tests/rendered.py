@@ -72,13 +72,13 @@ def _value(node, key):
 
 
 def _spoken(session, node):
-    texts = [each["value"].get("value") for each in node.get("properties", ()) if each["name"] == "valuetext"]
-    value = next(filter(None, texts), _value(node, "value"))
-    said = _role(node), _name(node), _value(node, "description"), value
     element = session.send("DOM.describeNode", {"backendNodeId": node["backendDOMNodeId"]})["node"]
     pairs = element.get("attributes", [])
-    attributes = [f'{name}="{text[:40]}"' for name, text in zip(pairs[::2], pairs[1::2], strict=True)]
-    return Spoken(*said, f"<{' '.join([element['nodeName'].lower(), *attributes])}>")
+    attributes = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    value = attributes.get("aria-valuetext") or _value(node, "value")  # Chromium 156 does not tell the first
+    said = _role(node), _name(node), _value(node, "description"), value
+    shown = [f'{name}="{text[:40]}"' for name, text in attributes.items()]
+    return Spoken(*said, f"<{' '.join([element['nodeName'].lower(), *shown])}>")
 
 
 def contrast(page, within="body"):

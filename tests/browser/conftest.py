@@ -41,22 +41,6 @@ SETTINGS = {
 START = 60_000  # milliseconds for JupyterLab to load and a kernel to start
 RUN = 120_000  # milliseconds for all cells of a lesson
 
-# From the key press to the first frame after the new picture is in the page.
-TITLE_STOPWATCH = """() => {
-    const title = () => document.querySelector('.jp-OutputArea-output svg[role=img] title')?.textContent;
-    window.latencies = [];
-    let pressed = null, shown = title();
-    document.addEventListener('keydown', () => { pressed = performance.now(); }, true);
-    new MutationObserver(() => {
-        const now = title();
-        if (pressed === null || !now || now === shown) return;
-        const start = pressed;
-        pressed = null;
-        shown = now;
-        requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
-    }).observe(document.body, {subtree: true, childList: true});
-}"""
-
 LAB_IS_THERE = "window.jupyterapp?.restored.then(() => true)"
 OPEN = """async path => {
     const widget = await window.jupyterapp.commands.execute('docmanager:open', {path});
@@ -211,12 +195,6 @@ def run_all():
         assert not errors, "\n".join(errors)
 
     return run
-
-
-@pytest.fixture
-def title_stopwatch():
-    """A script: `window.latencies` holds the milliseconds from each key to a picture with a new title."""
-    return TITLE_STOPWATCH
 
 
 @pytest.fixture
