@@ -1,5 +1,6 @@
 """The command line: exit codes, one line for a bad argument, and nothing heavy loaded at the start."""
 
+import importlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -289,8 +291,19 @@ def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch
     assert command[:3] == [sys.executable, "-m", "jupyterlab"] and cwd == root and len(token) == 48
     assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
     assert "--no-browser" in command and command[-2:] == ["--port=9", "--ServerApp.quit_button=False"]
+    assert lab.PROMPT in command
     main(["lab"])
     assert "--no-browser" not in started[1][0] and token not in " ".join(command)
+
+
+def test_a_page_of_the_lab_is_told_at_once_what_its_kernel_says(monkeypatch):
+    channels = pytest.importorskip("jupyter_server.services.kernels.connection.channels")
+    module, kind = lab.PROMPT.partition("=")[2].rsplit(".", 1)
+    connection_class = getattr(importlib.import_module(module), kind)
+    handler = Mock(spec=channels.KernelWebsocketHandler)
+    monkeypatch.setattr(channels.ZMQChannelsWebsocketConnection, "connect", lambda self: "connected")
+    assert connection_class(websocket_handler=handler).connect() == "connected"
+    handler.set_nodelay.assert_called_once_with(True)
 
 
 def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, capsys):

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.course.authoring.execution import lesson_environment
+from iocourse.course.lab import PROMPT
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -39,22 +40,6 @@ SETTINGS = {
 }
 START = 60_000  # milliseconds for JupyterLab to load and a kernel to start
 RUN = 120_000  # milliseconds for all cells of a lesson
-
-# From the key press to the first frame after the new picture is in the page.
-TITLE_STOPWATCH = """() => {
-    const title = () => document.querySelector('.jp-OutputArea-output svg[role=img] title')?.textContent;
-    window.latencies = [];
-    let pressed = null, shown = title();
-    document.addEventListener('keydown', () => { pressed = performance.now(); }, true);
-    new MutationObserver(() => {
-        const now = title();
-        if (pressed === null || !now || now === shown) return;
-        const start = pressed;
-        pressed = null;
-        shown = now;
-        requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
-    }).observe(document.body, {subtree: true, childList: true});
-}"""
 
 LAB_IS_THERE = "window.jupyterapp?.restored.then(() => true)"
 OPEN = """async path => {
@@ -133,7 +118,7 @@ def lab_server(tmp_path_factory, jupyter_environment):
         port = free.getsockname()[1]
     server = Server(f"http://127.0.0.1:{port}", secrets.token_hex(16), folder)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
-    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
+    command += [PROMPT, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
     command += [f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}"]
     command += ["--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None"]
     log = folder / "jupyter.log"
@@ -210,12 +195,6 @@ def run_all():
         assert not errors, "\n".join(errors)
 
     return run
-
-
-@pytest.fixture
-def title_stopwatch():
-    """A script: `window.latencies` holds the milliseconds from each key to a picture with a new title."""
-    return TITLE_STOPWATCH
 
 
 @pytest.fixture

@@ -25,15 +25,15 @@ def heard(page, name):
     return spoken(page, f".iocourse-explorer[role=group][aria-label={called(name)!r}]")
 
 
-def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown, capsys):
+def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
     page = shown("all", f"display({', '.join(f'explore.{name}()' for name in SHELLS)})")
     page.locator(".iocourse-explorer").nth(len(SHELLS) - 1).wait_for(timeout=WAIT)
     _has_names(page)
-    _memory_explorer(ExplorerPage(page, "memory explorer"), capsys)
-    _two_memories(ExplorerPage(page, "two memories"), capsys)
-    _kernel_tuner(ExplorerPage(page, "kernel tuner"), capsys)
-    _roofline_explorer(ExplorerPage(page, "roofline explorer"), capsys)
-    _low_rank_explorer(ExplorerPage(page, "low rank explorer"), capsys)
+    _memory_explorer(ExplorerPage(page, "memory explorer"))
+    _two_memories(ExplorerPage(page, "two memories"))
+    _kernel_tuner(ExplorerPage(page, "kernel tuner"))
+    _roofline_explorer(ExplorerPage(page, "roofline explorer"))
+    _low_rank_explorer(ExplorerPage(page, "low rank explorer"))
     assert (
         ExplorerPage(page, "tile tuner").title() == explore.tile_tuner().picture.title
     )  # not moved by others
@@ -53,7 +53,7 @@ def _has_names(page):
                 assert said[control.label] == shown["texts"][shown["at"]], (name, control.label)
 
 
-def _memory_explorer(map_, capsys):
+def _memory_explorer(map_):
     best = schedules.best(4096, 64, 14336)
     said = map_.press("M (words)", "ArrowLeft")
     assert f"M = 14,336: {best.schedule.title} (" in said and f"{best.cost.total:,}" in said
@@ -69,11 +69,9 @@ def _memory_explorer(map_, capsys):
     assert "backward" in map_.choose("backward")
     assert map_.root.get_by_role("checkbox", name="B4 split_backward", exact=True).is_visible()
     assert not map_.root.get_by_role("checkbox", name="F2 flash2", exact=True).is_visible()
-    map_.measure_keys("M (words)", capsys)
-    map_.measure_drag((120, 0), capsys)
 
 
-def _two_memories(film, capsys):
+def _two_memories(film):
     def line(step):
         naive, flash = sides()
         return f"{naive.called} {arrived(naive, step):,} words, {flash.called} {arrived(flash, step):,}"
@@ -98,10 +96,9 @@ def _two_memories(film, capsys):
     assert film.words.inner_text() == stands and play.get_attribute("aria-pressed") == "false"
     film.slider("move").press("End")
     film.words.get_by_text("Both are done, with the same O.").wait_for(timeout=WAIT)
-    film.measure_keys("move", capsys)
 
 
-def _kernel_tuner(tuner, capsys):
+def _kernel_tuner(tuner):
     tuner.press("BM (queries)", "Home")
     assert "16 × 128" in tuner.title()
     total = kernel_words("forward", Problem(4096, 4096, 128, high=0), BM=16, BN=128).total
@@ -119,10 +116,9 @@ def _kernel_tuner(tuner, capsys):
     tuner.drag((-100, 10))
     sides = re.search(r"(\d+) × (\d+)", tuner.title()).groups()
     assert sides == (tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")) != before
-    tuner.measure_keys("BN (keys)", capsys)
 
 
-def _roofline_explorer(roof, capsys):
+def _roofline_explorer(roof):
     assert "decode by memory" in roof.words.inner_text()
     roof.press("N (rows)", "ArrowRight")
     roof.press("H (of queries)", "Home")
@@ -133,10 +129,9 @@ def _roofline_explorer(roof, capsys):
     roof.after(lambda: roof.root.get_by_role("combobox", name="chip").select_option("L4 (sm_89)"))
     expected = explore.roofline_explorer_picture(89, 8192, 128, 1, 1, causal=False, density=0.5)
     assert (roof.title(), roof.description()) == (expected.title, expected.alt)
-    roof.measure_keys("N (rows)", capsys)
 
 
-def _low_rank_explorer(low, capsys):
+def _low_rank_explorer(low):
     low.press("degree g", "ArrowRight")
     low.press("n (tokens)", "ArrowRight")
     low.choose("minimax")
@@ -150,5 +145,3 @@ def _low_rank_explorer(low, capsys):
     assert low.slider("σ (of logits)").is_disabled()
     low.after(lambda: low.button("cover the data").press("Enter"))
     assert "The sampled logits are within R" in low.words.inner_text()
-    low.measure_keys("n (tokens)", capsys)
-    low.measure_drag((-80, 0), capsys)

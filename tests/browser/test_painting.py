@@ -42,12 +42,10 @@ def painter(shown):
     return Painter(shown("painter", "explore.mask_painter(N=1024, B=64, d=64)"))
 
 
-def test_a_mask_is_painted_by_keyboard_by_click_and_by_strokes(painter, capsys):
+def test_a_mask_is_painted_by_keyboard_by_click_and_by_strokes(painter):
     _by_keyboard(painter)
     _by_mouse(painter)
-    painter.measure_drag((250, 120), capsys)
     _from_a_preset(painter)
-    painter.measure_keys("row", capsys)
 
 
 def _by_keyboard(painter):

@@ -35,7 +35,7 @@ def player(shown):
     return Player(shown("pebbles", "explore.pebble_player()"), "pebble player")
 
 
-def test_the_optimum_is_played_and_a_game_is_won_by_keyboard_and_by_clicks(player, capsys):
+def test_the_optimum_is_played_and_a_game_is_won_by_keyboard_and_by_clicks(player):
     _played(player)
     _won_by_keyboard(player)
     _clicked(player)
@@ -45,9 +45,6 @@ def test_the_optimum_is_played_and_a_game_is_won_by_keyboard_and_by_clicks(playe
     player.until(f"the start, before {len(longer.moves)} moves")
     player.slider("move").press("End")  # further than before
     player.until(f"move {len(longer.moves)} of {len(longer.moves)}, {longer.moves[-1]}")
-    player.measure_keys("move", capsys)
-    player.choose("attention 2 x 2, FMA")
-    player.measure_keys("move", capsys)
 
 
 def _played(player):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from statistics import median
 
 import pytest
 from explorer_page import WAIT, ExplorerPage
@@ -37,7 +36,7 @@ def expected(sizes):
     return f"{total:,} words moved, {total / least:.2f} × the lower bound of {least:,}"
 
 
-def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner, title_stopwatch, capsys):
+def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner):
     start, pixels = tuner.sizes(), tuner.picture.screenshot()
     assert expected(start) in tuner.words.inner_text()
     _saved_with_its_words(tuner)
@@ -60,7 +59,6 @@ def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner, title_stop
 
     _dragged(tuner)
     _played(tuner)
-    _print_latency(tuner, title_stopwatch, capsys)
 
 
 def _dragged(tuner):
@@ -95,19 +93,6 @@ def _played(tuner):
     tuner.picture.get_by_text(re.compile(r"^Move [5-9]:")).wait_for(timeout=WAIT)
     play.press("Enter")
     assert play.get_attribute("aria-pressed") == "false"
-
-
-def _print_latency(tuner, stopwatch, capsys):
-    tuner.page.evaluate(stopwatch)
-    for count, key in enumerate(("ArrowRight", "ArrowLeft") * 10, start=1):
-        tuner.slider("M (words)").press(key)
-        tuner.page.wait_for_function("count => window.latencies.length >= count", arg=count, timeout=WAIT)
-    took = sorted(tuner.page.evaluate("window.latencies"))
-    with capsys.disabled():
-        print(
-            f"\nkey press to pixels: {took[0]:.0f} / {median(took):.0f} / {took[-1]:.0f} ms (min/median/max)"
-        )
-    assert median(took) < 400
 
 
 def _saved_with_its_words(tuner):

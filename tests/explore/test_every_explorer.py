@@ -3,11 +3,13 @@
 import re
 import sys
 from fractions import Fraction
+from html import unescape
 from importlib import resources
 
 import pytest
 
 from iocourse.explore import Picture
+from iocourse.explore.draw.picture import Text
 from iocourse.explore.widgets.explorer import EXPLORERS, VIEW, Explorer
 
 MADE = {name: make for name, make in EXPLORERS.items() if isinstance(make(), Explorer)}
@@ -76,6 +78,15 @@ def test_words_follow_the_controls_and_one_sentence_of_them_is_spoken(make):
         assert page["spoken"].strip() and not re.search("<[^>]+>|&[a-z]+;", page["spoken"])
         said.add(page["spoken"])
     assert len(said) > 1
+
+
+@explorers
+def test_no_sentence_stands_beside_the_picture_and_in_it(make):
+    explorer = make()
+    drawn = " ".join(one.text for one in explorer.picture.elements if isinstance(one, Text))
+    lines = re.split("<br>|<[/]?(?:div|table|tr)[^>]*>", explorer.words)
+    said = [unescape(re.sub("<[^>]+>", "", line)) for line in lines if line]
+    assert [line for line in said if line in drawn] == []
 
 
 @explorers

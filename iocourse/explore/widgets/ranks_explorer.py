@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ...gpu.links import LINKS
 from ...ranks.times import CONTESTS, grids_of
-from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.ranks_map import P_at, View, headline, line_of, map_of
 from .explorer import Explorer, Grab, explorer
@@ -71,4 +70,7 @@ class RanksExplorer(Explorer):
         self.controls["a"].offer(_grids(self.value("P")))
 
     def _said(self) -> str:
-        return in_html(headline(self.setting))
+        return ""  # all of it is in the picture
+
+    def _spoken(self) -> str:
+        return " ".join(headline(self.setting))

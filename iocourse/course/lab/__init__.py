@@ -24,6 +24,8 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
+# For Jupyter's server: what a kernel says is not held back.
+PROMPT = f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection"
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 
 
@@ -94,6 +96,7 @@ def _config_path() -> str:
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
+    command.append(PROMPT)
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
     if not browser:
         command.append("--no-browser")
