@@ -105,7 +105,7 @@ class ExplorerPage:
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     # ------------------------------------------------------------------ how long it takes
-    def time_keys(self, slider, count=8):
+    def time_keys(self, slider, count):
         """Milliseconds from a key on a slider to pixels, for so many keys."""
         self.root.evaluate(STOPWATCH)
         took = []

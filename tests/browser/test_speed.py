@@ -14,6 +14,7 @@ from iocourse.explore.widgets.explorer import EXPLORERS, Explorer, called
 
 PATIENCE = 400  # milliseconds that a median may take where other tests run beside
 FEW = 4  # frames a second that are few even there
+KEYS = 8
 
 
 class Hand(NamedTuple):
@@ -46,9 +47,9 @@ def test_every_explorer_is_timed():
 def test_a_picture_follows_key_and_pointer(name, shown, capsys):
     page, hand = shown(name, f"explore.{name}()"), HANDS[name]
     explorer = ExplorerPage(page, called(type(EXPLORERS[name]())))
-    took = explorer.time_keys(hand.slider)
+    took = explorer.time_keys(hand.slider, KEYS)
     said = [f"key to pixels {_told(took)}"]
-    assert len(took) == 16 and median(took) < PATIENCE
+    assert len(took) == KEYS and median(took) < PATIENCE
     if hand.by:
         rate, took = explorer.time_drag(hand.by, hand.steps)
         said.append(f"drag {rate:.0f} frames a second, {_told(took)}")

@@ -233,5 +233,5 @@ def test_a_class_of_the_notebook_goes_along(cell):
 
 def test_without_cloudpickle_the_command_is_told(monkeypatch):
     monkeypatch.setattr("iocourse.ranks.engines.processes.find_spec", lambda name: None)
-    with pytest.raises(ranks.RankError, match='python -m pip install "cloudpickle>=2.2"'):
+    with pytest.raises(ranks.RankError, match=r'pip install "cloudpickle>=2\.2"'):
         ranks.run(ranks.get("ring"), 2, on="processes", Q=Q, K=K, V=V)
