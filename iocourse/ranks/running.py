@@ -23,6 +23,7 @@ from .shapes import ShapeArray
 
 ENGINES = ("count", "dry", "gloo", "processes")
 MOST_RANKS = 1024  # each is a thread
+TIMEOUT = 60.0  # seconds on torch.distributed, unless told
 Body = Callable[..., Any]
 
 
@@ -116,7 +117,7 @@ def run(
     on: str = "count",
     layout: Layout = "contiguous",
     shared: Collection[str] = (),
-    timeout: float = 60.0,
+    timeout: float | None = None,
     **given: Any,
 ) -> RankRun:
     """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
@@ -126,7 +127,8 @@ def run(
     is passed on. The schedule returns an array of the rows
     that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
     `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
-    threads) or "processes". `timeout`, in seconds, is for these two. Raises RankError that names the rank.
+    threads) or "processes". After `timeout` seconds all ranks are ended: unless told, after 60 on these two,
+    which are counted first, and never on the others. Raises RankError that names the rank.
     """
     P = positive_int("P", P)
     if P > MOST_RANKS:
@@ -138,7 +140,10 @@ def run(
     for name in sharing.lengths.keys() - sharing.shared:
         check_layout(layout, sharing.lengths[name], P)
     work = Work(schedule, sharing, arrays, options)
-    lives = take_turns(work, P) if on in ("count", "dry") else _on_torch(on, work, P, timeout)
+    if on in ("count", "dry"):
+        lives = take_turns(work, P, timeout)
+    else:
+        lives = _on_torch(on, work, P, TIMEOUT if timeout is None else timeout)
     outputs = _outputs([life.returned for life in lives], sharing)
     return RankRun(outputs, tuple(life.ledger for life in lives))
 
@@ -189,16 +194,16 @@ def _on_torch(on: str, work: Work, P: int, timeout: float) -> list[Life]:
 
     work = replace(work, convert=gloo.tensor, back=gloo.array)
     engine = gloo.between_threads if on == "gloo" else processes.between_processes
-    return engine(work, _plans(work, P), timeout)
+    return engine(work, _plans(work, P, timeout), timeout)
 
 
-def _plans(work: Work, P: int) -> list[Plan]:
+def _plans(work: Work, P: int, timeout: float) -> list[Plan]:
     """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
     with redirect_stdout(StringIO()):  # what ranks print is to be seen once
         try:
-            return [life.plan for life in take_turns(work.on_shapes(), P)]
+            return [life.plan for life in take_turns(work.on_shapes(), P, timeout)]
         except RankFailed:
-            return [life.plan for life in take_turns(work, P)]
+            return [life.plan for life in take_turns(work, P, timeout)]
 
 
 def _returned(rank: int, returned: Any) -> tuple[Any, ...]:

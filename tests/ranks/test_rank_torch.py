@@ -1,7 +1,12 @@
 """The same schedules on torch.distributed: values, ledgers, witnesses from outside, and how failures end."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,14 +115,70 @@ def test_a_rank_that_raises_ends_all_at_once_on_gloo():
     assert set(threading.enumerate()) <= before
 
 
-def test_a_rank_that_is_late_is_named_by_those_who_wait():
+@pytest.mark.parametrize("on", ["gloo", "processes"])
+def test_a_rank_that_is_late_is_named(on):
     def sleeping(me, Q):
         if me.rank == 1 and not isinstance(Q, ranks.ShapeArray):
-            time.sleep(2.5)
+            time.sleep(6)
         return me.shift(Q=Q)
 
-    with pytest.raises(ranks.TimedOut, match=r"rank \d waited in shift\(Q\) for rank \d"):
-        ranks.run(sleeping, 2, on="gloo", Q=Q, timeout=1)
+    said = (
+        r"rank 0 waited in shift\(Q\) for rank 1: .*; rank 1 had not ended: still computing\? Then give more"
+    )
+    with pytest.raises(ranks.TimedOut, match=said):
+        ranks.run(sleeping, 2, on=on, Q=Q[:2], timeout=1)
+
+
+@pytest.mark.parametrize("on", ["count", "gloo", "processes"])
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_loop_that_never_ends_is_ended(on, moves):
+    def turning(me, Q):
+        while me.rank == 1 or moves:
+            Q = me.shift(Q=Q) if moves else Q
+        return me.shift(Q=Q)
+
+    with pytest.raises(ranks.TimedOut, match=r"rank \d was still computing after 0\.5 seconds"):
+        ranks.run(turning, 2, on=on, Q=Q[:2], timeout=0.5)
+
+
+CALLER = """
+import threading, time
+import numpy as np
+from iocourse import ranks
+
+def sleeping(me, Q):
+    if threading.current_thread() is threading.main_thread():  # of a process, not where ranks are counted
+        time.sleep(60)
+    return Q
+
+ranks.run(sleeping, 2, on="processes", Q=np.ones((4, 2)))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc to see processes")
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    """Killed, it can end nobody itself: the ranks and their folder go all the same."""
+    caller = subprocess.Popen([sys.executable, "-c", CALLER], env={**os.environ, "TMPDIR": str(tmp_path)})
+    wait_for(lambda: len(processes_of(tmp_path)) == 3)  # the ranks, and the one that split into them
+    caller.kill()
+    caller.wait()
+    wait_for(lambda: not processes_of(tmp_path) and not list(tmp_path.iterdir()))
+
+
+def processes_of(folder):
+    """Those that are told a folder within this one."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            found += [line.parent.name] if str(folder).encode() in line.read_bytes() else []
+    return found
+
+
+def wait_for(happens, seconds=60):
+    until = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.05)
 
 
 def test_mistakes_are_told_before_anything_is_sent():

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped
+from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped, TimedOut
 from .link import Parcel, Plan, place_of, shape_of
 
 Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
@@ -30,12 +30,14 @@ class Turns:
         self.waiting: dict[Key, list[int]] = defaultdict(list)
         self.said: list[Callable[[], str]] = [str] * size  # what each rank waits for, in words
         self.finished = set[int]()
+        self.running = 0
         self.failure: RankError | None = None
         self.over = threading.Event()
 
     def take(self, rank: int) -> None:
         """Sleep until it is this rank's turn. Raises Stopped once another rank has failed."""
         self.locks[rank].acquire()
+        self.running = rank
         if self.failure is not None:
             raise Stopped
 
@@ -114,10 +116,13 @@ class CountingLink:
         return f"waits in {parcel} for rank {source}{done}"
 
 
-def take_turns(body: Callable[[int, CountingLink], Any], size: int) -> list[Any]:
+def take_turns(
+    body: Callable[[int, CountingLink], Any], size: int, timeout: float | None = None
+) -> list[Any]:
     """What body(rank, link) returns for each rank, run as threads of which one runs at a time.
 
-    Raises RankError: a rank's own error under its number, Mismatch or Deadlock.
+    Raises RankError: a rank's own error under its number, Mismatch or Deadlock; TimedOut after so many
+    seconds.
     """
     turns, box, results = Turns(size), dict[Key, Parcel](), [None] * size
     profile, context = sys.getprofile(), contextvars.copy_context()
@@ -137,7 +142,7 @@ def take_turns(body: Callable[[int, CountingLink], Any], size: int) -> list[Any]
             turns.give()
 
     threads = [threading.Thread(target=live, args=(rank,), daemon=True) for rank in range(size)]
-    _run_all(threads, turns)
+    _run_all(threads, turns, timeout)
     if turns.failure is not None:
         raise turns.failure
     _refuse_lost(box)
@@ -152,20 +157,31 @@ def _refuse_lost(box: dict[Key, Parcel]) -> None:
             raise RankError(f"rank {sender} calls {parcel} to rank {to}, which never calls recv for it")
 
 
-def _run_all(threads: list[threading.Thread], turns: Turns) -> None:
+def _run_all(threads: list[threading.Thread], turns: Turns, timeout: float | None) -> None:
     """Start all, let the first run, and return when all have ended; an interrupt ends them too."""
     for thread in threads:
         thread.start()
     turns.give()
     try:
-        turns.over.wait()
+        in_time = turns.over.wait(timeout)
     except BaseException:
-        turns.fail(RankError("the run was interrupted"))
-        for thread in threads:
-            _interrupt(thread)
+        _end_all(threads, turns, RankError("the run was interrupted"))
         raise
+    if not in_time:
+        said = (
+            f"rank {turns.running} was still computing after {timeout:g} seconds in which ranks were counted"
+        )
+        _end_all(
+            threads, turns, TimedOut(f"{said}: does a loop of it never end? Else give more by timeout=…")
+        )
     for thread in threads:
         thread.join(timeout=1.0 if turns.failure else None)
+
+
+def _end_all(threads: list[threading.Thread], turns: Turns, why: RankError) -> None:
+    turns.fail(why)
+    for thread in threads:
+        _interrupt(thread)
 
 
 def _interrupt(thread: threading.Thread) -> None:

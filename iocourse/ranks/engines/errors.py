@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RankError(RuntimeError):
     """Something that ranks may not do, or that one of them did not survive."""
@@ -25,6 +27,14 @@ class ChangedWhileSent(RankError):
 
 class TimedOut(RankError):
     """A rank got no answer from another within the time that was allowed."""
+
+
+def naming_the_late(failure: RankError, late: Sequence[int]) -> RankError:
+    """The error of one who waited, and behind it the ranks that had not ended by then."""
+    if not late:
+        return failure
+    ranks = f"rank {', '.join(map(str, late))}"
+    return TimedOut(f"{failure}; {ranks} had not ended: still computing? Then give more time by timeout=…")
 
 
 class CannotShip(TypeError):

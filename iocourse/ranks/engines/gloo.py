@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
 
 from .counting import named
-from .errors import RankError, TimedOut
+from .errors import RankError, TimedOut, naming_the_late
 from .link import Group, Parcel, Place, Plan, Shapes, place_of
 
 SHIFTS, MESSAGES = 0, 1  # tags
@@ -254,16 +254,26 @@ def between_threads(
 
 
 def _results(ended: Any, size: int, timeout: float) -> list[Any]:
-    """What the ranks put in, in their order. Raises the first RankError; TimedOut names who is late."""
+    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
+    waited in vain names who was late.
+    """
     results: dict[int, Any] = {}
+    waited: dict[int, RankError] = {}
     until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
-    while len(results) < size:
+    while len(results) + len(waited) < size:
         try:
             rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
-            late = ", ".join(str(rank) for rank in range(size) if rank not in results)
-            raise TimedOut(f"rank {late} did not end within {timeout:g} seconds") from None
-        if failure is not None:
+            break
+        if isinstance(failure, TimedOut):
+            waited[rank], until = failure, min(until, time.monotonic() + PATIENCE)
+        elif failure is not None:
             raise failure
-        results[rank] = result
+        else:
+            results[rank] = result
+    late = [rank for rank in range(size) if rank not in results and rank not in waited]
+    if waited:
+        raise naming_the_late(waited[min(waited)], late)
+    if late:
+        raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
     return [results[rank] for rank in range(size)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,21 @@ def split(folder: Path) -> None:
     work = (folder / "work").read_bytes()
     size = len(pickle.loads(work)[1])
     ranks = {_born(folder, rank, work): rank for rank in range(size)}
+    threading.Thread(target=_end_with_the_caller, args=[folder], daemon=True).start()
     while ranks:
         pid, status = os.wait()
         rank = ranks.pop(pid)
         if not (folder / f"left{rank}").exists():
             code, said = os.waitstatus_to_exitcode(status), last_line(folder / f"said{rank}")
             _leave(folder, rank, RankFailed(f"rank {rank} ended without a result (exit code {code}): {said}"))
+
+
+def _end_with_the_caller(folder: Path) -> None:
+    """End all ranks, and remove their folder, once the process that wants the results is no more."""
+    while os.read(0, 1):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _born(folder: Path, rank: int, work: bytes) -> int:

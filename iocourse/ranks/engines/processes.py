@@ -19,10 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .errors import CannotShip, RankError, TimedOut
+from .errors import CannotShip, RankError, TimedOut, naming_the_late
 from .link import Plan
 
-START = 60.0  # seconds that processes may take to start, beside the time-out
+START = 60.0  # seconds that processes may take to start; then the time-out begins
 POLL = 0.01  # seconds between two looks at the folder
 PATIENCE = 2.0  # seconds for the rank that failed to say so, where others have only lost it
 
@@ -32,8 +32,8 @@ def between_processes(
 ) -> list[Any]:
     """What body(rank, link) returns for each rank, each in a process of its own.
 
-    Raises the first rank's RankError and ends the others; TimedOut where one is late; CannotShip where the
-    schedule uses what cannot be sent.
+    Raises the first rank's RankError and ends the others; TimedOut where one is late, which names it;
+    CannotShip where the schedule uses what cannot be sent. Should this process die, they end too.
     """
     if not hasattr(os, "fork"):
         raise RankError('this system cannot split a process: on="gloo" runs the ranks as threads')
@@ -47,7 +47,7 @@ def between_processes(
         (folder / "work").write_bytes(shipped((body, list(plans), timeout, backend)))
         mother = _start(folder)
         try:
-            return _results(folder, mother, len(plans), time.monotonic() + START + timeout)
+            return _results(folder, mother, len(plans), timeout)
         finally:
             _end(mother)
 
@@ -73,7 +73,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "said").open("wb") as said:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # nothing is written: that it closes tells the ranks that we are gone
             stdout=said,
             stderr=subprocess.STDOUT,
             env={**os.environ, **told, "PYTHONPATH": paths},
@@ -85,24 +85,34 @@ def _end(mother: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):  # all have ended
         os.killpg(mother.pid, signal.SIGKILL)
     mother.wait()
+    assert mother.stdin is not None
+    mother.stdin.close()
 
 
-def _results(folder: Path, mother: subprocess.Popen[bytes], size: int, until: float) -> list[Any]:
+def _results(folder: Path, mother: subprocess.Popen[bytes], size: int, timeout: float) -> list[Any]:
     """Read what each rank leaves, in the order in which they end."""
     left: dict[int, Any] = {}
+    until, begun = time.monotonic() + START, False
     while len(left) < size:
         over = mother.poll() is not None
+        if not begun and all((folder / f"said{rank}").exists() for rank in range(size)):
+            until, begun = time.monotonic() + timeout + PATIENCE, True
         left |= _left(folder, set(range(size)) - set(left))
         if any(failure for failure, _ in left.values()):
             raise _worst(folder, size)
         late = ", ".join(str(rank) for rank in range(size) if rank not in left)
         if late and over:
-            raise RankError(f"rank {late} did not begin: {last_line(folder / 'said')}")
+            raise RankError(f"rank {late} {_how(begun)}: {last_line(folder / 'said')}")
         if late and time.monotonic() > until:
-            raise TimedOut(f"rank {late} did not end in time: its process was ended")
+            seconds = f"{timeout:g} seconds" if begun else f"{START:g} seconds, before it began"
+            raise TimedOut(f"rank {late} did not end within {seconds}: its process was ended")
         time.sleep(POLL)
     _print_what_they_said(folder, size)
     return [left[rank][1] for rank in range(size)]
+
+
+def _how(begun: bool) -> str:
+    return "lost the process that had started it" if begun else "did not begin"
 
 
 def _left(folder: Path, ranks: set[int]) -> dict[int, tuple[RankError | None, Any]]:
@@ -115,10 +125,13 @@ def _worst(folder: Path, size: int) -> RankError:
     """The error to tell: a rank's own before that of one that waited for it, which may be there sooner."""
     until = time.monotonic() + PATIENCE
     while True:
-        failures = [one for one, _ in _left(folder, set(range(size))).values() if one is not None]
+        left = _left(folder, set(range(size)))
+        failures = [one for one, _ in left.values() if one is not None]
         own = [one for one in failures if not isinstance(one, TimedOut)]
-        if own or time.monotonic() > until:
-            return (own or failures)[0]
+        if own:
+            return own[0]
+        if len(left) == size or time.monotonic() > until:
+            return naming_the_late(failures[0], [rank for rank in range(size) if rank not in left])
         time.sleep(POLL)
 
 
