@@ -328,7 +328,7 @@ measured("18.6", words=rows.words / (3 * 1024))
 #
 # </details>
 #
-# <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row; the hops are as in `columns_travel`, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
+# <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row. Hops as in `columns_travel` do that, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-18C"
 def my_rows_travel(me, Q, K, V, O, dO, LSE):

@@ -59,24 +59,26 @@ explore.causal_ranks(16, 4)
 #
 # whatever $p$ is: all ranks have the same, to the pair.
 #
-# **Predict** (compute). $P = 16$ ranks, contiguous: how many times the mean has the busiest, to two decimals? And how many times would it be without a mask?
+# **Predict** (compute). $P = 16$ ranks, $2^{20}$ contiguous rows: how many times the mean has the busiest? And how many times would it be without a mask?
 
 # %% tags=["predict"]
-predict("19.1", causal=1.94, full=1)  #> predict("19.1", causal=..., full=...)
+predict("19.1", causal=1.9375, full=1)  #> predict("19.1", causal=..., full=...)
 
 # %%
 N, d, P = 4096, 64, 16
 pairs = {layout: balance.pairs_of_ranks(layout, N, P) for layout in ranks.LAYOUTS}
 busy = {layout: balance.imbalance(shares) for layout, shares in pairs.items()}
-measured("19.1", causal=busy["contiguous"], full=balance.imbalance([N * N / P] * P))
-print(", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
+longer = balance.imbalance(balance.pairs_of_ranks("contiguous", 2**20, P))
+measured("19.1", causal=longer, full=balance.imbalance([N * N / P] * P))
+print(f"N = {N:,}:", ", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 1.937 by (19.1), and 1 without a mask. A causal mask halves the pairs, and contiguous rows give nearly all of that away again. Zigzag has 1.000, striped 1.004: rank $p + 1$ has the row below each of rank $p$, and sees one key more in it.
+# 1.9375 by (19.1), and 1 without a mask. A causal mask halves the pairs, and contiguous rows give nearly all of that away again. On the printed 4,096 rows zigzag has 1.000, striped 1.004: rank $p + 1$ has the row below each of rank $p$, and sees one key more in it.
 #
 # </details>
+# <!-- 1.9375 = 2 - 1 / 16 -->
 #
 # ## 19.2 Equal work, other words
 #
@@ -222,7 +224,7 @@ measured("19.4", thousand=short.words, million=long.words)
 # %% tags=["exercise"] name="ex-19C"
 def my_pooling(me, Q, K, V):
     """O (m, d) of queries that every rank has, from the keys and values of all ranks."""
-    ### BEGIN SOLUTION own frames, all (o, L), one common maximum
+    ### BEGIN SOLUTION own frames, all (o, L), a common maximum of each query
     o, L = ranks.attend(Q, K, V)
     all_o, all_L = me.all_gather(O=o[None], L=L[None])      # (P, m, d) and (P, m)
     weights = np.exp(all_L - all_L.max(axis=0))

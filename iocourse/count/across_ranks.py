@@ -106,9 +106,10 @@ def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[s
 
 def _lengths(told: str) -> list[int]:
     try:
-        return [positive_int("--texts", int(one)) for one in told.split(",")]
+        lengths = [int(one) for one in told.split(",")]
     except ValueError:
         raise Refused(f"--texts {told!r} are no lengths; they look like 4096,512,64") from None
+    return [positive_int("each length in --texts", length) for length in lengths]
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
@@ -184,10 +185,16 @@ def text(record: dict[str, Any], ledger: RankLedger) -> str:
     grid = f", grid {'x'.join(map(str, record['grid']))}" if "grid" in record else ""
     sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "ranks", "heads"))
     lines = [f"{record['schedule']} at {sizes}{grid}, layout {record['layout']}", repr(ledger)]
-    lines.append(f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words")
+    lines.append(_most(record))
     lines.append(f"memory of a rank: {record['memory']:,} words, its own rows and what it holds of others")
     lines.append(_bound_line(record))
     return "\n".join([*lines, *([f"note: {record['note']}"] if record["note"] else [])])
+
+
+def _most(record: dict[str, Any]) -> str:
+    if not record["words"]:
+        return "no rank moves a word"
+    return f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words"
 
 
 def _bound_line(record: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from iocourse import exact, ranks
 from iocourse.course.checking import OWN, RUNS
 
 VALUES, NOTHING = "values equal exact attention", "nothing else moves"
+FAR = "scores of ±10,000 neither overflow nor vanish"
 
 
 def together(o, L, other, other_L):
@@ -149,14 +150,36 @@ RING = Suite(
     cheats=(
         (by_gathering, TWO), (queries_gathered, ONCE), (over_a_blackboard, ONCE), (from_the_notebook, RUNS),
         (librarys_merge, OWN), (librarys_ring, OWN), (one_rank_silent, RUNS),
-        (one_rank_raises, RUNS), (two_receives, RUNS), (waits_a_little, VALUES), (exact.attention, OWN),
+        (bare_exponentials, FAR), (one_rank_raises, RUNS), (two_receives, RUNS), (waits_a_little, VALUES), (exact.attention, OWN),
     ),
 )  # fmt: skip
+
+
+def bare_exponentials(me, Q, K, V):
+    """Wrong: numerators and sums added as they are, which overflow."""
+    o, L = ranks.attend(Q, K, V)
+    total, z, k, v = o * np.exp(L)[:, None], np.exp(L), K, V
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        o, L = ranks.attend(Q, k, v)
+        total, z = total + o * np.exp(L)[:, None], z + np.exp(L)
+    return total / z[:, None]
+
 
 # ---------------------------------------------------------------------- 18B
 SQUARE, OBLONG = "on a square, a rank receives the queries of its row once", "where a is not b, too"
 COLUMN = "a rank receives the keys and values of its column once"
 PARTS = "a rank sends its part of O and L to whom it is due, once"
+
+
+def by_bare_exponentials(me, Q, K, V, *, a):
+    """Wrong: exp(L) of what came, which overflows."""
+    row, col = me.grid(a)
+    k, v = col.all_gather(K=K, V=V)
+    o, L = ranks.attend(row.all_gather(Q=Q), k, v)
+    outputs, sums = row.all_to_all(O=row.cut(o), L=row.cut(L))
+    weights = np.exp(np.array(sums))
+    return sum(w[:, None] * o for w, o in zip(weights, outputs, strict=True)) / weights.sum(axis=0)[:, None]
 
 
 def by_messages(me, Q, K, V, *, a):
@@ -208,6 +231,9 @@ GRID = Suite(
         Mutant("keys-of-the-row", VALUES, (GATHER_KV, "k, v = row.all_gather(K=K, V=V)")),
         Mutant("deals-in-the-column", RUNS, (DEAL, DEAL.replace("row.", "col."))),
         Mutant("a-part-less", VALUES, ("outputs[1:], sums[1:]", "outputs[2:], sums[2:]")),
+        Mutant("equal-pieces", RUNS,
+               (DEAL, "n = len(o) // row.size; cut = lambda x: [x[i * n : i * n + n] for i in "
+                "range(row.size)]; outputs, sums = row.all_to_all(O=cut(o), L=cut(L))")),
         Mutant("begins-twice", VALUES, ("outputs[1:], sums[1:]", "outputs, sums")),
         Mutant("everything-to-everybody", PARTS, (DEAL, "outputs, sums = [row.all_to_all(O=[o] * row.size), "
                "row.all_to_all(L=[L] * row.size)]; mine = slice(sum(len(me.rows(p)) for p in "
@@ -216,7 +242,7 @@ GRID = Suite(
         Mutant("the-other-grid", OBLONG, ("me.grid(a)", "me.grid(me.size // a)")),
     ),
     right=(by_messages, all_parts_at_once),
-    cheats=((a_ring_again, COLUMN), (a_grid_of_its_own, OBLONG)),
+    cheats=((a_ring_again, COLUMN), (a_grid_of_its_own, OBLONG), (by_bare_exponentials, FAR)),
 )  # fmt: skip
 
 # ---------------------------------------------------------------------- 18C

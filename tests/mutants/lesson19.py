@@ -101,6 +101,14 @@ PLACEMENT = Suite(
     mutants=(
         Mutant("all-on-all", NEED, ("-(-P * work // work.sum())", "np.full(len(n), P)")),
         Mutant("whole-texts", SHARED, ("-(-P * work // work.sum())", "np.ones_like(n)")),
+        Mutant(
+            "one-rank-more",
+            NEED,
+            ("-(-P * work // work.sum())", "np.minimum(P, 1 + -(-P * work // work.sum()))"),
+        ),
+        Mutant(
+            "long-ones-on-all", NEED, ("-(-P * work // work.sum())", "np.where(P * work > work.sum(), P, 1)")
+        ),
         Mutant("rounded-down", EVEN, ("-(-P * work // work.sum())", "np.maximum(1, P * work // work.sum())")),
         Mutant("shares-of-tokens", EVEN, ("work = n * (n + 1)", "work = n")),
         Mutant("shortest-first", EVEN, ("-part[text])", "part[text])")),
@@ -200,6 +208,7 @@ POOLING = Suite(
             WORDS,
             ("me.all_gather(O=o[None], L=L[None])", "me.all_gather(O=o[None], L=L[None], Q=Q[None])[:2]"),
         ),
+        Mutant("one-maximum-for-all", LARGE, ("all_L.max(axis=0)", "all_L.max()")),
         Mutant("maximum-from-0", BELOW, ("all_L.max(axis=0)", "np.maximum(all_L.max(axis=0), 0)")),
         Mutant("twice", WORDS, ("all_o, all_L = me", "me.all_gather(L=L[None])\n    all_o, all_L = me")),
         Mutant(
@@ -348,6 +357,30 @@ def by_who_sees_them(mask, P):
     return by_pairs(mask.T, P)
 
 
+def by_members(mask, P):
+    """Wrong: the position that sees most members of the group, in place of keys that these see."""
+    h, owner = len(mask), np.full(len(mask), -1)
+    for rank in range(P):
+        owner[np.flatnonzero(owner < 0)[0]] = rank
+        while (owner == rank).sum() < h // P:
+            seen = np.where(owner < 0, mask[:, owner == rank].sum(axis=1), -1)
+            owner[np.argmax(seen)] = rank
+    return owner
+
+
+def by_components(mask, P):
+    """Positions that share a key which not all see, and whoever shares one with them."""
+    keys, owner, rank = mask & ~mask.all(axis=0), [-1] * len(mask), 0
+    for start in range(len(mask)):
+        if owner[start] < 0:
+            found = [start]
+            for a in found:
+                owner[a] = rank
+                found += [b for b in np.flatnonzero((keys & keys[a]).any(axis=1)) if b not in found]
+            rank += 1
+    return owner
+
+
 def with_their_whole_seer(mask, P):
     """Wrong: the keys of those that see most, and who is in no such group gets the place that is left."""
     share, owner = len(mask) // P, np.full(len(mask), -1)
@@ -382,8 +415,13 @@ GROUPS = Suite(
         Mutant("rank-for-all", SHARE, ("owner[group] = rank", "owner[:] = rank")),
         Mutant("from-one", PLACES, ("owner[group] = rank", "owner[group] = rank + 1")),
     ),
-    right=(by_pairs, by_common_keys),
-    cheats=((side_by_side, WHOLE), (by_who_sees_them, WHOLE), (with_their_whole_seer, BOUND)),
+    right=(by_pairs, by_common_keys, by_components),
+    cheats=(
+        (side_by_side, WHOLE),
+        (by_who_sees_them, WHOLE),
+        (by_members, BOUND),
+        (with_their_whole_seer, BOUND),
+    ),
 )
 
 SUITES = (OWNER, PLACEMENT, POOLING, CLIPS, GROUPS)

@@ -118,6 +118,7 @@ def test_texts_are_split_by_work_unless_told(capsys):
     text = counted(capsys, *told)
     assert "packed at N=160, d=8, ranks=4, heads=1, layout as placed\n" in text
     assert "1 text on more than one rank" in text
+    assert "\nno rank moves a word\n" in counted(capsys, *told, "--place", "whole")
 
 
 def test_the_goal_of_the_grid(capsys):
@@ -184,7 +185,10 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
         (("packed", *SIZES, *RANKS), "--texts must be given"),
         (("packed", *RANKS), "--texts and --d must be given"),
         (("packed", "--d", "8", *RANKS, "--texts", "5,x"), "--texts '5,x' are no lengths; they look like"),
-        (("packed", "--d", "8", *RANKS, "--texts", "5,0"), "--texts '5,0' are no lengths; they look like"),
+        (
+            ("packed", "--d", "8", *RANKS, "--texts", "5,0"),
+            "each length in --texts must be at least 1, got 0",
+        ),
         (("packed", *SIZES, *RANKS, "--texts", "5,6"), "--N 96 is not the sum of --texts, 11; leave it out"),
         (("packed", "--d", "8", *RANKS, "--texts", "5", "--place", "pile"), "invalid choice: 'pile'"),
         ((*RING, *RANKS, "--texts", "96"), "ring takes no --texts"),

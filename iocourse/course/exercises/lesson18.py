@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case, Exercise
+from ..judging import LARGE, values_in
 from ..trials.ranks import (
     RankCase,
     holds_blocks,
@@ -21,18 +22,31 @@ from ..trials.ranks import (
 
 Array = NDArray[np.float64]
 RAGGED, FEW, SQUARE = "ragged", "more ranks than rows", "square"
+FAR = f"{LARGE} neither overflow nor vanish"
+
+
+def _moderate(case: Case) -> bool:
+    return LARGE not in case.label
 
 
 # ------------------------------------------------------------------ 18A the ring
 def _ring_cases(rng: np.random.Generator) -> list[Case]:
-    """Even shards; ragged ones; two ranks; one; ranks without a row."""
+    """Even shards; ragged ones; two ranks; one; ranks without a row; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [("", 4, 4 * n, d), (RAGGED, 5, 5 * n + 3, d), ("", 2, 2 * n + 1, d + 1), ("", 1, n, d)]
-    return [_ring_case(rng, *one) for one in (*sizes, (FEW, 4, 3, d))]
+    return [_ring_case(rng, *one) for one in (*sizes, (FEW, 4, 3, d), (LARGE, 3, 7, d))]
+
+
+def _drawn(rng: np.random.Generator, label: str, N: int, d: int) -> Array:
+    """Q, K and V, (3, N, d); where scores are large, the largest of each query is 10,000."""
+    Q, K, V = 2 * rng.standard_normal((3, N, d))
+    if label == LARGE:
+        Q *= 10_000 * np.sqrt(d) / (Q @ K.T).max(axis=1, keepdims=True)
+    return np.stack([Q, K, V])
 
 
 def _ring_case(rng: np.random.Generator, label: str, P: int, N: int, d: int) -> Case:
-    Q, K, V = 2 * rng.standard_normal((3, N, d))
+    Q, K, V = _drawn(rng, label, N, d)
     return rank_case("ring", P, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V), label=label)
 
 
@@ -52,7 +66,8 @@ RING = Exercise(
     ),
     cases=_ring_cases,
     properties=(
-        right_on_every_rank(),
+        right_on_every_rank(where=_moderate),
+        values_in(FAR, LARGE),
         receives("every rank receives the keys and values of the others once", "K", "V"),
         nothing_else_moves(),
         holds_blocks("no rank holds more than two blocks of others", 2),
@@ -63,14 +78,15 @@ RING = Exercise(
 
 # ------------------------------------------------------------------ 18B the grid
 def _grid_cases(rng: np.random.Generator) -> list[Case]:
-    """A square; 2 × 3 and 3 × 2, ragged; one row; one column; one rank."""
+    """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    sizes = [(SQUARE, 4, 4 * n, d, 2), ("", 6, 6 * n, d, 2), (RAGGED, 6, 6 * n + 4, d, 3)]
-    return [_grid_case(rng, *one) for one in (*sizes, ("", 3, 3 * n, d, 1), ("", 3, 3 * n + 1, d + 1, 3))]
+    sizes = [(SQUARE, 4, 4 * n, d, 2), ("", 6, 6 * n, d, 2), (RAGGED, 6, 6 * n + 3, d, 3)]
+    sizes += [("", 3, 3 * n, d, 1), ("", 3, 3 * n + 1, d + 1, 3), (LARGE, 6, 9, d, 2)]
+    return [_grid_case(rng, *one) for one in sizes]
 
 
 def _grid_case(rng: np.random.Generator, label: str, P: int, N: int, d: int, a: int) -> Case:
-    Q, K, V = 2 * rng.standard_normal((3, N, d))
+    Q, K, V = _drawn(rng, label, N, d)
     return rank_case("grid", P, {"Q": Q, "K": K, "V": V, "a": a}, exact.attention(Q, K, V), label=label)
 
 
@@ -94,7 +110,8 @@ GRID = Exercise(
     ),
     cases=_grid_cases,
     properties=(
-        right_on_every_rank(),
+        right_on_every_rank(where=_moderate),
+        values_in(FAR, LARGE),
         receives("on a square, a rank receives the queries of its row once", "Q", where=SQUARE),
         receives("where a is not b, too", "Q", where=_oblong),
         receives("a rank receives the keys and values of its column once", "K", "V"),

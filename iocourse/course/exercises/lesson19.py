@@ -124,8 +124,8 @@ FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
 
 
 def _placement_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; one text; texts of one length; texts whose work is just a share, or just more; short ones;
-    some that are far longer.
+    """One rank; one text; texts of one length; texts whose work is just a share, or just more, or a bit more
+    than two; short ones; some that are far longer.
     """
     P = int(rng.integers(3, 7))
     return [
@@ -134,6 +134,7 @@ def _placement_cases(rng: np.random.Generator) -> list[Case]:
         _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
         _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
         _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
+        _placement_case("a bit more than two shares", np.array([82, *[5] * 600]), 8),
         _placement_case("short texts", _drawn(rng, 0.6, P), P),
         _placement_case("long and short texts", _drawn(rng, 1.5, P + 1), P + 1),
         _placement_case("long and short texts", _drawn(rng, 1.8, P + 3), P + 3),
@@ -255,8 +256,8 @@ def _pooling_case(
     rng: np.random.Generator, label: str, P: int, m: int, n: int, d: int, scale: float = 0.0
 ) -> RankCase:
     Q, K = (rng.standard_normal((rows, d)) for rows in (m, n))
-    if scale:
-        Q *= scale * np.sqrt(d) / np.abs(Q @ K.T).max()
+    if scale:  # of the first query alone: the largest score is no maximum of the others
+        Q[0] *= scale * np.sqrt(d) / (Q[0] @ K.T).max()
     return _pooled(rng, label, P, Q, K)
 
 
@@ -353,7 +354,7 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
     """One rank; groups of which all is seen; groups of which more than half is; many."""
     P = int(rng.integers(3, 6))
     return [
-        _group_case(rng, "one group", 1, 6, 1, 0.7),
+        _group_case(rng, "one group", 1, 6, 1, 0.55),
         _group_case(rng, "whole groups", P, 5, 1, 1.0),
         _group_case(rng, "parts of groups", 2, 3, 0, 0.6),
         _group_case(rng, "parts of groups", P, 9, 2, 0.55),
@@ -367,12 +368,15 @@ def _group_case(
     """P hidden groups, in each of them so many that everybody sees.
 
     A position sees more than half of those of its group that not all see, and itself; one of each group sees
-    the whole group.
+    the whole group. Where there are such, position 0 is one that all see, and position 1 of another group.
     """
-    group = rng.permutation(np.repeat(np.arange(P), size))
+    group = _hidden_groups(rng, P, size)
     everybody = np.zeros(P * size, dtype=bool)
     for one in range(P):
-        everybody[rng.choice(np.flatnonzero(group == one), size=seen_by_all, replace=False)] = True
+        of_group = np.flatnonzero(group == one)
+        everybody[rng.choice(of_group[of_group > 0], size=seen_by_all, replace=False)] = True
+    if seen_by_all:
+        everybody[[np.flatnonzero(everybody & (group == group[0]))[0], 0]] = False, True
     mask, sees_all = np.tile(everybody, (P * size, 1)), rng.integers(size, size=P)
     for a in range(P * size):
         own = np.flatnonzero((group == group[a]) & ~everybody)
@@ -380,7 +384,18 @@ def _group_case(
         count = len(own) if whole_group else max(len(own) // 2 + 1, round(share * len(own)))
         mask[a, rng.choice(own, size=count, replace=False)] = True
         mask[a, a] = True
+    if (mask.all(axis=0) != everybody).any():  # by chance all see one more: draw again
+        return _group_case(rng, label, P, size, seen_by_all, share)
     return Case(f"{label}, h={P * size}, P={P}", {"mask": mask, "P": P}, expected=lacks_at_least(mask, P))
+
+
+def _hidden_groups(rng: np.random.Generator, P: int, size: int) -> NDArray[np.int64]:
+    """The group of each position; the first two are in different groups, where there are two."""
+    group = rng.permutation(np.repeat(np.arange(P), size))
+    other = int(np.argmax(group != group[0]))  # the first of another group; 0 where there is none
+    if other:
+        group[[1, other]] = group[[other, 1]]
+    return group
 
 
 def lacks_at_least(mask: NDArray[np.bool_], P: int) -> int:
