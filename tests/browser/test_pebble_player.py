@@ -92,7 +92,16 @@ def _clicked(player):
     player.click("p1")
     menu = player.root.locator(".picture fieldset")
     expect(menu.get_by_role("button")).to_have_text(["store p1", "delete p1"], timeout=WAIT)
+    _is_as_wide_as_its_buttons(menu)
     menu.get_by_role("button", name="store p1").click()
     player.until("move 4 of 4, store p1")
     expect(menu).to_have_count(0, timeout=WAIT)
     expect(player.button("delete p1")).to_be_visible(timeout=WAIT)
+
+
+def _is_as_wide_as_its_buttons(menu):
+    """More of it would cover more of the graph."""
+    first, last = (menu.get_by_role("button").nth(k).bounding_box() for k in (0, -1))
+    frame = menu.bounding_box()
+    left, right = first["x"] - frame["x"], frame["x"] + frame["width"] - last["x"] - last["width"]
+    assert 0 < left < 16 and 0 < right < 16

@@ -121,6 +121,17 @@ def waits_a_little(me, Q, K, V):
     return Q
 
 
+def bare_exponentials(me, Q, K, V):
+    """Wrong: numerators and sums added as they are, which overflow."""
+    o, L = ranks.attend(Q, K, V)
+    total, z, k, v = o * np.exp(L)[:, None], np.exp(L), K, V
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        o, L = ranks.attend(Q, k, v)
+        total, z = total + o * np.exp(L)[:, None], z + np.exp(L)
+    return total / z[:, None]
+
+
 RING = Suite(
     id="18A",
     mutants=(
@@ -150,20 +161,10 @@ RING = Suite(
     cheats=(
         (by_gathering, TWO), (queries_gathered, ONCE), (over_a_blackboard, ONCE), (from_the_notebook, RUNS),
         (librarys_merge, OWN), (librarys_ring, OWN), (one_rank_silent, RUNS),
-        (bare_exponentials, FAR), (one_rank_raises, RUNS), (two_receives, RUNS), (waits_a_little, VALUES), (exact.attention, OWN),
+        (one_rank_raises, RUNS), (two_receives, RUNS), (waits_a_little, VALUES), (exact.attention, OWN),
+        (bare_exponentials, FAR),
     ),
 )  # fmt: skip
-
-
-def bare_exponentials(me, Q, K, V):
-    """Wrong: numerators and sums added as they are, which overflow."""
-    o, L = ranks.attend(Q, K, V)
-    total, z, k, v = o * np.exp(L)[:, None], np.exp(L), K, V
-    for _ in range(1, me.size):
-        k, v = me.shift(K=k, V=v)
-        o, L = ranks.attend(Q, k, v)
-        total, z = total + o * np.exp(L)[:, None], z + np.exp(L)
-    return total / z[:, None]
 
 
 # ---------------------------------------------------------------------- 18B
