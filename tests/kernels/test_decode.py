@@ -145,14 +145,14 @@ def launches(arch, d):
 
 @pytest.fixture(scope="session")
 def fitted():
-    """(arch, d) -> what its two kernels take; the others are recorded: see tests/gpu/test_resources.py."""
+    """(arch, d) -> what its two kernels take."""
     found = iter(as_reported([(arch, one) for arch, d in CHIPS for one in launches(arch, d)]))
     return {chip: [next(found), next(found)] for chip in CHIPS}
 
 
 @pytest.mark.parametrize(("arch", "d"), CHIPS)
 def test_it_fits_the_chips(fitted, arch, d):
-    """Compiled here: nothing spilled, within shared memory, on tensor cores where Triton has them."""
+    """Nothing spilled, within shared memory, on tensor cores where Triton has them."""
     for found in fitted[arch, d]:
         assert found.arch == arch
         assert found.shared_bytes <= {75: 64, 80: 163, 90: 227}[arch] * 1024

@@ -242,7 +242,7 @@ def test_it_steps_aside_in_an_exam():
         low_rank.low_rank_forward(*small(), plan(4, 2), weights_of(plan(4, 2)))
 
 
-# d, degree, bytes and kernels on a chip, and which kernels are compiled here.
+# d, degree, bytes and kernels on a chip, and which kernels are asked about.
 ON_CHIPS = {90: (12, 3, 2, 12, ""), 80: (8, 3, 2, 11, ""), 75: (8, 3, 4, 12, "gradient")}
 
 
@@ -260,7 +260,7 @@ def fitted():
 
 @pytest.mark.parametrize("chip", ON_CHIPS)
 def test_it_fits_the_chips(fitted, chip):
-    """Compiled here: within shared memory, and nothing spilled by the compiler the tiles were chosen with."""
+    """Within shared memory, and nothing spilled by the compiler the tiles were chosen with."""
     of_chip = {name: got for (arch, name), got in fitted.items() if arch == chip}
     assert len(of_chip) == {90: 10, 80: 10, 75: 2}[chip]
     for name, got in of_chip.items():

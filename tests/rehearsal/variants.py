@@ -4,7 +4,7 @@
 
 Compiling takes the time. So dense attention at 64 and 128 has the tiles of the table, and every two of its
 options together once; what is another kind of launch and not another size has small heads and tiles. That the
-tiles of the tables fit, `bench resources` has recorded, and tests/gpu compiles those of one head size.
+tiles of the tables fit, `bench resources` has recorded, and tests/gpu holds that record to the code.
 
 Another Triton goes in front: PYTHONPATH=/path/to/triton-3.6.0:. runs the same with 3.6.0.
 """
