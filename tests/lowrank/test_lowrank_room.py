@@ -100,7 +100,7 @@ import numpy as np
 import iocourse.lowrank as lowrank
 
 engine, causal, n, d, degree = sys.argv[1], sys.argv[2] == "True", int(sys.argv[3]), 12, 3
-options = dict(degree=degree, polynomial="taylor", causal=causal, engine=engine.split()[-1])
+options = dict(degree=degree, polynomial=sys.argv[4], causal=causal, engine=engine.split()[-1])
 
 def work(n):
     rng = np.random.default_rng(0)
@@ -121,25 +121,46 @@ print(work(n) * 1024)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in other units elsewhere")
+def grown(engine, causal, n, polynomial="taylor"):
+    """Bytes by which a fresh process grows for O and the whole gradient of n tokens."""
+    command = [sys.executable, "-c", RESIDENT, engine, str(causal), str(n), polynomial]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+in_kilobytes = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="ru_maxrss is in other units elsewhere"
+)
+
+
+@in_kilobytes
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("engine", ["numpy", "numba", "torch torch", "torch numba"])
 def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
     needs(*({"numba", "torch"} & set(engine.split())))
     n = 100_000 if engine == "torch torch" else 40_000  # whose tile of features is large
-    command = [sys.executable, "-c", RESIDENT, engine, str(causal), str(n)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
     one, rank = 4 * n * 12, rank_of(12, 3)
     inputs, outputs = 4 * one, 4 * one  # Q, K, V, dO; O, dQ, dK, dV
     states, tile = 4 * 2 * rank * 13, 4 * 4 * rank * 256
-    if engine == "torch torch":  # four tiles of features exist in backward
+    if engine == "torch torch":
         from iocourse.lowrank.tensors.passes import CPU_WORDS
 
-        tile = 4 * 4 * CPU_WORDS
+        tile = 2 * 4 * CPU_WORDS
     allowed = 1.5 * (inputs + outputs + states + tile) - inputs
-    assert int(done.stdout) < allowed
+    assert grown(engine, causal, n) < allowed
     assert allowed < 4 * n * rank  # one matrix n × rank
+
+
+@in_kilobytes
+def test_torch_has_two_tiles_of_features_and_no_copy_of_what_comes_back():
+    needs("torch")
+    from iocourse.lowrank.tensors.passes import CPU_WORDS
+
+    n = 200_000
+    one, tile = 4 * n * 12, 4 * CPU_WORDS
+    outputs = 4 * one  # O, dQ, dK, dV
+    assert grown("torch torch", False, n, "hermite") < outputs + 3 * tile < outputs + one
 
 
 # ---- processes -------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from .. import compiled as fast
 from .. import guards, heads
 from ..arguments import Options, check_shapes
 from ..heads import Attended
-from ..polynomials import Polynomial
 from . import passes as torch_passes
 from .passes import BatchForward, BatchSetting
 
@@ -105,8 +104,7 @@ class _Batch:
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = self._checked(Q, K, V)
         found, self.setting = self._at(q, k, v, self.options.degree)
-        O = V.new_empty(*Q.shape[:-1], V.shape[-1])
-        O.view_as(found.O).copy_(found.O)
+        O = _in_shape(found.O, (*Q.shape[:-1], V.shape[-1]))
         self.found = found._replace(O=O.new_empty(0))  # O is kept once
         return O
 
@@ -121,7 +119,7 @@ class _Batch:
         wide = torch.promote_types(dV.dtype, torch.float32)
         sizes = [torch.linalg.vector_norm(X, 1, dtype=wide) for X in (dV, g)]
         fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
-        if not bool(fine | ~g.isfinite().all()):  # asked once: a GPU is waited for once
+        if not bool(fine | ~_finite(g)):  # asked once: a GPU is waited for once
             for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
                 guards.check_gradient(s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf)
             guards.check_gradient(s.polynomial, "dV", 0.0, (float(sizes[0]), float(sizes[1])))
@@ -133,8 +131,9 @@ class _Batch:
         for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
             guards.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
         bound = inf if self.options.bound is None else self.options.bound
-        fine = [_finite(X) for X in (q, k, v)] + [X.abs().amax() <= bound for X in (q, k)]
-        if not bool(torch.stack(fine).all()):  # asked once: a GPU is waited for once
+        sizes = torch.stack([_largest(X) for X in (q, k, v)])
+        fine = sizes.isfinite().all() & (sizes[:2] <= bound).all()
+        if not bool(fine):  # asked once: a GPU is waited for once
             for name, X in (("Q", q), ("K", k), ("V", v)):
                 for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
                     guards.check_finite(name, head)
@@ -147,50 +146,59 @@ class _Batch:
         factor, wide = options.factor(q.shape[-1]), torch.promote_types(q.dtype, torch.float32)
         keys = k.to(wide)
         shift = None if options.causal else keys.mean(1, keepdim=True)
-        rest = keys if shift is None else keys - shift
 
         def limit() -> float:
+            rest = keys if shift is None else keys - shift
             limits = q.to(wide).norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
             row = int(limits.argmax()) % q.shape[1]
             guards.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
             return float(limits.max())
 
         made = options.made(g, limit)
-        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(rest)[:, None]
-        halves = torch.as_tensor((g - p.degrees) // 2, device=q.device)
-        covariance = self._covariance(rest) if made.per_row else None
-        s = BatchSetting(p, made, weights, factor, shift, covariance, halves)
+        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(keys)[:, None]
+        covariance = self._covariance(keys, shift) if made.per_row else None
+        s = BatchSetting(p, made, weights, factor, shift, covariance)
         found = self.passes[0](q, k, v, s)
-        self._certify(q, rest, v, found, made, factor)
+        self._certify(q, keys, v, found, s)
         return found, s
 
-    def _certify(
-        self, q: Tensor, rest: Tensor, v: Tensor, found: BatchForward, made: Polynomial, factor: float
-    ) -> None:
+    def _certify(self, q: Tensor, keys: Tensor, v: Tensor, found: BatchForward, s: BatchSetting) -> None:
         """Refuse denominators and outputs as `guards` says; a GPU is waited for once where all is well."""
+        causal, made, n_k = self.options.causal, s.polynomial, keys.shape[1]
         within = guards.within(_extent(found.O), _extent(v))
-        if made.positive_to == inf or not self.options.causal:
-            least = rest.shape[1] / 2 if not self.options.causal else guards.POSITIVE
+        if made.positive_to == inf or not causal:
+            least = guards.POSITIVE if causal else n_k / 2
             if bool(((found.den >= least) & (found.den < inf)).all() & within):
                 return
-        causal = self.options.causal
-        keys: Any = np.arange(1, q.shape[1] + 1) if causal else rest.shape[1]
-        for x, y, den in zip(q, rest, found.den, strict=True):
-            rows = partial(_on_cpu, x.to(rest.dtype) * factor, y)
-            guards.check_denominators(made, rows, den.cpu().numpy(), keys, centred=not causal)
+        counts: Any = np.arange(1, q.shape[1] + 1) if causal else n_k
+        for x, y, den in zip(q, s.keys(keys), found.den, strict=True):
+            rows = partial(_on_cpu, x.to(keys.dtype) * s.factor, y)
+            guards.check_denominators(made, rows, den.cpu().numpy(), counts, centred=not causal)
         if not bool(within):
             guards.refuse_output(made, bool(found.O.isfinite().all()))
 
-    def _covariance(self, rest: Tensor) -> Tensor:
+    def _covariance(self, keys: Tensor, shift: Tensor) -> Tensor:
+        """(H, d, d): of the keys, or what the variance asked for makes it."""
         if self.options.key_variance is None:
-            return rest.mT @ rest / rest.shape[1]
-        unit = torch.eye(rest.shape[-1], dtype=rest.dtype, device=rest.device)
-        return (self.options.key_variance * unit).expand(len(rest), -1, -1)
+            return torch_passes.covariance(keys, shift)
+        unit = torch.eye(keys.shape[-1], dtype=keys.dtype, device=keys.device)
+        return (self.options.key_variance * unit).expand(len(keys), -1, -1)
+
+
+def _in_shape(X: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """X in this shape, in the same memory and yet no view of it: it may be changed in place."""
+    X = X.contiguous()
+    return X.new_empty(0).set_(X.untyped_storage(), X.storage_offset(), shape)
+
+
+def _largest(X: Tensor) -> Tensor:
+    """The largest size of an entry, no number where one is none, with nothing of the size of X in between."""
+    return torch.linalg.vector_norm(X, torch.inf)
 
 
 def _finite(X: Tensor) -> Tensor:
-    """Whether all entries are, with nothing of the size of X in between."""
-    return torch.linalg.vector_norm(X, torch.inf).isfinite()
+    """Whether all entries are."""
+    return _largest(X).isfinite()
 
 
 def _extent(X: Tensor) -> Any:

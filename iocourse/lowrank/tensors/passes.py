@@ -32,19 +32,23 @@ class BatchSetting:
     factor: float
     shift: Tensor | None
     covariance: Tensor | None
-    halves: Tensor  # (rank,): ⌊(g - degree) / 2⌋ of each feature
 
     def keys(self, K: Tensor) -> Tensor:
         return K if self.shift is None else K - self.shift
 
-    def row_factors(self, x: Tensor, true_scale: bool = False) -> Tensor | float:
-        """(H, rank, n), as `Setting.row_factors`."""
+    def times_row_factors(self, found: Tensor, x: Tensor, true_scale: bool = False) -> Tensor:
+        """The features (H, rank, n) of x (H, n, d) times `Setting.row_factors`, in place."""
         if self.covariance is None:
-            return 1.0
+            return found
+        g, starts = self.plan.g, self.plan.starts
         variance = ((x @ self.covariance) * x).sum(-1).clamp(max=CLIP)  # (H, n)
-        terms = [(-variance / 2) ** m / factorial(m) for m in range(self.plan.g // 2 + 1)]
-        found = torch.stack(terms, 1).cumsum(1)[:, self.halves]
-        return found * (variance / 2).exp()[:, None] if true_scale else found
+        terms = [(-variance / 2) ** m / factorial(m) for m in range(g // 2 + 1)]
+        series = torch.stack(terms, 1).cumsum(1)  # (H, ⌊g/2⌋ + 1, n)
+        if true_scale:
+            series *= (variance / 2).exp()[:, None]
+        for degree in range(g + 1 if true_scale else g - 1):  # of the others it is 1
+            found[:, starts[degree] : starts[degree + 1]] *= series[:, None, (g - degree) // 2]
+        return found
 
 
 class BatchForward(NamedTuple):
@@ -105,6 +109,14 @@ def _tile(Q: Tensor, rank: int) -> int:
     return max(64, words // (len(Q) * rank))
 
 
+def covariance(K: Tensor, shift: Tensor) -> Tensor:
+    """(H, d, d): of the rows of K (H, n, d) about shift (H, 1, d), tile by tile."""
+    n, d = K.shape[1:]
+    tiles = (K[:, rows] - shift for rows in slices(n, _tile(K, d)))
+    found: Tensor = sum(x.mT @ x for x in tiles) / n
+    return found
+
+
 @library_answer
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `passes.forward`, for every head."""
@@ -116,7 +128,7 @@ def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     found = _room(Q, V, T)
     for rows in slices(Q.shape[1], tile):
         x = Q[:, rows] * s.factor
-        _divide(found, rows, (features(x, s.plan) * s.row_factors(x)).mT @ T)
+        _divide(found, rows, s.times_row_factors(features(x, s.plan), x).mT @ T)
     return found
 
 
@@ -129,17 +141,28 @@ def backward(
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     U = torch.zeros_like(f.T)
     for rows in slices(Q.shape[1], tile):
-        x, g = Q[:, rows] * s.factor, _over_denominators(f, dO, rows)
-        phi, factors = features(x, s.plan), s.row_factors(x)
-        U += (phi * factors) @ g
-        dQ[:, rows] = pull_back(f.T @ g.mT * factors, phi, x, s.plan) * s.factor
+        dQ[:, rows] = _queries_back(U, Q[:, rows] * s.factor, f.T, _over_denominators(f, dO, rows), s)
     U *= s.weights
     for rows in slices(K.shape[1], tile):
-        x = s.keys(K[:, rows])
-        psi = features(x, s.plan)
-        dV[:, rows] = (psi.mT @ U)[..., :-1]
-        dK[:, rows] = pull_back(U @ _with_ones(V[:, rows]).mT, psi, x, s.plan)
+        dK[:, rows], dV[:, rows] = _keys_back(U, s.keys(K[:, rows]), V[:, rows], s)
     return dQ, dK, dV
+
+
+def _queries_back(U: Tensor, x: Tensor, T: Tensor, g: Tensor, s: BatchSetting) -> Tensor:
+    """dQ of a tile of scaled queries x, from g = [dO, -δ] / den; what they add to U is added.
+
+    Two arrays as large as the tile's features are alive at a time: each is made, changed and used up here.
+    """
+    phi = features(x, s.plan)
+    dx = pull_back(s.times_row_factors(T @ g.mT, x), phi, x, s.plan)
+    U += s.times_row_factors(phi, x) @ g
+    return dx * s.factor
+
+
+def _keys_back(U: Tensor, x: Tensor, values: Tensor, s: BatchSetting) -> tuple[Tensor, Tensor]:
+    """dK and dV of a tile of shifted keys x."""
+    psi = features(x, s.plan)
+    return pull_back(U @ _with_ones(values).mT, psi, x, s.plan), (psi.mT @ U)[..., :-1]
 
 
 def _inside(q: Tensor, k: Tensor) -> Tensor:
@@ -153,7 +176,7 @@ def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchFor
     found = _room(Q, V, T)
     for rows in slices(Q.shape[1], CAUSAL_TILE):
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
-        phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
+        phi = s.times_row_factors(features(x, s.plan), x, true_scale=True)
         _divide(found, rows, phi.mT @ T + _inside(x, k) @ values)
         T += s.weights * (features(k, s.plan) @ values)
     return found
@@ -170,7 +193,7 @@ def causal_backward(
     for rows in tiles:
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
         g = _over_denominators(f, dO, rows)
-        far = T @ g.mT * s.row_factors(x, true_scale=True)
+        far = s.times_row_factors(T @ g.mT, x, true_scale=True)
         near = _inside(x, k) * (g @ values.mT)
         dQ[:, rows] = (pull_back(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
         T += s.weights * (features(k, s.plan) @ values)
@@ -179,5 +202,6 @@ def causal_backward(
         near, psi, g = _inside(x, k), features(k, s.plan), _over_denominators(f, dO, rows)
         dV[:, rows] = (psi.mT @ U + near.mT @ g)[..., :-1]
         dK[:, rows] = pull_back(U @ values.mT, psi, k, s.plan) + (near * (g @ values.mT)).mT @ x
-        U += s.weights * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ g)
+        phi = s.times_row_factors(features(x, s.plan), x, true_scale=True)
+        U += s.weights * (phi @ g)
     return dQ, dK, dV

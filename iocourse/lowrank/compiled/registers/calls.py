@@ -23,7 +23,7 @@ from ...polynomials import Polynomial
 from ...setting import Setting, weights_of
 from ..spans import each, many
 from . import causal, dense, writer
-from .steps import REGISTERS, Shape
+from .steps import LONG, REGISTERS, Shape
 
 FLOAT32: Any = np.dtype(np.float32)
 MOST_COLUMNS, MOST_COORDINATES = REGISTERS - 1, 32
@@ -57,7 +57,8 @@ def tables(plan: Plan, polynomial: Polynomial, m: int, panel: int) -> Tables:
     weights = weights_of(plan, polynomial, FLOAT32)
     tile = max(panel, min(TILE, TILE_NUMBERS // base) // panel * panel)
     steps = [len(plan.steps) - plan.d, len(plan.steps)]
-    head = [plan.g, base, *steps, tile, address(parts), address(weights)]
+    long = steps[0] + sum(step.last - step.first >= LONG for step in plan.steps[-plan.d :])
+    head = [plan.g, base, *steps, tile, address(parts), address(weights), long]
     words = np.concatenate([head, plan.starts, plan.table.ravel()]).astype(np.int64)
     room = (
         base * (tile + 2 * panel)

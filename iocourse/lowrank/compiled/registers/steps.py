@@ -14,15 +14,16 @@ from ...polynomials import CLIP
 from .rows import add_sums
 from .writer import LANES, Numbers, Program, Vector, Word, Words
 
-HEAD = 7  # words of a plan before where each degree begins
+HEAD = 8  # words of a plan before where each degree begins
+LONG = 32  # features of a step: from here on it pays to multiply their sum with the coordinate, not each
 REGISTERS = 28  # of 32, which hold sums; the others what is multiplied
 
 
 @dataclass(frozen=True)
 class Steps:
     """The plan of `monomials` in memory: g, features below degree g, steps below degree g, steps, tokens of a
-    tile, addresses of `parts` and `weights`; then where each degree begins, and first, last, axis and source
-    of each step.
+    tile, addresses of `parts` and `weights`, steps up to the last long one of degree g; then where each
+    degree begins, and first, last, axis and source of each step.
     """
 
     words: Words
@@ -61,6 +62,11 @@ class Steps:
     def weights(self) -> Numbers:
         """Of each monomial in the polynomial."""
         return self.words.numbers(6)
+
+    @property
+    def long(self) -> Word:
+        """How many steps there are up to the last of degree g that makes `LONG` features or more."""
+        return self.words[7]
 
     def start(self, degree: Word | int) -> Word:
         """Where a degree's features begin."""
@@ -212,7 +218,17 @@ class Shape:
 
             return p.fold(steps.start(l), steps.start(l + 1), 1, feature, N)
 
-        def top(s: Word, N: list[Vector]) -> list[Vector]:
+        def long(s: Word, N: list[Vector]) -> list[Vector]:
+            first, many, axis, source = steps.step(s)
+
+            def product(a: Word, inner: list[Vector]) -> list[Vector]:
+                return more(inner, self.several(F.at(source + a, t)), first + a)
+
+            inner = p.fold(0, many, 1, product, p.zeros(columns * u))
+            x = self.several(F.at(axis + 1, t)) * columns
+            return [n.plus(y, z) for n, y, z in zip(N, inner, x, strict=True)]
+
+        def short(s: Word, N: list[Vector]) -> list[Vector]:
             first, many, axis, source = steps.step(s)
             x = self.several(F.at(axis + 1, t))
 
@@ -223,7 +239,8 @@ class Shape:
             return p.fold(0, many, 1, product, N)
 
         N = p.fold(0, steps.g, 1, degree, p.zeros(columns * u))
-        return p.fold(steps.low, steps.all, 1, top, N)
+        N = p.fold(steps.low, steps.long, 1, long, N)
+        return p.fold(steps.long, steps.all, 1, short, N)
 
     # ---- keys: T += features Wᵀ
 
