@@ -14,6 +14,14 @@ EXAMPLE = re.compile(
     r"^`(?P<file>[\w/.]+\.py)`(?:, at its end)?\n\n```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mutants", "tests/course")
+# A file of tests -> what those about an example have in their names.
+ABOUT = {
+    "tests/schedules/test_laws.py": "one_row",
+    "tests/course/test_challenges.py": "causal",
+    "tests/explore/test_every_figure.py": "score_square",
+    "tests/explore/test_every_explorer.py": "square_explorer",
+    "tests/mutants/test_exercises.py": "0B",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +35,8 @@ def examples():
 def scratch(tmp_path_factory, examples):
     """A copy of what is needed with every example in its file, a new one or at the end of one there is."""
     root = tmp_path_factory.mktemp("scratch")
-    for folder in COPIED:
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+    for folder in COPIED:  # with what Python has compiled, which it compares with the sources
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
     for file in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(ROOT / file, root / file)
     for name, code in examples:
@@ -39,32 +47,45 @@ def scratch(tmp_path_factory, examples):
 
 
 @pytest.fixture(scope="module")
-def said(scratch):
+def python(scratch):
+    """A function: a Python command -> how it ended, in the scratch copy."""
+    env = os.environ | {"PYTHONPATH": str(scratch)}
+    how = {"cwd": scratch, "env": env, "capture_output": True, "text": True, "check": False}
+    return lambda *command: subprocess.run([sys.executable, *command], **how)
+
+
+@pytest.fixture(scope="module")
+def said(python):
     """What a Python command of the scratch copy prints; it must succeed."""
 
     def run(*command: str) -> str:
-        env = os.environ | {"PYTHONPATH": str(scratch)}
-        done = subprocess.run(
-            [sys.executable, *command], cwd=scratch, env=env, capture_output=True, text=True, check=False
-        )
+        done = python(*command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     return run
 
 
-def passed(said, file, chosen):
-    """How many tests of a file passed that have `chosen` in their names."""
-    printed = said("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file, "-k", chosen)
-    return int(re.search(r"(\d+) passed", printed)[1])
+@pytest.fixture(scope="module")
+def passed(python):
+    """How many tests of a file are about an example; all must pass. One run has all: starting takes long."""
+    chosen = " or ".join(f"({Path(file).name} and {example})" for file, example in ABOUT.items())
+    done = python("-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", *ABOUT, "-k", chosen)
+
+    def count(file: str) -> int:
+        outcomes = re.findall(rf"^{re.escape(file)}::.* ([A-Z]+) +\[ *\d+%\]$", done.stdout, re.MULTILINE)
+        assert set(outcomes) == {"PASSED"}, done.stdout + done.stderr
+        return len(outcomes)
+
+    return count
 
 
-def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said):
+def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said, passed):
     names = [line.split()[0] for line in said("-m", "iocourse", "count", "--list").splitlines()[1:]]
     assert names.index("flash2") < names.index("one_row") < names.index("flash_optimal")
     counted = said("-m", "iocourse", "count", "one_row", "--N", "64", "--d", "8", "--M", "100", "--run")
     assert "one_row" in counted
-    assert passed(said, "tests/schedules/test_laws.py", "one_row") >= 4
+    assert passed("tests/schedules/test_laws.py") >= 4
 
 
 def test_the_schedule_is_in_pictures(said):
@@ -77,18 +98,18 @@ print("and", explore.memory_map(256, 16).to_svg())
     assert "one_row" in chart and "one_row" in memory_map
 
 
-def test_the_challenge_is_found_and_its_librarys_best_is_counted(said):
-    assert passed(said, "tests/course/test_challenges.py", "causal") >= 3
+def test_the_challenge_is_found_and_its_librarys_best_is_counted(passed):
+    assert passed("tests/course/test_challenges.py") >= 3
 
 
-def test_the_figure_is_found_and_held_to_account(said):
+def test_the_figure_is_found_and_held_to_account(said, passed):
     code = "from iocourse import explore; print(explore.score_square(512, 64).alt, dir(explore))"
     alt, names = said("-c", code).split(" [", 1)
     assert alt.endswith("each of the four arrays 32,768.") and "'score_square'" in names
-    assert passed(said, "tests/explore/test_every_figure.py", "score_square") >= 4
+    assert passed("tests/explore/test_every_figure.py") >= 4
 
 
-def test_the_explorer_is_found_and_held_to_account(said):
+def test_the_explorer_is_found_and_held_to_account(said, passed):
     code = """
 from iocourse import explore
 square = explore.square_explorer()
@@ -99,10 +120,10 @@ square.touched("move", x + width / 2 + 20, y)
 print(square, square.words)
 """
     assert re.search(r"SquareExplorer\(N=512, d=64\).*<b>The scores are 8 times as large", said("-c", code))
-    assert passed(said, "tests/explore/test_every_explorer.py", "square_explorer") >= 8
+    assert passed("tests/explore/test_every_explorer.py") >= 8
 
 
-def test_the_exercise_is_in_its_lesson_and_its_suite_holds(said):
+def test_the_exercise_is_in_its_lesson_and_its_suite_holds(said, passed):
     code = """
 from pathlib import Path
 from iocourse.course.authoring.release import build
@@ -115,7 +136,7 @@ for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
     assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
-    assert passed(said, "tests/mutants/test_exercises.py", "0B") >= 8
+    assert passed("tests/mutants/test_exercises.py") >= 8
 
 
 def test_the_examples_are_in_the_style_of_the_house(said, examples):
