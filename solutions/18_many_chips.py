@@ -113,7 +113,7 @@ measured("18.3", words=ring.words, peak=ring.peak)
 #
 # Words alone do not make a ring; its peak does. With $P$ chips it can take $P$ times as long a text as one chip.
 #
-# <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
+# <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours, and one case has scores of 10,000. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-18A"
 def my_ring(me, Q, K, V):

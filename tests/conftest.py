@@ -53,6 +53,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["IOCOURSE_HOME"] = _home.name
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: a third of the time a worker waits, for a browser or a server."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m quick` does not even import a file without a quick test: importing all takes half of its minute."""
     if config.option.markexpr == "quick" and collection_path.suffix == ".py":

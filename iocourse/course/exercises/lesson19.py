@@ -134,7 +134,7 @@ def _placement_cases(rng: np.random.Generator) -> list[Case]:
         _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
         _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
         _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
-        _placement_case("a bit more than two shares", np.array([82, *[5] * 600]), 8),
+        _placement_case("a bit more than two shares", np.array([820, *[50] * 600]), 8),
         _placement_case("short texts", _drawn(rng, 0.6, P), P),
         _placement_case("long and short texts", _drawn(rng, 1.5, P + 1), P + 1),
         _placement_case("long and short texts", _drawn(rng, 1.8, P + 3), P + 3),
