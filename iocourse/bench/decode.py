@@ -73,8 +73,12 @@ def cache(shape: Shape, place: Place, seed: int) -> Problem:
     k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
     (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
     given = Given((q, k, v), q, lambda x: x[-1, -1])  # there is no backward pass
-    read = must_read(shape)
-    return Problem(given, None, None, lambda _, ms: {"gbytes_per_s": read / ms / 1e6, "us": 1000 * ms})
+    return Problem(given, None, None, lambda _, ms: figures(shape, ms))
+
+
+def figures(shape: Shape, ms: float) -> Row:
+    """GB/s of what must be read, and microseconds."""
+    return {"gbytes_per_s": must_read(shape) / ms / 1e6, "us": 1000 * ms}
 
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:

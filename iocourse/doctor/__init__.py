@@ -17,13 +17,24 @@ from iocourse import __version__
 from iocourse.console import table
 from iocourse.gpu.ncu import find as find_ncu
 
-PACKAGES = ("anywidget", "numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
+PACKAGES = (
+    "anywidget",
+    "numpy",
+    "matplotlib",
+    "ipywidgets",
+    "jupyterlab",
+    "cloudpickle",
+    "torch",
+    "triton",
+    "numba",
+)
 REQUIREMENTS = {
     "anywidget": "anywidget>=0.9.18",
     "numpy": "numpy>=2.0",
     "matplotlib": "matplotlib>=3.9",
     "ipywidgets": "ipywidgets>=7.7.1,<9",
     "jupyterlab": "jupyterlab>=4.2",
+    "cloudpickle": "cloudpickle>=2.2",
     "torch": "torch>=2.6",
     "triton": "triton>=3.6",
     "numba": "numba>=0.61",
