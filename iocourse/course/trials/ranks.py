@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 
 from ... import ranks
 from ...guard import LibraryAnswer
-from ..exercise import Case, Property, Trial, judged, keeps_errors
-from ..judging import TOLERANCE, Where, each, idle, is_right, only_where
+from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
+from ..judging import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
 
@@ -224,16 +224,31 @@ def _globals_read(code: CodeType) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ properties
-def right_on_every_rank(
-    name: str = "values equal exact attention", where: Where = "", tolerance: float = TOLERANCE
-) -> Property:
-    """The outputs, put together, are right; a complaint says on which ranks they are not."""
+def right_on_every_rank(name: str = "values equal exact attention") -> Property:
+    """The outputs, put together, are right; a complaint says on which ranks they are not.
+
+    It is read first where they are right in no ordinary case of several ranks.
+    """
 
     def judge(trial: Trial) -> str | None:
-        said = is_right(trial, tolerance)
-        return said and type(said)(said + _wrong_ranks(trial, tolerance))
+        said = is_right(trial)
+        return said and type(said)(said + _wrong_ranks(trial, TOLERANCE))
 
-    return replace(only_where(name, where, judge), general=True, echo=bool(where))
+    asked = each(name, judge)
+
+    def over_all(trials: Sequence[Trial]) -> str | None:
+        said = asked.judge(trials)
+        if said is None or isinstance(said, WrongForm):
+            return said
+        hopeless = all(asked.judge([one]) for one in trials if _telling(one))
+        return WrongEverywhere(said) if hopeless else said
+
+    return Property(name, over_all, general=True)
+
+
+def _telling(trial: Trial) -> bool:
+    """A case whose values tell whether anything is understood: of several ranks, with ordinary scores."""
+    return isinstance(trial.case, RankCase) and trial.case.P > 1 and LARGE not in trial.case.label
 
 
 def _wrong_ranks(trial: Trial, tolerance: float) -> str:
