@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..exact import real_numbers
 from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
-from .messages.digits import told_apart
+from .messages.digits import digits_of, told_apart
 from .messages.scale import factor_seen
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
@@ -162,13 +162,15 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    shown = _side_by_side(float(g[where]), float(w[where]), wanted)
+    shown = _side_by_side(float(g[where]), float(w[where]), wanted, tolerance)
     return place + shown + too_short(got, float(off[wrong].max() / scale), tolerance)
 
 
-def _side_by_side(got: float, want: float, wanted: str) -> str:
-    """Both numbers, in as many digits as tell them apart."""
-    mine, right = told_apart(got, want)
+def _side_by_side(got: float, want: float, wanted: str, tolerance: float) -> str:
+    """Both numbers, in as many digits as tell them apart, and no more than the comparison goes by: the last
+    digits of a float32 kernel differ from one processor to the next.
+    """
+    mine, right = told_apart(got, want, least=digits_of(tolerance))
     return f"yours {mine}, {wanted} {right}"
 
 

@@ -550,6 +550,7 @@ class TestJudging:
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
         assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
         assert judging.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
+        assert judging.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
         assert judging.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
 
     @pytest.mark.parametrize(

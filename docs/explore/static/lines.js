@@ -77,11 +77,15 @@ export const sample = (stroke) =>
 export function axes(x, y) {
   const octaves = Math.ceil((60 * Math.log2(x.high / x.low)) / (x.stop - x.start)) || 1;
   const drawn = [];
+  let free = 0; // what stands to the left of it is taken
   for (let power = Math.ceil(Math.log2(x.low)); 2 ** power <= x.high; power += octaves) {
     const at = x(2 ** power);
     drawn.push(line(at, y.start, at, y.start + 5, 'class="axis"'));
-    const last = at + widthOf(told(2 ** power)) / 2 > x.stop + 10;
-    drawn.push(text(last ? x.stop + 10 : at, y.start + 18, told(2 ** power), `text-anchor="${last ? "end" : "middle"}"`));
+    const wide = widthOf(told(2 ** power));
+    const middle = Math.min(at, x.stop + 10 - wide / 2);
+    if (middle - wide / 2 < free) continue;
+    free = middle + wide / 2 + 6;
+    drawn.push(text(middle, y.start + 18, told(2 ** power), 'text-anchor="middle"'));
   }
   for (let power = Math.ceil(Math.log10(y.low)); 10 ** power <= y.high; power += 1) {
     const at = y(10 ** power);
