@@ -82,13 +82,23 @@ def _most_products(R: int, n: int, m: int) -> int:
 
 
 def _below_zero(R: int, n: int, m: int) -> int:
-    """The largest whole a with a/SCALE at or before the zero, by halving."""
-    low, high = 0, isqrt(R * SCALE**2) + 1
-    while high - low > 1:
-        u = (low + high) // 2
-        cubic = m * u**3 - 6 * n * SCALE * u**2 - m * R * SCALE**2 * u + 2 * n * R * SCALE**3
-        low, high = (u, high) if cubic >= 0 else (low, u)
-    return low
+    """The largest whole a with a/SCALE at or before the zero, by Newton's steps.
+
+    The cubic is below 0 at √R and at 2d, and between the zero and the smaller of them it falls and bends
+    downwards: so a step from there, rounded up, stays behind the zero.
+    """
+
+    def cubic(u: int) -> int:
+        return ((m * u - 6 * n * SCALE) * u - m * R * SCALE**2) * u + 2 * n * R * SCALE**3
+
+    u, step = 1 + min(isqrt(R * SCALE**2), 2 * n * SCALE // m), 1
+    while step > 0:
+        slope = (3 * m * u - 12 * n * SCALE) * u - m * R * SCALE**2
+        step = cubic(u) // slope
+        u -= step
+    while cubic(u) < 0:
+        u -= 1
+    return u
 
 
 @library_answer

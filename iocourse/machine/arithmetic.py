@@ -6,12 +6,14 @@ The same code runs with values and dry. What NumPy would refuse (shapes, types) 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from ..sizes import Shape
 from .errors import BareArray, MachineError, WrongShape
+from .room import Later, Name, Temporary
 from .slow import Slow
 from .tiles import Axis, FastMemory, Tile
 
@@ -23,7 +25,7 @@ class Counting(FastMemory, Protocol):
 
     @property
     def dry(self) -> bool: ...
-    def _new_tile(self, name: str, shape: Shape, dtype: np.dtype[Any], doing: str) -> Tile: ...
+    def _new_tile(self, name: Name, shape: Shape, dtype: np.dtype[Any], doing: Name) -> Tile: ...
 
 
 class Arithmetic:
@@ -37,14 +39,14 @@ class Arithmetic:
         """`value` where it is a live tile of this machine; otherwise an error that says what came."""
         if not isinstance(value, Tile):
             self._refuse(value)
-        value._require_alive()
-        if value._machine is not self._machine:
+        if value._machine is not self._machine or value._serial not in self._machine._resident:
+            value._require_alive()
             raise MachineError(f"tile {value.name} belongs to another machine")
         return value
 
     def _operand(self, value: Any) -> Any:
         """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
-        if isinstance(value, Number):
+        if not isinstance(value, Tile) and isinstance(value, Number):
             return value
         return self.tile(value)._data
 
@@ -59,18 +61,18 @@ class Arithmetic:
 
     # ------------------------------------------------------------------ what comes out
     def _result(
-        self, name: str, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: str
+        self, name: Temporary, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: Name
     ) -> Tile:
-        tile = self._machine._new_tile(f"(temporary from {name})", shape, dtype, doing)
+        tile = self._machine._new_tile(name, shape, dtype, doing)
         if not self._machine.dry:
             tile._data = np.asarray(_quietly(compute), order="C")  # so that reshape makes a view
         return tile
 
-    def _target(self, out: Any, shape: Shape, doing: str, *, exact: bool = False) -> Tile:
+    def _target(self, out: Any, shape: Shape, doing: Name, *, exact: bool = False) -> Tile:
         if not isinstance(out, Tile):
             raise BareArray(f"the result of {doing} on tiles must be a tile, not a {type(out).__name__}")
         self.tile(out)
-        if (shape if exact else _broadcast(doing, out.shape, shape)) != out.shape:
+        if (shape if exact else _broadcast(doing, out._shape, shape)) != out._shape:
             raise WrongShape(
                 f"{doing}: a result of shape {shape} does not fit {out.name} of shape {out.shape}"
             )
@@ -95,7 +97,7 @@ class Arithmetic:
     def copy(self, tile: Tile) -> Tile:
         """A new tile with the same values."""
         data = self._operand(tile)
-        name = f'"{_short(tile)}.copy()"'
+        name = _made('"{}.copy()"', tile)
         return self._result(name, tile.shape, tile.dtype, lambda: np.array(data), "a copy")
 
     def where(self, condition: Any, yes: Any, no: Any) -> Tile:
@@ -104,7 +106,7 @@ class Arithmetic:
         data = [self._operand(part) for part in parts]
         shape = _broadcast("np.where", *[part.shape for part in parts if isinstance(part, Tile)])
         dtype = np.result_type(*[part.dtype if isinstance(part, Tile) else part for part in (yes, no)])
-        return self._result('"np.where"', shape, dtype, lambda: np.where(*data), "np.where")
+        return self._result(_made('"np.where"'), shape, dtype, lambda: np.where(*data), "np.where")
 
     def assign(self, target: Tile, value: Any) -> None:
         """target[...] = value."""
@@ -119,9 +121,9 @@ class Arithmetic:
         shape = self._product_shape(A, B)
         if out is not None:
             raise TypeError("np.matmul(..., out=) is not supported on tiles; use out.add_product(A, B)")
-        doing = f"the product {A.name} @ {B.name}"
-        dtype = np.result_type(A.dtype, B.dtype)
-        return self._result(f'"{_short(A)} @ {_short(B)}"', shape, dtype, lambda: A._data @ B._data, doing)
+        doing = Later("the product {} @ {}", (A._name, B._name))
+        dtype = A._dtype if A._dtype is B._dtype else np.result_type(A.dtype, B.dtype)
+        return self._result(_made('"{} @ {}"', A, B), shape, dtype, lambda: A._data @ B._data, doing)
 
     def add_product(self, target: Tile, A: Any, B: Any) -> None:
         """target += A @ B, each product added in a register."""
@@ -153,7 +155,7 @@ class Arithmetic:
 
     def _product_target(self, target: Tile, A: Any, B: Any) -> None:
         shape = self._product_shape(A, B)
-        self._target(target, shape, f"taking up the product {A.name} @ {B.name}", exact=True)
+        self._target(target, shape, Later("taking up the product {} @ {}", (A._name, B._name)), exact=True)
         if target._serial in (A._serial, B._serial):
             raise MachineError(
                 f"{target.name} cannot take up a product of itself in place: its old words are still needed"
@@ -169,11 +171,11 @@ class Arithmetic:
     def _product_shape(self, A: Any, B: Any) -> Shape:
         for operand in (A, B):
             self._operand(operand)
-            if not isinstance(operand, Tile) or operand.ndim not in (1, 2):
+            if not isinstance(operand, Tile) or len(operand._shape) not in (1, 2):
                 raise TypeError("@ needs two tiles with one or two axes; for a number use *")
-        if A.shape[-1] != B.shape[0]:
+        if A._shape[-1] != B._shape[0]:
             raise WrongShape(f"{A.name} @ {B.name}: shapes {A.shape} and {B.shape} do not match")
-        return (*A.shape[:-1], *B.shape[1:])
+        return (*A._shape[:-1], *B._shape[1:])
 
     # ------------------------------------------------------------------ reductions
     def reduce(
@@ -191,9 +193,9 @@ class Arithmetic:
             raise TypeError(f"{doing} on tiles takes axis and keepdims, not {sorted(other)}")
         data = self._operand(tile)
         shape = _reduced_shape(tile.shape, axis, keepdims)
-        dtype = np.asarray(ufunc.reduce(np.ones((1,) * tile.ndim, tile.dtype), axis=axis)).dtype
+        dtype = _reduced_dtype(ufunc, tile.dtype, tile.ndim, axis)
         if out is None:
-            name = f'"{ufunc.__name__} over {_short(tile)}"'
+            name = _made(f'"{ufunc.__name__} over {{}}"', tile)
             return self._result(
                 name, shape, dtype, lambda: ufunc.reduce(data, axis=axis, keepdims=keepdims), doing
             )
@@ -209,7 +211,7 @@ def _quietly(compute: Callable[[], Any]) -> Any:
         return compute()
 
 
-def _broadcast(doing: str, *shapes: Shape) -> Shape:
+def _broadcast(doing: Name, *shapes: Shape) -> Shape:
     if len(set(shapes)) == 1:
         return shapes[0]
     try:
@@ -221,9 +223,19 @@ def _broadcast(doing: str, *shapes: Shape) -> Shape:
 
 def _result_dtype(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Tile | None) -> np.dtype[Any]:
     """The type NumPy gives the result. Raises TypeError where it has none, or none that `out` can hold."""
-    types = tuple(_dtype_or_number(value) for value in inputs)
-    found: np.dtype[Any] = ufunc.resolve_dtypes((*types, None if out is None else out.dtype))[-1]
+    types = *map(_dtype_or_number, inputs), None if out is None else out._dtype
+    return _resolved(ufunc, types)
+
+
+@lru_cache(maxsize=1024)
+def _resolved(ufunc: np.ufunc, types: tuple[Any, ...]) -> np.dtype[Any]:
+    found: np.dtype[Any] = ufunc.resolve_dtypes(types)[-1]
     return found
+
+
+@lru_cache(maxsize=1024)
+def _reduced_dtype(ufunc: np.ufunc, dtype: np.dtype[Any], axes: int, axis: Axis) -> np.dtype[Any]:
+    return np.asarray(ufunc.reduce(np.ones((1,) * axes, dtype), axis=axis)).dtype
 
 
 def _dtype_or_number(value: Any) -> Any:
@@ -241,14 +253,18 @@ def _reduced_shape(shape: Shape, axis: Axis, keepdims: bool) -> Shape:
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
 
 
-def _expression(ufunc: str, inputs: tuple[Any, ...]) -> str:
-    names = [_short(value) for value in inputs]
-    if ufunc in _SYMBOLS and len(names) == 2:
-        return f'"{names[0]} {_SYMBOLS[ufunc]} {names[1]}"'
-    return f'"{ufunc}({", ".join(names)})"'
+def _expression(ufunc: str, inputs: tuple[Any, ...]) -> Temporary:
+    if ufunc in _SYMBOLS and len(inputs) == 2:
+        return _made(f'"{{}} {_SYMBOLS[ufunc]} {{}}"', *inputs)
+    return _made(f'"{ufunc}({", ".join(["{}"] * len(inputs))})"', *inputs)
 
 
-def _short(value: Any) -> str:
+def _made(expression: str, *operands: Any) -> Temporary:
+    """The name of what an expression makes; tiles in it that were made so themselves are "…"."""
+    return Temporary(f"(temporary from {expression})", tuple(map(_short, operands)))
+
+
+def _short(value: Any) -> Name:
     if isinstance(value, Tile):
-        return "…" if value.name.startswith("(temporary") else value.name
+        return "…" if isinstance(value._name, Temporary) else value._name
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -82,7 +82,7 @@ class Loops:
         if not self.collapsed:
             return box
         sides = zip(box, asked, shape, strict=False)  # a vector has no columns
-        return tuple(self._reach(side, part, extent, certain) for side, part, extent in sides)
+        return tuple([self._reach(side, part, extent, certain) for side, part, extent in sides])
 
     def _reach(self, side: tuple[int, int], part: Any, extent: int, certain: bool) -> tuple[int, int]:
         if isinstance(part, Block):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from operator import index
 from typing import Any, NoReturn, Protocol
 
@@ -18,16 +19,15 @@ from .arithmetic import Arithmetic, Number
 from .blocks import Block, Loops
 from .errors import (
     BareArray,
-    FastMemoryFull,
     MachineError,
     NeverWritten,
     TooManyMoves,
     WrongShape,
 )
+from .room import Later, Name, Room
 from .row_stats import RowStats
-from .showing import in_words
-from .slow import Slow, box_of, check_shape, label
-from .tiles import Tile, make_tile
+from .slow import Part, Slow, box_of, check_shape
+from .tiles import Tile, in_words, make_tile
 from .written import Bitmap, Box, Boxes, Written, slices
 
 FREE_REGISTERS = 4
@@ -94,16 +94,15 @@ class Machine:
         self._ledger = Ledger(measured=True)
         self._watch = watch
         self._arithmetic = Arithmetic(self)
-        self._used = 0
-        self._made = 0
+        self._room = Room(self.M)
+        self._resident = self._room.resident
         self._loops = Loops(collapsed=dry and not unroll)
         self._phase = ""
         self._running = False
         self._tracing = trace
-        self._moves_left: int | None = None  # None: no limit
+        self._moves_left: Iterator[int] = count()
         self._most_moves = 0
         self._cells: dict[Slow, _Cells] = {}
-        self._resident: dict[int, tuple[str, int]] = {}  # serial number -> (name, words)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
@@ -129,17 +128,17 @@ class Machine:
     @property
     def used(self) -> int:
         """Words of fast memory in use."""
-        return self._used
+        return self._room.used
 
     @property
     def free_words(self) -> int:
         """Words of fast memory not in use."""
-        return self.M - self._used
+        return self._room.free
 
     @property
     def resident(self) -> list[tuple[str, int]]:
         """(name, words) of every tile in fast memory, oldest first."""
-        return list(self._resident.values())
+        return [(str(name), words) for name, words in self._resident.values()]
 
     # ------------------------------------------------------------------ slow memory
     def slow(self, name: str, values: Any) -> Slow:
@@ -209,12 +208,16 @@ class Machine:
         _require_written(array, cells, reach)
         if into is not None:
             self._arithmetic.tile(into).free()
-        name = label(array, box)
-        tile = self._allocate(name, _shape_of(box), f"loading {name}")
+        shape, part = _shape_of(box), Part(array, box)
+        words = words_in(shape)
+        if words > self._room.free:
+            self._overflow(Later("loading {}", (part,)), words)
+        tile = self._allocate(part, shape, words)
         if cells.data is not None:
             tile._data = cells.data[slices(box)].copy()
-        self._count(self._ledger.reads, array.name, tile.size)
-        self._record("load", array.name, box, tile.size, tile._serial)
+        self._count(self._ledger.reads, array._name, words)
+        if self._tracing:
+            self._record("load", array._name, box, words, tile._serial)
         return tile
 
     def store(self, tile: Tile, array: Slow, rows: Any, cols: Any = None) -> None:
@@ -227,17 +230,20 @@ class Machine:
         shape = _shape_of(box)
         if tile.shape != shape:
             raise WrongShape(
-                f"tile {tile.name} has shape {tile.shape}, but {label(array, box)} has shape {shape}"
+                f"tile {tile.name} has shape {tile.shape}, but {Part(array, box)} has shape {shape}"
             )
         if cells.data is not None:
             cells.data[slices(box)] = tile._data
         if cells.written is not None:
             cells.written.add(self._loops.reach(box, (rows, cols), array.shape, certain=False))
-        self._count(self._ledger.writes, array.name, tile.size)
-        self._record("store", array.name, box, tile.size, tile._serial)
+        words = words_in(shape)
+        self._count(self._ledger.writes, array._name, words)
+        if self._tracing:
+            self._record("store", array._name, box, words, tile._serial)
 
     def _count(self, counts: dict[str, int], name: str, words: int) -> None:
-        self._spend_a_move()
+        if next(self._moves_left, None) is None:
+            self._refuse_another_move()
         moved = words * self._loops.times
         counts[name] = counts.get(name, 0) + moved
         if self._watch:
@@ -248,20 +254,14 @@ class Machine:
             total = PhaseTotal(read + moved * is_read, written + moved * (not is_read))
             self._ledger.phases[self._phase] = total
 
-    def _spend_a_move(self) -> None:
-        if self._moves_left is None:
-            return
-        if self._moves_left == 0:
-            most = self._most_moves
-            raise TooManyMoves(
-                f"{most:,} loads and stores, and the schedule goes on: does a loop never end? One that "
-                f"needs more is run with run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
-            )
-        self._moves_left -= 1
+    def _refuse_another_move(self) -> NoReturn:
+        most = self._most_moves
+        raise TooManyMoves(
+            f"{most:,} loads and stores, and the schedule goes on: does a loop never end? One that "
+            f"needs more is run with run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
+        )
 
     def _record(self, kind: str, name: str, box: Box | None, words: int, tile: int) -> None:
-        if not self._tracing:
-            return
         if self._droppable and len(self._ledger.moves) >= TRACE_KEPT:
             self._tracing = False
             self._ledger.moves.clear()  # part of a trace would pass for the whole
@@ -270,7 +270,7 @@ class Machine:
             raise TraceFull
         rows = box[0] if box else None
         cols = box[1] if box and len(box) > 1 else None
-        self._ledger.moves.append(Move(kind, name, rows, cols, words, self._used, self._phase, tile))
+        self._ledger.moves.append(Move(kind, name, rows, cols, words, self._room.used, self._phase, tile))
 
     @property
     def _trace_is_full(self) -> bool:
@@ -296,56 +296,39 @@ class Machine:
         shape = (_length("rows", rows),)
         return RowStats(self._filled("row maximum m", shape, -np.inf), self._filled("row sum l", shape, 0.0))
 
-    def _filled(self, name: str, shape: Shape, value: float) -> Tile:
-        tile = self._new_tile(name, shape, WORD, f"making {name}")
+    def _filled(self, name: Name, shape: Shape, value: float) -> Tile:
+        tile = self._new_tile(name, shape, WORD, Later("making {}", (name,)))
         if not self.dry:
             tile._data = np.full(shape, value, dtype=np.float64)
         return tile
 
-    def _new_tile(self, name: str, shape: Shape, dtype: np.dtype[Any], doing: str) -> Tile:
-        tile = self._allocate(name, shape, doing, dtype)
-        self._record("new", name, None, tile.size, tile._serial)
-        return tile
-
-    def _allocate(self, name: str, shape: Shape, doing: str, dtype: np.dtype[Any] = WORD) -> Tile:
+    def _new_tile(self, name: Name, shape: Shape, dtype: np.dtype[Any], doing: Name) -> Tile:
         words = words_in(shape)
-        if words > self.free_words:
+        if words > self._room.free:
             self._overflow(doing, words)
-        self._made += 1
-        tile = make_tile(self, name, shape, dtype, self._made)
-        self._resident[tile._serial] = (name, words)
-        self._used += words
-        self._ledger.peak = max(self._ledger.peak, self._used)
+        tile = self._allocate(name, shape, words, dtype)
+        if self._tracing:
+            self._record("new", str(name), None, words, tile._serial)
         return tile
 
-    def _overflow(self, doing: str, words: int) -> NoReturn:
-        free, resident = self.free_words, self.resident
-        short = words - free
-        listing = ", ".join(f"{name} {size:,}" for name, size in resident) or "nothing"
-        temporaries = any(name.startswith("(temporary") for name, _ in resident) or doing.startswith("np.")
-        remedy = "Free or update in place the temporaries" if temporaries else "Smaller tiles"
-        self.empty()
-        asked = f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}"
-        raise FastMemoryFull(
-            f"{asked}. Resident: {listing}. "
-            f"{remedy}, or at least {short:,} more word{'s' if short > 1 else ''} of M.",
-            short,
-            asked,
-        )
+    def _allocate(self, name: Name, shape: Shape, words: int, dtype: np.dtype[Any] = WORD) -> Tile:
+        tile = make_tile(self, name, shape, dtype, self._room.take(name, words))
+        if self._room.used > self._ledger.peak:
+            self._ledger.peak = self._room.used
+        return tile
 
-    def _holds(self, serial: int) -> bool:
-        return serial in self._resident
+    def _overflow(self, doing: Name, words: int) -> NoReturn:
+        self._room.refuse(doing, words, self.empty)
 
     def _release(self, tile: Tile) -> None:
         tile._data = None
         self._forget(tile._serial)
 
     def _forget(self, serial: int) -> None:
-        name, words = self._resident.pop(serial)
-        self._used -= words
+        name, words = self._room.give_back(serial)
         # Freeing happens while a run is cut short, and must not cut it again.
         if self._tracing and not self._trace_is_full:
-            self._record("free", name, None, words, serial)
+            self._record("free", str(name), None, words, serial)
 
     def empty(self) -> None:
         """Free every tile. What is in slow memory, and the ledger, stay."""
@@ -405,11 +388,12 @@ class Machine:
         """
         if self._running:
             raise MachineError("a schedule is running on this machine already")
-        self._running, self._moves_left, self._most_moves = True, max_moves, max_moves or 0
+        self._running, self._most_moves = True, max_moves or 0
+        self._moves_left = count() if max_moves is None else iter(range(max_moves))
         try:
             yield
         finally:
-            self._running, self._phase, self._moves_left = False, "", None
+            self._running, self._phase, self._moves_left = False, "", count()
             self._loops.leave()
             self.empty()
 
@@ -417,7 +401,7 @@ class Machine:
 def _require_written(array: Slow, cells: _Cells, box: Box) -> None:
     if cells.written is not None and not cells.written.holds(box):
         raise NeverWritten(
-            f"{label(array, box)} was read, but not all of it has been written; store there first"
+            f"{Part(array, box)} was read, but not all of it has been written; store there first"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -73,10 +73,11 @@ def check_shape(name: str, shape: Any) -> Shape:
 
 def box_of(array: Slow, rows: Any, cols: Any) -> Box:
     """The rows and columns asked for, as half-open ranges. IndexError and TypeError name the array."""
-    if cols is not None and len(array.shape) == 1:
+    shape = array._shape
+    if cols is not None and len(shape) == 1:
         raise IndexError(f"{array.name} has one axis, but columns {cols} were asked for")
-    side = _side(array, "rows", rows, array.shape[0])
-    return (side,) if len(array.shape) == 1 else (side, _side(array, "columns", cols, array.shape[1]))
+    side = _side(array, "rows", rows, shape[0])
+    return (side,) if len(shape) == 1 else (side, _side(array, "columns", cols, shape[1]))
 
 
 def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
@@ -101,9 +102,15 @@ def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
     raise TypeError(f"{which} of {array.name}: expected a Block, a slice or (start, stop), got {part!r}")
 
 
-def label(array: Slow, box: Box) -> str:
-    """K[0:64], or C[0:4, 8:16] where not all columns are meant."""
-    rows = f"{box[0][0]}:{box[0][1]}"
-    if len(box) == 1 or box[1] == (0, array.shape[1]):
-        return f"{array.name}[{rows}]"
-    return f"{array.name}[{rows}, {box[1][0]}:{box[1][1]}]"
+class Part(NamedTuple):
+    """A box of a slow array. As text: K[0:64], or C[0:4, 8:16] where not all columns are meant."""
+
+    array: Slow
+    box: Box
+
+    def __str__(self) -> str:
+        array, box = self
+        rows = f"{box[0][0]}:{box[0][1]}"
+        if len(box) == 1 or box[1] == (0, array.shape[1]):
+            return f"{array.name}[{rows}]"
+        return f"{array.name}[{rows}, {box[1][0]}:{box[1][1]}]"

@@ -6,7 +6,7 @@ views and in-place updates take none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
@@ -15,8 +15,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..sizes import Shape, words_in
 from .errors import BareArray, TileFreed
+from .room import Later, Name, Temporary
 
 Axis = int | tuple[int, ...] | None
+DIGITS = 4  # of a tile as text
+MOST_ENTRIES = 100  # above, NumPy leaves out the middle of each axis
 
 
 class Unit(Protocol):
@@ -39,7 +42,8 @@ class FastMemory(Protocol):
 
     @property
     def _arithmetic(self) -> Unit: ...
-    def _holds(self, serial: int) -> bool: ...
+    @property
+    def _resident(self) -> Mapping[int, object]: ...
     def _release(self, tile: Tile) -> None: ...
 
 
@@ -57,7 +61,7 @@ class Tile(NDArrayOperatorsMixin):
     _dtype: np.dtype[Any]
     _flat: bool  # in C order without gaps, so that reshape makes a view
     _machine: FastMemory
-    _name: str
+    _name: Name
     _serial: int
     _shape: Shape
 
@@ -68,7 +72,7 @@ class Tile(NDArrayOperatorsMixin):
     @property
     def name(self) -> str:
         """What the tile holds, as error messages call it."""
-        return self._name
+        return str(self._name)
 
     @property
     def shape(self) -> Shape:
@@ -83,7 +87,7 @@ class Tile(NDArrayOperatorsMixin):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return len(self._shape)
 
     @property
     def size(self) -> int:
@@ -98,7 +102,7 @@ class Tile(NDArrayOperatorsMixin):
     @property
     def alive(self) -> bool:
         """True while the tile, or the base it is a view of, is in fast memory."""
-        return self._machine._holds(self._serial)
+        return self._serial in self._machine._resident
 
     def __len__(self) -> int:
         if not self.shape:
@@ -124,16 +128,16 @@ class Tile(NDArrayOperatorsMixin):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._base is None and self.alive:
+        if self._base is None and self._serial in self._machine._resident:
             self._machine._release(self)
 
     def __del__(self) -> None:
         # A convenience for students' temporaries; our own schedules never rely on it.
-        if getattr(self, "_base", self) is None and self.alive:
+        if getattr(self, "_base", self) is None and self._serial in self._machine._resident:
             self._machine._release(self)
 
     def _require_alive(self, what: str = "used") -> None:
-        if not self._machine._holds(self._serial):
+        if self._serial not in self._machine._resident:
             gone = TileFreed(
                 f"tile {self.name} was {what} after it had been freed: its with block ended, free() was "
                 "called, another tile took its place, or fast memory was emptied. Load it again"
@@ -203,9 +207,9 @@ class Tile(NDArrayOperatorsMixin):
         self._refuse_bare("the operator in")
 
     # ------------------------------------------------------------------ views: no words
-    def _view(self, shape: Shape, data: np.ndarray | None, *, name: str = "", flat: bool = False) -> Tile:
+    def _view(self, shape: Shape, data: np.ndarray | None, *, name: Name = None, flat: bool = False) -> Tile:
         base = self if self._base is None else self._base
-        view = make_tile(self._machine, name or self.name, shape, self._dtype, base._serial, base)
+        view = make_tile(self._machine, name or self._name, shape, self._dtype, base._serial, base)
         view._data, view._flat = data, flat
         return view
 
@@ -214,7 +218,8 @@ class Tile(NDArrayOperatorsMixin):
         """The transpose, as a view."""
         self._require_alive()
         data = None if self._data is None else self._data.T
-        return self._view(self.shape[::-1], data, name=f"{self.name}.T")
+        kind = Temporary if isinstance(self._name, Temporary) else Later
+        return self._view(self._shape[::-1], data, name=kind("{}.T", (self._name,)))
 
     def __getitem__(self, index: Any) -> Tile:
         self._require_alive()
@@ -286,13 +291,27 @@ class Tile(NDArrayOperatorsMixin):
 
 
 def make_tile(
-    machine: FastMemory, name: str, shape: Shape, dtype: np.dtype[Any], serial: int, base: Tile | None = None
+    machine: FastMemory,
+    name: Name,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    serial: int,
+    base: Tile | None = None,
 ) -> Tile:
     """The machine's own way to make a tile; it takes no room until the machine counts it under `serial`."""
     tile = Tile.__new__(Tile)
     tile._machine, tile._name, tile._shape, tile._dtype = machine, name, shape, dtype
     tile._serial, tile._base, tile._data, tile._flat = serial, base, None, base is None
     return tile
+
+
+def in_words(tile: Tile) -> str:
+    """Name, shape and rounded values, as in "A[0:1] (1, 4): [[0. 2. 4. 6.]]"; a dry tile has no values."""
+    head = f"{tile.name} {tile.shape}"
+    if tile._data is None:
+        return f"{head}: no values on a dry machine"
+    values = np.array2string(tile._data, precision=DIGITS, threshold=MOST_ENTRIES, max_line_width=100)
+    return f"{head}:{chr(10) if chr(10) in values else ' '}{values}"
 
 
 def _view_index(tile: Tile, index: Any) -> tuple[Any, ...]:
