@@ -195,7 +195,7 @@ def test_the_button_finds_the_best_tiles(tuner):
     best = best_tiles("flash2", 1024, 64, 16_384)
     assert (tuner.setting.Br, tuner.setting.Bc) == best
     assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
-    assert tuner.svg == tuner.picture.to_svg()
+    assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("M", 8192)
     assert "Fewest words" not in tuner.words
 
@@ -206,6 +206,15 @@ def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
     assert tuner.setting.Br == 32
     least = schedules.get("flash2").smallest_M(1024, 64)
     assert f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words
+
+
+def test_the_best_tiles_may_lie_beyond_the_sliders():
+    tuner = tile_tuner(2**16, 1, 2**20)
+    assert max(tuner.controls["Br"].options.values()) < 2**16
+    tuner.press("best")
+    best = best_tiles("flash2", 2**16, 1, 2**20)
+    assert (tuner.setting.Br, tuner.setting.Bc) == best and best[0] == 2**16
+    assert f"{cost_of(tuner.setting).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
