@@ -366,6 +366,8 @@ def test_cover_moves_the_bound_to_the_data(explorer):
     assert Facts(explorer.setting, explorer.data).beyond > 0
     explorer.press("cover")
     assert covering(head_logits(0, 2)) == explorer.setting.B
+    said = f"B = {explorer.setting.B:g} is the smallest whose R covers the sampled logits."
+    assert said in explorer.words and explorer.spoken.endswith(said)
     assert Facts(explorer.setting, explorer.data).beyond == 0
     assert explorer.svg == explorer.shown().picture.to_svg()
     explorer.set("data", "Gaussian")

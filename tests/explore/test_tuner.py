@@ -233,6 +233,20 @@ def test_a_step_is_called_as_the_picture_calls_its_move():
     assert f"Move {called}: " in tuner.svg and int(called.replace(",", "")) > MOVES
 
 
+def test_who_steps_hears_the_move_and_who_changes_the_tile_whether_it_fits(tuner):
+    tuner.set("step", 6)
+    assert tuner.spoken == "Move 7: make Q[0:32] @ K[0:32].T, 1,024 words."
+    assert f">{tuner.spoken.removesuffix('.')}<" in tuner.svg.replace("&#x27;", "'")
+    tuner.set("M", 4096)
+    assert "words moved, " in tuner.spoken and "does not fit: short of 5,184 words." in tuner.spoken
+    tuner.set("step", 7)
+    tuner.press("best")
+    assert tuner.spoken.endswith(tuner.note) and "Fewest words for M = 4,096" in tuner.note
+    tuner.set("step", 6)
+    tuner.touched("down", *plane_of(tuner.setting).corner(tuner.setting))
+    assert "words moved, " in tuner.spoken
+
+
 # ---------------------------------------------------------------------- the tile under the pointer
 def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
     plane = plane_of(tuner.setting)

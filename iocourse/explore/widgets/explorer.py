@@ -4,10 +4,8 @@ An explorer is plain Python: `set("Br", 64)`, `press("best")`, `touched("down", 
 the page, and `value("M")`, `words` and `svg` say what came of it. No browser, and no widget, is needed for
 that. Shown in a notebook it makes a widget (anywidget) of `shell.js`, which knows nothing of any explorer:
 
-    Python → page   controls, picture (SVG), words (HTML), one sentence for the live region, where to grab
+    Python → page   controls, picture (SVG), words (HTML), what the live region says, where to grab
     page → Python   a control and the name of its new value; a pressed button; the pointer
-
-Places of the picture are pixels in Python, and shares of its width and height on their way.
 
 The page has one message on its way at a time, and of what follows meanwhile the newest alone, with the places
 that the pointer has passed: a drag never lags behind. Who paints draws the line from each to the next.
@@ -34,7 +32,6 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 POINTER = ("down", "move", "up")
 
 Kind = TypeVar("Kind", bound="type[Explorer]")
-
 EXPLORERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -89,7 +86,7 @@ class Shown(NamedTuple):
 
     picture: Picture | None  # None: there is nothing to draw
     words: str  # beside the picture, as HTML
-    spoken: str = ""  # for the live region; where nothing is said, the first line of the words
+    spoken: str = ""  # for the live region, by default the words
     grabs: Sequence[Grab] = ()  # where the pointer can take hold of the picture
 
 
@@ -105,6 +102,7 @@ class Explorer(ABC):
     """
 
     note = ""
+    last = ""  # the control that was set or pressed last; none, where the picture was touched
     words_below = False  # a table of words stands below the picture, a headline above it
     _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
     _size = 1.0, 1.0  # of the picture, in its pixels
@@ -151,19 +149,20 @@ class Explorer(ABC):
     def set(self, name: str, value: Any) -> None:
         """Move a control. Raises ValueError for a control or a value that there is not."""
         self._control(name).move_to(value)
-        self.note = ""
+        self.last, self.note = name, ""
         self._after(name)
         self._draw()
 
     def press(self, name: str) -> None:
         """Press a button. Raises ValueError, naming those there are."""
         among("button", self.buttons, [name])
-        self.note = self._pressed(name) or ""
+        self.last, self.note = name, self._pressed(name) or ""
         self._draw()
 
     def touched(self, kind: str, x: float, y: float) -> None:
         """The pointer went "down", goes on ("move") or "up" at a place of the picture, in its pixels."""
         among("touch", POINTER, [kind])
+        self.last = ""
         self._pointed(kind, x, y)
         self._draw()
 
@@ -203,7 +202,7 @@ class Explorer(ABC):
         self.picture, self.words, spoken, self.grabs = self.shown()
         self.svg = self.picture.to_svg() if self.picture else ""
         self._size = (self.picture.width, self.picture.height) if self.picture else self._size
-        self.spoken = spoken or unescape(re.sub("<[^>]+>", "", self.words.partition("<br>")[0]))
+        self.spoken = spoken or unescape(re.sub("<[^>]+>", "", self.words.replace("<br>", " "))).strip()
         self._show()
 
     def page(self) -> dict[str, Any]:

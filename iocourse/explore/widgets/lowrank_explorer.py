@@ -77,7 +77,8 @@ class LowRankExplorer(Explorer):
     def shown(self) -> Shown:
         choice, *others = self._facts.verdict  # the choice is in the picture
         line = Grab(*bound_line(self._facts), "ew-resize")
-        return Shown(picture_of(self._facts), paragraph(map(escape, others)), choice, [line])
+        words = paragraph(map(escape, [*others, self.note]))
+        return Shown(picture_of(self._facts), words, f"{choice} {self.note}".rstrip(), [line])
 
     def _dragged(self, x: float, y: float) -> dict[str, float]:
         return {"B": B_at(self._facts, x)}
@@ -90,5 +91,6 @@ class LowRankExplorer(Explorer):
         for one in GAUSSIANS:
             self.controls[one.name].disabled = self.value("data") != GAUSSIAN
 
-    def _cover(self) -> None:
+    def _cover(self) -> str:
         self.controls["B"].value = covering(self.data)
+        return f"B = {self.value('B'):g} is the smallest whose R covers the sampled logits."

@@ -193,8 +193,7 @@ class PebblePlayer(Explorer):
         """A button for each legal move of the chosen vertex, hanging from it while a click waits for one."""
         x, y = places_of(self.game.graph)[self.value("vertex")]
         at = (x, y + RADIUS + 10) if self._asked == (len(self._own), self.value("vertex")) else None
-        names = map(str, self.legal)
-        made = [button(name, name, "make this move", group=MENU, hangs=at) for name in names]
+        made = [button(name, name, "make this move", group=MENU, hangs=at) for name in map(str, self.legal)]
         kept = [one for one in self.controls.values() if one.group != MENU]
         behind = kept.index(self.controls["vertex"]) + 1
         self.controls = {one.name: one for one in (*kept[:behind], *made, *kept[behind:])}

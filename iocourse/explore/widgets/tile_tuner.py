@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import schedules
 from ..facts.chosen import ROW_TILED
 from ..facts.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
-from ..figures.tile_tuner import plane_of, tile_tuner_picture, tile_tuner_words
+from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
 from .explorer import Explorer, Grab, Shown, explorer
 from .panel import button, choice, moves, player, size_slider
 
@@ -48,7 +48,8 @@ class TileTuner(Explorer):
         x, y = plane_of(self.setting).corner(self.setting)
         corner = Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")
         words = tile_tuner_words(self.setting, self.note)
-        return Shown(tile_tuner_picture(*self.setting), words, grabs=[corner])
+        spoken = f"{move_in_words(self.setting)}." if self.last == "step" else ""
+        return Shown(tile_tuner_picture(*self.setting), words, spoken, [corner])
 
     def _dragged(self, x: float, y: float) -> dict[str, int]:
         Br, Bc = plane_of(self.setting).tile_at((x, y))
