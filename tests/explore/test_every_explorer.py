@@ -56,7 +56,7 @@ def test_every_button_has_something_to_do_and_every_control_a_name(make):
         assert control.kind == "button" or control.value in control.options.values()
     for name in buttons:
         explorer.press(name)
-        assert explorer.controls[name].hidden or explorer.note in explorer.spoken, "what a button did is heard"
+        assert explorer.controls[name].hidden or explorer.note in explorer.spoken, "it is heard what it did"
         assert explorer.svg == explorer.shown().picture.to_svg(), name
 
 
