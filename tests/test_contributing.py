@@ -114,7 +114,7 @@ def test_the_explorer_is_found_and_held_to_account(said, passed):
 from iocourse import explore
 square = explore.square_explorer()
 square.set("d", 32)
-x, y, width, height, _ = square.grabs()[0]
+x, y, width, height, _ = square.grabs[0]
 square.touched("down", x + width / 2, y)
 square.touched("move", x + width / 2 + 20, y)
 print(square, square.words)

@@ -515,7 +515,7 @@ def test_extremes_are_drawn_without_a_complaint(opened, name):
 def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, name, sliders, ticks):
     page = opened(f"{name}.html")
     told = spoken(page)
-    assert [one for one in told if not one.name] == []
+    assert [one for one in told if not one.name or "_ " in one.name] == []
     roles = Counter(one.role for one in told)
     assert (roles["slider"], roles["checkbox"], roles["image"] + roles["img"]) == (sliders, ticks, 1)
     values = [one.value for one in told if one.role == "slider"]
@@ -580,16 +580,26 @@ TOO_NEAR = """all => {
 }"""
 
 
+WIDE = (  # addresses under which numbers and tiles are long
+    "N=16384&pass=backward&schedule=naive&Bc=3000",
+    "N=65536&d=256&M=4194304",
+    "N=65536&d=1&M=4194304&pass=gradient",
+    "N=65536&d=64&M=1048576&schedule=naive&Br=8192&Bc=8192",
+    "N=65536&d=64&M=4194304",
+)
+
+
+@pytest.mark.parametrize("width", [360, 390])
 @pytest.mark.parametrize("name", ["map", "tiles"])
-def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name):
-    page = opened(f"{name}.html", width=390, has_touch=True)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name, width):
+    page = opened(f"{name}.html", width=width, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = """all => all.filter(each => {
         const {left, right} = each.getBoundingClientRect();
         const page = each.closest('.explorer').getBoundingClientRect();
-        return left < page.left || right > page.right;
+        return each.checkVisibility() && (left < page.left || right > page.right);
     }).map(each => each.textContent)"""
-    for other in ("N=16384&pass=backward&schedule=naive&Bc=3000", "N=65536&d=256&M=4194304"):
+    for other in WIDE:
         assert page.locator(".picture text, td, th, label").evaluate_all(outside) == []
         before = said(page)
         page.evaluate("other => { location.hash = other }", other)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from iocourse import schedules
 from iocourse.course.authoring import pages, release
 from iocourse.course.authoring.source import Cell
 from iocourse.course.checkout import read_project
@@ -26,6 +27,13 @@ def test_the_words_beside_the_map_are_its_own():
     found = pages.marked(README, "map")
     assert found == f"![{pages.the_map().alt}](docs/map.png)\n"
     assert "1.19 × the lower bound" in found and "]" not in pages.the_map().alt
+
+
+def test_what_the_map_calls_best_no_schedule_of_the_course_beats():
+    N, d, M = 8192, 64, 58368
+    best = schedules.best(N, d, M)
+    assert f"M = {M:,}: {best.schedule.title} (" in pages.the_map().alt
+    assert f"moves the fewest words, {best.cost.total:,}." in pages.the_map().alt
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from html import unescape
 from importlib import resources
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 from iocourse.explore import Picture
 from iocourse.explore.draw.picture import Text
@@ -41,7 +42,7 @@ def test_each_change_is_drawn_once_and_goes_all_the_way(make, monkeypatch):
         explorer.set(name, value)
         assert len(drawn) == 1, name
         assert explorer.value(name) == value
-        assert explorer.svg == explorer.picture.to_svg(), name
+        assert explorer.svg == explorer.shown().picture.to_svg(), name
 
 
 @explorers
@@ -55,7 +56,8 @@ def test_every_button_has_something_to_do_and_every_control_a_name(make):
         assert control.kind == "button" or control.value in control.options.values()
     for name in buttons:
         explorer.press(name)
-        assert explorer.svg == explorer.picture.to_svg(), name
+        assert explorer.controls[name].hidden or explorer.note in explorer.spoken, "it is heard what it did"
+        assert explorer.svg == explorer.shown().picture.to_svg(), name
 
 
 @explorers
@@ -93,7 +95,7 @@ def test_no_sentence_stands_beside_the_picture_and_in_it(make):
 def test_what_can_be_grabbed_lies_in_the_picture_and_changes_it(make):
     explorer = make()
     wide, high = explorer.picture.width, explorer.picture.height
-    for grab, told in zip(explorer.grabs(), explorer.page()["grabs"], strict=True):
+    for grab, told in zip(explorer.grabs, explorer.page()["grabs"], strict=True):
         (x, y), (left, top, width, height, cursor) = grab.middle, told
         assert 0 <= x <= wide and 0 <= y <= high
         assert ((left + width / 2) * wide, (top + height / 2) * high) == pytest.approx((x, y))
@@ -124,7 +126,7 @@ def test_a_message_of_the_page_is_answered_also_where_it_is_behind(make):
     text = next(text for text, value in control.options.items() if value == other_value(control))
     explorer._heard(shell, {"turn": "me 1", "do": "set", "name": name, "text": text}, [])
     assert shell.page["turn"] == "me 1" and control.options[text] == control.value
-    assert shell.page["svg"] == explorer.picture.to_svg()
+    assert shell.page["svg"] == explorer.shown().picture.to_svg()
     explorer._heard(shell, {"turn": "me 2", "do": "set", "name": name, "text": "no longer there"}, [])
     assert shell.page["turn"] == "me 2" and control.options[text] == control.value
     explorer.close()
@@ -149,17 +151,15 @@ def test_a_closed_explorer_has_no_widget_and_still_answers():
 
 @explorers
 def test_a_notebook_gets_the_widget_a_picture_and_text(make, monkeypatch):
-    explorer, shown = make(), []
-    monkeypatch.setattr("IPython.display.display", lambda data, **named: shown.append((data, named)))
-    explorer._ipython_display_()
-    ((data, named),) = shown
-    assert named["raw"] is True and set(data) == {VIEW, "image/png", "text/plain"}
+    explorer = make()
+    data, metadata = DisplayFormatter().format(explorer)
+    assert set(data) == {VIEW, "image/png", "text/plain"}
     assert data[VIEW]["model_id"] == explorer.shell.model_id
     assert explorer.shell.page == explorer.page()
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     alone = make()  # without widgets it is the picture that a page without a kernel shows
     assert isinstance(alone, Picture) and alone.numbers in data["text/plain"]
-    assert named["metadata"]["image/png"]["alt"] in data["text/plain"]
+    assert metadata["image/png"]["alt"] in data["text/plain"]
 
 
 @explorers

@@ -272,13 +272,13 @@ def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
     rows = rows_of(recorded("resources"))
     assert tuner.setting == best(rows, start)
     assert "Fewest words of the recorded tiles that fit" in tuner.words
-    assert tuner.svg == tuner.picture.to_svg()
+    assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("N", 512)
     assert "Fewest words" not in tuner.words
 
 
 def test_a_tile_is_chosen_in_the_map(tuner):
-    (map_,) = tuner.grabs()
+    (map_,) = tuner.grabs
     rows, columns = sorted({16, 32, 64, 128}), sorted({16, 32, 64, 128})
     cell = map_.width / len(columns), map_.height / len(rows)
     tuner.touched("down", map_.x + 0.5 * cell[0], map_.y + 1.5 * cell[1])

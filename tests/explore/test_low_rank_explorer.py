@@ -366,20 +366,22 @@ def test_cover_moves_the_bound_to_the_data(explorer):
     assert Facts(explorer.setting, explorer.data).beyond > 0
     explorer.press("cover")
     assert covering(head_logits(0, 2)) == explorer.setting.B
+    said = f"B = {explorer.setting.B:g} is the smallest whose R covers the sampled logits."
+    assert said in explorer.words and explorer.spoken.endswith(said)
     assert Facts(explorer.setting, explorer.data).beyond == 0
-    assert explorer.svg == explorer.picture.to_svg()
+    assert explorer.svg == explorer.shown().picture.to_svg()
     explorer.set("data", "Gaussian")
     assert not explorer.controls["d"].disabled and explorer.data.d == 12
 
 
 def test_the_line_at_R_is_dragged(explorer):
-    (strip,) = explorer.grabs()
+    (strip,) = explorer.grabs
     x, y = strip.x + strip.width / 2, strip.y + 40
     before = explorer.setting.B
     assert B_at(Facts(explorer.setting, explorer.data), x) == pytest.approx(before, rel=0.01)
     explorer.touched("down", x, y)
     explorer.touched("move", x - 60, y)
-    assert before > explorer.setting.B and explorer.svg == explorer.picture.to_svg()
+    assert before > explorer.setting.B and explorer.svg == explorer.shown().picture.to_svg()
     smaller = explorer.setting.B
     explorer.touched("move", x + 500, y)
     assert smaller < explorer.setting.B

@@ -131,7 +131,7 @@ def check_shown(painter):
     assert f"<b>Tile {row}, {column}: {state}." in painter.words
     assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
     assert painter.controls["seen"].label == f"tile {row}, {column} is seen"
-    assert painter.svg == painter.picture.to_svg()
+    assert painter.svg == painter.shown().picture.to_svg()
     N, B, d = painter.setting
     total = costs.block_sparse(N, d, mask=painter.mask, Br=B, Bc=1).total
     assert f"{total:,} words moved" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
@@ -208,6 +208,15 @@ def test_a_stroke_may_leave_the_grid_and_one_beside_it_paints_nothing(painter):
     stroke(painter, (7, 7), (3, 1))
     painter.touched("move", *place(painter, (3, 1)))
     assert painter.page() == before
+
+
+def test_a_pointer_that_is_taken_away_paints_nothing_on_its_way(painter):
+    painter.touched("down", *place(painter, (5, 3)))
+    painted = painter.mask
+    painter.touched("up", 0, 0)  # where a browser says that a cancelled pointer is
+    assert painter.mask == painted and painter.cursor == (5, 3)
+    painter.touched("move", *place(painter, (5, 5)))
+    assert painter.mask == painted
 
 
 def test_the_last_tile_of_a_row_stays(painter):

@@ -28,6 +28,7 @@ from iocourse.explore.facts.memory_map import (
     usual_bounds,
 )
 from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
@@ -286,7 +287,7 @@ def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
         explorer.set(tick.name, not tick.value)
         name = tick.name.removeprefix(f"{pass_} ")
         assert (name in getattr(explorer.setting, tick.group)) == tick.value
-        assert explorer.svg == explorer.picture.to_svg()
+        assert explorer.svg == explorer.shown().picture.to_svg()
         explorer.set(tick.name, not tick.value)
     assert explorer.setting == view_of(4096, 64, 16_384, pass_)
 
@@ -306,13 +307,21 @@ def test_without_any_tick_it_says_what_to_do(explorer):
             explorer.set(one.name, False)
     assert explorer.svg == ""
     assert "Nothing to draw: name at least one schedule" in explorer.words
+    shown, _ = explorer._repr_mimebundle_()  # by another cell, say
+    assert VIEW in shown and shown["text/plain"] == explorer.spoken
     assert "Nothing to draw" in explorer.page()["spoken"] and explorer.page()["grabs"] == []
     explorer.set("forward naive", True)
-    assert explorer.svg == explorer.picture.to_svg()
+    assert explorer.svg == explorer.shown().picture.to_svg()
+
+
+def test_an_explorer_of_nothing_is_refused_as_its_picture_is():
+    for make in (memory_map, memory_explorer):
+        with pytest.raises(ValueError, match="nothing to draw: name at least one schedule"):
+            make(4096, 64, 16_384, "forward", schedules=[], bounds=[])
 
 
 def test_the_line_at_M_is_dragged(explorer):
-    (strip,) = explorer.grabs()
+    (strip,) = explorer.grabs
     x, y = strip.x + strip.width / 2, strip.y + 40
     assert M_at(explorer.setting, x) == pytest.approx(16_384, rel=0.01)
     explorer.touched("down", x, y)
@@ -321,7 +330,7 @@ def test_the_line_at_M_is_dragged(explorer):
     M = explorer.value("M")
     assert 16_384 < M == M_at(explorer.setting, x + 50)
     assert f"M = {M:,}: " in explorer.svg and f"M = {M:,}: " in explorer.page()["spoken"]
-    (moved,) = explorer.grabs()
+    (moved,) = explorer.grabs
     assert moved.x == pytest.approx(strip.x + 50, abs=1)
     explorer.touched("move", -1e6, y)
     assert explorer.value("M") == explorer.setting.low == 4

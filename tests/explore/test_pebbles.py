@@ -312,7 +312,7 @@ def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
         assert player.moves[-1] == str(chosen)
         states = pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)
         assert states[-1] == player._play().state
-        assert player.svg == player.picture.to_svg()
+        assert player.svg == player.shown().picture.to_svg()
 
 
 @given(st.data())
@@ -335,7 +335,7 @@ def test_a_click_beside_the_vertices_does_nothing_and_each_vertex_can_be_grabbed
     before = player.page()
     player.touched("down", 1, 1)
     assert player.page() == before
-    grabs, places = list(player.grabs()), places_of(player.game.graph).values()
+    grabs, places = list(player.grabs), places_of(player.game.graph).values()
     assert [(grab.x + RADIUS, grab.y + RADIUS) for grab in grabs] == list(places)
 
 

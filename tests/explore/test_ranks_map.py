@@ -170,11 +170,11 @@ def test_grids_are_those_of_the_ranks():
 
 def test_the_line_can_be_dragged():
     explorer = ranks_explorer()
-    x, y = explorer.grabs()[0].middle
+    x, y = explorer.grabs[0].middle
     explorer.touched("down", x, y)
     explorer.touched("move", x + 150, y)
     there = explorer.value("P")
-    assert there > 16 and explorer.grabs()[0].middle[0] == pytest.approx(x + 150, abs=6)
+    assert there > 16 and explorer.grabs[0].middle[0] == pytest.approx(x + 150, abs=6)
     explorer.touched("move", x - 2000, y)
     explorer.touched("up", x - 2000, y)
     assert explorer.value("P") <= 2
@@ -182,7 +182,7 @@ def test_the_line_can_be_dragged():
 
 def test_the_line_stops_at_the_end_of_its_slider():
     explorer = ranks_explorer(P=300, N=2048)
-    x, y = explorer.grabs()[0].middle
+    x, y = explorer.grabs[0].middle
     explorer.touched("down", x, y)
     explorer.touched("move", x + 2000, y)
     assert explorer.value("P") == 300

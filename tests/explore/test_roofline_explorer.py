@@ -277,7 +277,7 @@ def test_heads_of_keys_are_divisors_of_the_heads_of_queries(explorer):
     assert explorer.setting.H_kv == 1
     explorer.set("H", 128)
     assert explorer.setting == Sizes(90, 4096, 128, 128, 1)
-    assert explorer.svg == explorer.picture.to_svg()
+    assert explorer.svg == explorer.shown().picture.to_svg()
 
 
 def test_it_starts_where_it_is_told_to():

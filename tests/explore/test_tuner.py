@@ -195,7 +195,7 @@ def test_the_button_finds_the_best_tiles(tuner):
     best = best_tiles("flash2", 1024, 64, 16_384)
     assert (tuner.setting.Br, tuner.setting.Bc) == best
     assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
-    assert tuner.svg == tuner.picture.to_svg()
+    assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("M", 8192)
     assert "Fewest words" not in tuner.words
 
@@ -206,6 +206,15 @@ def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
     assert tuner.setting.Br == 32
     least = schedules.get("flash2").smallest_M(1024, 64)
     assert f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words
+
+
+def test_the_best_tiles_may_lie_beyond_the_sliders():
+    tuner = tile_tuner(2**16, 1, 2**20)
+    assert max(tuner.controls["Br"].options.values()) < 2**16
+    tuner.press("best")
+    best = best_tiles("flash2", 2**16, 1, 2**20)
+    assert (tuner.setting.Br, tuner.setting.Bc) == best and best[0] == 2**16
+    assert f"{cost_of(tuner.setting).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
@@ -222,6 +231,20 @@ def test_a_step_is_called_as_the_picture_calls_its_move():
     step = tuner.controls["step"].on_page(1, 1)
     called = step["texts"][step["at"]]
     assert f"Move {called}: " in tuner.svg and int(called.replace(",", "")) > MOVES
+
+
+def test_who_steps_hears_the_move_and_who_changes_the_tile_whether_it_fits(tuner):
+    tuner.set("step", 6)
+    assert tuner.spoken == "Move 7: make Q[0:32] @ K[0:32].T, 1,024 words."
+    assert f">{tuner.spoken.removesuffix('.')}<" in tuner.svg.replace("&#x27;", "'")
+    tuner.set("M", 4096)
+    assert "words moved, " in tuner.spoken and "does not fit: short of 5,184 words." in tuner.spoken
+    tuner.set("step", 7)
+    tuner.press("best")
+    assert tuner.spoken.endswith(tuner.note) and "Fewest words for M = 4,096" in tuner.note
+    tuner.set("step", 6)
+    tuner.touched("down", *plane_of(tuner.setting).corner(tuner.setting))
+    assert "words moved, " in tuner.spoken
 
 
 # ---------------------------------------------------------------------- the tile under the pointer

@@ -9,6 +9,7 @@ import pytest
 from iocourse.bounds import STATUSES
 from iocourse.course.checkout import find_checkout, read_project
 from iocourse.data.recorded import NAMES, recorded
+from iocourse.explore.widgets.explorer import EXPLORERS
 from iocourse.refusal import Refused
 from iocourse.schedules import REGISTRY
 from iocourse.site.layout import Layout
@@ -210,3 +211,13 @@ def test_only_names_lessons_that_are_there(tmp_path):
     with pytest.raises(Refused, match=r"--only 99: no solved lesson begins so; there are: 00_start_here, "):
         write_sources(ROOT, tmp_path, ["99"])
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_the_guide_has_every_explorer_with_the_lesson_that_shows_it():
+    guide = (ROOT / "docs" / "guide" / "explorers.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)\(\)` \| (\w+) \|", guide, re.MULTILINE))
+    sources = {
+        path.name.partition("_")[0]: path.read_text(encoding="utf-8") for path in ROOT.glob("solutions/*.py")
+    }
+    assert set(rows) == set(EXPLORERS)
+    assert [name for name, lesson in rows.items() if f"{name}(" not in sources[lesson]] == []

@@ -16,7 +16,7 @@ function tableOf(pass, ticked) {
   const caption = page.make("caption");
   const rows = {};
   const row = (kind, { name, label, stroke }) => {
-    const tick = page.make("input", { type: "checkbox", name: kind, value: name });
+    const tick = page.make("input", { type: "checkbox", name: kind, value: name, "aria-label": label }); // <wbr> is read as a space
     tick.addEventListener("change", () => ticked(kind, name, tick.checked));
     const head = page.make("label", {}, tick);
     head.insertAdjacentHTML("beforeend", `${sample(stroke)} <span>${label.replaceAll("_", "_<wbr>")}</span>`);

@@ -53,7 +53,7 @@ function square(setting, frame) {
     rimOf(frame, edge),
     best ? marker(BEST, ...cornerOf(frame, ...best.pair)) : "",
     label(`${told(Br)} × ${told(Bc)}`, x, y, LEFT + side),
-    text(LEFT, 16, `first ${rows} × ${columns} of ${told(N)} × ${told(N)} scores`),
+    text(6, 16, `first ${rows} × ${columns} of ${told(N)} × ${told(N)} scores`),
     text(LEFT + side, TOP - 8, `Bc ${columns} →`, 'text-anchor="end" class="quiet"'),
     text(LEFT - 8, TOP + 14, "Br ↓", 'text-anchor="end" class="quiet"'),
     text(LEFT - 8, TOP + side, rows, 'text-anchor="end" class="quiet"'),

@@ -26,7 +26,15 @@ README, RUN_TIMES = Path("README.md"), Path("docs") / "guide" / "run-times.md"
 MAP = Path("docs") / "map.png"
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG that says which numbers it shows
-MAPPED = ("naive", "flash1", "flash_optimal", "small_cache", "scores_stored", "scores_stored_tiled")
+MAPPED = (
+    "naive",
+    "flash1",
+    "flash_optimal",
+    "small_cache",
+    "scores_stored",
+    "scores_stored_tiled",
+    "keys_kept",
+)
 HEAD = ("| lesson | minutes | builds on | needs | opens in |", "| --- | ---: | --- | --- | --- |")
 _ASIDE = re.compile(r"\d+\.\d+|Signs and terms.*")  # sections and formulas, and the link to the signs
 

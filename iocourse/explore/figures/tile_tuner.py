@@ -243,9 +243,8 @@ def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     right = WIDTH - 40 - text_width(f"M = {s.M:,}", NORMAL)
     frame = Frame(Scale(0, SHOWN, 78, right), Scale(0, 1.08 * max(s.M, peak), 582, 462))
     kinds = by_presence([totals(state) for state in played.states])
-    said = f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
     x = frame.x(s.step - start)
-    yield Text(18, 440, said, NORMAL, bold=True)
+    yield Text(18, 440, move_in_words(s), NORMAL, bold=True)
     yield Text(WIDTH - 18, 440, _filling(played.states[s.step].words, s.M), NORMAL, "end")
     yield from _axis(frame, played.first + start + 1)
     yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
@@ -253,6 +252,12 @@ def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     yield from framed(Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2))
     yield from limit_line(frame, s.M)
     yield from _held(totals(played.states[s.step]), kinds)
+
+
+def move_in_words(s: Setting) -> str:
+    """The move that is shown: its number, what it moves, and how many words."""
+    played = play(s)
+    return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
 
 
 def _filling(words: int, M: int) -> str:

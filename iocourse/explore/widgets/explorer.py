@@ -4,10 +4,8 @@ An explorer is plain Python: `set("Br", 64)`, `press("best")`, `touched("down", 
 the page, and `value("M")`, `words` and `svg` say what came of it. No browser, and no widget, is needed for
 that. Shown in a notebook it makes a widget (anywidget) of `shell.js`, which knows nothing of any explorer:
 
-    Python → page   controls, picture (SVG), words (HTML), one sentence for the live region, where to grab
+    Python → page   controls, picture (SVG), words (HTML), what the live region says, where to grab
     page → Python   a control and the name of its new value; a pressed button; the pointer
-
-Places of the picture are pixels in Python, and shares of its width and height on their way.
 
 The page has one message on its way at a time, and of what follows meanwhile the newest alone, with the places
 that the pointer has passed: a drag never lags behind. Who paints draws the line from each to the next.
@@ -18,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, wraps
 from html import unescape
@@ -34,7 +32,6 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 POINTER = ("down", "move", "up")
 
 Kind = TypeVar("Kind", bound="type[Explorer]")
-
 EXPLORERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -84,20 +81,31 @@ class Grab(NamedTuple):
         return 0 <= x - self.x <= self.width and 0 <= y - self.y <= self.height
 
 
-class Explorer(ABC):
-    """Controls → `setting` → `picture` and words, anew at each change.
+class Shown(NamedTuple):
+    """What an explorer shows where its controls stand."""
 
-    A kind of explorer says what is seen (`picture`, `_said`), and, where it has them, what its buttons do
-    (the button NAME calls the method `_NAME`) and what the pointer does (`grabs`, `_dragged`). `note` is a
-    remark about what was done last. Controls stand below the picture in the order in which they are given.
+    picture: Picture | None  # None: there is nothing to draw
+    words: str  # beside the picture, as HTML
+    spoken: str = ""  # for the live region, by default the words
+    grabs: Sequence[Grab] = ()  # where the pointer can take hold of the picture
+
+
+class Explorer(ABC):
+    """Controls → `setting` → what is `shown`, anew at each change.
+
+    A kind of explorer says what is `shown`, and, where it has them, what its buttons do (the button NAME
+    calls the method `_NAME`, which may give a remark) and what is `_dragged`. `note` is the remark about what
+    was done last. Controls stand below the picture in the order in which they are given.
 
     A notebook saves the picture as PNG with its alternative text, and as plain text: what is seen where no
     kernel runs.
     """
 
     note = ""
+    last = ""  # the control that was set or pressed last; none, where the picture was touched
     words_below = False  # a table of words stands below the picture, a headline above it
     _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
+    _size = 1.0, 1.0  # of the picture, in its pixels
     _turn = ""  # the message of the page that was answered last
     _shell: Any = None
 
@@ -105,37 +113,23 @@ class Explorer(ABC):
         """Copies of these controls, where the setting says; `others`: values of those it does not name."""
         self._start = setting
         self.controls = {one.name: replace(one) for one in controls}
-        self._place(setting)
-        for name, value in others.items():
-            self.controls[name].start(value)
+        self._place(**setting._asdict(), **others)
         self._draw()
 
     # ------------------------------------------------------------------ what each kind has of its own
     @property
     def setting(self) -> Any:
         """Where the controls stand, a named tuple; None for what is disabled."""
-        stands = {name: None if self.controls[name].disabled else self.value(name) for name in self._named()}
-        return self._start._replace(**stands)
-
-    @property
-    @abstractmethod
-    def picture(self) -> Picture:
-        """What is shown now."""
+        parts = [self.controls[name] for name in self._start._fields if name in self.controls]
+        return self._start._replace(**{one.name: None if one.disabled else one.value for one in parts})
 
     @abstractmethod
-    def _said(self) -> str:
-        """The words beside the picture, as HTML."""
+    def shown(self) -> Shown:
+        """What there is to see and to hear."""
 
-    def _spoken(self) -> str:
-        """The sentence for the live region: the first line of the words."""
-        return unescape(re.sub("<[^>]+>", "", self.words.partition("<br>")[0]))
-
-    def grabs(self) -> list[Grab]:
-        """Where the pointer can take hold of the picture."""
-        return []
-
-    def _dragged(self, x: float, y: float) -> None:  # noqa: B027
-        """What was taken hold of is to have its middle here."""
+    def _dragged(self, x: float, y: float) -> dict[str, Any]:
+        """The values of controls with which what was taken hold of has its middle here."""
+        return {}
 
     def _after(self, name: str) -> None:  # noqa: B027
         """What a control's new value does to the others."""
@@ -143,7 +137,7 @@ class Explorer(ABC):
     def _fit(self) -> None:  # noqa: B027
         """Bring the controls in line with what is to be drawn."""
 
-    def still(self) -> Picture:
+    def still(self) -> Picture | None:
         """What a page without a kernel shows."""
         return self.picture
 
@@ -155,19 +149,20 @@ class Explorer(ABC):
     def set(self, name: str, value: Any) -> None:
         """Move a control. Raises ValueError for a control or a value that there is not."""
         self._control(name).move_to(value)
-        self.note = ""
+        self.last, self.note = name, ""
         self._after(name)
         self._draw()
 
     def press(self, name: str) -> None:
         """Press a button. Raises ValueError, naming those there are."""
         among("button", self.buttons, [name])
-        self._pressed(name)
+        self.last, self.note = name, self._pressed(name) or ""
         self._draw()
 
     def touched(self, kind: str, x: float, y: float) -> None:
         """The pointer went "down", goes on ("move") or "up" at a place of the picture, in its pixels."""
         among("touch", POINTER, [kind])
+        self.last = ""
         self._pointed(kind, x, y)
         self._draw()
 
@@ -176,39 +171,38 @@ class Explorer(ABC):
         """The names of the controls that are buttons."""
         return [name for name, control in self.controls.items() if control.kind == "button"]
 
-    def _pressed(self, name: str) -> None:
-        getattr(self, f"_{name}")()
+    def _pressed(self, name: str) -> Any:
+        return getattr(self, f"_{name}")()
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
         """What the pointer does: it drags what it took hold of, as far from its middle as it took it."""
         if kind == "down":
-            middle = next((grab.middle for grab in self.grabs() if grab.holds(x, y)), None)
+            middle = next((grab.middle for grab in self.grabs if grab.holds(x, y)), None)
             self._held = middle and (middle[0] - x, middle[1] - y)
         elif kind == "up":
             self._held = None
         elif self._held:
-            self._dragged(x + self._held[0], y + self._held[1])
+            self.note = ""
+            for name, value in self._dragged(x + self._held[0], y + self._held[1]).items():
+                self.controls[name].move_near(value)
 
     def _control(self, name: str) -> Control:
         among("control", self.controls, [name])
         return self.controls[name]
 
-    def _place(self, setting: Any) -> None:
-        """Move the controls to where a setting stands."""
-        for name in self._named():
-            if getattr(setting, name) is not None:
-                self.controls[name].start(getattr(setting, name))
-
-    def _named(self) -> list[str]:
-        """The parts of the setting that are controls."""
-        return [name for name in self._start._fields if name in self.controls]
+    def _place(self, **stands: Any) -> None:
+        """Move controls to these values, None for one that stays; what is no control is passed over."""
+        for name, value in stands.items():
+            if name in self.controls and value is not None:
+                self.controls[name].start(value)
 
     # ------------------------------------------------------------------ from controls to picture
     def _draw(self) -> None:
         self._fit()
-        picture = self.picture
-        self._size = picture.width, picture.height
-        self.words, self.svg = self._said(), picture.to_svg()
+        self.picture, self.words, spoken, self.grabs = self.shown()
+        self.svg = self.picture.to_svg() if self.picture else ""
+        self._size = (self.picture.width, self.picture.height) if self.picture else self._size
+        self.spoken = spoken or unescape(re.sub("<[^>]+>", "", self.words.replace("<br>", " "))).strip()
         self._show()
 
     def page(self) -> dict[str, Any]:
@@ -220,18 +214,14 @@ class Explorer(ABC):
             "svg": self.svg,
             "words": self.words,
             "below": self.words_below,
-            "spoken": self._spoken(),
-            "grabs": [grab.on_page(*self._size) for grab in self.grabs()],
+            "spoken": self.spoken,
+            "grabs": [grab.on_page(*self._size) for grab in self.grabs],
         }
 
-    def _show(self) -> None:
+    def _show(self, **meanwhile: str) -> None:
+        """Tell the page all, or a part `meanwhile`: what it asked for takes its time, and all else stays."""
         if self._shell is not None:
-            self._shell.page = self.page()
-
-    def _meanwhile(self, words: str) -> None:
-        """Words for the page while what it asked for takes its time; all else stays as it is."""
-        if self._shell is not None:
-            self._shell.page = {**self._shell.page, "words": words}
+            self._shell.page = self._shell.page | meanwhile if meanwhile else self.page()
 
     def _heard(self, _shell: Any, message: dict[str, Any], _buffers: Any) -> None:
         """Do what a message of the page asks; it is answered in any case, for the page waits for that."""
@@ -239,8 +229,7 @@ class Explorer(ABC):
         try:
             self._do(**message)
         finally:
-            if self._shell.page["turn"] != self._turn:
-                self._show()
+            self._show()  # which sends nothing twice
 
     def _do(self, do: str, name: str = "", text: str = "", passed: Any = (), **_turn: str) -> None:
         """What is no longer there was asked for by a page that is behind."""
@@ -275,14 +264,9 @@ class Explorer(ABC):
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         live, live_metadata = self.shell._repr_mimebundle_()  # in Colab: where the widget's code is found
-        data, metadata = self.still()._repr_mimebundle_()
+        picture = self.still()
+        data, metadata = picture._repr_mimebundle_() if picture else ({"text/plain": self.spoken}, {})
         return {VIEW: live[VIEW], **data}, live_metadata | metadata
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        data, metadata = self._repr_mimebundle_()
-        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
 
 @cache

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...costs.each_kernel import KERNELS, SLICED
-from ..draw.picture import Picture
 from ..facts import compiled_tiles as tiles
-from ..facts.compiled_tiles import START, START_SLICE, Row, Setting, record_of, rows_of
+from ..facts.compiled_tiles import START, START_SLICE, Setting, record_of, rows_of
 from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import map_of, picture_of
-from .explorer import Explorer, Grab, explorer
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import button, choice, slider
 from .roofline_explorer import CHIP, MASK
 
@@ -53,47 +52,40 @@ class KernelTuner(Explorer):
         N: int = 4096,
         causal: bool = True,
     ) -> None:
+        self._record = record_of(None)
+        self._rows = rows_of(self._record)
         plain = Setting(arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None)
         ships = tiles.start(plain._replace(N=N, causal=causal).checked(), self._rows)
         given: dict[str, Any] = {"BM": BM, "BN": BN, "BD": BD, "warps": warps}
         setting = ships._replace(**{name: one for name, one in given.items() if one is not None})
         super().__init__(setting.checked(), CONTROLS)
 
-    @property
-    def _rows(self) -> list[Row]:
-        return rows_of(record_of(None))
-
-    @property
-    def picture(self) -> Picture:
-        return picture_of(self.setting, record_of(None))
-
-    def grabs(self) -> list[Grab]:
-        return [Grab(*map_of(self._rows, self.setting).box)]
+    def shown(self) -> Shown:
+        words = kernel_tuner_words(self.setting, self._record, self.note)
+        tile_map = Grab(*map_of(self._rows, self.setting).box)
+        return Shown(picture_of(self.setting, self._record), words, grabs=[tile_map])
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
         if kind != "up":
             BM, BN = map_of(self._rows, self.setting).tile_at(x, y)
-            self._place(self.setting._replace(BM=BM, BN=BN))
+            self._place(BM=BM, BN=BN)
             self.note = ""
 
     def _after(self, name: str) -> None:
         if name == "kernel":
-            self._place(tiles.start(self.setting, self._rows))
+            self._place(**tiles.start(self.setting, self._rows)._asdict())
 
     def _fit(self) -> None:
         self.controls["BD"].disabled = self.value("kernel") not in SLICED
 
-    def _said(self) -> str:
-        return kernel_tuner_words(self.setting, record_of(None), self.note)
+    def _shipped(self) -> str:
+        return self._take(tiles.shipped(self._rows, self.setting), "The tile that the kernels ship with")
 
-    def _shipped(self) -> None:
-        self._take(tiles.shipped(self._rows, self.setting), "The tile that the kernels ship with")
+    def _best(self) -> str:
+        return self._take(tiles.best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
 
-    def _best(self) -> None:
-        self._take(tiles.best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
-
-    def _take(self, found: Setting | None, said: str) -> None:
-        self.note = "No such tile is recorded for this kernel, chip, d, type and mask."
-        if found is not None:
-            self.note = f"{said}: {sides(found)}."
-            self._place(found)
+    def _take(self, found: Setting | None, said: str) -> str:
+        if found is None:
+            return "No such tile is recorded for this kernel, chip, d, type and mask."
+        self._place(**found._asdict())
+        return f"{said}: {sides(found)}."

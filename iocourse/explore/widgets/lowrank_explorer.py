@@ -8,11 +8,10 @@ from typing import Any
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
 from ..draw.html import paragraph
-from ..draw.picture import Picture
 from ..facts.logits import Logits, gaussian_logits, head_logits
 from ..facts.lowrank_explorer import DEGREES, Facts, covering
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
-from .explorer import Explorer, Grab, explorer
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import button, choice, slider
 
 ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
@@ -60,9 +59,9 @@ class LowRankExplorer(Explorer):
         K: Any = None,
     ) -> None:
         facts = facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K)
-        self._given = facts.data if head is None and not facts.data.drawn else None
-        at = f"head {head[0]}.{head[1]}" if head else GIVEN if self._given else GAUSSIAN
-        data = choice("data", "data", [GAUSSIAN, *HEADS, *([GIVEN] if self._given else [])])
+        self._given = facts.data
+        at = f"head {head[0]}.{head[1]}" if head else GAUSSIAN if facts.data.drawn else GIVEN
+        data = choice("data", "data", list(dict.fromkeys([GAUSSIAN, *HEADS, at])))
         errors = choice("error", "allowed error", ERRORS | {f"{100 * error:.4g} %": error})
         controls = [*SIZES, errors, data, *GAUSSIANS, COVER]
         super().__init__(facts.s, controls, data=at, d=facts.data.d, sigma=sigma)
@@ -71,36 +70,27 @@ class LowRankExplorer(Explorer):
     def data(self) -> Logits:
         """The logits of the chosen source."""
         at = self.value("data")
-        if at == GIVEN and self._given is not None:
-            return self._given
-        return (
-            head_logits(*HEADS[at]) if at in HEADS else gaussian_logits(self.value("d"), self.value("sigma"))
-        )
+        if at == GAUSSIAN:
+            return gaussian_logits(self.value("d"), self.value("sigma"))
+        return head_logits(*HEADS[at]) if at in HEADS else self._given
 
-    @property
-    def picture(self) -> Picture:
-        return picture_of(self._facts)
+    def shown(self) -> Shown:
+        choice, *others = self._facts.verdict  # the choice is in the picture
+        line = Grab(*bound_line(self._facts), "ew-resize")
+        words = paragraph(map(escape, [*others, self.note]))
+        return Shown(picture_of(self._facts), words, f"{choice} {self.note}".rstrip(), [line])
 
-    def grabs(self) -> list[Grab]:
-        return [Grab(*bound_line(self._facts), "ew-resize")]
-
-    def _dragged(self, x: float, y: float) -> None:
-        self.controls["B"].move_near(B_at(self._facts, x))
+    def _dragged(self, x: float, y: float) -> dict[str, float]:
+        return {"B": B_at(self._facts, x)}
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}: {self.data.name}"
 
     def _fit(self) -> None:
-        self._facts = Facts(self.setting, self.data)  # what it works out serves the words and the picture
+        self._facts = Facts(self.setting, self.data)  # what it works out serves all that is shown
         for one in GAUSSIANS:
             self.controls[one.name].disabled = self.value("data") != GAUSSIAN
 
-    def _said(self) -> str:
-        return paragraph(escape(line) for line in self._facts.verdict[1:])  # the first is in the picture
-
-    def _spoken(self) -> str:
-        return self._facts.verdict[0]
-
-    def _cover(self) -> None:
-        """The smallest B whose R covers the sampled logits."""
+    def _cover(self) -> str:
         self.controls["B"].value = covering(self.data)
+        return f"B = {self.value('B'):g} is the smallest whose R covers the sampled logits."

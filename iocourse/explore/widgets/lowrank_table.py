@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from ...data.recorded import recorded
 from ..draw.html import in_html
-from ..draw.picture import Picture
 from ..facts.records.lowrank import compared, degrees, sizes
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
-from .explorer import Explorer, explorer
+from .explorer import Explorer, Shown, explorer
 from .panel import by_name, slider
 
 
@@ -36,15 +35,11 @@ class LowrankTable(Explorer):
             controls = [slider("d", "d (columns)", sizes(self._record)), slider("g", "degree g", known)]
         super().__init__(Row(d, g), controls)
 
-    @property
-    def picture(self) -> Picture:
-        return lowrank_row(self._record, *self.setting)
+    def shown(self) -> Shown:
+        picture = lowrank_row(self._record, *self.setting)
+        known = self._record and compared(self._record, *self.setting)
+        return Shown(picture, in_html([lowrank_row_words(known) if known else picture.alt]))
 
     def _after(self, name: str) -> None:
         if name == "d":
             self.controls["g"].offer(by_name(degrees(self._record or {}, self.value("d"))))
-
-    def _said(self) -> str:
-        if self._record is None:
-            return in_html([self.picture.alt])
-        return in_html([lowrank_row_words(compared(self._record, *self.setting))])

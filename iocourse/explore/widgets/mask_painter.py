@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,18 +13,15 @@ from ... import masks
 from ...machine import positive_int
 from ...masks import BlockMask
 from ..draw.html import in_html
-from ..draw.picture import Picture
 from ..facts.chosen import among
 from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
-from .explorer import Explorer, Grab, explorer
-from .panel import Control, button, by_name, choice, slider, tick
+from .explorer import Explorer, Grab, Shown, explorer
+from .panel import button, by_name, choice, slider, tick
 
 MOST = 16  # tiles a side: as many as a hand can paint
-KEPT = 200  # masks that undo goes back to
 BY_KEY = "one tile: arrow keys and Space"
 
 Tile = tuple[int, int]
-
 
 SEEDS = range(21)
 PRESETS: dict[str, tuple[Callable[..., BlockMask], dict[str, Sequence[float]]]] = {  # and their parameters
@@ -43,6 +39,13 @@ PARAMETERS = (
     slider("s", "s (every s-th column)", value=4),
     slider("p", "p (share of tiles)", value=0.2),
     slider("seed", "seed", value=0),
+)
+CONTROLS = (
+    choice("preset", "preset", PRESETS.keys()),
+    *PARAMETERS,
+    tick("causal", "causal: hide later keys"),
+    button("undo", "undo", "back to the mask before the last stroke"),
+    button("clear", "diagonal only", "hide every tile but the diagonal"),
 )
 
 
@@ -64,8 +67,8 @@ class MaskPainter(Explorer):
     """
 
     note = "Drag over tiles: the first decides whether they are shown or hidden."
-    _stroke: tuple[bool, BlockMask, Tile] | None = None  # what it shows, the mask before it, where it is
-    _history: tuple[BlockMask, ...] = ()
+    _masks: tuple[BlockMask, ...] = ()  # those that undo goes back to, and the one that is shown
+    _stroke: tuple[bool, tuple[BlockMask, ...], Tile] | None = None  # shows or hides; masks before; its end
 
     def __init__(self, N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> None:
         sizes = Sizes(positive_int("N", N), positive_int("B", B), positive_int("d", d))
@@ -76,112 +79,103 @@ class MaskPainter(Explorer):
                 f"so B must be at least {-(-N // MOST)}"
             )
         among("preset", PRESETS, [preset])
-        super().__init__(sizes, _controls(count), preset=preset)
+        cursor = (slider(name, name, range(count), 0, group=BY_KEY) for name in ("row", "column"))
+        seen = tick("seen", "tile 0, 0 is seen", group=BY_KEY, steers=("column", "row"))
+        super().__init__(sizes, (*CONTROLS, *cursor, seen), preset=preset)
 
-    @cached_property
+    @property
     def mask(self) -> BlockMask:
         """What has been painted; first, the preset."""
-        return self._preset_mask()
+        return self._masks[-1]
 
     @property
     def cursor(self) -> Tile:
         """The tile that the keyboard shows or hides: (row, column)."""
         return self.value("row"), self.value("column")
 
-    @property
-    def picture(self) -> Picture:
-        return block_mask(self.mask, self.setting.d, cursor=self.cursor)
+    def shown(self) -> Shown:
+        row, column = self.cursor
+        picture = block_mask(self.mask, self.setting.d, cursor=self.cursor)
+        line = f"Tile {row}, {column}: {state_of(self.mask, row, column)}. {self.note}".strip()
+        moved, _ = headline(sparse(self.mask, self.setting.d))
+        return Shown(picture, in_html([line]), f"{line} {moved}", [Grab(*GRID_AT, "crosshair")])
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles seen"
 
     # ------------------------------------------------------------------ by pointer
-    def grabs(self) -> list[Grab]:
-        return [Grab(*GRID_AT, "crosshair")]
-
     def _pointed(self, kind: str, x: float, y: float) -> None:
         tile = tile_at(self.mask, x, y)
         if kind == "down" and self._has(tile):
-            self._stroke = not self.mask.tiles[tile], self.mask, tile
+            self._stroke = not self.mask.tiles[tile], self._masks, tile
+        elif kind == "up":  # which has no place where a browser takes the pointer away
+            self._stroke = None
         if self._stroke is not None:
-            shows, since, at = self._stroke
-            self._paint(filter(self._has, between(at, tile)), shows, since)
-            self._stroke = None if kind == "up" else (shows, since, tile)
+            shows, before, at = self._stroke
+            self._paint(filter(self._has, between(at, tile)), shows)
+            self._stroke = shows, before, tile
 
     def _has(self, tile: Tile) -> bool:
         return all(0 <= at < len(self.mask.tiles) for at in tile)
 
     # ------------------------------------------------------------------ what is painted
-    def _paint(self, passed: Iterable[Tile], shows: bool, since: BlockMask) -> None:
+    def _paint(self, passed: Iterable[Tile], shows: bool) -> None:
         """Show or hide tiles, but for those that must stay; the cursor goes with them."""
-        mask = self.mask
         for tile in passed:
             self.controls["row"].value, self.controls["column"].value = tile
-            tiles, self.note = mask.tiles.copy(), ""
+            tiles, self.note = self.mask.tiles.copy(), ""
             tiles[tile] = shows
-            mask = self._masked(tiles, mask.causal) or mask
-            if shows and not mask.tiles[tile]:
+            self._change(tiles, self.mask.causal)
+            if shows and not self.mask.tiles[tile]:
                 self.note = f"Tile {tile[0]}, {tile[1]} holds later keys only, which a causal mask hides."
-        self._take(mask, since)
 
-    def _masked(self, tiles: NDArray[np.bool_], causal: bool) -> BlockMask | None:
-        """The mask with these tiles; None, and a remark, where it leaves a row without one."""
+    def _change(self, tiles: NDArray[np.bool_], causal: bool) -> None:
+        """Go on with these tiles, unless they leave a row without one. A stroke is one step of undo."""
         N, B, _ = self.setting
         mask = BlockMask(N, tiles, B, causal=causal, allow_empty=True)
-        for first, _ in mask.unseen_rows()[:1]:
+        before = self._stroke[1] if self._stroke else self._masks
+        if hidden := mask.unseen_rows():
+            first, _ = hidden[0]
             queries = f"queries {first:,} to {min(first + B, N) - 1:,}"
             self.note = f"Row {first // B} must keep a tile: {queries} would see no key."
-            return None
-        return mask
+        else:
+            self._masks = before if mask in before[-1:] else (*before, mask)
 
-    def _take(self, mask: BlockMask, since: BlockMask) -> None:
-        """Go on with another mask. What is taken since the same mask is one step of undo."""
-        if mask != self.mask and self._history[-1:] != (since,):
-            self._history = (*self._history, since)[-KEPT:]
-        self.mask = mask
-
-    def _undo(self) -> None:
-        self.note = "Undone." if self._history else "There is nothing to undo."
-        self.mask = [self.mask, *self._history][-1]
-        self._history = self._history[:-1]
+    def _undo(self) -> str:
+        done, self._masks = len(self._masks) > 1, self._masks[:-1] or self._masks
+        return "Undone." if done else "There is nothing to undo."
 
     def _clear(self) -> None:
-        self.note = ""
-        diagonal = np.eye(len(self.mask.tiles), dtype=bool)
-        self._take(self._masked(diagonal, self.mask.causal) or self.mask, self.mask)
+        self._change(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal)
 
     # ------------------------------------------------------------------ by controls
     def _after(self, name: str) -> None:
         if name == "seen":
-            self._paint([self.cursor], self.value("seen"), self.mask)
+            self._paint([self.cursor], self.value("seen"))
         elif name == "causal":
-            self._take(self._masked(self.mask.tiles, self.value("causal")) or self.mask, self.mask)
+            self._change(self.mask.tiles, self.value("causal"))
         elif name not in ("row", "column"):
-            self._take(self._preset_mask(), self.mask)
+            self._take_preset()
 
-    def _preset_mask(self) -> BlockMask:
-        """The mask of the preset, whose parameters are offered and no others."""
+    def _take_preset(self) -> None:
+        """Go on with the mask of the preset, whose parameters are offered and no others."""
         make, parameters = PRESETS[self.value("preset")]
         for one in PARAMETERS:
             self.controls[one.name].hidden = one.name not in parameters
         for name, values in parameters.items():
             self.controls[name].offer(by_name(values))
         N, B, _ = self.setting
-        return make(N, B, **{name: self.value(name) for name in parameters})
+        mask = make(N, B, **{name: self.value(name) for name in parameters})
+        self._change(mask.tiles, mask.causal)
 
     # ------------------------------------------------------------------ what is shown
     def _fit(self) -> None:
+        if not self._masks:
+            self._take_preset()
         row, column = self.cursor
         self.controls["causal"].value = self.mask.causal
         self.controls["seen"].value = bool(self.mask.tiles[row, column])
         self.controls["seen"].label = f"tile {row}, {column} is seen"
-
-    def _said(self) -> str:
-        row, column = self.cursor
-        return in_html([f"Tile {row}, {column}: {state_of(self.mask, row, column)}. {self.note}".strip()])
-
-    def _spoken(self) -> str:
-        return f"{super()._spoken()} {headline(sparse(self.mask, self.setting.d))[0]}"
 
 
 def between(start: Tile, end: Tile) -> Iterator[Tile]:
@@ -190,14 +184,3 @@ def between(start: Tile, end: Tile) -> Iterator[Tile]:
     steps = max(abs(down), abs(across))
     for share in (k / max(steps, 1) for k in range(steps + 1)):
         yield start[0] + round(down * share), start[1] + round(across * share)
-
-
-def _controls(count: int) -> Iterator[Control]:
-    yield choice("preset", "preset", PRESETS.keys())
-    yield from PARAMETERS
-    yield tick("causal", "causal: hide later keys")
-    yield button("undo", "undo", "back to the mask before the last stroke")
-    yield button("clear", "diagonal only", "hide every tile but the diagonal")
-    for name in ("row", "column"):
-        yield replace(slider(name, name, range(count), 0), group=BY_KEY)
-    yield replace(tick("seen", "tile 0, 0 is seen"), group=BY_KEY, steers=("column", "row"))

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from ...schedules import of_pass
 from ..draw.html import as_table, in_html
-from ..draw.picture import Picture
 from ..facts.memory_map import COMPULSORY_WORDS, bound_label, bounds_of
 from ..figures.memory_map import M_at, View, headline, line_of, map_of, rows_at_M, view_of
-from .explorer import Explorer, Grab, explorer
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import Control, choice, size_slider, tick
 
 SIZES = (
@@ -40,6 +39,7 @@ class MemoryExplorer(Explorer):
         bounds: Sequence[str] | None = None,
     ) -> None:
         view, passes = view_of(N, d, M, pass_, schedules, bounds), list(COMPULSORY_WORDS)
+        map_of(view)  # which refuses to draw nothing
         ticks = (one for pass_ in passes for one in _ticks(pass_, view))
         super().__init__(view, [*SIZES, choice("pass", "pass", passes), *ticks], **{"pass": view.pass_})
 
@@ -53,28 +53,17 @@ class MemoryExplorer(Explorer):
         ticks = (one for one in self.controls.values() if one.group == group and not one.hidden)
         return [one.name.partition(" ")[2] for one in ticks if one.value]
 
-    @property
-    def picture(self) -> Picture:
-        return map_of(self.setting)
-
-    def grabs(self) -> list[Grab]:
-        return [Grab(*line_of(self.setting), "ew-resize")] if self.svg else []
-
-    def _dragged(self, x: float, y: float) -> None:
-        self.controls["M"].move_near(M_at(self.setting, x))
-
-    def _said(self) -> str:
-        return as_table(rows_at_M(self.setting))
-
-    def _spoken(self) -> str:
-        return " ".join(headline(self.setting)) if self.svg else super()._spoken()
-
-    def _draw(self) -> None:
+    def shown(self) -> Shown:
+        view = self.setting
         try:
-            super()._draw()
+            picture = map_of(view)
         except ValueError as nothing:  # every tick is taken away
-            self.svg, self.words = "", in_html([f"{str(nothing).capitalize()}."])
-            self._show()
+            return Shown(None, in_html([f"{str(nothing).capitalize()}."]))
+        line = Grab(*line_of(view), "ew-resize")
+        return Shown(picture, as_table(rows_at_M(view)), " ".join(headline(view)), [line])
+
+    def _dragged(self, x: float, y: float) -> dict[str, int]:
+        return {"M": M_at(self.setting, x)}
 
     def _fit(self) -> None:
         """Show the ticks of the pass."""
@@ -86,6 +75,6 @@ def _ticks(pass_: str, view: View) -> Iterator[Control]:
     """A tick for each schedule and bound of a pass; those of `view` are set, in its own pass."""
     mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
     for s in of_pass(pass_):
-        yield tick(f"{pass_} {s.name}", s.title, s.name in mine.schedules, "schedules")
+        yield tick(f"{pass_} {s.name}", s.title, s.name in mine.schedules, group="schedules")
     for name in bounds_of(pass_):
-        yield tick(f"{pass_} {name}", bound_label(name), name in mine.bounds, "bounds")
+        yield tick(f"{pass_} {name}", bound_label(name), name in mine.bounds, group="bounds")

@@ -90,11 +90,9 @@ def by_name(values: Iterable[float]) -> dict[str, Any]:
     return {called(value): value for value in sorted(set(values))}
 
 
-def slider(
-    name: str, label: str, values: Iterable[float] = (), value: Any = None, *, free: bool = False
-) -> Control:
-    """A slider over these numbers; all of them whole, or none."""
-    return Control("slider", name, label, by_name(values), value, free)
+def slider(name: str, label: str, values: Iterable[float] = (), value: Any = None, **others: Any) -> Control:
+    """A slider over these numbers; all of them whole, or none. `others` are fields of a Control."""
+    return Control("slider", name, label, by_name(values), value, **others)
 
 
 def size_slider(name: str, label: str, first: int, last: int, per_octave: int) -> Control:
@@ -117,16 +115,15 @@ def moves(last: int, first: int = 0) -> dict[str, int]:
 def choice(name: str, label: str, options: Iterable[str] | Mapping[str, Any]) -> Control:
     """One of a few, at first the first: names side by side, or in a list where there are more than four."""
     offered = options if isinstance(options, Mapping) else {one: one for one in options}
-    return Control(
-        "choice" if len(offered) <= 4 else "list", name, label, offered, next(iter(offered.values()))
-    )
+    kind = "choice" if len(offered) <= 4 else "list"
+    return Control(kind, name, label, offered, next(iter(offered.values())))
 
 
-def tick(name: str, label: str, value: bool = False, group: str = "") -> Control:
-    """A box to tick."""
-    return Control("tick", name, label, {"off": False, "on": True}, value, group=group)
+def tick(name: str, label: str, value: bool = False, **others: Any) -> Control:
+    """A box to tick. `others` are fields of a Control."""
+    return Control("tick", name, label, {"off": False, "on": True}, value, **others)
 
 
-def button(name: str, label: str, hint: str) -> Control:
-    """A button, and what it does."""
-    return Control("button", name, label, {}, hint=hint)
+def button(name: str, label: str, hint: str, **others: Any) -> Control:
+    """A button, and what it does. `others` are fields of a Control."""
+    return Control("button", name, label, {}, hint=hint, **others)

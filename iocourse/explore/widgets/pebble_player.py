@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...console import counted
@@ -12,7 +11,7 @@ from ...pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
-from .explorer import Explorer, Grab, explorer
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import Control, button, by_name, choice, moves, player, slider, tick
 
 STATES = 400_000  # that a search may look at: some two seconds
@@ -21,9 +20,7 @@ OPTIMUM, OWN = "play the optimum", "try yourself"
 OWN_GRAPH = "your graph"
 MENU = "your move"
 
-
-Presets = dict[str, tuple[Graph, bool]]
-PRESETS: Presets = {  # a graph, and whether it is meant to be pebbled with sliding moves
+PRESETS: dict[str, tuple[Graph, bool]] = {  # and whether a graph is meant to be pebbled with sliding moves
     "dot, d = 2": (dot(2), False),
     "softmax row, n = 3": (softmax_row(3), False),
     "matmul 2 x 2 x 2, FMA": (matmul(2, 2, 2, fma=True), True),
@@ -74,16 +71,15 @@ class PebblePlayer(Explorer):
     _asked: tuple[int, Vertex] | None = None  # the move and the vertex of a click that left a choice
 
     def __init__(self, graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False) -> None:
-        self.presets, name = PRESETS, next(iter(PRESETS))
-        if isinstance(graph, Pebbling):
-            M, recompute, slide = graph.M, graph.recompute, graph.slide
-        if graph is not None:
-            own = graph.graph if isinstance(graph, Pebbling) else Graph.of(graph)
-            self.presets, name = {OWN_GRAPH: (own, slide)} | PRESETS, OWN_GRAPH
+        found = graph if isinstance(graph, Pebbling) else None
+        if found:
+            graph, M, recompute, slide = found.graph, found.M, found.recompute, found.slide
+        self.presets = PRESETS if graph is None else {OWN_GRAPH: (Graph.of(graph), slide)} | PRESETS
+        name = next(iter(self.presets))
         game = Game(self.presets[name][0], M, recompute, slide)
         rules = Rules(name, game.M, game.recompute, game.slide)
         self._own = [game.start()]
-        self._solved = {rules: graph.replay() if isinstance(graph, Pebbling) else solve(game)}
+        self._solved = {rules: found.replay() if found else solve(game)}
         super().__init__(rules, _controls(list(self.presets)))
 
     # ------------------------------------------------------------------ what is played
@@ -100,9 +96,7 @@ class PebblePlayer(Explorer):
     @property
     def states(self) -> Sequence[State]:
         """All states of the optimum, or of one's own game so far."""
-        if self._trying_oneself:
-            return self._own
-        solved = self._optimum()
+        solved = self._own if self._trying_oneself else self._optimum()
         return [self.game.start()] if isinstance(solved, str) else solved
 
     @property
@@ -117,9 +111,13 @@ class PebblePlayer(Explorer):
         over = not self._trying_oneself or game.finished(state)
         return [] if over else [move for move in game.legal(state) if move.vertex == self.value("vertex")]
 
-    @property
-    def picture(self) -> Picture:
-        return picture_of(self._play(), self.value("vertex") if self._trying_oneself else None)
+    def shown(self) -> Shown:
+        own, play, lines = self._trying_oneself, self._play(), self._lines()
+        picture = picture_of(play, self.value("vertex") if own else None)
+        spoken = meaning(play) if play.step and not own else " ".join(lines)
+        places = places_of(self.game.graph).values()
+        grabs = [Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
+        return Shown(picture, in_html(lines), spoken, grabs)
 
     def still(self) -> Picture:
         """The last picture, with all moves behind it."""
@@ -134,7 +132,7 @@ class PebblePlayer(Explorer):
         """The cheapest pebbling of these rules; looked for once."""
         rules = self.setting
         if rules not in self._solved:
-            self._meanwhile(in_html(["Looking for a cheapest pebbling …"]))
+            self._show(words=in_html(["Looking for a cheapest pebbling …"]))
             self._solved[rules] = solve(self.game)
         return self._solved[rules]
 
@@ -149,30 +147,22 @@ class PebblePlayer(Explorer):
         self._own.append(self.game.after(self._own[-1], move))
         self.controls["vertex"].value, self.note = move.vertex, ""
 
-    def _pressed(self, name: str) -> None:
-        if self.controls[name].group == MENU:
-            self._make(name)
-        else:
-            super()._pressed(name)
+    def _pressed(self, name: str) -> Any:
+        return self._make(name) if self.controls[name].group == MENU else super()._pressed(name)
 
-    def _undo(self) -> None:
+    def _undo(self) -> str:
         taken = self._own.pop() if len(self._own) > 1 else None
-        self.note = f"Taken back: {taken.move}." if taken else "There is nothing to undo."
+        return f"Taken back: {taken.move}." if taken else "There is nothing to undo."
 
     def _restart(self) -> None:
-        self._own, self.note = [self.game.start()], ""
-
-    def grabs(self) -> list[Grab]:
-        places = places_of(self.game.graph).values()
-        return [Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
+        self._own = [self.game.start()]
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        for vertex, grab in zip(self.game.graph.vertices, self.grabs(), strict=True):
-            if kind == "down" and grab.holds(x, y):
-                self._click(vertex)
-
-    def _click(self, vertex: Vertex) -> None:
         """A click on a vertex makes its one legal move; of several, the buttons are offered."""
+        places = zip(self.game.graph.vertices, self.grabs, strict=True)
+        vertex = next((vertex for vertex, grab in places if kind == "down" and grab.holds(x, y)), None)
+        if vertex is None:
+            return
         self.controls["mode"].value, self.controls["vertex"].value, self.note = OWN, vertex, ""
         self._asked = (len(self._own), vertex) if len(self.legal) > 1 else None
         if len(self.legal) == 1:
@@ -203,20 +193,12 @@ class PebblePlayer(Explorer):
         """A button for each legal move of the chosen vertex, hanging from it while a click waits for one."""
         x, y = places_of(self.game.graph)[self.value("vertex")]
         at = (x, y + RADIUS + 10) if self._asked == (len(self._own), self.value("vertex")) else None
-        names = map(str, self.legal)
-        made = [replace(button(name, name, "make this move"), group=MENU, hangs=at) for name in names]
+        made = [button(name, name, "make this move", group=MENU, hangs=at) for name in map(str, self.legal)]
         kept = [one for one in self.controls.values() if one.group != MENU]
         behind = kept.index(self.controls["vertex"]) + 1
         self.controls = {one.name: one for one in (*kept[:behind], *made, *kept[behind:])}
 
     # ------------------------------------------------------------------ what is said
-    def _said(self) -> str:
-        return in_html(self._lines())
-
-    def _spoken(self) -> str:
-        play = self._play()
-        return meaning(play) if play.step and not self._trying_oneself else " ".join(self._lines())
-
     def _lines(self) -> tuple[str, str]:
         if self._trying_oneself:
             return self._score(), " ".join(filter(None, (self.note, self._chosen(), self._advice())))
@@ -230,14 +212,13 @@ class PebblePlayer(Explorer):
     def _score(self) -> str:
         """One's own words beside those of the optimum."""
         state, solved = self._own[-1], self._optimum()
-        moved = f"{counted(state.cost, 'word')} moved"
+        finished = self.game.finished(state)
+        moved = f"{'Finished' if finished else 'Your game'}: {counted(state.cost, 'word')} moved"
         if isinstance(solved, str):
-            fewest = f"no pebbling moves fewer than {compulsory(self.game.graph)}"
-        elif self.game.finished(state) and state.cost == solved[-1].cost:
-            fewest = "and no pebbling moves fewer"
-        else:
-            fewest = f"the optimum moves {solved[-1].cost}"
-        return f"{'Finished' if self.game.finished(state) else 'Your game'}: {moved}, {fewest}."
+            return f"{moved}, no pebbling moves fewer than {compulsory(self.game.graph)}."
+        if finished and state.cost == solved[-1].cost:
+            return f"{moved}, and no pebbling moves fewer."
+        return f"{moved}, the optimum moves {solved[-1].cost}."
 
     def _chosen(self) -> str:
         """What is legal at the chosen vertex, or why nothing is."""
@@ -250,11 +231,10 @@ class PebblePlayer(Explorer):
         return f"Nothing is legal at {v}: {game.objection(state, Move(kind, v))}."
 
     def _advice(self) -> str:
-        game, state = self.game, self._own[-1]
-        gone = ", ".join(map(str, lost(game, state)))
+        play = self._play()
+        gone, missing = (", ".join(map(str, some)) for some in (lost(play.game, play.state), play.missing))
         if gone:
             return f"{gone}: deleted, not stored, and computed once only. Take moves back."
-        missing = ", ".join(str(v) for v in game.graph.outputs if v not in state.blue)
         return f"To be stored: {missing}." if missing else ""
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from ...gpu.links import LINKS
 from ...ranks.times import CONTESTS, grids_of
-from ..draw.picture import Picture
 from ..figures.ranks_map import P_at, View, headline, line_of, map_of
-from .explorer import Explorer, Grab, explorer
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import Control, choice, size_slider
 
 FEWEST = "fewest words"
@@ -56,21 +55,13 @@ class RanksExplorer(Explorer):
         view = View(pass_, P, a, N, d, H, link).checked()
         super().__init__(view, [_with_grids(one, view.P) for one in CONTROLS])
 
-    @property
-    def picture(self) -> Picture:
-        return map_of(self.setting)
+    def shown(self) -> Shown:
+        """All words are in the picture."""
+        line = Grab(*line_of(self.setting), "ew-resize")
+        return Shown(map_of(self.setting), "", " ".join(headline(self.setting)), [line])
 
-    def grabs(self) -> list[Grab]:
-        return [Grab(*line_of(self.setting), "ew-resize")]
-
-    def _dragged(self, x: float, y: float) -> None:
-        self.controls["P"].move_near(P_at(self.setting, x))
+    def _dragged(self, x: float, y: float) -> dict[str, int]:
+        return {"P": P_at(self.setting, x)}
 
     def _fit(self) -> None:
         self.controls["a"].offer(_grids(self.value("P")))
-
-    def _said(self) -> str:
-        return ""  # all of it is in the picture
-
-    def _spoken(self) -> str:
-        return " ".join(headline(self.setting))

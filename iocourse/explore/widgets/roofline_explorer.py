@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ...gpu import CHIPS
 from ..draw.html import in_html
-from ..draw.picture import Picture
 from ..facts.roofline_explorer import Sizes, records_of
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from .explorer import Explorer, explorer
+from .explorer import Explorer, Shown, explorer
 from .panel import Control, by_name, choice, slider
 
 SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
@@ -47,13 +46,10 @@ class RooflineExplorer(Explorer):
     ) -> None:
         super().__init__(Sizes(arch, N, d, H, H_kv, B, causal, density).checked(), CONTROLS)
 
-    @property
-    def picture(self) -> Picture:
-        return picture_of(self.setting, records_of(None))
+    def shown(self) -> Shown:
+        words = in_html([roofline_explorer_words(self.setting, records_of(None))])
+        return Shown(picture_of(self.setting, records_of(None)), words)
 
     def _fit(self) -> None:
         H = self.value("H")
         self.controls["H_kv"].offer(by_name(one for one in range(1, H + 1) if H % one == 0))
-
-    def _said(self) -> str:
-        return in_html([roofline_explorer_words(self.setting, records_of(None))])

@@ -50,8 +50,7 @@ function panelOf(controls, picture) {
   const frame = ({ group, hangs }) => {
     const [x, y] = (hangs ?? []).map(percent), style = hangs && `left:${x};top:${y};transform:translateX(-${x})`;
     const made = h("fieldset", { "data-key": group, style, hidden: "" }, h("legend", {}, group));
-    (hangs ? picture : panel).append(made);
-    return made;
+    return (hangs ? picture : panel).appendChild(made);
   };
   for (const one of controls) {
     const made = KINDS[one.kind](one), group = (groups[one.group] ??= frame(one));

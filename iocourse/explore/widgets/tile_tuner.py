@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ... import schedules
-from ..draw.picture import Picture
 from ..facts.chosen import ROW_TILED
 from ..facts.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
-from ..figures.tile_tuner import plane_of, tile_tuner_picture, tile_tuner_words
-from .explorer import Explorer, Grab, explorer
+from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
+from .explorer import Explorer, Grab, Shown, explorer
 from .panel import button, choice, moves, player, size_slider
 
 CONTROLS = (
@@ -45,37 +44,28 @@ class TileTuner(Explorer):
         setting = setting._replace(Br=Br or start[0], Bc=Bc or start[1])
         super().__init__(setting._replace(step=first_at_work(setting)), CONTROLS)
 
-    @property
-    def picture(self) -> Picture:
-        return tile_tuner_picture(*self.setting)
-
-    def grabs(self) -> list[Grab]:
+    def shown(self) -> Shown:
         x, y = plane_of(self.setting).corner(self.setting)
-        return [Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")]
+        corner = Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")
+        words = tile_tuner_words(self.setting, self.note)
+        spoken = f"{move_in_words(self.setting)}." if self.last == "step" else ""
+        return Shown(tile_tuner_picture(*self.setting), words, spoken, [corner])
 
-    def _dragged(self, x: float, y: float) -> None:
-        self._tile(plane_of(self.setting).tile_at((x, y)))
-        self.note = ""
-
-    def _tile(self, tile: tuple[int, int]) -> None:
-        for name, value in zip(("Br", "Bc"), tile, strict=True):
-            self.controls[name].move_near(value)
+    def _dragged(self, x: float, y: float) -> dict[str, int]:
+        Br, Bc = plane_of(self.setting).tile_at((x, y))
+        return {"Br": Br, "Bc": Bc}
 
     def _fit(self) -> None:
         """The player ends where the moves end."""
         played = play(self.setting)
         self.controls["step"].offer(moves(len(played.moves) - 1, played.first + 1))
 
-    def _said(self) -> str:
-        return tile_tuner_words(self.setting, self.note)
-
-    def _best(self) -> None:
+    def _best(self) -> str:
         N, d, M, _, _, name, _ = self.setting
         best = best_tiles(name, N, d, M)
         if best is None:
             least = schedules.get(name).smallest_M(N, d)
-            self.note = f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
-        else:
-            self._tile(best)
-            sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
-            self.note = f"Fewest words for M = {M:,}: {sizes}."
+            return f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
+        self._place(Br=best[0], Bc=best[1])
+        sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
+        return f"Fewest words for M = {M:,}: {sizes}."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.two_memories import FILM, last_step, two_memories_picture, two_memories_words
-from .explorer import Explorer, explorer
+from .explorer import Explorer, Shown, explorer
 from .panel import player
 
 INTERVAL = 100  # milliseconds of a step
@@ -37,12 +37,9 @@ class TwoMemories(Explorer):
     def __init__(self) -> None:
         super().__init__(Moment(), [player(INTERVAL, last_step())])
 
-    @property
-    def picture(self) -> Picture:
-        return two_memories_picture(self.setting.step)
-
-    def _said(self) -> str:
-        return in_html(two_memories_words(self.setting.step))
+    def shown(self) -> Shown:
+        step = self.setting.step
+        return Shown(two_memories_picture(step), in_html(two_memories_words(step)))
 
     def still(self) -> Picture:
         return Film(**vars(two_memories_picture()))
