@@ -282,7 +282,7 @@ class Explorer(ABC):
         from IPython.display import display
 
         data, metadata = self._repr_mimebundle_()
-        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        display(data, metadata=metadata, raw=True)
 
 
 @cache
