@@ -55,4 +55,4 @@ def _without_magic(source: str) -> str:
         from IPython.core.inputtransformer2 import TransformerManager
     except ImportError:
         return _MAGIC.sub(r"\1pass", text)
-    return str(TransformerManager().transform_cell(text))  # type: ignore[no-untyped-call]
+    return str(TransformerManager().transform_cell(text))

@@ -156,7 +156,7 @@ class Picture:
 
         data, metadata = self._repr_mimebundle_()
         data["text/html"] = self.to_html()
-        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        display(data, metadata=metadata, raw=True)
         print(self.numbers)
 
 
