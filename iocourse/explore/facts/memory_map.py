@@ -195,6 +195,7 @@ def usual_bounds(pass_: str) -> tuple[str, ...]:
     return (COMPULSORY[pass_].id, *(bound.id for bound in SEGMENT[pass_]))
 
 
+@cache
 def _parameters(bound: bounds.Bound) -> list[str]:
     return list(inspect.signature(bound.evaluate).parameters)
 
