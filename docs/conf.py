@@ -1,6 +1,7 @@
 """Sphinx's settings. `iocourse site` prepares the sources and builds with them; docs/ alone is no site."""
 
 import re
+import sys
 from typing import Any
 
 from docutils import nodes
@@ -9,6 +10,10 @@ from sphinx.application import Sphinx
 
 from iocourse import __version__
 from iocourse.doctor.needs_triton import missing
+
+# JupyterLab brings a checker of web addresses, which whoever reads notebooks waits two seconds for. There are
+# none to be checked here.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 project = "iocourse"
 author = "The iocourse authors"

@@ -45,10 +45,13 @@ class Mask:
     """Every query sees every key: the mask that hides nothing, and the base of the others.
 
     `alike` is True where every block of rows needs the same columns, which lets a dry machine count one
-    block for many. Shapes: N queries and N keys.
+    block for many. `reach`, where it is a number, says how far apart a query and a key that it sees may be,
+    and that nothing else matters: blocks with more rows than this before and behind them meet as many.
+    Shapes: N queries and N keys.
     """
 
     alike = True
+    reach: int | None = None
 
     def __init__(self, N: int) -> None:
         self.N = positive_int("N", N)
@@ -131,7 +134,7 @@ class Window(Mask):
 
     def __init__(self, N: int, w: int) -> None:
         super().__init__(N)
-        self.w = zero_or_more("w", w)
+        self.w = self.reach = zero_or_more("w", w)
 
     def __repr__(self) -> str:
         return super().__repr__().replace("):", f", w={self.w}):")

@@ -288,7 +288,8 @@ def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch
     root = checkout(tmp_path, monkeypatch)
     assert main(["lab", "--no-browser", "--port=9", "--ServerApp.quit_button=False"]) == 0
     ((command, cwd, token),) = started
-    assert command[:3] == [sys.executable, "-m", "jupyterlab"] and cwd == root and len(token) == 48
+    assert command[:3] == [sys.executable, "-m", "iocourse.course.lab.server"]
+    assert cwd == root and len(token) == 48
     assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
     assert "--no-browser" in command and command[-2:] == ["--port=9", "--ServerApp.quit_button=False"]
     assert lab.PROMPT in command

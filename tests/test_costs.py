@@ -1,12 +1,14 @@
 """Closed forms: golden values, leading constants, arguments."""
 
 import inspect
+from itertools import product
 from math import ceil, sqrt
 
 import numpy as np
 import pytest
 
 from iocourse import costs, exact, masks
+from iocourse.costs.parts import column_sweep, row_sweep
 from iocourse.machine import run
 from iocourse.schedules import REGISTRY, best, flash1, flash2, flash_optimal, of_pass
 from iocourse.schedules.flash1 import published_tiles
@@ -246,6 +248,14 @@ def test_the_rows_picked_for_a_mask_are_the_cheapest_of_all_that_fit():
             picked = REGISTRY["block_sparse"].tiles(N, d, M, mask=mask)
             least = min(form.total for form in forms if form.peak <= M)
             assert costs.block_sparse(N, d, mask=mask, **picked).total == least
+
+
+def test_of_a_windows_blocks_one_stands_for_all_that_are_alike():
+    for N, w, b in product(range(1, 25), range(0, 26, 3), range(1, 26)):
+        mask, every = masks.Window(N, w), masks.Window(N, w)
+        every.reach = None  # as a mask of which nothing is known: each of its blocks is looked at
+        for sweep in (row_sweep, column_sweep):
+            assert sweep(mask, N, b) == sweep(every, N, b), (N, w, b)
 
 
 def test_rows_that_see_nothing_are_cleared_once():

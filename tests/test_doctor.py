@@ -145,6 +145,30 @@ def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):
     assert "will not run" in report.advice[-1]
 
 
+def test_one_process_is_asked_for_both(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    asked, gpu = [], json.dumps({"name": "Some GPU", "compute_capability": "9.0"})
+    monkeypatch.setattr(doctor, "_python", lambda *told, **_: asked.append(told) or f"{gpu}\n328350.0")
+    report = doctor.examine()
+    assert report.gpu_note == "Some GPU, compute capability 9.0" and len(asked) == 1
+    assert report.interpreter == "passed: the kernel said 328350, as it should"
+
+
+def test_where_the_self_test_ends_the_process_the_gpu_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    gpu = json.dumps({"name": "Some GPU", "compute_capability": "9.0"})
+
+    def python(*arguments: str, **_: str) -> str:
+        if any("selftest_kernel" in one for one in arguments):
+            raise RuntimeError("Segmentation fault")
+        return gpu
+
+    monkeypatch.setattr(doctor, "_python", python)
+    report = doctor.examine()
+    assert report.gpu_note == "Some GPU, compute capability 9.0"
+    assert report.interpreter == "failed: Segmentation fault"
+
+
 @pytest.mark.parametrize("printed", ["", "Segmentation fault"])
 def test_nonsense_fails_the_self_test(monkeypatch: pytest.MonkeyPatch, printed: str):
     with_packages(monkeypatch)

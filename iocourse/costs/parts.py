@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -56,25 +56,43 @@ class Sweep:
 
 def row_sweep(mask: Mask | None, N: int, Br: int) -> Sweep:
     """Blocks of Br rows and the columns they need; `mask` None hides nothing."""
-    return _sweep(N, Br, None if mask is None else mask.columns)
+    return _sweep(N, Br) if mask is None else _sweep(N, Br, mask.columns, mask.reach)
 
 
 def column_sweep(mask: Mask | None, N: int, Bc: int) -> Sweep:
     """Blocks of Bc columns and the rows they need; `mask` None hides nothing."""
-    return _sweep(N, Bc, None if mask is None else mask.visits)
+    return _sweep(N, Bc) if mask is None else _sweep(N, Bc, mask.visits, mask.reach)
 
 
-def _sweep(N: int, b: int, needed: Callable[[int, int], Iterable[tuple[int, ...]]] | None) -> Sweep:
+def _sweep(
+    N: int,
+    b: int,
+    needed: Callable[[int, int], Iterable[tuple[int, ...]]] | None = None,
+    reach: int | None = None,
+) -> Sweep:
     """`needed` gives the runs, from start to stop first, that a block start:stop meets; None: everything."""
     if needed is None:
         return Sweep(ceil_div(N, b) * N, frozenset({(min(b, N), N)}))
     met, pairs = 0, set[tuple[int, int]]()
-    for start in range(0, N, b):
+    for start, times in _unlike_blocks(N, b, N if reach is None else reach):
         stop = min(N, start + b)
         lengths = [run[1] - run[0] for run in needed(start, stop)]
-        met += sum(lengths)
+        met += times * sum(lengths)
         pairs |= {(stop - start, length) for length in lengths or [0]}
     return Sweep(met, frozenset(pairs))
+
+
+def _unlike_blocks(N: int, b: int, reach: int) -> Iterator[tuple[int, int]]:
+    """Where blocks begin, and for how many each stands: one for all that have more than `reach` rows before
+    them and at least as many behind.
+    """
+    starts, first, end = range(0, N, b), reach // b + 1, (N - reach) // b
+    if end <= first:
+        yield from ((start, 1) for start in starts)
+        return
+    yield from ((start, 1) for start in starts[:first])
+    yield starts[first], end - first
+    yield from ((start, 1) for start in starts[end:])
 
 
 def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:

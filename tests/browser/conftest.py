@@ -117,7 +117,8 @@ def lab_server(tmp_path_factory, jupyter_environment):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = Server(f"http://127.0.0.1:{port}", secrets.token_hex(16), folder)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "iocourse.course.lab.server", "--no-browser", "--ip=127.0.0.1"]
+    command += [f"--port={port}"]
     command += [PROMPT, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
     command += [f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}"]
     command += ["--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None"]

@@ -265,7 +265,7 @@ def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
         yield _plan("scores_stored", N, d, min(N, one))
         for Bd in range(1, d + 1):
             yield _plan("scores_stored_tiled", N, d, min(N, one), min(N, (M - Bd) // (Bd + 2)), Bd)
-    for Br in range(1, N + 1):
+    for Br in reversed(costs.distinct_sizes(N)):  # of sizes with as many blocks the smallest leaves most room
         wide, columns = ((M - k * Br) // (Br + 1) for k in (3, 2))
         if wide >= 1:
             yield _plan("small_cache", N, d, Br, min(N, wide), min(d, columns))

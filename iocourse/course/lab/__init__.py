@@ -94,7 +94,7 @@ def _config_path() -> str:
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
     command.append(PROMPT)
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
