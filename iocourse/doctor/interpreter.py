@@ -5,7 +5,8 @@ Before every call of a kernel, and of every function that a kernel calls, the in
 of `triton.language` for those it replaces; for every operation it builds a table of NumPy's types, and the
 shape of each result number by number; and each sum and product of 32-bit integers is repeated in 64 bits, for
 an assertion that only a debug build has. Here the names found are remembered, and so is what each shape is
-made of, the table is built once, and the repetition is left out. Versions of Triton that lack what is
+made of, the table is built once, and the repetition is left out; `operands` does the like for what an
+operation is given. Versions of Triton that lack what is
 replaced here (3.6 to 3.9 have it) are left as they are.
 """
 
@@ -17,7 +18,12 @@ from weakref import WeakKeyDictionary
 import triton.language as tl
 from triton.runtime import interpreter
 
-_REPLACED = ("_patch_lang", "_LangPatchScope", "_get_np_dtype", "interpreter_builder")
+from .operands import take_at_once
+
+_REPLACED = (
+    "_patch_lang", "_LangPatchScope", "_get_np_dtype", "interpreter_builder", "interpreter_semantic",
+    "InterpreterBuilder", "TritonSemantic",
+)  # fmt: skip
 _PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 
 
@@ -29,6 +35,8 @@ def repeat_nothing() -> None:
     interpreter._patch_lang = _remembered(interpreter._patch_lang)
     interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
     remember_shapes(tl)
+    tl.block_type.to_ir = _as_it_stands(tl.block_type.to_ir)
+    take_at_once(interpreter.TritonSemantic)
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
 
@@ -41,24 +49,52 @@ def remember_shapes(language: Any) -> None:
 
 def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
     """`_patch_lang`, which replaces what it replaced the last time it began from the same state."""
-    known: dict[tuple[bool, ...], list[tuple[Any, str, Any]]] = {}
+    known: dict[tuple[bool, ...], list[tuple[Any, Any, str, Any]]] = {}
     langs: WeakKeyDictionary[Callable[..., Any], tuple[bool, ...]] = WeakKeyDictionary()
 
     def patch_lang(fn: Callable[..., Any]) -> Any:
         state = *(langs.get(fn) or _langs_seen(fn)), tl.core.is_builtin(tl.load)
         if state not in known:
             scope = patch(fn)
-            known[state] = [(owner, name, vars(owner)[name]) for owner, name, _ in scope._changes]
+            places = [(vars(owner), owner, name) for owner, name, _ in scope._changes]
+            known[state] = [(*place, _direct(place[0][place[2]])) for place in places]
+            for _, owner, name, value in known[state]:
+                setattr(owner, name, value)
             return scope
         langs[fn] = state[:-1]
         scope = interpreter._LangPatchScope()
-        for owner, name, value in known[state]:
-            if vars(owner).get(name) is not value:
+        for names, owner, name, value in known[state]:
+            if names.get(name) is not value:
                 scope.set_attr(owner, name, value)
         return scope
 
     patch_lang.instead_of = patch  # type: ignore[attr-defined]
     return patch_lang
+
+
+def _direct(replacement: Any) -> Any:
+    """What replaces a function of the language, without two functions between that only look who calls."""
+    told = getattr(replacement, "__kwdefaults__", None) or {}
+    if set(told) != {"member"}:
+        return replacement
+    member, semantic = told["member"], interpreter.interpreter_semantic
+    while tl.core.is_builtin(member) and hasattr(member, "__wrapped__"):
+        member = member.__wrapped__
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs["_semantic"] = semantic
+        return member(*args, **kwargs)
+
+    return call
+
+
+def _as_it_stands(to_ir: Callable[..., Any]) -> Callable[..., Any]:
+    """`block_type.to_ir`, of which the interpreter gets an equal type."""
+
+    def as_it_stands(self: Any, builder: Any) -> Any:
+        return self if isinstance(builder, interpreter.InterpreterBuilder) else to_ir(self, builder)
+
+    return as_it_stands
 
 
 def _langs_seen(fn: Callable[..., Any]) -> tuple[bool, ...]:
@@ -72,7 +108,7 @@ def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
     known: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def init(self: Any, handle: Any, type: Any) -> None:
-        shape = tuple(type.shape) if type.is_block() else ()
+        shape = tuple(getattr(type.shape, "values", type.shape)) if type.is_block() else ()
         if shape in known:
             self.handle, self.type, self.dtype = handle, type, type.scalar
             self.shape, self.numel = known[shape]

@@ -30,6 +30,29 @@ def sums(x):
     return y
 
 
+@triton.jit
+def mixed_kernel(X, Y, Z, N: tl.constexpr):
+    """Operands of every kind: two types, two shapes, a number on either side, truths, quotients, nothing."""
+    i = tl.arange(0, N)
+    x, y = tl.load(X + i), tl.load(Y + i)
+    table = (x[:, None] + y[None, :]) * 2 - 0.5 * x[:, None] + tl.sum(y, 0)
+    table = tl.where((y[:, None] > x[None, :]) & (y[:, None] >= 1), table, float("-inf"))
+    tl.store(Z + i[:, None] * N + i[None, :], table.to(tl.float32) / (1 + y[None, :] * y[:, None]))
+
+
+def mixed(x, y):
+    z = torch.zeros(len(x), len(x))
+    mixed_kernel[(1,)](x, y, z, N=len(x))
+    return z
+
+
+def as_tritons_own(monkeypatch):
+    """The interpreter as Triton has it."""
+    for place, name in [(interpreter, "_patch_lang"), (interpreter, "_get_np_dtype"), *OPERANDS]:
+        monkeypatch.setattr(place, name, getattr(place, name).instead_of)
+
+
+OPERANDS = [(interpreter.TritonSemantic, f) for f in ("binary_op_type_checking_impl", "broadcast_impl_value")]
 DTYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32)
 
 
@@ -37,9 +60,46 @@ DTYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torc
 def test_values_are_those_of_tritons_own(dtype, monkeypatch):
     x = torch.arange(21).remainder(5).to(dtype)
     quick = [sums(x), sums(x)]  # names are looked for the first time, and remembered the second
-    for function in ("_patch_lang", "_get_np_dtype"):
-        monkeypatch.setattr(interpreter, function, getattr(interpreter, function).instead_of)
+    as_tritons_own(monkeypatch)
     assert all(torch.equal(sums(x), y) for y in quick) and quick[0].any()
+
+
+@pytest.mark.parametrize("one", DTYPES, ids=str)
+@pytest.mark.parametrize("other", DTYPES, ids=str)
+def test_operands_of_any_two_types_become_what_tritons_own_makes_of_them(one, other, monkeypatch):
+    x, y = torch.arange(16).remainder(5).to(one), torch.arange(16).remainder(3).to(other)
+    quick = [mixed(x, y), mixed(x, y)]
+    as_tritons_own(monkeypatch)
+    assert all(torch.equal(mixed(x, y), z) for z in quick) and quick[0].isfinite().any()
+
+
+@triton.jit
+def plus_kernel(X, NUMBER: tl.constexpr, N: tl.constexpr):
+    tl.store(X + tl.arange(0, N), tl.load(X + tl.arange(0, N)) + NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "said"),
+    [(torch.int8, 1000, "Scalar 1000 is out of range for type int8"), (torch.uint8, -1, "negative scalar")],
+)
+def test_a_number_that_does_not_fit_is_refused_also_after_one_that_does(dtype, number, said):
+    x = torch.zeros(8, dtype=dtype)
+    for _ in range(2):
+        plus_kernel[(1,)](x, 5, N=8)
+    with pytest.raises(interpreter.InterpreterError, match=said):
+        plus_kernel[(1,)](x, number, N=8)
+    assert x.tolist() == [10] * 8
+
+
+@triton.jit
+def unlike_kernel(X, N: tl.constexpr, M: tl.constexpr):
+    tl.store(X + tl.arange(0, N), tl.arange(0, N) + tl.arange(0, M))
+
+
+def test_shapes_that_do_not_go_together_are_refused_every_time():
+    for _ in range(2):
+        with pytest.raises(interpreter.InterpreterError, match="incompatible dimensions at index 0: 8 and 4"):
+            unlike_kernel[(1,)](torch.zeros(8, dtype=torch.int32), N=8, M=4)
 
 
 @pytest.mark.parametrize(("size", "error"), [(16.0, TypeError), (15, ValueError)])
@@ -68,10 +128,9 @@ def test_the_language_is_restored_as_tritons_own_restores_it():
 
 
 def test_who_counts_what_kernels_move_needs_nothing_else_for_it(monkeypatch):
-    changed = [(interpreter, "_patch_lang"), (interpreter, "_get_np_dtype")]
-    made = [(tl.tensor, "__init__"), (tl.block_type, "__init__")]
-    for place, name in changed:
-        monkeypatch.setattr(place, name, getattr(place, name).instead_of)
+    changed = [(interpreter, "_patch_lang"), (interpreter, "_get_np_dtype"), *OPERANDS]
+    made = [(tl.tensor, "__init__"), (tl.block_type, "__init__"), (tl.block_type, "to_ir")]
+    as_tritons_own(monkeypatch)
     for place, name in made:
         monkeypatch.setattr(place, name, getattr(place, name))  # for it to be put back
     with traffic.count():
