@@ -182,7 +182,7 @@ def main(out, *more):
     from iocourse.cli import main as iocourse
 
     visit.run_commands = in_this_process
-    visit._needless = lambda *_: ""  # all times are alike, and tune finds nothing
+    visit.needless = lambda *_: ""  # all times are alike, and tune finds nothing
     warming.warm = lambda *_: None  # in processes of their own, without this stub
     candidates = fitting.candidates
     fitting.candidates = lambda *asked: candidates(*asked)[:2]

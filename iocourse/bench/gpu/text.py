@@ -45,23 +45,24 @@ def number(x: float | None, digits: int) -> str:
     return DASH if x is None else f"{x:.{digits}f}"
 
 
+def tile_text(tile: Sequence[int]) -> str:
+    """A tile in a table: '128×64×4×2', queries by keys, warps and stages."""
+    return "×".join(map(str, tile))
+
+
 def _tables(result: Row, layout: Layout) -> Iterator[str]:
     """The figure of every contender, one row a shape."""
-    for kind, rows in grouped(result["rows"], layout.tables).items():
-        names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
-        yield f"{layout.unit}, {about(layout.tables, kind)}\n{_table(rows, names, layout)}"
-
-
-def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> str:
     # A column of full and causal needs no heading.
     heads = ["" if name == "causal" else name for name in layout.lines]
-    lines = [[*heads, *(SHORT.get(name, name) for name in names), *(head for _, head in layout.last)]]
-    for kind, some in grouped(rows, layout.lines).items():
-        here = {row["contender"]: row for row in some}
-        figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
-        last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
-        lines.append([*map(cell, kind), *figures, *last])
-    return table(lines, left=len(heads), gap=3)
+    for kind, rows in grouped(result["rows"], layout.tables).items():
+        names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
+        lines = [[*heads, *(SHORT.get(name, name) for name in names), *(head for _, head in layout.last)]]
+        for shape, some in grouped(rows, layout.lines).items():
+            here = {row["contender"]: row for row in some}
+            figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
+            last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
+            lines.append([*map(cell, shape), *figures, *last])
+        yield f"{layout.unit}, {about(layout.tables, kind)}\n{table(lines, left=len(heads), gap=3)}"
 
 
 def _means(result: Row, layout: Layout) -> Iterator[str]:

@@ -29,7 +29,7 @@ def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: 
 
     Whatever ends this function, Ctrl-C too, ends the processes it started.
     """
-    started, cut = time.monotonic(), False
+    started, over, cut = time.monotonic(), False, False
     codes: dict[str, int | None] = dict.fromkeys(commands)
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
@@ -42,13 +42,14 @@ def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: 
             except OSError as error:
                 log.write(f"{error}\n".encode())
         said = stack.enter_context(next(iter(logs.values())).open("rb")) if len(commands) == 1 else None
-        while any(one.poll() is None for one in running.values()) and not cut:
+        while not over:
             time.sleep(PAUSE)
-            _pass_on(said)
             cut = time.monotonic() - started > limit
-        if cut:
-            _end(running)
-        _pass_on(said)
+            if cut:
+                _end(running)
+            over = all(one.poll() is not None for one in running.values())
+            if said is not None:  # what has been said since the last look
+                print(said.read().decode("utf-8", "replace"), end="", flush=True)
         codes |= {label: one.wait() for label, one in running.items()}
     return Ended(codes, cut)
 
@@ -79,27 +80,13 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _pass_on(said: IO[bytes] | None) -> None:
-    """Print what has been said since the last look."""
-    if said is not None:
-        print(said.read().decode("utf-8", "replace"), end="", flush=True)
-
-
 def _end(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
     """Ctrl-C for each that still runs, and after a grace the end of its whole group."""
     alive = [one for one in running.values() if one.poll() is None]
-    for one in alive:
-        _signal(one, signal.SIGINT)
-    until = time.monotonic() + GRACE
-    while any(one.poll() is None for one in alive) and time.monotonic() < until:
-        time.sleep(PAUSE)
-    for one in alive:
-        _signal(one, getattr(signal, "SIGKILL", signal.SIGTERM))
-
-
-def _signal(one: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # it is gone
-        if os.name == "posix":
-            os.killpg(one.pid, number)
-        else:
-            one.terminate()
+    for number in (signal.SIGINT, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        for one in alive:
+            with suppress(ProcessLookupError, PermissionError):  # it is gone
+                os.killpg(one.pid, number) if os.name == "posix" else one.terminate()
+        until = time.monotonic() + GRACE
+        while any(one.poll() is None for one in alive) and time.monotonic() < until:
+            time.sleep(PAUSE)
