@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from iocourse import masks
 from iocourse.bench import Row
@@ -18,11 +18,8 @@ from .gpu import density
 from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, flex_mask, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.place import Place
-from .gpu.problem import TOKENS, WIDTH, Problem, heads
+from .gpu.problem import TOKENS, WIDTH, Problem, Tensor, heads
 from .gpu.runner import Bench
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "sparse"
 HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"

@@ -129,8 +129,8 @@ class Trial:
 
     def _work(self, name: str, pass_: str) -> Work:
         given = self.problem.given_to(name)
-        attend, seen = self.field[name], self.problem.seen
-        return work_of(lambda q, k, v: attend(q, k, v, seen), given.inputs, given.do, pass_)
+        attend = self.field[name]
+        return work_of(lambda q, k, v: attend(q, k, v, given.seen), given.inputs, given.do, pass_)
 
 
 def _poison(do: Tensor) -> None:
