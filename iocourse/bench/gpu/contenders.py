@@ -38,13 +38,15 @@ class CannotTakePart(RuntimeError):
     """A contender does not take this type or size; the message says why."""
 
 
-def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = True) -> dict[str, Contender]:
-    """Everyone by name, ours first, and Triton's tutorial 06 where a copy is given.
+def contenders(
+    place: Place, tutorial: Path | None = None, without: Sequence[str] = (), *, compiled: bool = True
+) -> dict[str, Contender]:  # fmt: skip
+    """Everyone by name, ours first, Triton's tutorial 06 where a copy is given, and not those `without`.
 
     Where the place has no memory for the N × N matrices of math, these are not even tried. FlexAttention is
     compiled, as its users must; without, its slow reference runs, for tests.
     """
-    return {
+    field: dict[str, Contender] = {
         OURS: ours,
         DETERMINISTIC: partial(ours, deterministic=True),
         OURS_SPECIALISED: partial(ours, specialised=True),
@@ -53,6 +55,7 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
         FLEX: flex(causal_mask, compiled),
         **(tutorial_contenders(tutorial) if tutorial else {}),
     }
+    return left_out(field, without)
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
@@ -196,7 +199,7 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
         warnings.simplefilter("always")
         try:
             return work(), ""
+        except CannotTakePart as error:
+            return None, str(error)
         except Exception as error:
-            if isinstance(error, CannotTakePart):
-                return None, str(error)
             return None, reason_of(error, [str(one.message) for one in said])

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from iocourse.bench import Row, grouped
-from iocourse.console import table
+from iocourse.console import number, table
 
 from .contenders import OURS
-from .text import number
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 KIND = "random, "  # what the names of its masks begin with

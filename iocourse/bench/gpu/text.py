@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from iocourse.bench import Row, grouped
-from iocourse.console import paragraphs, table
+from iocourse.console import DASH, number, paragraphs, table
 from iocourse.data.recorded import provenance
 
 from .contenders import DETERMINISTIC, FLEX, OURS, OURS_SPECIALISED, SPECIALISED
@@ -15,7 +15,6 @@ SHORT = {
     DETERMINISTIC: "ours, det.", OURS_SPECIALISED: "ours, spec.", "ours, materialised": "ours, mater.",
     "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
 }  # fmt: skip
-DASH = "–"
 
 
 def text(result: Row, layout: Layout, *more: str) -> str:
@@ -38,16 +37,6 @@ def cut_off(record: Row) -> str:
     """That a run was cut off, where it was."""
     done, asked, what = done_of(record)
     return f"cut off after {done} of {asked} {what}" if done < asked else ""
-
-
-def number(x: float | None, digits: int) -> str:
-    """A number with so many digits after the point, a dash where there is none."""
-    return DASH if x is None else f"{x:.{digits}f}"
-
-
-def tile_text(tile: Sequence[int]) -> str:
-    """A tile in a table: '128×64×4×2', queries by keys, warps and stages."""
-    return "×".join(map(str, tile))
 
 
 def _tables(result: Row, layout: Layout) -> Iterator[str]:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.console import paragraphs, steps, table
+from iocourse.console import crossed, paragraphs, steps, table
 from iocourse.data.recorded import provenance
 from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
@@ -22,7 +22,7 @@ from ..gpu.contenders import with_warnings
 from ..gpu.place import Place, cuda_place
 from ..gpu.problem import MASKS, filled
 from ..gpu.runner import Keep
-from ..gpu.text import cut_off, tile_text
+from ..gpu.text import cut_off
 from .fitting import BYTES, Search, searches
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def show(result: Row) -> str:
         cells = [f"{one['kernel']}, d = {one['d']}"]
         for tile, masks in shown:
             ms = ", ".join(f"{ms:.3f}" for ms in times.get(tuple(tile), ())[masks])
-            cells += [tile_text(tile), ms or "failed"]
+            cells += [crossed(tile), ms or "failed"]
         lines.append([*cells, str(len(one["tried"]))])
     found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
     return paragraphs(table(lines), found, cut_off(result), provenance(result))

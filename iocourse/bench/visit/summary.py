@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iocourse.bench import Row
-from iocourse.console import paragraphs, table
+from iocourse.console import crossed, paragraphs, table
 from iocourse.data.recorded import provenance
 
 from ..gpu.judging import cell
-from ..gpu.text import tile_text
 from .state import how_far, read_record, record_path
 
 FILE = "summary.txt"
@@ -72,7 +71,7 @@ def _goals(records: Mapping[str, Row]) -> str:
 def _tiles(records: Mapping[str, Row]) -> str:
     """What tune found, and what becomes of it."""
     found = [
-        f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {tile_text(row['tile'])}"
+        f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {crossed(row['tile'])}"
         for row in records.get("tune", {}).get("tiles", ())
     ]
     said = (
