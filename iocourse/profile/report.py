@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..bench import circumstances
+from ..console import counted as many
 from ..console import paragraphs, table
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
@@ -130,22 +131,18 @@ def show(record: dict[str, Any]) -> str:
 def _heading(record: dict[str, Any]) -> str:
     asked = record["question"]
     facts = {
-        f"N = {asked['N']}, d = {asked['d']}, {_many(asked['heads'], 'head')}": True,
+        f"N = {asked['N']}, d = {asked['d']}, {many(asked['heads'], 'head')}": True,
         f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
-        _many(asked["batch"], "batch", "es"): asked["batch"] > 1,
+        f"{asked['batch']} batches": asked["batch"] > 1,
         "causal": asked["causal"],
         f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
-        _many(len(asked["lengths"]), "sequence"): asked["lengths"],
-        _many(asked["parts"], "part"): asked["what"] == "decode",
+        many(len(asked["lengths"]), "sequence"): asked["lengths"],
+        many(asked["parts"], "part"): asked["what"] == "decode",
         asked["dtype"]: True,
     }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
     told = ", ".join(filter(facts.get, facts))
     return f"{asked['what']}: {told}\n{record['place']}; tiles {tiles}"
-
-
-def _many(n: int, one: str, more: str = "s") -> str:
-    return f"{n} {one}{more * (n != 1)}"
 
 
 def _table(columns: dict[str, Any]) -> str:
@@ -169,10 +166,8 @@ def _amount(count: int | None) -> str:
 
 
 def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float | None:
-    above, below = columns[over], columns[under]
-    if not above or not below or above[row] is None or not below[row]:
-        return None
-    return float(above[row] / below[row])
+    above, below = ((columns[name] or {}).get(row) for name in (over, under))
+    return None if above is None or not below else float(above / below)
 
 
 def _each_kernel(kernel: dict[str, Any]) -> str:
@@ -184,19 +179,17 @@ def _each_kernel(kernel: dict[str, Any]) -> str:
 
 
 def _sentences(record: dict[str, Any]) -> Iterator[str]:
-    yield _reading(record["bytes"])
-    if record["bytes"]["closed_form"]["added"]:
-        yield (
-            "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it "
-            "one read and one write."
-        )
-    if record["differences"]:
-        yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
-    if record["device"] is not None:
-        kept = "what it leaves written in L2 is in no DRAM count."
-        yield f"ncu empties the caches before each kernel, and {kept}"
-    if record["note"]:
-        yield record["note"]
+    """Those that this record gives reason for."""
+    facts = {
+        _reading(record["bytes"]): True,
+        "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it one "
+        "read and one write.": record["bytes"]["closed_form"]["added"],
+        f"The ledger is not the closed form: {'; '.join(record['differences'])}.": record["differences"],
+        "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM "
+        "count.": record["device"],
+        record["note"]: record["note"],
+    }
+    return filter(facts.get, facts)
 
 
 def _reading(columns: dict[str, Any]) -> str:

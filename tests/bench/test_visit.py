@@ -120,7 +120,7 @@ def test_a_step_that_takes_too_long_is_cut_off_and_then_comes_last(planned, out,
 
 
 def test_a_second_try_that_gets_less_far_spoils_nothing(out):
-    part, kept = part_path(out, "a"), record_path(out, "a")
+    part = part_path(out, "a")
     for found, left in ((2, 2), (1, 2), (4, 4), (4, 4)):
         part.write_text(json.dumps({"shapes": {"asked": 5, "done": found}}))
         state.keep_better(out, "a")

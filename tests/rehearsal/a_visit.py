@@ -125,10 +125,7 @@ def zeros_for(function):
 
 def in_this_process(commands, logs, limit, environment):
     """In the place of the visit's processes: the same commands, called."""
-    from iocourse.bench.visit.running import Ended
-
-    codes = {label: said_to(logs[label], command) for label, command in commands.items()}
-    return Ended(codes, False)
+    return {label: said_to(logs[label], command) for label, command in commands.items()}, False
 
 
 def said_to(log, command):

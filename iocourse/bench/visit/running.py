@@ -10,24 +10,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 GRACE = 5.0  # seconds between asking a process to end and ending it
 PAUSE = 0.1  # between two looks at what the processes have said
 
 
-class Ended(NamedTuple):
-    """How the commands of a step ended: exit codes by label (None: it could not start), and time out."""
-
-    codes: dict[str, int | None]
-    cut: bool
-
-
 def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: float,
-        environment: Mapping[str, str]) -> Ended:  # fmt: skip
+        environment: Mapping[str, str]) -> tuple[dict[str, int | None], bool]:  # fmt: skip
     """Run commands at once, for `limit` seconds at most; what each says goes to its log, and here if alone.
 
-    Whatever ends this function, Ctrl-C too, ends the processes it started.
+    Returns exit codes by label (None: it could not start), and whether time was up. Whatever ends this
+    function, Ctrl-C too, ends the processes it started.
     """
     started, over, cut = time.monotonic(), False, False
     codes: dict[str, int | None] = dict.fromkeys(commands)
@@ -51,7 +45,7 @@ def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: 
             if said is not None:  # what has been said since the last look
                 print(said.read().decode("utf-8", "replace"), end="", flush=True)
         codes |= {label: one.wait() for label, one in running.items()}
-    return Ended(codes, cut)
+    return codes, cut
 
 
 @contextmanager
