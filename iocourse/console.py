@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TypeVar
@@ -15,12 +15,23 @@ PACE = 0.5  # seconds between two
 
 T = TypeVar("T")
 
+DASH = "–"  # where there is no number
 LONGEST = 120  # bytes of a name: a file's may have 255, and something comes before and after
 
 
 def counted(number: int, thing: str) -> str:
     """1 word, 2 words, 4,096 words."""
     return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
+def number(x: float | None, digits: int) -> str:
+    """A number with so many digits after the point, a dash where there is none."""
+    return DASH if x is None else f"{x:.{digits}f}"
+
+
+def crossed(sizes: Iterable[object]) -> str:
+    """128×64×4, without those that are None."""
+    return "×".join(str(size) for size in sizes if size is not None)
 
 
 def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, least: Sequence[int] = ()) -> str:

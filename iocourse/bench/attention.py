@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out, tutorial_file
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, tutorial_file
 from .gpu.judging import Goal, Layout
 from .gpu.problem import MASKS, TOKENS, WIDTH, Shape, dense, dense_shapes
 from .gpu.runner import Bench, Keep
@@ -55,8 +56,7 @@ def shapes(
 ) -> list[Shape]:  # fmt: skip
     """Every problem of a run, or those of the types, head sizes and lengths that are asked for.
 
-    Raises:
-        Refused: a type is no 16-bit type, a head size is above 2048, or a length does not divide 16,384.
+    Raises Refused where a type has no 16 bits, a head size is above 2048, or a length does not divide 16,384.
     """
     for dtype in types or ():
         if dtype not in TYPES:
@@ -79,27 +79,17 @@ def run(
     heads: Sequence[int] | None = None, lengths: Sequence[int] | None = None, without: Sequence[str] = (),
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
-    """Time every contender at every shape, forward, backward and both.
+    """Time every contender at every shape, forward, backward and both; those `without` are left out.
 
-    Args:
-        quick: one length only; goals are then not judged.
-        tutorial: a copy of Triton's tutorial 06 (06-fused-attention.py), which then takes part in float16.
-        types: with `heads` and `lengths` as in `shapes`: a run then fits the minutes a GPU is lent for.
-        heads: head sizes d.
-        lengths: lengths N.
-        without: contenders that are left out.
-        keep: as in `Bench.run`.
-
-    Raises:
-        Refused: as `Bench.run` and `shapes`, or `tutorial` cannot be loaded, or a contender is not known.
+    `tutorial` is a copy of Triton's tutorial 06 (06-fused-attention.py), which then takes part in float16;
+    `types`, `heads` and `lengths` are as of `shapes`, so that a run fits the minutes a GPU is lent for; and
+    `quick` and `keep` as of `Bench.run`. Raises Refused as these do, or where the tutorial cannot be loaded
+    or a contender is not known.
     """
     tutorial_file(tutorial)
     asked = shapes(quick, types, heads, lengths)
-    some = replace(
-        BENCH, shapes=lambda quick: asked,
-        contenders=lambda place: left_out(contenders(place, tutorial), without),
-    )  # fmt: skip
-    return some.run(quick, keep)
+    field = partial(contenders, tutorial=tutorial, without=without)
+    return replace(BENCH, shapes=lambda quick: asked, contenders=field).run(quick, keep)
 
 
 def pictures(result: Row) -> dict[str, Picture]:

@@ -8,7 +8,7 @@ every byte counted twice, since it is read and written.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from iocourse.bench import Row
 from iocourse.costs.kernels import Problem as Sizes
@@ -18,11 +18,8 @@ from iocourse.gpu.timing import time_of
 from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
 from .gpu.judging import Goal, Layout, timed_with
 from .gpu.place import Place
-from .gpu.problem import Given, Problem, normal
+from .gpu.problem import Given, Problem, Tensor, normal
 from .gpu.runner import Bench
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "decode"
 HELP = "one query a head against a long cache on a GPU: GB/s beside the copy bandwidth (needs CUDA)"
@@ -72,8 +69,8 @@ def cache(shape: Shape, place: Place, seed: int) -> Problem:
     """q, k, v, normal; the last head of the last sequence is held against float64. The query sees all."""
     k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
     (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
-    given = Given((q, k, v), q, lambda x: x[-1, -1])  # there is no backward pass
-    return Problem(given, None, None, lambda _, ms: figures(shape, ms))
+    given = Given((q, k, v), q, False, lambda x: x[-1, -1])  # not causal; there is no backward pass
+    return Problem(given, None, lambda _, ms: figures(shape, ms))
 
 
 def figures(shape: Shape, ms: float) -> Row:
@@ -83,17 +80,13 @@ def figures(shape: Shape, ms: float) -> Row:
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
-    return {OURS: _ours} | {name: partial(_sdpa, name) for name in BACKENDS}
+    return {OURS: _ours} | {name: partial(sdpa, name) for name in BACKENDS}
 
 
-def _ours(q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
+def _ours(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     from iocourse.kernels import decode
 
     return decode(q, k, v)[0]
-
-
-def _sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
-    return sdpa(name, q, k, v, False, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def copy_speed(place: Place, size: int = COPIED) -> Row:
@@ -109,8 +102,7 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
 def _with_share(record: Row) -> Row:
     """`share`: GB/s as a share of the copy's, in each row that has a time."""
     copied = record["copy"]["gbytes_per_s"]
-    rows = timed_with(record["rows"], lambda row: {"share": row["gbytes_per_s"] / copied})
-    return record | {"rows": rows}
+    return record | {"rows": timed_with(record["rows"], lambda row: {"share": row["gbytes_per_s"] / copied})}
 
 
 def _told(record: Row) -> str:

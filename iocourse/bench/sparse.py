@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from iocourse import masks
 from iocourse.bench import Row
@@ -18,11 +18,8 @@ from .gpu import density
 from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, flex_mask, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.place import Place
-from .gpu.problem import TOKENS, WIDTH, Problem, heads
+from .gpu.problem import TOKENS, WIDTH, Problem, Tensor, heads
 from .gpu.runner import Bench
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "sparse"
 HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"
@@ -97,7 +94,7 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
 
 @dataclass(eq=False)  # told apart by what they are: one is kept for each problem
 class MaskForms:
-    """A mask on a device: as a predicate, as FlexAttention's BlockMask, as booleans, as our tiles."""
+    """A mask on a device: as a predicate, as booleans, and as FlexAttention's BlockMask, which ours take."""
 
     mask: masks.Mask
     device: str
@@ -126,16 +123,7 @@ class MaskForms:
         import torch
 
         i = torch.arange(self.mask.N, device=self.device)
-        found: Tensor = self.pairs(i[:, None], i[None, :])
-        return found
-
-    def tiled(self, q: Tensor, k: Tensor) -> Any:
-        """The same BlockMask, cut into tiles for our kernels once."""
-        from iocourse.kernels import tiled_mask
-
-        if not hasattr(self, "_tiled"):
-            self._tiled = tiled_mask(self.flex, q, k)
-        return self._tiled
+        return cast(Tensor, self.pairs(i[:, None], i[None, :]))
 
 
 def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem:
@@ -151,11 +139,9 @@ def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem
 
 
 def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
-    """Everyone by name, ours first.
+    """Everyone by name, ours first; `compiled` as of dense attention's.
 
-    Args:
-        place: where there may be no memory for masks of N × N booleans, which are then not even tried.
-        compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
+    Where the place has no memory for masks of N × N booleans, these are not even tried.
     """
 
     def efficient(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms) -> Tensor:
@@ -164,16 +150,15 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
 
     def own(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
-        return ours(q, k, v, False, block_mask=seen and seen.tiled(q, k))
+        return ours(q, k, v, False, block_mask=seen and seen.flex)  # which is cut into tiles once
 
     return {OURS: own, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
 
 
 def _with_lines(record: Row) -> Row:
     """Rows of masks of every density apart, and the lines through their times."""
-    rows, alone = (
-        [row for row in record["rows"] if (row["mask"] in DENSITIES) is it] for it in (False, True)
-    )
+    alone = [row for row in record["rows"] if row["mask"] in DENSITIES]
+    rows = [row for row in record["rows"] if row["mask"] not in DENSITIES]
     found = {"rows": rows, "density_seed": record["seed"], "density_rows": alone}
     return record | found | {"lines": density.lines(alone, NO_MASK)}
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,8 @@ from iocourse.bench import Row
 from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
 from .gpu.judging import PASSES, Goal, Layout, timed_with
 from .gpu.place import Place
-from .gpu.problem import WIDTH, Problem, differentiable, normal, not_later, rates
+from .gpu.problem import WIDTH, Problem, Tensor, differentiable, normal, not_later, rates
 from .gpu.runner import Bench
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "varlen"
 HELP = "packed sequences on a GPU beside padded ones: speedup, and padding saved (needs CUDA)"
@@ -93,7 +90,7 @@ def saved(lengths: Sequence[int]) -> float:
 
 
 class Packed(NamedTuple):
-    """What contenders are told: where each sequence begins, and the longest length."""
+    """What those are told who take packed rows: where each sequence begins, and the longest length."""
 
     cu: Tensor
     longest: int
@@ -110,18 +107,12 @@ def sequences(shape: Shape, place: Place, seed: int) -> Problem:
     lengths = drawn(shape)
     starts, n, longest = [0, *accumulate(lengths)], lengths[-1], max(lengths)
     arrays = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
-    padded = differentiable([_with_padding(x, lengths) for x in arrays], lambda x: x[-1, -1, :n])
-    facts = {
-        "tokens": starts[-1], "saved": saved(lengths),
-        "tokens_saved": longest * len(lengths) / starts[-1],
-    }  # fmt: skip
-    return Problem(
-        differentiable(arrays, lambda x: x[-n:, -1]),
-        Packed(torch.tensor(starts, dtype=torch.int32, device=place.device), longest),
-        not_later,
-        rates(4.0 * shape.H * shape.d * pairs(lengths), **facts),
-        dict.fromkeys(PADDED, padded),
-    )
+    padded = differentiable([_with_padding(x, lengths) for x in arrays], True, lambda x: x[-1, -1, :n])
+    told = Packed(torch.tensor(starts, dtype=torch.int32, device=place.device), longest)
+    packed = differentiable(arrays, told, lambda x: x[-n:, -1])
+    more = {"saved": saved(lengths), "tokens_saved": longest * len(lengths) / starts[-1]}
+    figures = rates(4.0 * shape.H * shape.d * pairs(lengths), tokens=starts[-1], **more)
+    return Problem(packed, not_later, figures, dict.fromkeys(PADDED, padded))
 
 
 def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
@@ -134,11 +125,7 @@ def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: packed, PyTorch's own packed kernel, and padded."""
-
-    def padded(name: str, q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
-        return sdpa(name, q, k, v, True)
-
-    return {OURS: _ours, PACKED: _varlen_attn} | {name: partial(padded, name) for name in PADDED}
+    return {OURS: _ours, PACKED: _varlen_attn} | {name: partial(sdpa, name) for name in PADDED}
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:

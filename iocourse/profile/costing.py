@@ -1,6 +1,4 @@
-"""What a launch must move, in bytes: its closed form for an architecture's tiles, and what no launch can
-avoid.
-"""
+"""What a launch must move, in bytes: its closed form for an architecture's tiles, and what none can avoid."""
 
 from __future__ import annotations
 
@@ -27,15 +25,13 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cost:
-    """A launch with the tiles of one architecture: its words by the closed form, its bytes, those that nobody
-    can avoid, and how many tiles of scores it meets.
-    """
+    """What a launch costs with the tiles of one architecture."""
 
     asked: Question
     problem: Problem
     tiles: Tiles
-    words: Ledger
-    visits: int
+    words: Ledger  # by the closed form
+    visits: int  # tiles of scores that it meets
 
     @property
     def bytes(self) -> Bytes:
@@ -76,15 +72,10 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
 
 
 def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
-    """What the launch must move with the tiles of an architecture.
+    """What the launch must move with the tiles of an architecture, a row of their table, such as 90.
 
-    Args:
-        asked: the launch.
-        arch: a row of the tile table, such as 90.
-        processors: multiprocessors that decode is to fill; None: unknown, and it takes four parts.
-
-    Raises:
-        Refused: the head is too large for these kernels.
+    Decode is to fill so many multiprocessors; where they are unknown, it takes four parts. Raises Refused
+    where the head is too large for these kernels.
     """
     decode = asked.what == "decode"
     largest = LARGEST_DECODE if decode else LARGEST_HEAD if asked.sliced else LARGEST_WHOLE

@@ -37,7 +37,10 @@ def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, 
     if asked.what == "decode":
         return lambda: kernels.decode(q, k, v, parts=asked.parts), named
     if packed:
-        return _packed(asked, *(x[0].transpose(0, 1) for x in (q, k, v))), named
+        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+        cu = torch.tensor([0, *accumulate(asked.lengths)], dtype=torch.int32, device=device)
+        told: Any = {"longest": (max(asked.lengths),) * 2, "causal": asked.causal}
+        return lambda: kernels.attention_varlen(q, k, v, cu, cu.clone(), **told), named
     options = _options(asked, q, k)
     if asked.what.endswith("backward"):
         o, do = kernels.attention(*(x.requires_grad_() for x in (q, k, v)), **options), torch.randn_like(q)
@@ -52,12 +55,6 @@ def _options(asked: Question, q: Tensor, k: Tensor) -> dict[str, Any]:
     way = asked.what.removeprefix("small-cache-") if asked.sliced else "never"
     options = {"causal": asked.causal, "tile_d": way}
     return options | ({"deterministic": True} if asked.what == "split-backward" else {})
-
-
-def _packed(asked: Question, q: Tensor, k: Tensor, v: Tensor) -> Launch:
-    cu = torch.tensor([0, *accumulate(asked.lengths)], dtype=torch.int32, device=q.device)
-    longest = (max(asked.lengths),) * 2
-    return lambda: kernels.attention_varlen(q, k, v, cu, cu.clone(), longest=longest, causal=asked.causal)
 
 
 def ledger(asked: Question) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..bench import circumstances
+from ..console import counted as many
 from ..console import paragraphs, table
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
@@ -34,15 +35,43 @@ ROWS = {"read": "read", "added": "added to", "written": "written", "total": "tot
 def record_of(asked: Question) -> dict[str, Any]:
     """What the launch must move and, unless its closed form alone is asked for, what this GPU moves, by ncu.
 
-    Raises:
-        Refused: there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be had
-            without.
+    Raises Refused where there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be
+    had without.
     """
+    device, found, arch = None, list[ncu.Kernel](), asked.arch or ARCH
     if asked.closed_form:
-        arch = asked.arch or ARCH
-        return _record(cost(asked, arch), None, [], f"tiles of sm_{arch}")
+        must, place = cost(asked, arch), f"tiles of sm_{arch}"
+    else:
+        must, device, found = _measured(asked)
+        place = device["name"]
+    ledger, why_not = counted(must)
+    counts = None if ledger is None else bytes_of(ledger, ledger.itemsizes)
+    levels = _levels(found) if found else dict.fromkeys(("l2", "dram"))
+    return {
+        "subject": "profile",
+        **circumstances("torch", "triton"),
+        "question": asdict(must.asked),
+        "place": place,
+        "device": device,
+        "tiles": must.tiles,
+        "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, "ledger": counts, **levels},
+        "kernels": [{"name": one.name, **_levels([one])} for one in found],
+        "differences": [] if ledger is None else (ledger - must.words).lines(),
+        "note": why_not,
+    }
+
+
+def _measured(asked: Question) -> tuple[Cost, dict[str, Any], list[ncu.Kernel]]:
+    """The launch with the tiles of this GPU, the facts of that, and the kernels as ncu counted them."""
+    tool, reason = ncu.find(), no_cuda()
     try:
-        tool = _ncu()
+        if not tool or reason:
+            absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
+            raise ncu.CannotMeasure(
+                f"nothing can be measured here: {', and '.join(filter(None, absent))}. Needed: an NVIDIA GPU "
+                "that torch can use, ncu (it comes with the CUDA toolkit, and alone from "
+                "developer.nvidia.com/nsight-compute), and leave to read the GPU's counters"
+            )
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
         kernels = LAUNCHES[asked.what].kernels
@@ -52,20 +81,7 @@ def record_of(asked: Question) -> dict[str, Any]:
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, "
             "and where the launch is small the ledger"
         ) from None
-    return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])
-
-
-def _ncu() -> str:
-    """Its path. Raises CannotMeasure where it is not here, or no GPU is."""
-    tool, reason = ncu.find(), no_cuda()
-    if tool and not reason:
-        return tool
-    absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
-    raise ncu.CannotMeasure(
-        f"nothing can be measured here: {', and '.join(filter(None, absent))}. Needed: an NVIDIA GPU that "
-        "torch can use, ncu (it comes with the CUDA toolkit, and alone from "
-        "developer.nvidia.com/nsight-compute), and leave to read the GPU's counters"
-    )
+    return must, device | {"ncu": ncu.version(tool)}, found
 
 
 def _program(must: Cost) -> list[str]:
@@ -88,26 +104,6 @@ def counted(must: Cost) -> tuple[Ledger | None, str]:
     if done.returncode:
         return None, no + (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return Ledger.from_json(done.stdout), ""
-
-
-def _record(
-    must: Cost, device: dict[str, Any] | None, found: Sequence[ncu.Kernel], place: str
-) -> dict[str, Any]:
-    ledger, why_not = counted(must)
-    counts = None if ledger is None else bytes_of(ledger, ledger.itemsizes)
-    levels = _levels(found) if found else dict.fromkeys(("l2", "dram"))
-    return {
-        "subject": "profile",
-        **circumstances("torch", "triton"),
-        "question": asdict(must.asked),
-        "place": place,
-        "device": device,
-        "tiles": must.tiles,
-        "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, "ledger": counts, **levels},
-        "kernels": [{"name": one.name, **_levels([one])} for one in found],
-        "differences": [] if ledger is None else (ledger - must.words).lines(),
-        "note": why_not,
-    }
 
 
 def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
@@ -135,22 +131,18 @@ def show(record: dict[str, Any]) -> str:
 def _heading(record: dict[str, Any]) -> str:
     asked = record["question"]
     facts = {
-        f"N = {asked['N']}, d = {asked['d']}, {_many(asked['heads'], 'head')}": True,
+        f"N = {asked['N']}, d = {asked['d']}, {many(asked['heads'], 'head')}": True,
         f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
-        _many(asked["batch"], "batch", "es"): asked["batch"] > 1,
+        f"{asked['batch']} batches": asked["batch"] > 1,
         "causal": asked["causal"],
         f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
-        _many(len(asked["lengths"]), "sequence"): asked["lengths"],
-        _many(asked["parts"], "part"): asked["what"] == "decode",
+        many(len(asked["lengths"]), "sequence"): asked["lengths"],
+        many(asked["parts"], "part"): asked["what"] == "decode",
         asked["dtype"]: True,
     }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
     told = ", ".join(filter(facts.get, facts))
     return f"{asked['what']}: {told}\n{record['place']}; tiles {tiles}"
-
-
-def _many(n: int, one: str, more: str = "s") -> str:
-    return f"{n} {one}{more * (n != 1)}"
 
 
 def _table(columns: dict[str, Any]) -> str:
@@ -174,10 +166,8 @@ def _amount(count: int | None) -> str:
 
 
 def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float | None:
-    above, below = columns[over], columns[under]
-    if not above or not below or above[row] is None or not below[row]:
-        return None
-    return float(above[row] / below[row])
+    above, below = ((columns[name] or {}).get(row) for name in (over, under))
+    return None if above is None or not below else float(above / below)
 
 
 def _each_kernel(kernel: dict[str, Any]) -> str:
@@ -189,38 +179,31 @@ def _each_kernel(kernel: dict[str, Any]) -> str:
 
 
 def _sentences(record: dict[str, Any]) -> Iterator[str]:
-    yield _reading(record["bytes"])
-    if record["bytes"]["closed_form"]["added"]:
-        yield (
-            "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it "
-            "one read and one write."
-        )
-    if record["differences"]:
-        yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
-    if record["device"] is not None:
-        kept = "what it leaves written in L2 is in no DRAM count."
-        yield f"ncu empties the caches before each kernel, and {kept}"
-    if record["note"]:
-        yield record["note"]
+    """Those that this record gives reason for."""
+    facts = {
+        _reading(record["bytes"]): True,
+        "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it one "
+        "read and one write.": record["bytes"]["closed_form"]["added"],
+        f"The ledger is not the closed form: {'; '.join(record['differences'])}.": record["differences"],
+        "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM "
+        "count.": record["device"],
+        record["note"]: record["note"],
+    }
+    return filter(facts.get, facts)
 
 
 def _reading(columns: dict[str, Any]) -> str:
     """One sentence: what the tiles ask for, what crossed to L2, and what the memory moved."""
+    crossed, from_memory = (_quotient(columns, "total", *pair) for pair in RATIOS.values())
     moved = columns["closed_form"]["total"] / columns["compulsory"]["total"]
     clauses = [f"The tiles move {moved:.2f} × the inputs and results"]
-    crossed = _quotient(columns, "total", "l2", "closed_form")
-    from_memory = _quotient(columns, "total", "dram", "compulsory")
     if columns["l2"] is None:
         clauses.append("how much of that L2 answers, only a GPU can say")
     if crossed is not None:
         clauses.append(f"the multiprocessors moved {crossed:.3f} of that to and from L2")
     if from_memory is not None:
-        clauses.append(f"the memory moved {from_memory:.2f} × the inputs and results{_answered(columns)}")
+        clauses.append(f"the memory moved {from_memory:.2f} × the inputs and results")
+        asked, fetched = columns["l2"]["read"], columns["dram"]["read"]
+        if asked and fetched <= asked:
+            clauses[-1] += f", so L2 answered {100 * (1 - fetched / asked):.0f} % of what was read"
     return "; ".join(clauses) + "."
-
-
-def _answered(columns: dict[str, Any]) -> str:
-    asked, fetched = columns["l2"]["read"], columns["dram"]["read"]
-    if not asked or fetched is None or fetched > asked:
-        return ""
-    return f", so L2 answered {100 * (1 - fetched / asked):.0f} % of what was read"

@@ -73,10 +73,12 @@ def test_every_contender_is_told_the_same_pairs(name):
 
 
 def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once(interpreter):
+    from iocourse.kernels import tiled_mask
+
     seen = MaskForms(masks.Window(200, 40), "cpu")
     q = torch.randn(1, 1, 200, 16)
-    assert seen.tiled(q, q) is seen.tiled(q, q)
-    kinds, patterns = seen.tiled(q, q).tiles(32, 32, q.device)
+    assert tiled_mask(seen.flex, q, q) is tiled_mask(seen.flex, q, q)
+    kinds, patterns = tiled_mask(seen.flex, q, q).tiles(32, 32, q.device)
     blocks = mask_blocks(seen.booleans, 32)
     assert torch.equal(kinds[0, 0] == -2, ~blocks.any((2, 3))) and len(patterns) == (kinds >= 0).sum()
 

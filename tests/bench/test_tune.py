@@ -11,7 +11,7 @@ from made_up_gpu import CpuPlace
 
 from iocourse.bench import tune
 from iocourse.bench.gpu.problem import Shape
-from iocourse.bench.tune.fitting import BYTES, CURATED, SIZES, candidates
+from iocourse.bench.tune.fitting import BYTES, CURATED, SIZES, candidates, searches
 from iocourse.bench.tune.problem import Problem
 from iocourse.gpu.measured import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
@@ -59,7 +59,7 @@ def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
             return super().work(kernel, tile)
 
     with pytest.raises(KeyboardInterrupt):
-        tune.tuned(80, (64,), True, CutOff, MadeUpPlace(), kept.append)
+        tune.tuned(80, searches(80, (64,), True), CutOff, MadeUpPlace(), kept.append)
     record = json.loads(json.dumps(kept[-1]))
     assert record["asked"] == 4 and [one["kernel"] for one in record["kernels"]] == [*KERNELS[:-1]]
     assert "forward, d = 64" in tune.show(record) and "cut off after 3 of 4 kernels" in tune.show(record)
@@ -114,7 +114,7 @@ class MadeUpPlace:
 
 
 def test_a_made_up_run_ends_in_tiles_to_take():
-    result = tune.tuned(80, (64, 128), False, Made, MadeUpPlace())
+    result = tune.tuned(80, searches(80, (64, 128), False), Made, MadeUpPlace())
     result = json.loads(json.dumps(result))  # as it comes back from a file
     assert [(one["d"], one["kernel"]) for one in result["kernels"]] == [
         (d, kernel) for d in (64, 128) for kernel in KERNELS
@@ -141,7 +141,7 @@ def test_nothing_better_leaves_the_table_as_it_is():
             work.ms = 1.0
             return work
 
-    result = tune.tuned(80, (128,), True, Flat, MadeUpPlace())
+    result = tune.tuned(80, searches(80, (128,), True), Flat, MadeUpPlace())
     assert result["tiles"] == [] and "0 faster than the shipped" in tune.show(result)
 
 

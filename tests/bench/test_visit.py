@@ -120,13 +120,13 @@ def test_a_step_that_takes_too_long_is_cut_off_and_then_comes_last(planned, out,
 
 
 def test_a_second_try_that_gets_less_far_spoils_nothing(out):
-    part, kept = part_path(out, "a"), record_path(out, "a")
+    part = part_path(out, "a")
     for found, left in ((2, 2), (1, 2), (4, 4), (4, 4)):
         part.write_text(json.dumps({"shapes": {"asked": 5, "done": found}}))
-        state.keep_better(part, kept)
+        state.keep_better(out, "a")
         assert done(out, "a") == left and not part.exists()
     part.write_text('{"shapes": {"asked": 5, "do')
-    state.keep_better(part, kept)
+    state.keep_better(out, "a")
     assert done(out, "a") == 4
 
 
@@ -316,7 +316,7 @@ def test_tiles_that_tune_found_are_timed_once_more_and_then_shipped(out, package
     for tiles, why in ((None, "tune has left no record"), ([], "no tile that is worth"), ([FASTER], "")):
         if tiles is not None:
             put(tune, subject="tune", kernels=[], asked=1, tiles=tiles)
-        assert why in visit._needless(out, again) and bool(why) == bool(visit._needless(out, again))
+        assert why in visit.needless(out, again) and bool(why) == bool(visit.needless(out, again))
     for name in ("attention", "again"):
         put(record_path(out, name), subject="attention", which=name)
     tune.rename(tune.with_suffix(".later"))

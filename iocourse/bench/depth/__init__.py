@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from iocourse.bench import Row, circumstances
+from iocourse.console import DASH
 from iocourse.data.recorded import provenance
 from iocourse.refusal import Refused
 
@@ -74,6 +75,6 @@ def show(result: Row) -> str:
 
 
 def _goal(goal: Row) -> str:
-    reached = "–" if goal["reached"] is None else f"{goal['reached']:.2g}"
+    reached = DASH if goal["reached"] is None else f"{goal['reached']:.2g}"
     by = f" ({goal['by']})" if goal.get("by") else ""
     return f"{goal['what']}: {reached}{by}, goal {goal['goal']:g}: {goal['verdict']}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from iocourse import exact
 from iocourse.bench import Row
-from iocourse.console import table
+from iocourse.console import DASH, table
 from iocourse.data import provenance, real_head, real_heads
 from iocourse.lowrank import advise
 
@@ -44,7 +44,7 @@ def show(result: Row) -> str:
     for row in rows:
         known = [str(row[key]) for key in ("layer", "head", "N")]
         logits = [f"{row['logit_std']:.2f}", f"{row['largest_logit']:.1f}", f"{row['error_at_4']:.2g}"]
-        takes = [f"{row[key]:,}" if row["degree"] else "–" for key in ("rank", "break_even")]
+        takes = [f"{row[key]:,}" if row["degree"] else DASH for key in ("rank", "break_even")]
         lines.append([*known, *logits, str(row["degree"] or "> 12"), *takes])
     usable = sum(not row["exact_is_better"] for row in rows)
     said = f"{len(rows)} heads of {result['model']}: what an error of {result['error']:.0%} takes"

@@ -12,16 +12,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iocourse.refusal import Refused
 
 from .place import Place
+from .problem import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Contender = Callable[["Tensor", "Tensor", "Tensor", Any], "Tensor"]
+Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
@@ -40,15 +38,15 @@ class CannotTakePart(RuntimeError):
     """A contender does not take this type or size; the message says why."""
 
 
-def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = True) -> dict[str, Contender]:
-    """Everyone by name, ours first.
+def contenders(
+    place: Place, tutorial: Path | None = None, without: Sequence[str] = (), *, compiled: bool = True
+) -> dict[str, Contender]:  # fmt: skip
+    """Everyone by name, ours first, Triton's tutorial 06 where a copy is given, and not those `without`.
 
-    Args:
-        place: where there may be no memory for the N × N matrices of math, which are then not even tried.
-        tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
-        compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
+    Where the place has no memory for the N × N matrices of math, these are not even tried. FlexAttention is
+    compiled, as its users must; without, its slow reference runs, for tests.
     """
-    return {
+    field: dict[str, Contender] = {
         OURS: ours,
         DETERMINISTIC: partial(ours, deterministic=True),
         OURS_SPECIALISED: partial(ours, specialised=True),
@@ -57,6 +55,7 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
         FLEX: flex(causal_mask, compiled),
         **(tutorial_contenders(tutorial) if tutorial else {}),
     }
+    return left_out(field, without)
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
@@ -71,8 +70,9 @@ def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: An
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
+    shared = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     with sdpa_kernel([getattr(SDPBackend, BACKENDS[name])]):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, **shared, **options)
 
 
 def with_matrices(contender: Contender, place: Place) -> Contender:
@@ -139,8 +139,7 @@ def tutorial_file(path: Path | None) -> None:
 def tutorial_contenders(path: Path) -> dict[str, Contender]:
     """The kernel of a file of Triton's tutorial 06, and with warp specialisation where the file offers it.
 
-    Raises:
-        Refused: the file cannot be loaded, or has no `attention`.
+    Raises Refused where the file cannot be loaded, or has no `attention`.
     """
     try:
         spec = importlib.util.spec_from_file_location("triton_tutorial_06", path)
@@ -178,11 +177,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
 
 
 def left_out(field: Mapping[str, Contender], without: Sequence[str]) -> dict[str, Contender]:
-    """Who takes part, without those named.
-
-    Raises:
-        Refused: a name is nobody's, or ours, which every ratio is about.
-    """
+    """Who takes part, without those named. Raises Refused at nobody's name, and ours, which ratios are of."""
     rest = [name for name in field if name != OURS]
     for name in without:
         if name not in rest:
@@ -204,7 +199,7 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
         warnings.simplefilter("always")
         try:
             return work(), ""
+        except CannotTakePart as error:
+            return None, str(error)
         except Exception as error:
-            if isinstance(error, CannotTakePart):
-                return None, str(error)
             return None, reason_of(error, [str(one.message) for one in said])

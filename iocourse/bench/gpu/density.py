@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from iocourse.bench import Row, grouped
-from iocourse.console import table
+from iocourse.console import number, table
 
 from .contenders import OURS
-from .text import number
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 KIND = "random, "  # what the names of its masks begin with
@@ -22,12 +21,8 @@ LEAST = 3  # points through which a line says something
 def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """time ≈ s · dense + overhead: dense, overhead, and the largest |line - time| / time.
 
-    Args:
-        points: (s, milliseconds), three or more of different s. The sum of the squares of their relative
-            deviations is least.
-
-    Raises:
-        ValueError: there are fewer points, which any line meets.
+    Of points (s, milliseconds) the squares of relative deviations have the least sum. Raises ValueError where
+    fewer than three have different s: any line meets these.
     """
     if len({s for s, _ in points}) < LEAST:
         raise ValueError(f"points is {list(points)!r}; allowed: {LEAST} or more, of different s")
@@ -39,11 +34,9 @@ def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 
 def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
-    """A line for each d, N and pass of which every share was timed; `unmasked`: the mask that hides nothing.
+    """A line for each d, N and pass of which every share was timed: points [[s, ms], …], and what they give.
 
-    Returns:
-        d, N, pass, contender, points [[s, ms], …], dense_ms, overhead_ms, deviation, and unmasked_ms: the
-        time of the kernel that knows of no mask, None where it was not timed.
+    unmasked_ms is the time of the kernel that knows of no mask, `unmasked`, None where it was not timed.
     """
     keys = ("d", "N", "pass", "contender")
     mine = (row for row in rows if row["contender"] == OURS and "ms" in row)

@@ -15,27 +15,16 @@ STATED_FOR = "H200"  # every goal, before anything was measured there
 
 
 class Layout(NamedTuple):
-    """How the rows of a result are compared, and how they become tables.
+    """How the rows of a result are compared, and how they become tables."""
 
-    Attributes:
-        tables: keys whose values name a table.
-        lines: keys whose values name a line of it.
-        figure: the key of what is shown of every contender.
-        unit: of that figure.
-        last: more of ours at the end of a line: key and heading.
-        rival: whom ratios and means are relative to.
-        shapes: over how many shapes a mean should be.
-        checked: what the errors were measured on.
-    """
-
-    tables: tuple[str, ...]
-    lines: tuple[str, ...]
-    figure: str
-    unit: str
-    last: tuple[tuple[str, str], ...]
-    rival: str = ""
-    shapes: int = 0
-    checked: str = "one head of every shape"
+    tables: tuple[str, ...]  # keys whose values name a table
+    lines: tuple[str, ...]  # keys whose values name a line of it
+    figure: str  # the key of what is shown of every contender
+    unit: str  # of that figure
+    last: tuple[tuple[str, str], ...]  # more of ours at the end of a line: key and heading
+    rival: str = ""  # whom ratios and means are relative to
+    shapes: int = 0  # over how many a mean should be
+    checked: str = "one head of every shape"  # what the errors were measured on
 
     @property
     def same_work(self) -> tuple[str, ...]:
@@ -44,28 +33,16 @@ class Layout(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What ours shall reach, and what it must reach.
+    """What ours shall reach, and what it must reach."""
 
-    Attributes:
-        where: what the rows it is about have in common, by key; a tuple stands for any of its values.
-        goal: the number to reach.
-        floor: the number that must be reached; None: none.
-        shapes: how many rows a verdict takes.
-        rival: where no figure is judged: how many times as fast as this contender ours is.
-        figure: what is judged of a row of ours, by its key.
-        over: what is judged of all rows: their geometric "mean", the "least", or the "largest", of which less
-            is better.
-        called: the goal in words, where `where` and `rival` do not say it.
-    """
-
-    where: Mapping[str, Any]
-    goal: float
-    floor: float | None
-    shapes: int
-    rival: str = ""
-    figure: str = ""
-    over: str = "mean"
-    called: str = ""
+    where: Mapping[str, Any]  # what its rows have in common, by key; a tuple stands for any of its values
+    goal: float  # the number to reach
+    floor: float | None  # the number that must be reached; None: none
+    shapes: int  # how many rows a verdict takes
+    rival: str = ""  # where no figure is judged: how many times as fast as this contender ours is
+    figure: str = ""  # what is judged of a row of ours, by its key
+    over: str = "mean"  # of all rows' figures, by its name in OVER
+    called: str = ""  # the goal in words, where `where` and `rival` do not say it
 
     @property
     def what(self) -> str:
@@ -91,6 +68,7 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 
 
+# What is judged of all rows; of the largest, less is better.
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"mean": geometric_mean, "least": min, "largest": max}
 
 
@@ -127,9 +105,7 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
     return found
 
 
-def compared(
-    record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict
-) -> Row:  # fmt: skip
+def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict) -> Row:
     """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
     the goals, which are about rows and `lines`.
     """

@@ -56,12 +56,8 @@ def nothing_compiled() -> str:
 def cuda_place(subject: str) -> Place:
     """The GPU of this process, where kernels are compiled for it.
 
-    Args:
-        subject: whose recorded run is named where there is no GPU.
-
-    Raises:
-        Refused: there is none, triton is missing, or kernels are interpreted here; the line says what can be
-            done instead.
+    Raises Refused where there is none, triton is missing, or kernels are interpreted; the line says what can
+    be done instead, and names the recorded run of the subject.
     """
     reason = nothing_compiled()
     if reason:

@@ -12,9 +12,11 @@ from iocourse.gpu.roofline import TIMES_FORWARD, flops, tflops
 from .place import Place
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor
 
     from .values import Pairs
+else:
+    Tensor = Any  # for modules that are read where torch may be absent
 
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
@@ -22,36 +24,22 @@ MASKS = (False, True)  # causal
 
 
 class Given(NamedTuple):
-    """What one contender gets.
+    """What one contender gets."""
 
-    Attributes:
-        inputs: q, k, v, in the layout it takes, to be differentiated.
-        do: gradient of O.
-        part: cuts a result or gradient to the (rows, d) that the reference is about.
-    """
-
-    inputs: tuple[Tensor, Tensor, Tensor]
-    do: Tensor
-    part: Callable[[Tensor], Tensor]
+    inputs: tuple[Tensor, Tensor, Tensor]  # q, k, v, in the layout it takes, to be differentiated
+    do: Tensor  # gradient of O
+    seen: Any  # what a query sees, as it is told
+    part: Callable[[Tensor], Tensor]  # cuts a result or gradient to the (rows, d) of the reference
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, drawn.
+    """One problem, drawn."""
 
-    Attributes:
-        given: what contenders get.
-        seen: what a query sees, as contenders are told.
-        pairs: which query of the part sees which key; None: all see all.
-        figures: what a pass and its milliseconds mean: a row's rates.
-        others: what those get, by name, who take another layout.
-    """
-
-    given: Given
-    seen: Any
-    pairs: Pairs | None
-    figures: Callable[[str, float], Row]
-    others: Mapping[str, Given] = field(default_factory=dict)
+    given: Given  # what contenders get
+    pairs: Pairs | None  # which query of the part sees which key; None: all see all
+    figures: Callable[[str, float], Row]  # what a pass and its milliseconds mean: a row's rates
+    others: Mapping[str, Given] = field(default_factory=dict)  # what those get who take another layout
 
     def given_to(self, contender: str) -> Given:
         """The inputs of one contender."""
@@ -74,10 +62,10 @@ def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: i
     return [torch.randn(sizes, **options) for _ in range(count)]
 
 
-def differentiable(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -> Given:
+def differentiable(arrays: Sequence[Tensor], seen: Any, part: Callable[[Tensor], Tensor]) -> Given:
     """q, k, v and dO for passes forward and backward."""
     q, k, v, do = arrays
-    return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, part)
+    return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, seen, part)
 
 
 def not_later(i: Tensor, j: Tensor) -> Tensor:
@@ -95,18 +83,12 @@ def heads(
 ) -> Problem:
     """Normal q, k, v and dO (B, H, N, d); the last head of the last batch is held against float64.
 
-    Args:
-        shape: dtype, B, H, N and d.
-        place: where they are drawn.
-        seed: what they are drawn from.
-        seen: what contenders are told of the pairs that are seen.
-        pairs: the same for the reference.
-        share: of all pairs whose FLOP count.
-        facts: more of each row that has a time.
+    Contenders are told what is `seen`, the reference by `pairs`; the FLOP of a `share` of all pairs count.
+    `facts` are more of each row that has a time.
     """
     arrays = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
-    return Problem(differentiable(arrays, lambda x: x[-1, -1]), seen, pairs, rates(work, **facts))
+    return Problem(differentiable(arrays, seen, lambda x: x[-1, -1]), pairs, rates(work, **facts))
 
 
 class Shape(NamedTuple):

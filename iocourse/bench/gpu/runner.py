@@ -22,34 +22,20 @@ Keep = Callable[[Row], None]  # of a record, whole or as far as it has come
 
 @dataclass(frozen=True)
 class Bench:
-    """One subject.
-
-    Attributes:
-        name: its name.
-        shapes: every problem of a run, or the few of a quick one: named tuples with a `dtype`, as JSON can
-            hold them.
-        contenders: who takes part there, by name, ours first.
-        problem: draws one from a shape, a place and a seed.
-        layout: how rows are compared and shown.
-        goals: what is judged.
-        passes: what is timed.
-        only_ours: whether nobody else is timed at a shape.
-        facts: what else the record says, measured or known before anything is timed.
-        more: makes of a record with ratios what it says before it is judged.
-        told: text above the goals.
-    """
+    """One subject. Shapes are named tuples with a `dtype`, as JSON can hold them."""
 
     name: str
-    shapes: Callable[[bool], Sequence[Any]]
-    contenders: Callable[[Place], Mapping[str, Contender]]
-    problem: Callable[[Any, Place, int], Problem]
-    layout: Layout
-    goals: Sequence[Goal]
-    passes: Sequence[str] = PASSES
-    only_ours: Callable[[Any], bool] = lambda shape: False
+    shapes: Callable[[bool], Sequence[Any]]  # every problem of a run, or the few of a quick one
+    contenders: Callable[[Place], Mapping[str, Contender]]  # who takes part there, by name, ours first
+    problem: Callable[[Any, Place, int], Problem]  # draws one from a shape, a place and a seed
+    layout: Layout  # how rows are compared and shown
+    goals: Sequence[Goal]  # what is judged
+    passes: Sequence[str] = PASSES  # what is timed
+    only_ours: Callable[[Any], bool] = lambda shape: False  # whether nobody else is timed at a shape
+    # What else the record says, measured or known before anything is timed.
     facts: Callable[[Place, Sequence[Any]], Row] = lambda place, asked: {}
-    more: Callable[[Row], Row] = dict
-    told: Callable[[Row], str] = lambda record: ""
+    more: Callable[[Row], Row] = dict  # makes of a record with ratios what it says before it is judged
+    told: Callable[[Row], str] = lambda record: ""  # text above the goals
 
     def run(self, quick: bool, keep: Keep | None = None) -> Row:
         """Time every contender at every shape; `quick`: at few shapes, and no goal is judged.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from iocourse.bench import Row, grouped
-from iocourse.console import paragraphs, table
+from iocourse.console import DASH, number, paragraphs, table
 from iocourse.data.recorded import provenance
 
 from .contenders import DETERMINISTIC, FLEX, OURS, OURS_SPECIALISED, SPECIALISED
@@ -15,7 +15,6 @@ SHORT = {
     DETERMINISTIC: "ours, det.", OURS_SPECIALISED: "ours, spec.", "ours, materialised": "ours, mater.",
     "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
 }  # fmt: skip
-DASH = "–"
 
 
 def text(result: Row, layout: Layout, *more: str) -> str:
@@ -40,28 +39,19 @@ def cut_off(record: Row) -> str:
     return f"cut off after {done} of {asked} {what}" if done < asked else ""
 
 
-def number(x: float | None, digits: int) -> str:
-    """A number with so many digits after the point, a dash where there is none."""
-    return DASH if x is None else f"{x:.{digits}f}"
-
-
 def _tables(result: Row, layout: Layout) -> Iterator[str]:
     """The figure of every contender, one row a shape."""
-    for kind, rows in grouped(result["rows"], layout.tables).items():
-        names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
-        yield f"{layout.unit}, {about(layout.tables, kind)}\n{_table(rows, names, layout)}"
-
-
-def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> str:
     # A column of full and causal needs no heading.
     heads = ["" if name == "causal" else name for name in layout.lines]
-    lines = [[*heads, *(SHORT.get(name, name) for name in names), *(head for _, head in layout.last)]]
-    for kind, some in grouped(rows, layout.lines).items():
-        here = {row["contender"]: row for row in some}
-        figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
-        last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
-        lines.append([*map(cell, kind), *figures, *last])
-    return table(lines, left=len(heads), gap=3)
+    for kind, rows in grouped(result["rows"], layout.tables).items():
+        names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
+        lines = [[*heads, *(SHORT.get(name, name) for name in names), *(head for _, head in layout.last)]]
+        for shape, some in grouped(rows, layout.lines).items():
+            here = {row["contender"]: row for row in some}
+            figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
+            last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
+            lines.append([*map(cell, shape), *figures, *last])
+        yield f"{layout.unit}, {about(layout.tables, kind)}\n{table(lines, left=len(heads), gap=3)}"
 
 
 def _means(result: Row, layout: Layout) -> Iterator[str]:

@@ -101,7 +101,9 @@ class Trial:
     ) -> Row:
         """The errors of a contender's results; none, and the passes refused, where it raises or is wrong."""
         given = self.problem.given_to(name)
-        _poison(given.do)
+        # NaN in the memory that the next results will get: what is not written shows.
+        junk = [torch.full_like(given.do, float("nan")) for _ in range(6)]
+        del junk
         work: Any = self._work(name, PASSES[0] if len(results) == 1 else PASSES[-1])
         found, reason = with_warnings(work)
         if not reason:
@@ -129,11 +131,5 @@ class Trial:
 
     def _work(self, name: str, pass_: str) -> Work:
         given = self.problem.given_to(name)
-        attend, seen = self.field[name], self.problem.seen
-        return work_of(lambda q, k, v: attend(q, k, v, seen), given.inputs, given.do, pass_)
-
-
-def _poison(do: Tensor) -> None:
-    """Leave NaN in the memory that the next results will get: what is not written shows."""
-    junk = [torch.full_like(do, float("nan")) for _ in range(6)]
-    del junk
+        attend = self.field[name]
+        return work_of(lambda q, k, v: attend(q, k, v, given.seen), given.inputs, given.do, pass_)

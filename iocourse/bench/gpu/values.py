@@ -19,15 +19,9 @@ WRONG = {"float16": 0.02, "bfloat16": 0.05}
 def exact_head(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, seen: Pairs | None = None, rows: int = 1024
 ) -> dict[str, Tensor]:
-    """O, dQ, dK, dV of one head in float64. Keeps `rows` rows of scores at a time.
+    """O, dQ, dK, dV of one head in float64, from q and dO (Nq, d), k and v (Nk, d); `rows` queries at a time.
 
-    Args:
-        q: (Nq, d), as do.
-        k: (Nk, d), as v.
-        v: the values.
-        do: gradient of O.
-        seen: which query sees which key; each must see one. None: all see all.
-        rows: queries at a time.
+    `seen` says which query sees which key; each must see one. None: all see all.
     """
     q, k, v, do = (x.detach().double() for x in (q, k, v, do))
     scale = q.shape[1] ** -0.5

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from iocourse.bench import Row, grouped
-from iocourse.console import paragraphs, table
+from iocourse.console import DASH, paragraphs, table
 from iocourse.data.recorded import provenance
 from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
 
 from .goals import JUDGED, goals, script_speedup
 
-DASH = "–"
 BUSY = 0.5  # a load beyond what the cores have room for
 
 

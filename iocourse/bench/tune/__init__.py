@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.console import paragraphs, steps, table
+from iocourse.console import crossed, paragraphs, steps, table
 from iocourse.data.recorded import provenance
 from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
@@ -23,7 +23,7 @@ from ..gpu.place import Place, cuda_place
 from ..gpu.problem import MASKS, filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
-from .fitting import BYTES, searches
+from .fitting import BYTES, Search, searches
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
@@ -38,16 +38,11 @@ WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many 
 
 
 def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = None) -> Row:
-    """Time the candidates of each kernel at d = 64 and 128, full and causal.
+    """Time the candidates of each kernel, full and causal, at d = 64 and 128, or the head sizes asked for.
 
-    Args:
-        quick: d = 128 only, and few tiles: those that compiled code speaks for, or else those that differ
-            from the shipped one in one number.
-        heads: the head sizes d, where others are asked for.
-        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
-
-    Raises:
-        Refused: there is no GPU, or kernels are interpreted.
+    With `quick` at d = 128 only, and few tiles: those that compiled code speaks for, or else those that
+    differ from the shipped one in one number. `keep` takes the record after each kernel, so that a run that
+    is cut off leaves what it tried. Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place("attention")  # what tuned tiles are for
     import torch
@@ -61,22 +56,21 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"
     shape = partial(filled, "float16" if arch < 80 else "bfloat16", N=N)
     heads = heads or (HEADS[1:] if quick else HEADS)
-    shapes = [shape(d=d, causal=causal) for d in heads for causal in MASKS]
-    warm(arch, wanted(searches(arch, heads, quick), shapes))
-    return tuned(arch, heads, quick, lambda d, causal: Problem(shape(d=d, causal=causal), place), place, keep)
+    asked = searches(arch, heads, quick)
+    warm(arch, wanted(asked, [shape(d=d, causal=causal) for d in heads for causal in MASKS]))
+    return tuned(arch, asked, lambda d, causal: Problem(shape(d=d, causal=causal), place), place, keep)
 
 
 def tuned(
-    arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Problem], place: Place,
+    arch: int, asked: Sequence[Search], problem: Callable[[int, bool], Problem], place: Place,
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
     """The record: every candidate's times, the tile to take for each kernel and mask, and the faster ones.
 
-    `arch` is a row of the tile table; `problem` makes that of (d, causal); the rest is as of `run`.
+    `arch` is a row of the tile table; `problem` makes that of (d, causal); `keep` is as of `run`.
     """
     from iocourse.kernels.host.tiles import padded
 
-    asked = searches(arch, heads, quick)
     record = {"subject": NAME, **circumstances("torch", "triton"), "device": place.facts(), "arch": arch}
     record |= {"asked": len(asked), "kernels": [], "tiles": []}  # which grow
 
@@ -89,10 +83,10 @@ def tuned(
         best = [chosen(tried, tiles[0], at) for at in range(len(MASKS))]
         about = {"d": d, "kernel": kernel, "shipped": tiles[0]}
         record["kernels"].append(about | {"chosen": best, "tried": tried})
-        places = (TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal) for causal in MASKS)
-        record["tiles"] += [
-            {**at._asdict(), "tile": tile} for at, tile in zip(places, best, strict=True) if tile != tiles[0]
-        ]
+        for causal, tile in zip(MASKS, best, strict=True):
+            if tile != tiles[0]:
+                at = TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal)
+                record["tiles"].append({**at._asdict(), "tile": tile})
         if keep:
             keep(record)
     return record
@@ -130,15 +124,12 @@ def show(result: Row) -> str:
     lines = [["", "shipped", "ms full, causal", "to take, full", "ms", "to take, causal", "ms", "tried"]]
     for one in result["kernels"]:
         times = {tuple(entry["tile"]): entry["ms"] for entry in one["tried"] if "failed" not in entry}
-        cells = [f"{one['kernel']}, d = {one['d']}", *_cells(one["shipped"], times, *range(len(MASKS)))]
-        for at, tile in enumerate(one["chosen"]):
-            cells += _cells(tile, times, at)
+        full, causal = one["chosen"]
+        shown = ((one["shipped"], slice(2)), (full, slice(1)), (causal, slice(1, 2)))
+        cells = [f"{one['kernel']}, d = {one['d']}"]
+        for tile, masks in shown:
+            ms = ", ".join(f"{ms:.3f}" for ms in times.get(tuple(tile), ())[masks])
+            cells += [crossed(tile), ms or "failed"]
         lines.append([*cells, str(len(one["tried"]))])
     found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
     return paragraphs(table(lines), found, cut_off(result), provenance(result))
-
-
-def _cells(tile: Sequence[int], times: Mapping[Any, Sequence[float]], *masks: int) -> list[str]:
-    """The tile, and '1.234, 0.700' or that it failed."""
-    ms = times.get(tuple(tile))
-    return ["×".join(map(str, tile)), "failed" if ms is None else ", ".join(f"{ms[at]:.3f}" for at in masks)]

@@ -19,10 +19,10 @@ from iocourse.refusal import Refused, write_json, write_whole
 from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
-from .plan import CHECKS, MINUTES, Step, chosen, limit, part_path, record_path, steps
-from .running import Ended, ended_by_term
+from .plan import CHECKS, MINUTES, Step, chosen, limit, needless, steps
+from .running import ended_by_term
 from .running import run as run_commands
-from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load, read_record
+from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load
 
 NAME = "visit"
 HELP = (
@@ -40,21 +40,13 @@ def run(
     only: Sequence[str] = (), tutorial: Path | None = None, list: bool = False, install: bool = False,
     anyway: bool = False,
 ) -> Row:  # fmt: skip
-    """Run the steps that are not done yet; the record says what became of each.
+    """Run the steps that are not done yet, or those in `only`; the record says what became of each.
 
-    Args:
-        quick: refused: every step is as quick as it should be.
-        minutes: that the visit may take, all calls together.
-        sitting: minutes that this call may take; it ends before a step that would take longer.
-        out: the folder of logs, records, summary and state.
-        only: the steps to run, done or not; empty: all that are not done.
-        tutorial: a copy of Triton's tutorial 06, which then has a step of its own.
-        list: say what would be done, and do nothing.
-        install: put the records into the package, and do nothing else.
-        anyway: measure even where values are wrong or cannot be checked.
+    The options are those of the command line, which says what each means. `list` and `install` run nothing.
 
     Raises:
-        Refused: an argument is not as described, there is no GPU, or the folder is in use or cannot be read.
+        Refused: an argument is not as it says, `quick` among them; there is no GPU, or the folder is in use
+            or cannot be read.
     """
     if quick:
         raise Refused("--quick is not for visit; allowed: --minutes, which every step has its share of")
@@ -77,7 +69,7 @@ def run(
     with alone(out), ended_by_term():
         state = load(out)
         for step in known:
-            keep_better(part_path(out, step.name), record_path(out, step.name))
+            keep_better(out, step.name)
         spent = state["seconds"]
         if 60 * minutes - spent < ENOUGH:
             raise Refused(f"--minutes is {minutes:g}, and {spent / 60:.1f} are spent; allowed: more")
@@ -119,47 +111,31 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     """Run one step; the state says that it runs, and then how it ended."""
     commands = {label: " ".join(command) for label, command in step.commands.items()}
     entry: Row = {"state": RUNNING, "commands": commands, "seconds": 0.0, "limit": round(allowed)}
-    state["steps"][step.name] = entry
-    why = _needless(out, step)
+    why = needless(out, step)
     if why:
         entry |= {"state": NEEDLESS, "why": why}
+    state["steps"][step.name] = entry
     write_json(out / FILE, state)
     if why:
         return entry
     print(f"--- {step.name}: {step.about}; {allowed:.0f} s at most", flush=True)
     # Kernels are compiled, lines are written at once, and the tests' helpers are found.
     around = environment(ROOT / CHECKS.parent, interpret=False) | {"PYTHONUNBUFFERED": "1"}
-    started = time.monotonic()
+    started, entry["state"] = time.monotonic(), CUT  # unless it ends by itself, here or by Ctrl-C
     try:
-        ended = run_commands(step.commands, step.logs(out), allowed, around)
-        entry |= {"codes": ended.codes, "state": _how(step, ended)}
-    finally:  # Ctrl-C too leaves the state as it is
+        entry["codes"], cut = run_commands(step.commands, step.logs(out), allowed, around)
+        # That nvidia-smi or doctor cannot speak keeps nobody from measuring.
+        fine = step.name == "machine" or {*entry["codes"].values()} == {0}
+        entry["state"] = CUT if cut else DONE if fine else FAILED
+    finally:
         entry["seconds"] = round(time.monotonic() - started, 1)
-        if entry["state"] == RUNNING:
-            entry["state"] = CUT
         state["seconds"] = round(state["seconds"] + entry["seconds"], 1)
-        keep_better(part_path(out, step.name), record_path(out, step.name))
+        keep_better(out, step.name)
         write_json(out / FILE, state)
     if len(step.commands) > 1:
         print(_last_lines(out, step))
     print(f"--- {step.name}: {entry['state']} after {entry['seconds']:.0f} s", flush=True)
     return entry
-
-
-def _needless(out: Path, step: Step) -> str:
-    """Why a step has nothing to do, "" where it has."""
-    if step.name != "again":
-        return ""
-    record = read_record(record_path(out, "tune"))
-    if record is None:
-        return "tune has left no record"
-    return "" if record.get("tiles") else "tune found no tile that is worth a change"
-
-
-def _how(step: Step, ended: Ended) -> str:
-    # That nvidia-smi or doctor cannot speak keeps nobody from measuring.
-    fine = step.name == "machine" or {*ended.codes.values()} == {0}
-    return CUT if ended.cut else DONE if fine else FAILED
 
 
 def _values_refused(out: Path, step: Step, entry: Row) -> str:
@@ -179,9 +155,7 @@ def _values_refused(out: Path, step: Step, entry: Row) -> str:
 
 def _last_lines(out: Path, step: Step) -> str:
     """The last line of each log of a step."""
-    return "\n".join(
-        f"{label}: {lines[-1] if lines else 'nothing'}" for label, lines in _said(out, step).items()
-    )
+    return "\n".join(f"{label}: {['nothing', *said][-1]}" for label, said in _said(out, step).items())
 
 
 def _said(out: Path, step: Step) -> dict[str, list[str]]:

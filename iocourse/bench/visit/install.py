@@ -10,8 +10,8 @@ from iocourse.data import recorded as shipped
 from iocourse.gpu.measured import tiles_of
 from iocourse.refusal import Refused, write_json
 
-from .plan import Step, record_path
-from .state import how_far, read_record
+from .plan import Step
+from .state import how_far, read_record, record_path
 
 FOLDER = Path(shipped.__file__).parent / "bench"
 NEEDED = ("subject", "date", "versions", "device")
@@ -21,23 +21,21 @@ def install(out: Path, known: Sequence[Step]) -> list[str]:
     """Put every record that a lesson can read into the package; a line for each says what became of it.
 
     What is shipped is not replaced by less: a quick record takes the place of none that is whole. Tiles come
-    first, for with them the times of the step `again` are attention's.
-
-    Raises:
-        Refused: a record is no benchmark's, or there is none.
+    first, for with them the times of the step `again` are attention's. Raises Refused where a record is no
+    benchmark's, or there is none.
     """
     order = sorted(known, key=lambda step: step.shipped != "tune")
-    found = [line for step in order if step.shipped for line in _installed(out, step)]
+    found = [line for step in order if step.shipped and (line := _installed(out, step))]
     if not found:
         raise Refused(f"--out {out} holds no record; allowed: the folder of a visit")
     return found
 
 
-def _installed(out: Path, step: Step) -> list[str]:
+def _installed(out: Path, step: Step) -> str:
     file = record_path(out, "again" if step.name == "attention" and _with_measured_tiles(out) else step.name)
     record = read_record(file)
     if record is None:
-        return []
+        return ""
     absent = [key for key in NEEDED if key not in record]
     if absent or record["subject"] != step.shipped:
         lacks = ", ".join(absent) or "its subject"
@@ -48,12 +46,12 @@ def _installed(out: Path, step: Step) -> list[str]:
     before = read_record(target)
     if step.shipped == "lowrank":  # the rest of that record is about a CPU
         if before is None or not record["gpu"].get("rows"):
-            return [f"{target} is left as it is"]
+            return f"{target} is left as it is"
         record = before | {"gpu": record["gpu"]}
     elif before is not None and _fullness(before) > _fullness(record):
-        return [f"{target} is left as it is: it holds more than {file}"]
+        return f"{target} is left as it is: it holds more than {file}"
     write_json(target, record)
-    return [f"{target} written, from {file}"]
+    return f"{target} written, from {file}"
 
 
 def _fullness(record: Row) -> tuple[bool, float]:

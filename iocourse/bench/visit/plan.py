@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused
 
 from ..gpu.contenders import EFFICIENT, FLEX, MATH
+from .state import part_path, read_record, record_path
 
 MINUTES = 45.0  # of a whole visit, where nobody says otherwise
 QUICK = 140 / 60  # of each smaller subject
@@ -26,23 +28,14 @@ TUNE = ["tune", "--quick", "--heads", "64,128"]
 
 
 class Step(NamedTuple):
-    """One step of a visit.
+    """One step of a visit; its logs and its record are named after it."""
 
-    Attributes:
-        name: what --only calls it; logs and records are named after it.
-        about: what it does.
-        minutes: its share; what earlier steps left is shared out among those to come.
-        commands: by label, all at once: checks may share a GPU, a measurement is a command alone.
-        recorded: whether it leaves a record of its name in the folder of records.
-        shipped: the record of `iocourse.data.recorded` that this one can become, "" for none.
-    """
-
-    name: str
-    about: str
-    minutes: float
-    commands: dict[str, list[str]]
-    recorded: bool = False
-    shipped: str = ""
+    name: str  # what --only calls it
+    about: str  # what it does
+    minutes: float  # its share; what earlier steps left is shared out among those to come
+    commands: dict[str, list[str]]  # by label, all at once: checks may share a GPU, a measurement is alone
+    recorded: bool = False  # whether it leaves a record
+    shipped: str = ""  # the record of `iocourse.data.recorded` that this one can become, "" for none
 
     def logs(self, out: Path) -> dict[str, Path]:
         """Where what each command said is kept."""
@@ -64,16 +57,14 @@ def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
         run = [*command, "bench", *asked, "--json", str(part_path(out, name))]
         return Step(name, about, minutes, {name: run}, True, shipped)
 
-    def quick(name: str) -> Step:
-        return bench(name, f"bench {name} --quick", QUICK, [name, "--quick"], name)
-
+    quick = ("sparse", "varlen", "decode", "small-cache")
     found = [
         Step("machine", "what nvidia-smi and doctor say", 0.5, doctor),
         Step("values", f"compiled kernels against float64, {SHARDS} processes", 4, _checks()),
         bench("attention", "bfloat16, d = 64 and 128, N = 1k to 16k, few rivals", 3, few, "attention"),
         bench("tune", "few tiles, the shipped ones first", 5, TUNE, "tune"),
         bench("tutorial", "float16 beside Triton's tutorial", 7, [*beside, *WITHOUT_SLOW]),
-        *map(quick, ("sparse", "varlen", "decode", "small-cache")),
+        *(bench(name, f"bench {name} --quick", QUICK, [name, "--quick"], name) for name in quick),
         Step("lowrank", "low rank on the GPU", QUICK, {"lowrank": lowrank}, True, "lowrank"),
         bench("everyone", "bfloat16, N = 4096, every rival", 4, [*sixteen, "--lengths", "4096"]),
         bench("again", "as attention, with the tiles that tune found", 3, few, command=tuned),
@@ -83,32 +74,16 @@ def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
 
 def _checks() -> dict[str, list[str]]:
     """The shards; none where the tests are not here."""
-    try:
-        script = find_checkout() / CHECKS
-    except Refused:
-        return {}
-    if not script.is_file():
-        return {}
-    shards = (f"{k}/{SHARDS}" for k in range(1, SHARDS + 1))
-    return {f"values-{shard[0]}": [sys.executable, str(script), "--shard", shard] for shard in shards}
-
-
-def record_path(out: Path, name: str) -> Path:
-    """Where the record of a step is kept."""
-    return out / "records" / f"{name}.json"
-
-
-def part_path(out: Path, name: str) -> Path:
-    """Where it is while the step runs, so that a second try that is cut off sooner spoils no first one."""
-    return out / "records" / f"{name}.part.json"
+    with suppress(Refused):
+        script, shards = find_checkout() / CHECKS, range(1, SHARDS + 1)
+        if script.is_file():
+            shard = [sys.executable, str(script), "--shard"]
+            return {f"values-{k}": [*shard, f"{k}/{SHARDS}"] for k in shards}
+    return {}
 
 
 def chosen(known: Sequence[Step], only: Sequence[str]) -> list[Step]:
-    """The steps named, in the order of the table; all where none is.
-
-    Raises:
-        Refused: a name is no step's.
-    """
+    """The steps named, in the order of the table; all where none is. Raises Refused at a name of none."""
     names = [step.name for step in known]
     for name in only:
         if name not in names:
@@ -119,3 +94,13 @@ def chosen(known: Sequence[Step], only: Sequence[str]) -> list[Step]:
 def limit(step: Step, to_come: Sequence[Step], seconds: float) -> float:
     """Seconds that a step may take of those left: its share among the steps to come, itself first."""
     return seconds * step.minutes / sum(one.minutes for one in to_come)
+
+
+def needless(out: Path, step: Step) -> str:
+    """Why a step has nothing to do, "" where it has."""
+    if step.name != "again":
+        return ""
+    record = read_record(record_path(out, "tune"))
+    if record is None:
+        return "tune has left no record"
+    return "" if record.get("tiles") else "tune found no tile that is worth a change"

@@ -10,26 +10,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 GRACE = 5.0  # seconds between asking a process to end and ending it
 PAUSE = 0.1  # between two looks at what the processes have said
 
 
-class Ended(NamedTuple):
-    """How the commands of a step ended: exit codes by label (None: it could not start), and time out."""
-
-    codes: dict[str, int | None]
-    cut: bool
-
-
 def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: float,
-        environment: Mapping[str, str]) -> Ended:  # fmt: skip
+        environment: Mapping[str, str]) -> tuple[dict[str, int | None], bool]:  # fmt: skip
     """Run commands at once, for `limit` seconds at most; what each says goes to its log, and here if alone.
 
-    Whatever ends this function, Ctrl-C too, ends the processes it started.
+    Returns exit codes by label (None: it could not start), and whether time was up. Whatever ends this
+    function, Ctrl-C too, ends the processes it started.
     """
-    started, cut = time.monotonic(), False
+    started, over, cut = time.monotonic(), False, False
     codes: dict[str, int | None] = dict.fromkeys(commands)
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
@@ -42,15 +36,16 @@ def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: 
             except OSError as error:
                 log.write(f"{error}\n".encode())
         said = stack.enter_context(next(iter(logs.values())).open("rb")) if len(commands) == 1 else None
-        while any(one.poll() is None for one in running.values()) and not cut:
+        while not over:
             time.sleep(PAUSE)
-            _pass_on(said)
             cut = time.monotonic() - started > limit
-        if cut:
-            _end(running)
-        _pass_on(said)
+            if cut:
+                _end(running)
+            over = all(one.poll() is not None for one in running.values())
+            if said is not None:  # what has been said since the last look
+                print(said.read().decode("utf-8", "replace"), end="", flush=True)
         codes |= {label: one.wait() for label, one in running.items()}
-    return Ended(codes, cut)
+    return codes, cut
 
 
 @contextmanager
@@ -79,27 +74,13 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _pass_on(said: IO[bytes] | None) -> None:
-    """Print what has been said since the last look."""
-    if said is not None:
-        print(said.read().decode("utf-8", "replace"), end="", flush=True)
-
-
 def _end(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
     """Ctrl-C for each that still runs, and after a grace the end of its whole group."""
     alive = [one for one in running.values() if one.poll() is None]
-    for one in alive:
-        _signal(one, signal.SIGINT)
-    until = time.monotonic() + GRACE
-    while any(one.poll() is None for one in alive) and time.monotonic() < until:
-        time.sleep(PAUSE)
-    for one in alive:
-        _signal(one, getattr(signal, "SIGKILL", signal.SIGTERM))
-
-
-def _signal(one: subprocess.Popen[bytes], number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # it is gone
-        if os.name == "posix":
-            os.killpg(one.pid, number)
-        else:
-            one.terminate()
+    for number in (signal.SIGINT, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        for one in alive:
+            with suppress(ProcessLookupError, PermissionError):  # it is gone
+                os.killpg(one.pid, number) if os.name == "posix" else one.terminate()
+        until = time.monotonic() + GRACE
+        while any(one.poll() is None for one in alive) and time.monotonic() < until:
+            time.sleep(PAUSE)

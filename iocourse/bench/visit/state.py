@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from iocourse.bench import Row
 from iocourse.refusal import Refused
@@ -18,35 +17,42 @@ DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "
 STATES = (DONE, CUT, FAILED, RUNNING, NEEDLESS)
 
 
+def record_path(out: Path, name: str) -> Path:
+    """Where the record of a step is kept."""
+    return out / "records" / f"{name}.json"
+
+
+def part_path(out: Path, name: str) -> Path:
+    """Where it is while the step runs, so that a second try that is cut off sooner spoils no first one."""
+    return record_path(out, f"{name}.part")
+
+
 def load(out: Path) -> Row:
     """The state in a folder: "seconds" spent, and "steps" by name; an empty one where none is kept.
 
-    Raises:
-        Refused: the file is not what a visit wrote. It is left as it is.
+    Raises Refused where the file is not what a visit wrote, and leaves it as it is.
     """
     file = out / FILE
     if not file.exists():
         return {"seconds": 0.0, "steps": {}}
+    why = "it names states that no step has"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        whole = all(one["state"] in STATES for one in found["steps"].values()) and found["seconds"] >= 0
-        why = "it names states that no step has"
+        if all(one["state"] in STATES for one in found["steps"].values()) and found["seconds"] >= 0:
+            return dict(found)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        whole, why = False, f"{type(error).__name__}: {error}"
-    if not whole:
-        raise Refused(
-            f"{file} is not the state of a visit ({why}); move it away to begin anew, or choose another "
-            "--out: the records beside it stay as they are"
-        )
-    return dict(found)
+        why = f"{type(error).__name__}: {error}"
+    raise Refused(
+        f"{file} is not the state of a visit ({why}); move it away to begin anew, or choose another "
+        "--out: the records beside it stay as they are"
+    )
 
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
     """Within this block no other visit uses the folder: two at once would time each other.
 
-    Raises:
-        Refused: one does, or the folder cannot be written.
+    Raises Refused where one does, or the folder cannot be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -68,26 +74,21 @@ def alone(out: Path) -> Iterator[None]:
 
 def read_record(file: Path) -> Row | None:
     """A record, or None where there is no readable one."""
-    try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    with suppress(OSError, ValueError):
+        found: object = json.loads(file.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def how_far(record: Row | None) -> float:
     """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
-    if record is None:
-        return 0.0
-    done, asked, _ = done_of(record)
+    done, asked, _ = (0, 1, "") if record is None else done_of(record)
     return done / asked
 
 
-def keep_better(new: Path, kept: Path) -> None:
-    """Let a new record take the place of one that holds no more than it; else the new one goes."""
-    if not new.exists():
-        return
-    if how_far(read_record(new)) >= how_far(read_record(kept)):
+def keep_better(out: Path, name: str) -> None:
+    """Let what a step has left take the place of a record that holds no more than it; else it goes."""
+    new, kept = part_path(out, name), record_path(out, name)
+    if new.exists() and how_far(read_record(new)) >= how_far(read_record(kept)):
         new.replace(kept)
-    else:
-        new.unlink()
+    new.unlink(missing_ok=True)

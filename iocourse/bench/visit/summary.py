@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iocourse.bench import Row
-from iocourse.console import paragraphs, table
+from iocourse.console import crossed, paragraphs, table
 from iocourse.data.recorded import provenance
 
 from ..gpu.judging import cell
-from .plan import record_path
-from .state import how_far, read_record
+from .state import how_far, read_record, record_path
 
 FILE = "summary.txt"
 TO_COMMIT = "to ship them: iocourse release, then git add iocourse/data/bench lessons solutions && git commit"
@@ -34,10 +33,11 @@ def text(visit: Row) -> str:
 
 def _plan(visit: Row) -> str:
     """Every step with its share of the minutes."""
-    lines = [["step", "", "so far", "minutes"]]
-    for one in visit["steps"]:
-        lines.append([one["name"], one["about"], one.get("state", "to come"), f"{one['minutes']:.1f}"])
-    return table(lines, left=3, gap=3)
+    lines = (
+        [one["name"], one["about"], one.get("state", "to come"), f"{one['minutes']:.1f}"]
+        for one in visit["steps"]
+    )
+    return table([["step", "", "so far", "minutes"], *lines], left=3, gap=3)
 
 
 def _read(visit: Row) -> dict[str, Row]:
@@ -70,15 +70,15 @@ def _goals(records: Mapping[str, Row]) -> str:
 
 def _tiles(records: Mapping[str, Row]) -> str:
     """What tune found, and what becomes of it."""
-    rows = records.get("tune", {}).get("tiles", ())
-    lines = [
+    found = [
+        f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {crossed(row['tile'])}"
+        for row in records.get("tune", {}).get("tiles", ())
+    ]
+    said = (
         "faster tiles that tune found. The step `again` times them; --install ships them, and its record in "
         "the place of attention's"
-    ]
-    for row in rows:
-        tile = "×".join(map(str, row["tile"]))
-        lines.append(f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {tile}")
-    return "\n".join(lines) if rows else ""
+    )
+    return "\n".join([said, *found]) if found else ""
 
 
 def _to_go_on(out: str) -> str:

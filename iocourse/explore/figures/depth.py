@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...console import table
+from ...console import number, table
 from ..draw.chart import Axis, Line, end_labels, every_line, frame_around
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
@@ -182,12 +182,9 @@ def _parts(values: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
 
 
 def _run_row(run: _Run) -> list[str]:
-    kept = (_number(run.record.get(key)) for key in ("validation_own", "validation_exact", "largest_logit"))
+    keys = ("validation_own", "validation_exact", "largest_logit")
+    kept = (number(run.record.get(key), 4) for key in keys)
     return [run.label, f"{run.losses[-1]:.4f}", f"{max(run.off):.5f}", *kept]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
 
 
 # ---------------------------------------------------------------------- both
