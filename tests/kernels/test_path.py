@@ -14,6 +14,7 @@ from iocourse.kernels import attention
 HOUSE = Path(iocourse.__file__).parent
 KERNELS = "kernels/"  # the @jit files stand here, and the host's in kernels/host/
 MOST_FILES = 9
+STAND_INS = ("doctor/interpreter.py", "doctor/operands.py")  # for parts of Triton's interpreter
 
 
 def file_of(frame: FrameType) -> str | None:
@@ -33,13 +34,13 @@ def caller_of(frame: FrameType) -> str | None:
 def calls_of(work) -> list[tuple[str | None, str, str]]:
     """The functions of iocourse that `work` enters, in order: the caller's file, their own, their name.
 
-    Without those that stand in for Triton's own interpreter: no GPU ever calls them.
+    Without those that stand in for the interpreter's own: no GPU ever calls them.
     """
     calls = []
 
     def entered(frame, event, _):
         file = file_of(frame) if event == "call" else None
-        if file not in (None, "doctor/interpreter.py"):
+        if file is not None and file not in STAND_INS:
             calls.append((caller_of(frame), file, frame.f_code.co_name))
 
     sys.setprofile(entered)
