@@ -1,4 +1,4 @@
-"""The one error for what is refused, and files that are written whole."""
+"""The one error for what is refused, files that are written whole, and the JSON that they hold."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def write_whole(path: Path, text: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def read_json(path: Path) -> Any:
+    """What JSON a file holds; None where there is none, or it holds none, as while it is written."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def write_json(path: Path, found: Any) -> None:

@@ -114,8 +114,7 @@ class MaskForms:
     @cached_property
     def flex(self) -> Any:
         """FlexAttention's BlockMask."""
-        pairs = self.pairs
-        return flex_mask(lambda batch, head, i, j: pairs(i, j), self.mask.N, self.device)
+        return flex_mask(self.pairs, self.mask.N, self.device)
 
     @cached_property
     def booleans(self) -> Tensor:
@@ -152,7 +151,7 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
     def own(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
         return ours(q, k, v, False, block_mask=seen and seen.flex)  # which is cut into tiles once
 
-    return {OURS: own, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
+    return {OURS: own, FLEX: flex(compiled), EFFICIENT: efficient}
 
 
 def _with_lines(record: Row) -> Row:

@@ -55,7 +55,12 @@ class Question:
 
     @property
     def mask(self) -> Any:
-        """The block mask of `block_mask`. Raises Refused where it names none."""
+        """The block mask of `block_mask`. Raises Refused where it names none, or has too many pairs."""
+        if not self.block_mask:
+            raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
+        if self.N > LONGEST_MASK:
+            allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
+            raise Refused(f"--N is {self.N}; allowed with block-sparse: {allowed}")
         return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
 
@@ -85,7 +90,7 @@ def question(arguments: argparse.Namespace) -> Question:
         said |= {"lengths": lengths, "N": sum(lengths)}
     asked = Question(**said)
     if what == "block-sparse":
-        _check_mask(asked)
+        asked.mask  # noqa: B018  # refuses what names no mask
     return asked
 
 
@@ -121,12 +126,3 @@ def _lengths(text: str | None) -> tuple[int, ...]:
         came = f"--lengths is {text!r}"
         raise Refused(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
     return tuple(map(int, parts))
-
-
-def _check_mask(asked: Question) -> None:
-    if not asked.block_mask:
-        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
-    if asked.N > LONGEST_MASK:
-        allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
-        raise Refused(f"--N is {asked.N}; allowed with block-sparse: {allowed}")
-    asked.mask  # noqa: B018  # refuses what names no mask

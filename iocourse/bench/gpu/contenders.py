@@ -17,11 +17,12 @@ from typing import Any
 from iocourse.refusal import Refused
 
 from .place import Place
-from .problem import Tensor
+from .problem import FLEX as FLEX
+from .problem import Pairs, Tensor
 
 Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
-EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
+EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 OURS_SPECIALISED = "ours, specialised"
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
@@ -52,7 +53,7 @@ def contenders(
         OURS_SPECIALISED: partial(ours, specialised=True),
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: with_matrices(partial(sdpa, MATH), place),
-        FLEX: flex(causal_mask, compiled),
+        FLEX: flex(compiled),
         **(tutorial_contenders(tutorial) if tutorial else {}),
     }
     return left_out(field, without)
@@ -93,41 +94,36 @@ def check_room(what: str, needed: int, place: Place) -> None:
         raise CannotTakePart(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
-def flex(block_mask: Callable[[Any, int, str], Any], compiled: bool) -> Contender:
+def flex(compiled: bool) -> Contender:
     """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts.
 
-    `block_mask` makes the BlockMask from what a query sees, N and the device; None: all.
+    It is told by a predicate which query sees which key; None: all see all.
     """
 
     @lru_cache(maxsize=1)
-    def fresh(shape: tuple[int, ...], dtype: Any, seen: Any, device: str) -> tuple[Any, Any]:
+    def fresh(shape: tuple[int, ...], dtype: Any, pairs: Pairs | None, device: str) -> tuple[Any, Any]:
         import torch
         from torch.nn.attention.flex_attention import flex_attention
 
-        mask = block_mask(seen, shape[2], device)
+        mask = pairs and flex_mask(pairs, shape[2], device)
         if not compiled:
             return flex_attention, mask
         torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
         return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
-        attention, mask = fresh(q.shape, q.dtype, seen, str(q.device))
+    def attend(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
+        attention, mask = fresh(q.shape, q.dtype, pairs, str(q.device))
         o: Tensor = attention(q, k, v, block_mask=mask)
         return o
 
     return attend
 
 
-def causal_mask(causal: bool, N: int, device: str) -> Any:
-    """FlexAttention's BlockMask of causal attention; None where all is seen."""
-    return flex_mask(lambda batch, head, i, j: i >= j, N, device) if causal else None
-
-
-def flex_mask(seen: Callable[..., Tensor], N: int, device: str) -> Any:
+def flex_mask(pairs: Pairs, N: int, device: str) -> Any:
     """FlexAttention's BlockMask, in blocks of 128, for every batch and head alike."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return create_block_mask(seen, None, None, N, N, device=device)
+    return create_block_mask(lambda batch, head, i, j: pairs(i, j), None, None, N, N, device=device)
 
 
 def tutorial_file(path: Path | None) -> None:

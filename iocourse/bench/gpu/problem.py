@@ -13,11 +13,11 @@ from .place import Place
 
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
-
-    from .values import Pairs
 else:
     Tensor = Any  # for modules that are read where torch may be absent
 
+Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
+FLEX = "FlexAttention"  # which is told what the reference is told
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
 MASKS = (False, True)  # causal
@@ -39,7 +39,7 @@ class Problem:
     given: Given  # what contenders get
     pairs: Pairs | None  # which query of the part sees which key; None: all see all
     figures: Callable[[str, float], Row]  # what a pass and its milliseconds mean: a row's rates
-    others: Mapping[str, Given] = field(default_factory=dict)  # what those get who take another layout
+    others: Mapping[str, Given] = field(default_factory=dict)  # what those get who take or are told another
 
     def given_to(self, contender: str) -> Given:
         """The inputs of one contender."""
@@ -88,7 +88,8 @@ def heads(
     """
     arrays = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
-    return Problem(differentiable(arrays, seen, lambda x: x[-1, -1]), pairs, rates(work, **facts))
+    given = differentiable(arrays, seen, lambda x: x[-1, -1])
+    return Problem(given, pairs, rates(work, **facts), {FLEX: given._replace(seen=pairs)})
 
 
 class Shape(NamedTuple):

@@ -90,9 +90,7 @@ def _to_do(asked: Sequence[Step], state: Row) -> list[Step]:
     return sorted(rest, key=lambda step: step.name not in FIRST and was[step.name] in (CUT, FAILED))
 
 
-def _visit(
-    out: Path, to_do: Sequence[Step], state: Row, seconds: float, ends: float, anyway: bool
-) -> str:  # fmt: skip
+def _visit(out: Path, to_do: Sequence[Step], state: Row, seconds: float, ends: float, anyway: bool) -> str:
     """Run the steps and keep the state; why the visit stopped before its end, "" where it did not."""
     for at, step in enumerate(to_do):
         here = ends - time.monotonic()

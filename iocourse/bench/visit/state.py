@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iocourse.bench import Row
-from iocourse.refusal import Refused
+from iocourse.refusal import Refused, read_json
 
 from ..gpu.text import done_of
 
@@ -74,10 +74,8 @@ def alone(out: Path) -> Iterator[None]:
 
 def read_record(file: Path) -> Row | None:
     """A record, or None where there is no readable one."""
-    with suppress(OSError, ValueError):
-        found: object = json.loads(file.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
-    return None
+    found = read_json(file)
+    return found if isinstance(found, dict) else None
 
 
 def how_far(record: Row | None) -> float:

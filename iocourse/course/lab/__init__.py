@@ -17,7 +17,7 @@ from iocourse.course.checkout import FIRST, Course, find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
 from iocourse.course.progress import home
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, read_json, write_whole
 
 LAB_DEFAULTS = {
     # A click on the notation page shows it rendered, and no dialogue about news covers the first lesson.
@@ -138,10 +138,7 @@ def _wait_for_url(server: subprocess.Popen[bytes], token: str, seconds: float = 
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         for path in Path(jupyter_runtime_dir()).glob("jpserver-*.json"):
-            try:
-                facts = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError):  # being written just now, or removed
-                continue
+            facts = read_json(path) or {}  # it may be written just now, or removed
             if facts.get("token") == token:
                 return f"{facts['url']}lab/tree/work/{FIRST}?token={token}"
         time.sleep(0.1)
