@@ -25,9 +25,9 @@ FIVE_TO = 8  # the largest d at which degree 5 takes part
 SEED = 1  # of dO
 
 
-def degrees(d: int, first: int) -> tuple[int, ...]:
-    """first … 4, and 5 where the rank is small."""
-    return tuple(range(first, 6 if d <= FIVE_TO else 5))
+def degrees(d: int) -> tuple[int, ...]:
+    """2 … 4, and 5 where the rank is small."""
+    return tuple(range(2, 6 if d <= FIVE_TO else 5))
 
 
 def forward(d: int, plan: Plan) -> Row:
@@ -44,7 +44,7 @@ def forward(d: int, plan: Plan) -> Row:
     works = _those_made({IN_PLACE: best})
     works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published.their_algorithm(q, k, v)}
     found = []
-    for g in degrees(d, 2):
+    for g in degrees(d):
         ours = Ours(q, k, v, None, g, plan.threads)
         works |= {("ours", g): ours.forward, ("torch", g): ours.torch_forward}
         works |= {("operator", g): ours.their_operator}
@@ -63,15 +63,15 @@ def forward(d: int, plan: Plan) -> Row:
 
 def gradient(d: int, plan: Plan) -> Row:
     """O, dQ, dK, dV of one row and the time of both passes, beside SDPA's by autograd and one by hand."""
-    return _both_passes(d, plan, causal=False, first=3)
+    return _both_passes(d, plan, causal=False)
 
 
 def causal(d: int, plan: Plan) -> Row:
     """The same under the causal mask, and the time of the forward pass alone."""
-    return _both_passes(d, plan, causal=True, first=2)
+    return _both_passes(d, plan, causal=True)
 
 
-def _both_passes(d: int, plan: Plan, causal: bool, first: int) -> Row:
+def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
     data = published.row(d)
     do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
     exact = truth(data.q, data.k, data.v, do, causal)
@@ -80,7 +80,7 @@ def _both_passes(d: int, plan: Plan, causal: bool, first: int) -> Row:
     if causal:
         works["SDPA forward"] = lambda: sdpa(data.q, data.k, data.v, causal=True)
     found = []
-    for g in degrees(d, first):
+    for g in degrees(d):
         ours = Ours(data.q, data.k, data.v, do, g, plan.threads, causal)
         works |= {("ours", g): ours.backward, ("torch", g): ours.torch_backward}
         if causal:

@@ -1,7 +1,7 @@
 """The passes of `passes`, compiled where Numba is installed, on one or more threads.
 
 Two kinds: `dense` and `causal` are loops that Numba compiles, for every type and size; `registers` are the
-same passes for float32 on processors with AVX-512, faster and compiled in less time.
+same passes for float32 on processors with AVX-512, or AVX2 and FMA, faster and compiled in less time.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ from ...polynomials import Polynomial
 from ...setting import Setting, weights_of
 from ..spans import each, many
 from . import causal, dense, writer
-from .steps import LONG, REGISTERS, Shape
+from .sixteen import Sixteen
+from .steps import LONG, Shape
 
 FLOAT32: Any = np.dtype(np.float32)
-MOST_COLUMNS, MOST_COORDINATES = REGISTERS - 1, 32
+MOST_COLUMNS, MOST_COORDINATES = 27, 32
 TILE, TILE_NUMBERS = 480, 1 << 17  # tokens of a tile of keys, and numbers in it, at the most
 
 
@@ -34,7 +35,7 @@ def suits(Q: Array, V: Array, g: int) -> bool:
     """Whether these passes are made for such arrays, of degree g, and for this processor."""
     fits = Q.dtype == FLOAT32 and g >= 2
     fits = fits and Q.shape[-1] <= MOST_COORDINATES and V.shape[-1] <= MOST_COLUMNS
-    return fits and not writer.problem()
+    return fits and bool(writer.here())
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,12 @@ class Tables:
     held: tuple[NDArray[Any], ...]
 
 
+def held(plan: Plan) -> int:
+    """How many features of a token are in memory at the most: all but those of long steps of degree g."""
+    made = (step.last - step.first for step in plan.steps[-plan.d :])
+    return plan.rank - sum(many for many in made if many >= LONG)
+
+
 @lru_cache(maxsize=64)
 def tables(plan: Plan, polynomial: Polynomial, m: int, panel: int) -> Tables:
     """For m columns and panels of so many tokens."""
@@ -59,9 +66,10 @@ def tables(plan: Plan, polynomial: Polynomial, m: int, panel: int) -> Tables:
     steps = [len(plan.steps) - plan.d, len(plan.steps)]
     long = steps[0] + sum(step.last - step.first >= LONG for step in plan.steps[-plan.d :])
     head = [plan.g, base, *steps, tile, address(parts), address(weights), long]
-    words = np.concatenate([head, plan.starts, plan.table.ravel()]).astype(np.int64)
+    end = [plan.rank, plan.rank, 0, 0]  # a step after the last
+    words = np.concatenate([head, plan.starts, plan.table.ravel(), end]).astype(np.int64)
     room = (
-        base * (tile + 2 * panel)
+        held(plan) * (tile + 2 * panel)
         + (plan.g + 2 * m + 2 * plan.d) * (tile + 2 * panel)
         + 128 * (plan.d + m + 4)
     )
@@ -98,15 +106,22 @@ PARTS: dict[str, dict[str, Written]] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=128)
-def compiled(part: str, d: int, m: int) -> Compiled:
-    """The functions of a part for d coordinates and m columns, compiled when they are first asked for."""
-    u = max(1, REGISTERS // m)
+def written(part: str, d: int, m: int, processor: writer.Processor) -> Shape:
+    """The functions of a part for d coordinates and m columns, for such a processor, not compiled yet."""
+    kind = Shape if processor.registers == 32 else Sixteen
+    u = kind.at_once(m)
     if part.startswith("causal"):  # a tile is a whole number of panels
         u = max(some for some in (1, 2, 4) if some <= u)
-    shape = Shape(writer.Program(), d, m, u)
+    shape = kind(writer.Program(processor), d, m, u)
     for write, _ in PARTS[part].values():
         write(shape)
+    return shape
+
+
+@lru_cache(maxsize=128)
+def compiled(part: str, d: int, m: int) -> Compiled:
+    """The same, compiled for this processor when they are first asked for."""
+    shape = written(part, d, m, writer.here()[0])
     code = writer.Compiled(shape.p, {name: kinds for name, (_, kinds) in PARTS[part].items()})
     return Compiled(code.functions, shape, code)
 
@@ -335,8 +350,8 @@ def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
     d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
     run, shape, _ = compiled(part, d, m)
     t = tables(plan, s.polynomial, m, shape.tokens)
-    across, base = causal.wide(shape), int(plan.starts[plan.g])
-    numbers = (base + plan.g + 4 * d + 6 * m + 3 * across) * causal.TILE + base * 2 * shape.tokens
+    across, of_token = causal.wide(shape), held(plan)
+    numbers = (of_token + plan.g + 4 * d + 6 * m + 3 * across) * causal.TILE + of_token * 2 * shape.tokens
     numbers += (d + plan.g) * shape.tokens + 128 * (d + m + 4)
     return _Causal(run, across, numbers, _known(s.covariance, (d, d)), t)
 

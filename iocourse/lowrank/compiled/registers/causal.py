@@ -16,10 +16,10 @@ from .guarding import Extents, Watch
 from .room import Room
 from .rows import columns_of, pieces, put_columns, put_turned
 from .steps import Features, Shape, Steps
-from .writer import LANES, Numbers, Vector, Word
+from .writer import Numbers, Vector, Word
 
 TILE = 64
-AT_ONCE = 8  # features whose sums over a tile are taken together
+AT_ONCE = 8  # sums over a tile that are taken together where there are 32 registers
 LARGEST, SMALLEST = 88.8, -87.0  # of exponents: 2^128 is infinite in float32, 2^-126 the least normal number
 
 FORWARD = (*("numbers",) * 7, "word", "number", "numbers", "number", "words", "numbers")
@@ -41,7 +41,7 @@ def exponential(s: Shape, x: Vector) -> Vector:
 
 def wide(s: Shape) -> int:
     """Columns of a state, in whole registers."""
-    return -(-s.m // LANES) * LANES
+    return -(-s.m // s.p.lanes) * s.p.lanes
 
 
 def dot(s: Shape, columns: Sequence[Vector], row: Numbers) -> Vector:
@@ -53,7 +53,7 @@ def dot(s: Shape, columns: Sequence[Vector], row: Numbers) -> Vector:
 
 
 def column_vectors(X: Features, many: int, t: Word) -> list[Vector]:
-    """`many` rows of X, 16 tokens from t on."""
+    """`many` rows of X, a vector of tokens from t on."""
     return [X.at(i, t).vector() for i in range(many)]
 
 
@@ -65,7 +65,7 @@ def copied(s: Shape, F: Features, X: Features, t: Word) -> None:
 
 def clear(s: Shape, A: Numbers, many: Word | int) -> None:
     """Zeros."""
-    with s.p.loop(0, many, LANES) as at:
+    with s.p.loop(0, many, s.p.lanes) as at:
         A.put(at, s.p.vector(0.0))
 
 
@@ -73,10 +73,10 @@ def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> N
     """rows (TILE, wide) = [v, 1] of the tokens from `at` on, 0 after them; lanes beyond the columns stay."""
     p, dv, across = s.p, s.m - 1, wide(s)
     with p.loop(0, tokens) as t:
-        for first, width in pieces(dv, LANES):
+        for first, width in pieces(dv, p.lanes):
             rows.put(t * across + first, V.vector((at + t) * dv + first, width))
         rows.put_number(t * across + dv, p.number(1.0))
-    with p.loop(tokens * across, TILE * across, LANES) as i:
+    with p.loop(tokens * across, TILE * across, p.lanes) as i:
         rows.put(i, p.vector(0.0))
 
 
@@ -92,25 +92,41 @@ def add_tile(
     """T (rank, wide) += weights ∘ (all features of the tile times its rows (TILE, wide))."""
     p, across, weights = s.p, wide(s), steps.weights
     _add_features(s, T, weights, F, steps.base, rows)
-    with p.loop(steps.low, steps.all) as step:
+    if s.holds_short:
+        first, many = steps.short(), steps.rank() - steps.short()
+        _add_features(s, T + first * across, weights + first, F.after(steps.base), many, rows)
+    with p.loop(steps.low, steps.long if s.holds_short else steps.all) as step:
         first, many, axis, source = steps.step(step)
         with p.loop(0, TILE) as t:
             x = X.at(axis, t).spread()
-            for c in range(0, across, LANES):
+            for c in range(0, across, p.lanes):
                 scratch.put(t * across + c, rows.vector(t * across + c) * x)
         _add_features(s, T + first * across, weights + first, F.after(source), many, scratch)
 
 
 def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Word, rows: Numbers) -> None:
     """The same of features 0 … many - 1."""
+    if s.holds_short:  # more of them: written once
+        kinds = ("numbers", "numbers", "numbers", "word", "word", "numbers")
+        given = (T, weights, F.numbers, s.p.word(F.stride), many, rows)
+        s.p.routine("add features", kinds, partial(_features_added, s), *given)
+    else:
+        _features_added(s, T, weights, F.numbers, s.p.word(F.stride), many, rows)
+
+
+def _features_added(
+    s: Shape, T: Numbers, weights: Numbers, columns: Numbers, stride: Word, many: Word, rows: Numbers
+) -> None:
+    F = Features(columns, stride)
     p, across = s.p, wide(s)
-    vectors, size = across // LANES, AT_ONCE * LANES // across
+    vectors = across // p.lanes
+    size = (AT_ONCE if p.processor.registers == 32 else 15 - vectors) // vectors
     whole = many // size * size
 
     def turn(a: Word, features: int, tokens: int, t: Word, sums: list[Vector]) -> list[Vector]:
         found = list(sums)
         for j in range(tokens):
-            row = [rows.vector((t + j) * across + c * LANES) for c in range(vectors)]
+            row = [rows.vector((t + j) * across + c * p.lanes) for c in range(vectors)]
             for i in range(features):
                 f = F.at(a + i, t + j).spread()
                 for c in range(vectors):
@@ -125,14 +141,14 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
             for i in range(features * vectors):
                 parts = sums[i :: features * vectors]
                 total = (parts[0] + parts[1]) + (parts[2] + parts[3]) if tokens == 4 else parts[0]
-                at = T + (a * across + i * LANES)
+                at = T + (a * across + i * p.lanes)
                 at.put(0, at.vector().plus(total, weights.spread(a + i // vectors)))
 
 
 def take_keys(
     s: Shape, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
 ) -> None:
-    """The coordinates of 16 keys to X (d rows); a clipped exponent would not show that one is infinite."""
+    """Coordinates of a vector of keys to X (d rows); a clipped exponent would not show an infinite one."""
     found = columns_of(s.p, K, s.d, first, last)
     watch.see(found)
     for i, k in enumerate(found):
@@ -150,9 +166,9 @@ class Tile:
     def __init__(self, s: Shape, steps: Steps, room: Room) -> None:
         """Take room for it."""
         self.s, self.steps, across = s, steps, wide(s)
-        self.queries = Features(room.take(steps.base * s.tokens), s.tokens)  # of a panel
+        self.queries = Features(room.take(s.held(steps) * s.tokens), s.tokens)  # of a panel
         self.series = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
-        self.keys = Features(room.take(steps.base * TILE), TILE)
+        self.keys = Features(room.take(s.held(steps) * TILE), TILE)
         self.X = Features(room.take(s.d * TILE), TILE)  # coordinates of queries, times the scale
         self.rows, self.scratch = room.take(TILE * across), room.take(TILE * across)
         s.ones(self.queries, s.tokens)
@@ -164,7 +180,7 @@ class Tile:
     ) -> Word:
         """The tokens from `at` on; how many there are."""
         tokens = (n - at).least(TILE)
-        with self.s.p.loop(0, TILE, LANES) as t:
+        with self.s.p.loop(0, TILE, self.s.p.lanes) as t:
             take_keys(self.s, self.keys.after(1), t, K, at + t, n - 1, watch)
             take_queries(self.s, self.X, t, Q, at + t, n - 1, scale)
         value_rows(self.s, self.rows, V, at, tokens)
@@ -196,18 +212,18 @@ def forward(s: Shape) -> None:
     O, den, guard, T, Q, K, V, n, factor, covariance, least, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
     tile, N = Tile(s, steps, room), Features(room.take(m * TILE), TILE)
-    extents, values = Extents(p, room.take(2 * m * LANES), m), Extents(p, room.take(2 * m * LANES), m - 1)
-    watch = Watch(p, room.take(LANES))
+    extents, values = Extents(p, room.take(2 * m * p.lanes), m), Extents(p, room.take(2 * m * p.lanes), m - 1)
+    watch = Watch(p, room.take(p.lanes))
     with p.loop(0, n, TILE) as at:
         tokens = tile.take(Q, K, V, at, n, scale, watch)
-        with p.loop(0, TILE, LANES) as t:
+        with p.loop(0, TILE, p.lanes) as t:
             values.see(columns_of(p, V, m - 1, at + t, n - 1))
         with p.loop(0, tokens, s.tokens) as t:
             sizes = tile.panel(t, covariance)
             far = s.sums(T, across, tile.queries, 0, tile.series, 0, steps, m)
             for c in range(m):
                 s.put_several(N.at(c, t), [x * y for x, y in zip(far[c * u : c * u + u], sizes, strict=True)])
-        with p.loop(0, tokens, LANES) as t:
+        with p.loop(0, tokens, p.lanes) as t:
             near = _near_outputs(s, K + at * d, tile.X, tile.rows, tokens, t, column_vectors(N, m, t))
             put_outputs(s, O, den, at + t, n, near, extents, watch)
         tile.keep(T)
@@ -220,7 +236,7 @@ def forward(s: Shape) -> None:
 def _near_outputs(
     s: Shape, K: Numbers, X: Features, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
 ) -> list[Vector]:
-    """far + exp(scores) times the rows of the keys that 16 queries from t on see in their tile."""
+    """far + exp(scores) times the rows of the keys that a vector of queries from t on see in their tile."""
     p, across = s.p, wide(s)
     q = column_vectors(X, s.d, t)
 
@@ -234,7 +250,7 @@ def _near_outputs(
         seen = p.vector(1.0) - p.first_lanes(key - t)
         return weighted(key, exponential(s, dot(s, q, K + key * s.d)) * seen, near)
 
-    return p.fold(t, (t + LANES).least(tokens), 1, among, p.fold(0, t, 1, before, far))
+    return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
 def queries_back(s: Shape) -> None:
@@ -244,12 +260,12 @@ def queries_back(s: Shape) -> None:
     dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
     tile = Tile(s, steps, room)
-    D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
+    D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     DX, G = Features(room.take(d * TILE), TILE), room.take(m * TILE)
-    watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
+    watch, size = Watch(p, room.take(p.lanes)), Watch(p, room.take(p.lanes))
     with p.loop(0, n, TILE) as at:
         tokens = tile.take(Q, K, V, at, n, scale, watch)
-        with p.loop(0, TILE, LANES) as t:
+        with p.loop(0, TILE, p.lanes) as t:
             take_gradient(s, G + t * m, O, den, dO, at + t, n, size)
         with p.loop(0, tokens, s.tokens) as t:
             sizes = tile.panel(t, covariance) * m
@@ -257,7 +273,7 @@ def queries_back(s: Shape) -> None:
             s.pull(T, across, W, tile.queries, 0, D, P, tile.series, 0, steps)
             for i in range(d):
                 s.put_several(DX.at(i, t), s.several(P.at(i, 0)))
-        with p.loop(0, tokens, LANES) as t:
+        with p.loop(0, tokens, p.lanes) as t:
             far = column_vectors(DX, d, t)
             near = _near_queries(s, K + at * d, tile.X, G + t * m, tile.rows, tokens, t, far)
             near = [x * scale for x in near]
@@ -272,9 +288,9 @@ def queries_back(s: Shape) -> None:
 def _near_queries(
     s: Shape, K: Numbers, X: Features, G: Numbers, rows: Numbers, tokens: Word, t: Word, far: list[Vector]
 ) -> list[Vector]:
-    """far + the gradient of 16 queries from t on by the keys they see in their tile."""
+    """far + the gradient of a vector of queries from t on by the keys they see in their tile."""
     p, across = s.p, wide(s)
-    q, g = column_vectors(X, s.d, t), [G.vector(c * LANES) for c in range(s.m)]
+    q, g = column_vectors(X, s.d, t), [G.vector(c * p.lanes) for c in range(s.m)]
 
     def change(key: Word) -> Vector:
         return exponential(s, dot(s, q, K + key * s.d)) * dot(s, g, rows + key * across)
@@ -288,7 +304,7 @@ def _near_queries(
     def among(key: Word, near: list[Vector]) -> list[Vector]:
         return weighted(key, change(key) * (p.vector(1.0) - p.first_lanes(key - t)), near)
 
-    return p.fold(t, (t + LANES).least(tokens), 1, among, p.fold(0, t, 1, before, far))
+    return p.fold(t, (t + p.lanes).least(tokens), 1, among, p.fold(0, t, 1, before, far))
 
 
 def keys_back(s: Shape) -> None:
@@ -297,13 +313,13 @@ def keys_back(s: Shape) -> None:
     found = p.begin("causal_keys_back", KEYS_BACK)
     dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    F, A = Features(room.take(steps.base * s.tokens), s.tokens), Features(room.take(steps.base * TILE), TILE)
+    F, A = (Features(room.take(s.held(steps) * many), many) for many in (s.tokens, TILE))
     E = Features(room.take((steps.g // 2 + 1) * TILE), TILE)
-    D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
+    D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     X, XQ, DX = (Features(room.take(d * TILE), TILE) for _ in range(3))
     W, G, N = room.take(m * TILE), room.take(m * TILE), Features(room.take(m * TILE), TILE)
     rows, scaled, scratch = (room.take(TILE * across) for _ in range(3))
-    watch, size, unused = (Watch(p, room.take(LANES)) for _ in range(3))
+    watch, size, unused = (Watch(p, room.take(p.lanes)) for _ in range(3))
     tiles = (n + (TILE - 1)) // TILE
     s.ones(F, s.tokens)
     clear(s, rows, TILE * across)
@@ -311,21 +327,21 @@ def keys_back(s: Shape) -> None:
     with p.loop(0, tiles) as tile:
         at = (tiles - 1 - tile) * TILE
         tokens = (n - at).least(TILE)
-        with p.loop(0, TILE, LANES) as t:
+        with p.loop(0, TILE, p.lanes) as t:
             take_keys(s, X, t, K, at + t, n - 1, watch)
             take_values(s, W + t * m, columns_of(p, V, m - 1, at + t, n - 1), p.first_lanes(n - at - t))
             take_queries(s, XQ, t, Q, at + t, n - 1, scale)
             take_gradient(s, G + t * m, O, den, dO, at + t, n, unused)
-            put_turned(p, rows + t * across, across, [(G + t * m).vector(c * LANES) for c in range(m)])
+            put_turned(p, rows + t * across, across, [(G + t * m).vector(c * p.lanes) for c in range(m)])
         with p.loop(0, tokens, s.tokens) as t:
             copied(s, F, X, t)
             s.fill(F, 0, steps)
             for i, x in enumerate(s.sums(U, across, F, 0, None, 0, steps, m - 1)):
-                N.at(i // u, t + i % u * LANES).put(0, x)
+                N.at(i // u, t + i % u * p.lanes).put(0, x)
             s.pull(U, across, panel_of(s, W + t * m, m - 1), F, 0, D, P, None, 0, steps)
             for i in range(d):
                 s.put_several(DX.at(i, t), s.several(P.at(i, 0)))
-        with p.loop(0, tokens, LANES) as t:
+        with p.loop(0, tokens, p.lanes) as t:
             far = column_vectors(DX, d, t) + column_vectors(N, m - 1, t)
             near = _near_keys(s, Q + at * d, X, W + t * m, rows, tokens, t, scale, far)
             watch.see(near)
@@ -341,9 +357,9 @@ def keys_back(s: Shape) -> None:
             s.series(E, t, halves, steps)
             s.times_series(A, E, t, steps)
             for i, size_of in enumerate(true_scale(s, halves)):
-                block = G + (t + i * LANES) * m
-                columns = [block.vector(c * LANES) * size_of for c in range(m)]
-                put_turned(p, scaled + (t + i * LANES) * across, across, columns)
+                block = G + (t + i * p.lanes) * m
+                columns = [block.vector(c * p.lanes) * size_of for c in range(m)]
+                put_turned(p, scaled + (t + i * p.lanes) * across, across, columns)
         add_tile(s, U, A, XQ, scaled, scratch, steps)
     watch.say(guard)
     size.say(guard + 1)
@@ -354,9 +370,9 @@ def _near_keys(
     s: Shape, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
     far: list[Vector],
 ) -> list[Vector]:  # fmt: skip
-    """far + the gradient of 16 keys from t on and of their values, by what the tile's queries see."""
+    """far + the gradient of a vector of keys from t on and of their values, by the tile's queries."""
     p, across, d = s.p, wide(s), s.d
-    w = [W.vector(c * LANES) for c in range(s.m)]
+    w = [W.vector(c * p.lanes) for c in range(s.m)]
     k = [x * scale for x in column_vectors(X, d, t)]
 
     def turn(query: Word, e: Vector, near: list[Vector]) -> list[Vector]:
@@ -371,6 +387,6 @@ def _near_keys(
     def after(query: Word, near: list[Vector]) -> list[Vector]:
         return turn(query, exponential(s, dot(s, k, Q + query * d)), near)
 
-    last = (t + LANES).least(tokens)
+    last = (t + p.lanes).least(tokens)
     near = p.fold(last, tokens, 1, after, p.fold(t, last, 1, among, p.zeros(d) + far[d:]))
     return [x.plus(y, scale) for x, y in zip(far[:d], near[:d], strict=True)] + near[d:]

@@ -13,7 +13,7 @@ from .guarding import Extents, Watch
 from .room import Room
 from .rows import column_of, columns_of, put_column, put_columns
 from .steps import Features, Shape, Steps
-from .writer import LANES, Numbers, Vector, Word
+from .writer import Numbers, Vector, Word
 
 MEAN = ("numbers", "word", "word", "numbers", "numbers")
 KEYS = ("numbers", "numbers", "numbers", "numbers", "word", "word", "numbers", "words", "numbers")
@@ -24,30 +24,30 @@ ATTEND = ("numbers",) * 6 + ("word", "word", "number", "number", "number", "word
 QUERIES_BACK = ("numbers",) * 8 + ("word", "word", "number", "numbers", "words", "numbers")
 KEYS_BACK = ("numbers",) * 6 + ("word", "word", "numbers", "words", "numbers")
 PULL = ("numbers",) * 14 + ("word", "word", "number", "words", "numbers")
-BLOCK = 64  # of 16 rows each, whose sums are taken before they are added to the others
+BLOCK = 64  # groups of rows, a lane each, whose sums are taken before they are added to the others
 
 
 def mean(s: Shape) -> None:
     """shift (d,) = the mean of rows start … stop - 1 of K (n, d)."""
     p, d = s.p, s.d
     K, start, stop, shift, work = p.begin("mean", MEAN)
-    rows, whole = K + start * d, (stop - start) // LANES
+    rows, whole = K + start * d, (stop - start) // p.lanes
     for i in range(d):
-        work.put(i * LANES, p.vector(0.0))
+        work.put(i * p.lanes, p.vector(0.0))
     with p.loop(0, whole, BLOCK) as block:
 
         def turn(group: Word, sums: list[Vector]) -> list[Vector]:
-            return [x + rows.vector((group * d + i) * LANES) for i, x in enumerate(sums)]
+            return [x + rows.vector((group * d + i) * p.lanes) for i, x in enumerate(sums)]
 
         sums = p.fold(block, whole.least(block + BLOCK), 1, turn, p.zeros(d))
         for i, x in enumerate(sums):
-            work.put(i * LANES, work.vector(i * LANES) + x)
+            work.put(i * p.lanes, work.vector(i * p.lanes) + x)
     share = p.builder.fdiv(p.number(1.0), p.as_number(stop - start))
     for i in range(d):
         shift.put_number(i, p.number(0.0))
     for A, first, after in (
-        (work, p.word(0), p.word(d * LANES)),
-        (rows, whole * d * LANES, (stop - start) * d),
+        (work, p.word(0), p.word(d * p.lanes)),
+        (rows, whole * d * p.lanes, (stop - start) * d),
     ):
         with p.loop(first, after) as at:
             scaled = p.builder.fmul(A.number(at), share)
@@ -56,10 +56,10 @@ def mean(s: Shape) -> None:
 
 
 def take_values(s: Shape, W: Numbers, values: list[Vector], inside: Vector) -> None:
-    """W (m, 16) = [values, 1], 0 in lanes that are not inside."""
+    """W (m, lanes) = [values, 1], 0 in lanes that are not inside."""
     for c, v in enumerate(values):
-        W.put(c * LANES, v * inside)
-    W.put((s.m - 1) * LANES, inside)
+        W.put(c * s.p.lanes, v * inside)
+    W.put((s.m - 1) * s.p.lanes, inside)
 
 
 def keys(s: Shape) -> None:
@@ -67,12 +67,12 @@ def keys(s: Shape) -> None:
     p, d, m = s.p, s.d, s.m
     T, guard, K, V, start, stop, shift, plan, work = p.begin("keys", KEYS)
     steps, room, C = Steps(plan), Room(work), Steps(plan).tile
-    F, W, scratch = Features(room.take(steps.base * C), C), room.take(C * m), room.take(C * m)
-    extents = Extents(p, room.take(2 * (m - 1) * LANES), m - 1)
+    F, W, scratch = Features(room.take(s.held(steps) * C), C), room.take(C * m), room.take(C * m)
+    extents = Extents(p, room.take(2 * (m - 1) * p.lanes), m - 1)
     s.ones(F, C)
     with p.loop(start, stop, C) as at:
-        tokens = ((stop - at).least(C) + (LANES - 1)) // LANES * LANES
-        with p.loop(0, tokens, LANES) as t:
+        tokens = ((stop - at).least(C) + (p.lanes - 1)) // p.lanes * p.lanes
+        with p.loop(0, tokens, p.lanes) as t:
             for i, k in enumerate(columns_of(p, K, d, at + t, stop - 1)):
                 F.at(i + 1, t).put(0, k - shift.spread(i))
             values = columns_of(p, V, m - 1, at + t, stop - 1)
@@ -113,7 +113,7 @@ def finish(s: Shape) -> None:
 def take_queries(
     s: Shape, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector
 ) -> None:
-    """The coordinates of 16 queries, times the scale of the scores, to X (d rows)."""
+    """The coordinates of a vector of queries, times the scale of the scores, to X (d rows)."""
     for i, q in enumerate(columns_of(s.p, Q, s.d, first, last)):
         X.at(i, t).put(0, q * factor)
 
@@ -123,18 +123,18 @@ def queries(s: Shape) -> None:
     p, m, u = s.p, s.m, s.u
     O, den, guard, T, Q, start, stop, factor, covariance, plan, work = p.begin("queries", QUERIES)
     steps, room, scale = Steps(plan), Room(work), p.spread(factor)
-    F = Features(room.take(steps.base * s.tokens), s.tokens)
+    F = Features(room.take(s.held(steps) * s.tokens), s.tokens)
     E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
-    extents, watch = Extents(p, room.take(2 * m * LANES), m), Watch(p, room.take(LANES))
+    extents, watch = Extents(p, room.take(2 * m * p.lanes), m), Watch(p, room.take(p.lanes))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
         for i in range(u):
-            take_queries(s, F.after(1), i * LANES, Q, at + i * LANES, stop - 1, scale)
+            take_queries(s, F.after(1), i * p.lanes, Q, at + i * p.lanes, stop - 1, scale)
         s.fill(F, 0, steps)
         s.series(E, 0, s.half_variances(F, 0, covariance), steps)
         N = s.sums(T, m, F, 0, E, 0, steps, m)
         for i in range(u):
-            put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch)
+            put_outputs(s, O, den, at + i * p.lanes, stop, N[i::u], extents, watch)
     extents.say(guard)
     watch.say(guard + 2 * m)
     p.end()
@@ -195,7 +195,7 @@ def put_outputs(
     s: Shape, O: Numbers, den: Numbers, first: Word, stop: Word, N: list[Vector], extents: Extents,
     watch: Watch,
 ) -> None:  # fmt: skip
-    """16 rows of O = N / den, and den, the last of N."""
+    """A vector of rows of O = N / den, and den, the last of N."""
     over = s.p.vector(1.0) / N[-1]
     rows = [x * over for x in N[:-1]]
     extents.see([*rows, N[-1]])
@@ -207,21 +207,21 @@ def put_outputs(
 def take_gradient(
     s: Shape, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word, size: Watch,
 ) -> None:  # fmt: skip
-    """G (m, 16) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
+    """G (m, lanes) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
     p = s.p
     inside = p.first_lanes(stop - first)
     over = inside / column_of(p, den, first, stop - 1)
     values, below = columns_of(p, dO, s.m - 1, first, stop - 1), p.vector(0.0)
     size.add([x.size() * inside for x in values])
     for c, (g, o) in enumerate(zip(values, columns_of(p, O, s.m - 1, first, stop - 1), strict=True)):
-        G.put(c * LANES, g * over)
+        G.put(c * p.lanes, g * over)
         below = below.plus(g, o)
-    G.put((s.m - 1) * LANES, -(below * over))
+    G.put((s.m - 1) * p.lanes, -(below * over))
 
 
 def panel_of(s: Shape, W: Numbers, columns: int) -> list[Vector]:
-    """So many columns of u vectors, column by column, from u times (m, 16)."""
-    return [W.vector((i * s.m + c) * LANES) for c in range(columns) for i in range(s.u)]
+    """So many columns of u vectors, column by column, from u times (m, lanes)."""
+    return [W.vector((i * s.m + c) * s.p.lanes) for c in range(columns) for i in range(s.u)]
 
 
 def queries_back(s: Shape) -> None:
@@ -230,17 +230,17 @@ def queries_back(s: Shape) -> None:
     found = p.begin("queries_back", QUERIES_BACK)
     dQ, guard, U, T, Q, O, den, dO, start, stop, factor, covariance, plan, work = found
     steps, room, scale, C = Steps(plan), Room(work), p.spread(factor), Steps(plan).tile
-    F, E = Features(room.take(steps.base * C), C), Features(room.take((steps.g // 2 + 1) * C), C)
-    D, X = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
+    F, E = Features(room.take(s.held(steps) * C), C), Features(room.take((steps.g // 2 + 1) * C), C)
+    D, X = (Features(room.take(many * s.tokens), s.tokens) for many in (s.held(steps), p.word(d)))
     G, scratch = room.take(C * m), room.take(C * m)
     kept = Features(
         room.take(C * d), C
     )  # the coordinates, where the features are multiplied with their factors
-    watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
+    watch, size = Watch(p, room.take(p.lanes)), Watch(p, room.take(p.lanes))
     with p.loop(start, stop, C) as at:
         tokens = ((stop - at).least(C) + (s.tokens - 1)) // s.tokens * s.tokens
         s.ones(F, tokens)
-        with p.loop(0, tokens, LANES) as t:
+        with p.loop(0, tokens, p.lanes) as t:
             take_queries(s, kept, t, Q, at + t, stop - 1, scale)
             for i in range(d):
                 F.at(i + 1, t).put(0, kept.at(i, t).vector())
@@ -251,9 +251,9 @@ def queries_back(s: Shape) -> None:
             s.pull(T, m, panel_of(s, G + t * m, m), F, t, D, X, E, t, steps)
             s.times_series(F, E, t, steps)
             for i in range(s.u):
-                rows = [X.at(c, i * LANES).vector() * scale for c in range(d)]
+                rows = [X.at(c, i * p.lanes).vector() * scale for c in range(d)]
                 watch.see(rows)
-                put_columns(p, dQ, at + t + i * LANES, stop, rows)
+                put_columns(p, dQ, at + t + i * p.lanes, stop, rows)
         s.add_products(U, F, kept, G, scratch, tokens, steps)
     watch.say(guard)
     size.say(guard + 1)
@@ -265,30 +265,30 @@ def keys_back(s: Shape) -> None:
     p, d, m, u = s.p, s.d, s.m, s.u
     dK, dV, guard, U, K, V, start, stop, shift, plan, work = p.begin("keys_back", KEYS_BACK)
     steps, room = Steps(plan), Room(work)
-    F, D = (Features(room.take(steps.base * s.tokens), s.tokens) for _ in range(2))
+    F, D = (Features(room.take(s.held(steps) * s.tokens), s.tokens) for _ in range(2))
     X, W = Features(room.take(d * s.tokens), s.tokens), room.take(m * s.tokens)
-    watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
+    watch, size = Watch(p, room.take(p.lanes)), Watch(p, room.take(p.lanes))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
         for i in range(u):
-            first = at + i * LANES
+            first = at + i * p.lanes
             for c, k in enumerate(columns_of(p, K, d, first, stop - 1)):
-                F.at(c + 1, i * LANES).put(0, k - shift.spread(c))
+                F.at(c + 1, i * p.lanes).put(0, k - shift.spread(c))
             take_values(
-                s, W + i * m * LANES, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first)
+                s, W + i * m * p.lanes, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first)
             )
         s.fill(F, 0, steps)
         N = s.sums(U, m, F, 0, None, 0, steps, m - 1)
         for i in range(u):
-            first, rows = at + i * LANES, N[i::u]
+            first, rows = at + i * p.lanes, N[i::u]
             watch.see(rows)
             size.add([x.size() * p.first_lanes(stop - first) for x in rows])
             put_columns(p, dV, first, stop, rows)
         s.pull(U, m, panel_of(s, W, m - 1), F, 0, D, X, None, 0, steps)
         for i in range(u):
-            rows = [X.at(c, i * LANES).vector() for c in range(d)]
+            rows = [X.at(c, i * p.lanes).vector() for c in range(d)]
             watch.see(rows)
-            put_columns(p, dK, at + i * LANES, stop, rows)
+            put_columns(p, dK, at + i * p.lanes, stop, rows)
     watch.say(guard)
     size.say(guard + 1)
     p.end()

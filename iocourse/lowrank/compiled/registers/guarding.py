@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .rows import sums_of
-from .writer import LANES, Numbers, Program, Vector
+from .writer import Numbers, Program, Vector
 
 
 class Extents:
@@ -16,19 +16,20 @@ class Extents:
     def __init__(self, p: Program, room: Numbers, many: int) -> None:
         self.p, self.room, self.many = p, room, many
         for row in range(2 * many):
-            room.put(row * LANES, p.vector(np.inf))
+            room.put(row * p.lanes, p.vector(np.inf))
 
     def see(self, columns: Sequence[Vector]) -> None:
         """These numbers too."""
         for row, x in enumerate([*columns, *(-x for x in columns)]):
-            self.room.put(row * LANES, self.room.vector(row * LANES).least(x))
+            at = row * self.p.lanes
+            self.room.put(at, self.room.vector(at).least(x))
 
     def say(self, found: Numbers) -> None:
         """found (2 · many,) = the least numbers, and the least negative ones."""
         with self.p.loop(0, 2 * self.many) as row:
-            found.put_number(row, self.room.number(row * LANES))
-            with self.p.loop(1, LANES) as lane:
-                x, least = self.room.number(row * LANES + lane), found.number(row)
+            found.put_number(row, self.room.number(row * self.p.lanes))
+            with self.p.loop(1, self.p.lanes) as lane:
+                x, least = self.room.number(row * self.p.lanes + lane), found.number(row)
                 smaller = self.p.builder.fcmp_ordered("<", x, least)
                 found.put_number(row, self.p.builder.select(smaller, x, least))
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from .writer import LANES, Numbers, Program, Vector, Word
+from .writer import Numbers, Program, Vector, Word
 
-LOW = [
-    0,
-    16,
-    1,
-    17,
-    4,
-    20,
-    5,
-    21,
-    8,
-    24,
-    9,
-    25,
-    12,
-    28,
-    13,
-    29,
-]  # pairs of the first halves of four lanes each
-HIGH = [lane + 2 for lane in LOW]
-EVEN = [0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29]
-ODD = [lane + 2 for lane in EVEN]
+# Of four lanes of one vector, 0 to 3, and the same four of another one, 4 to 7, in every quarter of 16 lanes:
+LOW, HIGH = (0, 4, 1, 5), (2, 6, 3, 7)  # pairs
+EVEN, ODD = (0, 1, 4, 5), (2, 3, 6, 7)  # halves
+
+
+def woven(x: Vector, y: Vector, order: Sequence[int]) -> Vector:
+    """These lanes of each four lanes of x and y."""
+    lanes = x.program.lanes
+    return x.shuffled(y, [at + i % 4 + i // 4 * lanes for at in range(0, lanes, 4) for i in order])
+
+
+def parted(size: int, x: Vector, y: Vector, odd: bool) -> Vector:
+    """Of the parts of x and y that have `size` lanes each the first, third …, or the others."""
+    return x.shuffled(y, [lane for lane in range(2 * x.program.lanes) if lane // size % 2 == odd])
 
 
 def pieces(columns: int, most: int = 4) -> list[tuple[int, int]]:
@@ -40,27 +34,27 @@ def pieces(columns: int, most: int = 4) -> list[tuple[int, int]]:
 
 
 def turned(rows: Sequence[Vector]) -> list[Vector]:
-    """Four by four within each quarter of four vectors, columns for rows."""
+    """Four by four lanes of four vectors, columns for rows."""
     a, b, c, d = rows
-    low, high = (a.shuffled(b, LOW), c.shuffled(d, LOW)), (a.shuffled(b, HIGH), c.shuffled(d, HIGH))
-    return [x.shuffled(y, lanes) for x, y in (low, high) for lanes in (EVEN, ODD)]
+    low, high = (woven(a, b, LOW), woven(c, d, LOW)), (woven(a, b, HIGH), woven(c, d, HIGH))
+    return [woven(x, y, order) for x, y in (low, high) for order in (EVEN, ODD)]
 
 
 def columns_of(p: Program, A: Numbers, d: int, first: Word, last: Word) -> list[Vector]:
-    """The d columns of rows first … first + 15 of A (…, d), a row a lane; beyond `last` that row again."""
+    """The d columns of rows from `first` on of A (…, d), a row a lane; beyond `last` that row again."""
 
     def write(A: Numbers, first: Word, last: Word, found: Numbers) -> None:
-        starts = [(first + row * d).least(last) for row in range(LANES)]
+        starts = [(first + row * d).least(last) for row in range(p.lanes)]
         for column in range(0, d, 4):
             width = min(4, d - column)
             quarters = [_four(p, A + (start + column), width) for start in starts]
             for i, x in enumerate(turned([_joined(quarters[i::4]) for i in range(4)])[:width]):
-                found.put((column + i) * LANES, x)
+                found.put((column + i) * p.lanes, x)
 
     p.routine(
         f"columns of {d}", ("numbers", "word", "word", "numbers"), write, A, first * d, last * d, p.spare
     )
-    return [p.spare.vector(i * LANES) for i in range(d)]
+    return [p.spare.vector(i * p.lanes) for i in range(d)]
 
 
 def _four(p: Program, A: Numbers, width: int) -> Vector:
@@ -68,40 +62,42 @@ def _four(p: Program, A: Numbers, width: int) -> Vector:
     if width == 4:
         return A.vector(0, 4)
     if width == 1:
-        return p.lanes([A.number()], 4)
+        return p.gathered([A.number()], 4)
     pair = A.vector(0, 2)
-    return p.lanes([pair.lane(0), pair.lane(1)] + [A.number(2)] * (width - 2), 4)
+    return p.gathered([pair.lane(0), pair.lane(1)] + [A.number(2)] * (width - 2), 4)
 
 
 def _joined(parts: Sequence[Vector]) -> Vector:
-    """One vector from four of four lanes."""
-    first, second = (x.shuffled(y, range(8)) for x, y in (parts[:2], parts[2:]))
-    return first.shuffled(second, range(16))
+    """One vector from as many of four lanes as fill it."""
+    while len(parts) > 1:
+        width = 2 * parts[0].width
+        parts = [x.shuffled(y, range(width)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def put_columns(p: Program, A: Numbers, first: Word, stop: Word, columns: Sequence[Vector]) -> None:
-    """Rows first … first + 15 of A (…, d) from their d columns; only those before `stop`."""
+    """Rows from `first` on of A (…, d) from their d columns, a lane a row; only those before `stop`."""
     d = len(columns)
 
     def write(A: Numbers, many: Word, given: Numbers) -> None:
-        beyond = many < LANES * d
+        beyond = many < p.lanes * d
         target = p.either(beyond, p.spare, A)
-        put_turned(p, target, d, [given.vector(i * LANES) for i in range(d)])
+        put_turned(p, target, d, [given.vector(i * p.lanes) for i in range(d)])
         with p.when(beyond), p.loop(0, many) as i:
             A.put_number(i, p.spare.number(i))
 
     for i, x in enumerate(columns):
-        p.spare.put(i * LANES, x)
+        p.spare.put(i * p.lanes, x)
     kinds = ("numbers", "word", "numbers")
     p.routine(f"put columns of {d}", kinds, write, A + first * d, (stop - first) * d, p.spare)
 
 
 def put_turned(p: Program, A: Numbers, stride: int, columns: Sequence[Vector]) -> None:
-    """16 rows of A, each `stride` numbers after the last, from their columns."""
+    """Rows of A, a lane each, each `stride` numbers after the last, from their columns."""
     for column in range(0, len(columns), 4):
         some = list(columns[column : column + 4])
         rows = turned(some + p.zeros(4 - len(some)))
-        for row in range(LANES):
+        for row in range(p.lanes):
             _put(A + (row * stride + column), rows[row % 4], row // 4 * 4, len(some))
 
 
@@ -112,41 +108,43 @@ def _put(A: Numbers, vector: Vector, lane: int, many: int) -> None:
 
 
 def sums_of(vectors: Sequence[Vector], zero: Vector) -> list[Vector]:
-    """The sum of each vector's lanes, 16 sums a vector, in order; 0 in lanes beyond the last."""
-    level = list(vectors)
-    for first, second in ((LOW, HIGH), (EVEN, ODD), (HALF, OTHER_HALF), (EVEN_QUARTERS, ODD_QUARTERS)):
-        level += [zero] * (len(level) % 2)
-        pairs = zip(level[::2], level[1::2], strict=True)
-        level = [x.shuffled(y, first) + x.shuffled(y, second) for x, y in pairs]
+    """The sum of each vector's lanes, a sum a lane, in order; 0 in lanes beyond the last."""
+
+    def halved(level: list[Vector], half: Callable[[Vector, Vector, bool], Vector]) -> list[Vector]:
+        level = level + [zero] * (len(level) % 2)
+        return [half(x, y, False) + half(x, y, True) for x, y in zip(level[::2], level[1::2], strict=True)]
+
+    level = halved(list(vectors), lambda x, y, odd: woven(x, y, HIGH if odd else LOW))
+    level = halved(level, lambda x, y, odd: woven(x, y, ODD if odd else EVEN))
+    size = zero.program.lanes // 2
+    while size >= 4:
+        level = halved(level, partial(parted, size))
+        size //= 2
     return level
-
-
-HALF, OTHER_HALF = [*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)]
-EVEN_QUARTERS = [*range(4), *range(8, 12), *range(16, 20), *range(24, 28)]
-ODD_QUARTERS = [lane + 4 for lane in EVEN_QUARTERS]
 
 
 def add_sums(A: Numbers, vectors: Sequence[Vector], zero: Vector) -> None:
     """A[i] += the sum of the lanes of vector i."""
+    lanes = zero.program.lanes
     for at, found in enumerate(sums_of(vectors, zero)):
-        many = min(LANES, len(vectors) - at * LANES)
-        for first, width in pieces(many, LANES):
-            part = found if width == LANES else found.shuffled(found, range(first, first + width))
-            A.put(at * LANES + first, A.vector(at * LANES + first, width) + part)
+        many = min(lanes, len(vectors) - at * lanes)
+        for first, width in pieces(many, lanes):
+            part = found if width == lanes else found.shuffled(found, range(first, first + width))
+            A.put(at * lanes + first, A.vector(at * lanes + first, width) + part)
 
 
 def column_of(p: Program, A: Numbers, first: Word, last: Word) -> Vector:
-    """A[first … first + 15]; beyond `last` that number again."""
-    beyond = last - first < LANES - 1
-    with p.when(beyond), p.loop(0, LANES) as lane:
+    """A from `first` on, a lane a number; beyond `last` that number again."""
+    beyond = last - first < p.lanes - 1
+    with p.when(beyond), p.loop(0, p.lanes) as lane:
         p.spare.put_number(lane, A.number((first + lane).least(last)))
     source: Numbers = p.either(beyond, p.spare, A + first)
     return source.vector()
 
 
 def put_column(p: Program, A: Numbers, first: Word, stop: Word, column: Vector) -> None:
-    """A[first … first + 15], only those before `stop`."""
-    beyond = stop - first < LANES
+    """A from `first` on, only those before `stop`."""
+    beyond = stop - first < p.lanes
     p.either(beyond, p.spare, A + first).put(0, column)
     with p.when(beyond), p.loop(0, stop - first) as lane:
         A.put_number(first + lane, p.spare.number(lane))

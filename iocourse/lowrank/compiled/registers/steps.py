@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...polynomials import CLIP
 from .rows import add_sums
-from .writer import LANES, Numbers, Program, Vector, Word, Words
+from .writer import Numbers, Program, Vector, Word, Words
 
 HEAD = 8  # words of a plan before where each degree begins
 LONG = 32  # features of a step: from here on it pays to multiply their sum with the coordinate, not each
-REGISTERS = 28  # of 32, which hold sums; the others what is multiplied
+REGISTERS = 28  # of 32, which hold sums; what they are multiplied with is read from memory
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,14 @@ class Steps:
         first, last, axis, source = (self.words[at + i] for i in range(4))
         return first, last - first, axis, source
 
+    def short(self) -> Word:
+        """The first feature of degree g that a step of fewer than `LONG` makes; the rank where none does."""
+        return self.step(self.long)[0]
+
 
 @dataclass(frozen=True)
 class Features:
-    """Room for the features of a tile of `stride` tokens, of degrees below g."""
+    """Room for the features of a tile of `stride` tokens, as many as a `Shape` holds."""
 
     numbers: Numbers
     stride: Word | int
@@ -101,42 +106,57 @@ class Features:
 
 @dataclass(frozen=True)
 class Shape:
-    """d coordinates, m = d_v + 1 columns, u vectors or features worked on at once."""
+    """d coordinates, m = d_v + 1 columns, u vectors or features worked on at once, in 32 registers."""
 
     p: Program
     d: int
     m: int
     u: int
+    holds_short: ClassVar[bool] = False  # whether features of short steps of degree g are in memory
+
+    @staticmethod
+    def at_once(m: int) -> int:
+        """The largest u there can be."""
+        return max(1, REGISTERS // m)
 
     @property
     def tokens(self) -> int:
         """Of a panel: those of u vectors."""
-        return self.u * LANES
+        return self.u * self.p.lanes
 
     # ---- features
 
     def several(self, A: Numbers) -> list[Vector]:
         """u vectors that follow each other."""
-        return [A.vector(i * LANES) for i in range(self.u)]
+        return [A.vector(i * self.p.lanes) for i in range(self.u)]
 
     def put_several(self, A: Numbers, vectors: Sequence[Vector]) -> None:
         """The opposite."""
         for i, x in enumerate(vectors):
-            A.put(i * LANES, x)
+            A.put(i * self.p.lanes, x)
 
     def ones(self, F: Features, stop: Word | int) -> None:
         """Feature 0."""
-        with self.p.loop(0, stop, LANES) as t:
+        with self.p.loop(0, stop, self.p.lanes) as t:
             F.at(0, t).put(0, self.p.vector(1.0))
+
+    def held(self, steps: Steps) -> Word:
+        """How many features of a token are in memory."""
+        return steps.base
 
     def fill(self, F: Features, t: Word | int, steps: Steps) -> None:
         """The features of degrees 2 … g - 1 of a panel from t on; 0 and the coordinates are there."""
         with self.p.loop(0, steps.low) as s:
-            first, many, axis, source = steps.step(s)
-            x = self.several(F.at(axis + 1, t))
-            with self.p.loop(0, many) as a:
-                found = [f * y for f, y in zip(self.several(F.at(source + a, t)), x, strict=True)]
-                self.put_several(F.at(first + a, t), found)
+            self.fill_step(F, t, *steps.step(s))
+
+    def fill_step(
+        self, F: Features, t: Word | int, first: Word, many: Word, axis: Word, source: Word
+    ) -> None:
+        """`many` features from `first` on: those from `source` on times a coordinate."""
+        x = self.several(F.at(axis + 1, t))
+        with self.p.loop(0, many) as a:
+            found = [f * y for f, y in zip(self.several(F.at(source + a, t)), x, strict=True)]
+            self.put_several(F.at(first + a, t), found)
 
     def half_variances(self, F: Features, t: Word | int, covariance: Numbers) -> list[Vector]:
         """-σ²/2 of each row's logits, clipped; σ² = xᵀ covariance x."""
@@ -264,19 +284,25 @@ class Shape:
         blocks = [(self.u, self.p.word(0), whole)] + [(1, whole, many)] * (self.u > 1)
         for size, start, stop in blocks:
             with self.p.loop(start, stop, size) as a:
-
-                def turn(t: Word, acc: list[Vector], size: int = size, a: Word = a) -> list[Vector]:
-                    f = [F.at(a + i, t).vector() for i in range(size)]
-                    f = [y * x.vector(t) for y in f] if x else f
-                    found = list(acc)
-                    for c in range(self.m):
-                        w = W.vector(t * self.m + c * LANES)
-                        for i in range(size):
-                            found[i * self.m + c] = found[i * self.m + c].plus(f[i], w)
-                    return found
-
-                found = self.p.fold(0, tokens, LANES, turn, self.p.zeros(size * self.m))
+                found = self.rows_of(size, F, a, W, tokens, x)
                 add_sums(T + a * self.m, found, self.p.vector(0.0))
+
+    def rows_of(
+        self, size: int, F: Features, a: Word, W: Numbers, tokens: Word, x: Numbers | None
+    ) -> list[Vector]:
+        """What features a … a + size - 1 add, column by column, its lanes not summed yet."""
+
+        def turn(t: Word, acc: list[Vector]) -> list[Vector]:
+            f = [F.at(a + i, t).vector() for i in range(size)]
+            f = [y * x.vector(t) for y in f] if x else f
+            found = list(acc)
+            for c in range(self.m):
+                w = W.vector(t * self.m + c * self.p.lanes)
+                for i in range(size):
+                    found[i * self.m + c] = found[i * self.m + c].plus(f[i], w)
+            return found
+
+        return self.p.fold(0, tokens, self.p.lanes, turn, self.p.zeros(size * self.m))
 
     def add_products(
         self, T: Numbers, F: Features, X: Features, W: Numbers, scratch: Numbers, tokens: Word, steps: Steps
@@ -291,9 +317,9 @@ class Shape:
             )  # then it is less work to multiply the features with the coordinate than W
             with self.p.when(few):
                 self.add_rows(state, F, source, many, W, tokens, x)
-            with self.p.loop(self.p.either(few, tokens, self.p.word(0)), tokens, LANES) as t:
+            with self.p.loop(self.p.either(few, tokens, self.p.word(0)), tokens, self.p.lanes) as t:
                 for c in range(self.m):
-                    at = t * self.m + c * LANES
+                    at = t * self.m + c * self.p.lanes
                     scratch.put(at, W.vector(at) * x.vector(t))
             self.add_rows(state, F, source, self.p.either(few, self.p.word(0), many), scratch, tokens)
 
@@ -328,23 +354,32 @@ class Shape:
             with p.loop(0, steps.base) as a:
                 self.put_several(D.at(a, 0), up(a))
 
-        def back(s: Word, gradient: Callable[[Word], list[Vector]], begun: bool) -> None:
-            first, many, axis, source = steps.step(s)
-            x = self.several(F.at(axis + 1, t))
-
-            def turn(a: Word, dx: list[Vector]) -> list[Vector]:
-                g, at = gradient(first + a), D.at(source + a, 0)
-                self.put_several(at, [y.plus(z, v) for y, z, v in zip(self.several(at), g, x, strict=True)])
-                f = self.several(F.at(source + a, t))
-                return [y.plus(z, v) for y, z, v in zip(dx, g, f, strict=True)]
-
-            before = self.several(X.at(axis, 0)) if begun else p.zeros(u)
-            self.put_several(X.at(axis, 0), p.fold(0, many, 1, turn, before))
-
         with p.loop(steps.low, steps.all) as s:
-            back(s, up, False)
-        with p.loop(0, steps.low) as s:
-            back(steps.low - 1 - s, lambda a: self.several(D.at(a, 0)), True)
+            self.back(F, t, D, X, steps.step(s), up, False)
+        self.pull_low(F, t, D, X, steps)
+
+    def back(
+        self, F: Features, t: Word | int, D: Features, X: Features, step: tuple[Word, Word, Word, Word],
+        gradient: Callable[[Word], list[Vector]], begun: bool,
+    ) -> None:  # fmt: skip
+        """A step's part of the gradients D of its sources and X of its coordinate, which may have begun."""
+        first, many, axis, source = step
+        x = self.several(F.at(axis + 1, t))
+
+        def turn(a: Word, dx: list[Vector]) -> list[Vector]:
+            g, at = gradient(first + a), D.at(source + a, 0)
+            self.put_several(at, [y.plus(z, v) for y, z, v in zip(self.several(at), g, x, strict=True)])
+            f = self.several(F.at(source + a, t))
+            return [y.plus(z, v) for y, z, v in zip(dx, g, f, strict=True)]
+
+        before = self.several(X.at(axis, 0)) if begun else self.p.zeros(self.u)
+        self.put_several(X.at(axis, 0), self.p.fold(0, many, 1, turn, before))
+
+    def pull_low(self, F: Features, t: Word | int, D: Features, X: Features, steps: Steps) -> None:
+        """The parts of all steps below degree g, and of the coordinates themselves."""
+        with self.p.loop(0, steps.low) as s:
+            step = steps.step(steps.low - 1 - s)
+            self.back(F, t, D, X, step, lambda a: self.several(D.at(a, 0)), True)
         for i in range(self.d):
             self.put_several(
                 X.at(i, 0),

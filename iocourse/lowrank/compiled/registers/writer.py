@@ -1,9 +1,10 @@
 """Programs whose numbers stay in vector registers, written from Python and compiled in part of a second.
 
-`Word`, `Vector` and `Numbers` stand for a whole number, 16 float32 numbers in a register, and float32 numbers
-in memory of a program that is being written: adding two of them writes an addition. `Program.loop` writes a
-loop, `Program.fold` one that carries vectors from turn to turn in registers. llvmlite, which comes with
-Numba, turns what is written into machine code; nothing is inferred, so that this takes little time.
+`Word`, `Vector` and `Numbers` stand for a whole number, float32 numbers that fill a register, and float32
+numbers in memory of a program that is being written: adding two of them writes an addition. `Program.loop`
+writes a loop, `Program.fold` one that carries vectors from turn to turn in registers. How wide and how many
+these are is a fact of the `Processor`. llvmlite, which comes with Numba, turns what is written into machine
+code; nothing is inferred, so that this takes little time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any
@@ -18,11 +20,8 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 
-LANES = 16  # float32 numbers in a register
 SPARE = 64  # vectors a function has room for besides what it is given
 WORD, FLOAT, LANE = ir.IntType(64), ir.FloatType(), ir.IntType(32)
-VECTOR = ir.VectorType(FLOAT, LANES)
-FIRST_LANE = ir.Constant(ir.VectorType(LANE, LANES), None)  # 0 in every lane, in one word of LLVM's text
 C_KINDS = {
     "words": ctypes.c_void_p,
     "numbers": ctypes.c_void_p,
@@ -33,10 +32,24 @@ KINDS = {"words": WORD.as_pointer(), "numbers": FLOAT.as_pointer(), "word": WORD
 names = count()
 
 
+@dataclass(frozen=True)
+class Processor:
+    """Vector registers: float32 numbers in one, how many there are, what they need, and what LLVM is told."""
+
+    lanes: int
+    registers: int
+    needs: tuple[str, ...]
+    told: str
+
+
+AVX512 = Processor(16, 32, ("avx512f",), "-prefer-256-bit")
+AVX2 = Processor(8, 16, ("avx2", "fma"), "-avx512f")
+
+
 @cache
-def _everywhere(value: float) -> Any:
+def _everywhere(kind: Any, value: float) -> Any:
     """A number in every lane; most are 0, which has a short name in LLVM's text."""
-    return ir.Constant(VECTOR, [float(np.float32(value))] * LANES if value else None)
+    return ir.Constant(kind, [float(np.float32(value))] * kind.count if value else None)
 
 
 class Word:
@@ -79,7 +92,7 @@ class Word:
 
 
 class Vector:
-    """LANES numbers in a register."""
+    """The numbers in a register."""
 
     def __init__(self, program: Program, value: Any) -> None:
         self.program, self.value = program, value
@@ -111,9 +124,11 @@ class Vector:
         return self.program.call("llvm.fabs", self)
 
     def _picked(self, sign: str, other: Vector) -> Vector:
-        b = self.program.builder
+        p, b = self.program, self.program.builder
+        if p.lanes == 8:  # or LLVM might write under a mask, which AMD's processors are slow at
+            return p.call(f"llvm.x86.avx.{'min' if sign == '<' else 'max'}.ps.256", other, self)
         taken = b.fcmp_ordered(sign, other.value, self.value)
-        return Vector(self.program, b.select(taken, other.value, self.value))
+        return Vector(p, b.select(taken, other.value, self.value))
 
     def least(self, other: Vector) -> Vector:
         """Lane by lane the smaller one; a lane of self that is no number stays."""
@@ -127,6 +142,11 @@ class Vector:
         """The lanes of the two, one after the other, with these numbers."""
         mask = ir.Constant(ir.VectorType(LANE, len(lanes)), list(lanes))
         return Vector(self.program, self.program.builder.shuffle_vector(self.value, other.value, mask))
+
+    @property
+    def width(self) -> int:
+        """How many numbers these are."""
+        return int(self.value.type.count)
 
     def lane(self, i: int) -> Any:
         """The number in lane i."""
@@ -146,9 +166,9 @@ class Numbers:
     def _as(self, offset: Word | int, kind: Any) -> Any:
         return self.program.builder.bitcast((self + offset).pointer, kind.as_pointer())
 
-    def vector(self, offset: Word | int = 0, lanes: int = LANES) -> Vector:
-        """The numbers from offset on, as many as there are lanes."""
-        b, kind = self.program.builder, ir.VectorType(FLOAT, lanes)
+    def vector(self, offset: Word | int = 0, lanes: int = 0) -> Vector:
+        """The numbers from offset on, as many as a register has lanes, or so many."""
+        b, kind = self.program.builder, ir.VectorType(FLOAT, lanes or self.program.lanes)
         return Vector(self.program, b.load(self._as(offset, kind), align=4))
 
     def put(self, offset: Word | int, vector: Vector) -> None:
@@ -190,9 +210,12 @@ WRAPPED: dict[str, Callable[[Program, Any], Any]] = {
 
 
 class Program:
-    """Functions that are being written, and where the next line goes."""
+    """Functions that are being written for a processor, and where the next line goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, processor: Processor) -> None:
+        self.processor, self.lanes = processor, processor.lanes
+        self.kind = ir.VectorType(FLOAT, self.lanes)
+        self.whole = ir.VectorType(LANE, self.lanes)  # a whole number in every lane
         self.module = ir.Module(name=f"registers{next(names)}")
         self.builder: Any = None
         self.spare: Any = None  # room for a few vectors, of the function that is being written
@@ -203,8 +226,8 @@ class Program:
         function = ir.Function(self.module, ir.FunctionType(WORD, [KINDS[kind] for kind in kinds]), name)
         function.attributes.add("nounwind")
         self.builder = ir.IRBuilder(function.append_basic_block())
-        room = self.builder.alloca(ir.ArrayType(FLOAT, SPARE * LANES))
-        room.align = 4 * LANES
+        room = self.builder.alloca(ir.ArrayType(FLOAT, SPARE * self.lanes))
+        room.align = 4 * self.lanes
         self.spare = Numbers(self, self.builder.bitcast(room, FLOAT.as_pointer()))
         return [WRAPPED[kind](self, value) for kind, value in zip(kinds, function.args, strict=True)]
 
@@ -256,7 +279,7 @@ class Program:
 
     def vector(self, value: float) -> Vector:
         """A number that is known while the program is written, in every lane."""
-        return Vector(self, _everywhere(value))
+        return Vector(self, _everywhere(self.kind, value))
 
     def zeros(self, many: int) -> list[Vector]:
         """So many vectors of 0."""
@@ -264,11 +287,12 @@ class Program:
 
     def spread(self, number: Any) -> Vector:
         """A number in every lane."""
-        empty, first = ir.Constant(VECTOR, ir.Undefined), ir.Constant(LANE, 0)
+        empty, first = ir.Constant(self.kind, ir.Undefined), ir.Constant(LANE, 0)
         one = self.builder.insert_element(empty, number, first)
-        return Vector(self, self.builder.shuffle_vector(one, empty, FIRST_LANE))
+        everywhere = ir.Constant(self.whole, None)  # lane 0, in one word of LLVM's text
+        return Vector(self, self.builder.shuffle_vector(one, empty, everywhere))
 
-    def lanes(self, numbers: Sequence[Any], many: int) -> Vector:
+    def gathered(self, numbers: Sequence[Any], many: int) -> Vector:
         """A vector of so many lanes that begins with these numbers; after them 0."""
         kind = ir.VectorType(FLOAT, many)
         made = ir.Constant(kind, [0.0] * many)
@@ -285,27 +309,26 @@ class Program:
     def call(self, name: str, *values: Vector) -> Vector:
         """One of LLVM's own functions of vectors, lane by lane."""
         kind = values[0].value.type
-        found = self.module.globals.get(f"{name}.v{kind.count}f32")
+        full = name if ".x86." in name else f"{name}.v{kind.count}f32"
+        found = self.module.globals.get(full)
         if found is None:
-            declared = ir.FunctionType(kind, [kind] * len(values))
-            found = ir.Function(self.module, declared, f"{name}.v{kind.count}f32")
+            found = ir.Function(self.module, ir.FunctionType(kind, [kind] * len(values)), full)
         return Vector(self, self.builder.call(found, [x.value for x in values]))
 
     def power_of_2(self, k: Vector) -> Vector:
         """2ᵏ for whole k from -126 to 128, where it is infinite, by its bits."""
-        b, kind = self.builder, ir.VectorType(LANE, LANES)
-        exponent = b.add(b.fptosi(k.value, kind), ir.Constant(kind, [127] * LANES))
-        return Vector(self, b.bitcast(b.shl(exponent, ir.Constant(kind, [23] * LANES)), VECTOR))
+        b, kind, lanes = self.builder, self.whole, self.lanes
+        exponent = b.add(b.fptosi(k.value, kind), ir.Constant(kind, [127] * lanes))
+        return Vector(self, b.bitcast(b.shl(exponent, ir.Constant(kind, [23] * lanes)), self.kind))
 
     def first_lanes(self, many: Word) -> Vector:
         """1 in the first lanes, so many of them, 0 in the others."""
-        b = self.builder
-        narrow = b.trunc(many.least(LANES).largest(0).value, LANE)
-        kind = ir.VectorType(LANE, LANES)
+        b, kind, lanes = self.builder, self.whole, self.lanes
+        narrow = b.trunc(many.least(lanes).largest(0).value, LANE)
         empty = ir.Constant(kind, ir.Undefined)
         one = b.insert_element(empty, narrow, ir.Constant(LANE, 0))
-        limit = b.shuffle_vector(one, empty, ir.Constant(kind, [0] * LANES))
-        inside = b.icmp_signed("<", ir.Constant(kind, list(range(LANES))), limit)
+        limit = b.shuffle_vector(one, empty, ir.Constant(kind, [0] * lanes))
+        inside = b.icmp_signed("<", ir.Constant(kind, list(range(lanes))), limit)
         return Vector(self, b.select(inside, self.vector(1.0).value, self.vector(0.0).value))
 
     # ---- order
@@ -334,7 +357,7 @@ class Program:
         head, inside, after = (b.append_basic_block() for _ in range(3))
         b.branch(head)
         b.position_at_end(head)
-        i, phis = b.phi(WORD), [b.phi(VECTOR) for _ in carried]
+        i, phis = b.phi(WORD), [b.phi(self.kind) for _ in carried]
         b.cbranch(b.icmp_signed("<", i, limit.value), inside, after)
         for phi, value in zip([i, *phis], [first.value, *(x.value for x in carried)], strict=True):
             phi.add_incoming(value, before)
@@ -359,18 +382,19 @@ class Program:
 
 
 @cache
-def problem() -> str:
-    """Why such programs cannot run here, "" where they can."""
+def here() -> tuple[Processor, ...]:
+    """What this processor can be, the widest first; none where such programs cannot run."""
     if binding.get_process_triple().split("-")[0] != "x86_64":
-        return "they are made for x86-64"
-    return "" if binding.get_host_cpu_features().get("avx512f") else "this processor has no AVX-512"
+        return ()
+    has = binding.get_host_cpu_features()
+    return tuple(kind for kind in (AVX512, AVX2) if all(has.get(name) for name in kind.needs))
 
 
-def _machine() -> Any:
+def _machine(processor: Processor) -> Any:
     for initialize in (binding.initialize_native_target, binding.initialize_native_asmprinter):
         initialize()
     target = binding.Target.from_triple(binding.get_process_triple())
-    features = binding.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    features = f"{binding.get_host_cpu_features().flatten()},{processor.told}"
     return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=2)
 
 
@@ -384,7 +408,7 @@ class Compiled:
     def __init__(self, program: Program, kinds: dict[str, Sequence[str]]) -> None:
         module = binding.parse_assembly(str(program.module))
         module.verify()
-        self._engine = binding.create_mcjit_compiler(module, _machine())
+        self._engine = binding.create_mcjit_compiler(module, _machine(program.processor))
         self._engine.finalize_object()
         self.functions = {name: self._function(name, each) for name, each in kinds.items()}
 

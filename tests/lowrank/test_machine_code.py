@@ -1,0 +1,61 @@
+"""The machine code of the passes in registers, of processors that need not be this one: nothing is run."""
+
+import re
+
+import pytest
+
+from iocourse.lowrank import compiled
+
+if not compiled._found():
+    pytest.skip("llvmlite, which comes with Numba, is not there", allow_module_level=True)
+
+from llvmlite import binding
+
+from iocourse.lowrank.compiled.registers import calls, writer
+
+CPUS = {writer.AVX512: "skylake-avx512", writer.AVX2: "haswell"}
+WIDE = {writer.AVX512: "zmm", writer.AVX2: "ymm"}
+PRODUCTS = 8  # in a loop that is looked at
+
+
+def assembly(part, d, m, processor):
+    """What LLVM makes of a part for a processor of this kind."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    try:
+        target = binding.Target.from_triple("x86_64-unknown-linux-gnu")
+    except RuntimeError:
+        pytest.skip("this LLVM makes no code for x86-64")
+    machine = target.create_target_machine(cpu=CPUS[processor], features=processor.told, opt=2)
+    machine.set_asm_verbosity(True)
+    return machine.emit_assembly(binding.parse_assembly(str(calls.written(part, d, m, processor).p.module)))
+
+
+def loops(text):
+    """The lines of each innermost loop that is one block, as LLVM's remarks mark it."""
+    blocks = re.split(r"^(?=\.LBB|# %bb)", text, flags=re.MULTILINE)
+    return [block.splitlines() for block in blocks if "Inner Loop Header" in block]
+
+
+@pytest.mark.parametrize("part", ["forward", "backward"])
+@pytest.mark.parametrize(
+    "processor, d",
+    [(writer.AVX512, 12), *((writer.AVX2, d) for d in (4, 8, 12))],
+    ids=lambda x: str(getattr(x, "lanes", x)),
+)
+def test_sums_of_products_stay_in_their_registers(part, processor, d):
+    """In the hot loops no sum goes to memory and back, and little of what it is made of is kept there."""
+    text = assembly(part, d, d + 1, processor)
+    product = re.compile(r"\tvfn?madd\w+ps\b.*%" + WIDE[processor])
+    hot = [loop for loop in loops(text) if sum(map(bool, map(product.search, loop))) >= PRODUCTS]
+    assert len(hot) >= 2
+    for loop in hot:
+        products, remarks = sum(map(bool, map(product.search, loop))), "\n".join(loop)
+        assert "Spill" not in remarks and remarks.count("Reload") <= products / 8
+
+
+@pytest.mark.parametrize("part", list(calls.PARTS))
+def test_a_processor_is_given_only_what_it_has(part):
+    """And no write under a mask, which takes a dozen cycles on AMD's processors without AVX-512."""
+    narrow, wide = (assembly(part, 8, 9, processor) for processor in (writer.AVX2, writer.AVX512))
+    assert "%zmm" in wide and "%ymm" in narrow and "%zmm" not in narrow and "vmaskmov" not in narrow
