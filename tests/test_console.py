@@ -8,8 +8,8 @@ import pytest
 
 from iocourse import console, pebbling
 from iocourse.cli import main
-from iocourse.console import meter, steps, table
-from iocourse.refusal import write_whole
+from iocourse.console import crossed, meter, number, steps, table
+from iocourse.refusal import read_json, write_whole
 
 
 class Terminal(io.StringIO):
@@ -114,3 +114,18 @@ def test_files_are_written_through_links_and_into_what_is_no_file(tmp_path):
     write_whole(tmp_path / "pipe", "new")
     assert os.read(reading, 9) == b"new" and (tmp_path / "pipe").is_fifo()
     os.close(reading)
+
+
+def test_what_is_no_number_is_a_dash_and_sizes_are_crossed():
+    assert (number(None, 3), number(1.23456, 3), number(2, 0)) == ("–", "1.235", "2")
+    assert (crossed((128, 64, None, 2)), crossed(())) == ("128×64×2", "")
+
+
+@pytest.mark.parametrize("text", [None, "", '{"half": ', b"\xff"])
+def test_json_that_is_not_there_is_none(tmp_path, text):
+    file = tmp_path / "file.json"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert read_json(file) is None
+    file.write_text('{"whole": ["–"]}', encoding="utf-8")
+    assert read_json(file) == {"whole": ["–"]}

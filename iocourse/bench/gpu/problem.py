@@ -13,10 +13,11 @@ from .place import Place
 
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
-else:
-    Tensor = Any  # for modules that are read where torch may be absent
 
-Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
+    from .values import Pairs as Pairs
+else:
+    Tensor = Pairs = Any  # for modules that are read where torch may be absent
+
 FLEX = "FlexAttention"  # which is told what the reference is told
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
