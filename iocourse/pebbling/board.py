@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 from .graph import Graph, Vertex
@@ -51,14 +52,15 @@ class Board:
         return found
 
 
-def bits(vertices: int) -> list[int]:
-    """The numbers of the vertices in a set, rising."""
-    found = []
+@lru_cache(maxsize=1 << 16)
+def bits(vertices: int) -> tuple[int, ...]:
+    """The numbers of the vertices in a set, rising; a search asks for the same sets again and again."""
+    found = list[int]()
     while vertices:
         lowest = vertices & -vertices
         found.append(lowest.bit_length() - 1)
         vertices ^= lowest
-    return found
+    return tuple(found)
 
 
 def subsets_of_size(vertices: int, size: int) -> Iterator[int]:

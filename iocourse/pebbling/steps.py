@@ -20,10 +20,13 @@ an output. Every pebbling can be brought into this form, without one word more, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from .board import Board, bits, subsets, subsets_of_size
 from .game import Game, Move
+
+LAST_ASKED = 1 << 16  # answers that are remembered
 
 
 class Position(NamedTuple):
@@ -52,6 +55,9 @@ class Steps:
         self.board = Board.of(game.graph)
         self.M, self.recompute, self.slide = game.M, game.recompute, game.slide
         self._todo: dict[int, int] = {}
+        # A search asks for the same few again and again.
+        self.idle = lru_cache(LAST_ASKED)(self._idle)
+        self.dropping = lru_cache(LAST_ASKED)(self._dropping)
 
     def todo(self, at: Position) -> int:
         """The vertices that may still have to be computed."""
@@ -81,24 +87,25 @@ class Steps:
     def settled(self, at: Position) -> Position | None:
         """The position without pebbles that are of no more use; None where a store was for nothing."""
         children, todo = self.board.children, self.todo(at)
-        red = at.red
+        idle = self.idle(todo)
+        if at.parked & idle:
+            return None
+        red = at.red & ~idle
         for v in bits(red):
             waiting = children[v] & todo
-            if not waiting or (waiting & at.red and not waiting & (waiting - 1)):
-                red &= ~(1 << v)
-        if any(not children[v] & todo for v in bits(at.parked)):
-            return None
-        blue = at.blue
-        for v in bits(blue & ~self.board.outputs):
-            if not children[v] & todo:
-                blue &= ~(1 << v)
-        return Position(red, blue, at.parked, at.computed)
+            if waiting & at.red and not waiting & (waiting - 1):
+                red ^= 1 << v
+        return Position(red, at.blue & ~(idle & ~self.board.outputs), at.parked, at.computed)
+
+    def _idle(self, todo: int) -> int:
+        """The vertices that nothing in `todo` needs."""
+        return sum(1 << v for v, needing in enumerate(self.board.children) if not needing & todo)
 
     def choices(self, at: Position, todo: int) -> Iterator[Step]:
         """The steps to choose between; a single one where exchange 5 applies."""
         slow = at.blue | at.parked | self.board.inputs
         possible = [v for v in bits(todo & ~at.red & ~at.parked) if self._possible(v, at, slow, todo)]
-        dropping = {v: self._dropping(v, todo) for v in possible}
+        dropping = {v: self.dropping(v, todo) for v in possible}
         for v in possible:
             if self._at_once(v, at, slow, todo, dropping[v]):
                 slid = dropping[v] & -dropping[v] if at.red.bit_count() == self.M else 0
