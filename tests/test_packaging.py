@@ -79,7 +79,7 @@ with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_g
 with_torch |= {"iocourse.bench.tune." + name for name in ("problem", "warming")}
 with_torch |= {"iocourse.ranks.engines." + name for name in ("gloo", "member")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
-registers = ("calls", "causal", "dense", "guarding", "room", "rows", "steps", "writer")
+registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
 with_numba |= {"iocourse.lowrank.compiled.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
