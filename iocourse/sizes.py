@@ -24,6 +24,8 @@ def zero_or_more(name: str, value: Any) -> int:
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:
+    if type(value) is int and value >= least:  # nearly all, and some closed forms are asked a million times
+        return value
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if value < least:
@@ -33,7 +35,7 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 
 def check_sizes(**sizes: Any) -> tuple[int, ...]:
     """The arguments as ints of at least 1, in their order, or an error that names the first that is none."""
-    return tuple(positive_int(name, value) for name, value in sizes.items())
+    return tuple([positive_int(name, value) for name, value in sizes.items()])
 
 
 def truth(name: str, value: Any) -> bool:

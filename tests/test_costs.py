@@ -6,6 +6,8 @@ from math import ceil, sqrt
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iocourse import costs, exact, masks
 from iocourse.costs.parts import column_sweep, row_sweep
@@ -391,3 +393,28 @@ def test_best_pair_tries_every_number_of_blocks():
         sizes = list(costs.distinct_sizes(extent))
         assert {-(-extent // b) for b in sizes} == {-(-extent // b) for b in range(1, extent + 1)}
         assert all(b == 1 or -(-extent // (b - 1)) > -(-extent // b) for b in sizes)
+
+
+@given(
+    st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**5)
+)
+def test_best_tiles_tries_few_sizes_and_finds_the_pair_that_all_of_them_have(extent, other, p, q, spare):
+    asked = []
+
+    def partner(a):
+        return min(other, (p + q + spare - p * a) // (a + q - 1))
+
+    def cost(a, b):
+        asked.append((a, b))
+        return p * costs.ceil_div(extent, a) + q * costs.ceil_div(other, b)
+
+    found = costs.best_tiles(cost, extent, lambda a: (partner(a),))
+    tried = len(asked)
+    assert found == costs.best_pair(cost, extent, partner)
+    assert tried < 100
+
+
+def test_best_tiles_says_all_the_sizes_of_which_there_may_be_several():
+    found = costs.best_tiles(lambda a, b, c: -a * b * c, 8, lambda a: (12 - a, 9 - a))
+    best = max(costs.distinct_sizes(8), key=lambda a: a * (12 - a) * (9 - a))
+    assert found == (best, 12 - best, 9 - best) == (3, 9, 6)

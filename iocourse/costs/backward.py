@@ -6,12 +6,15 @@ the N x N matrices are stored, a mask changes values and saves no word.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..ledger import Ledger
 from ..masks import Mask
 from ..sizes import Shape, check_sizes
 from .parts import ceil_div, closed_form, column_sweep, form, row_sweep
 
 
+@lru_cache(maxsize=64)
 def _shapes(N: int, d: int) -> dict[str, Shape]:
     return {
         **dict.fromkeys(("Q", "K", "V", "O", "dO", "dQ", "dK", "dV"), (N, d)),

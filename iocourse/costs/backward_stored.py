@@ -6,12 +6,15 @@ costs the Nd words of O; the N words of D are stored only where a second block o
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..ledger import Ledger
 from ..masks import Mask
 from ..sizes import Shape, check_sizes
 from .parts import ceil_div, closed_form, form
 
 
+@lru_cache(maxsize=64)
 def _shapes(N: int, d: int) -> dict[str, Shape]:
     return {
         **dict.fromkeys(("Q", "K", "V", "O", "dO", "dQ", "dK", "dV"), (N, d)),

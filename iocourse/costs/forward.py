@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..ledger import Ledger
 from ..sizes import Shape, check_sizes, truth
 from .parts import ceil_div, closed_form, form
 
 
+@lru_cache(maxsize=64)
 def _shapes(N: int, d: int) -> dict[str, Shape]:
     """Shapes by name; those of scratch arrays that only some schedules have among them."""
     return {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import heappop, heappush
+from math import isqrt
 from operator import index
 from typing import ParamSpec
 
@@ -34,7 +36,8 @@ def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
 
 def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes: dict[str, Shape]) -> Ledger:
     """A ledger whose `peak` is the footprint; `shapes` are those of the arrays that move."""
-    moved = {name: words_in(shape) for name, shape in shapes.items() if name in reads or name in writes}
+    names = reads.keys() | writes.keys()
+    moved = {name: words_in(shape) for name, shape in shapes.items() if name in names}
     return Ledger(reads=reads, writes=writes, peak=peak, sizes=moved)
 
 
@@ -104,9 +107,37 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
     return min(pairs, key=lambda pair: cost(*pair))
 
 
+def best_tiles(
+    cost: Callable[..., int], extent: int, others: Callable[[int], tuple[int, ...]]
+) -> tuple[int, ...]:
+    """(a, *others(a)) as `best_pair` finds it, for a cost that no larger size raises; few sizes are tried.
+
+    `others(a)` are sizes that no larger a raises. So a stretch of sizes costs at least what its largest a
+    would with the others of its smallest: a promise. The stretch with the least is halved until it is one
+    size, whose promise is its cost.
+    """
+    sizes = distinct_sizes(extent)
+
+    def promise(start: int, stop: int) -> tuple[int, int, int]:
+        return cost(sizes[start], *others(sizes[stop - 1])), start, stop
+
+    fitting = bisect_left(sizes, 1, key=lambda a: min(others(a)))
+    stretches = [promise(fitting, len(sizes))]
+    while True:
+        _, start, stop = heappop(stretches)  # of equals the largest sizes, as `best_pair` does
+        if stop - start == 1:
+            return sizes[start], *others(sizes[start])
+        for half in ((start, (start + stop) // 2), ((start + stop) // 2, stop)):
+            heappush(stretches, promise(*half))
+
+
 def largest_square(form: Form, N: int, d: int, M: int) -> int:
-    """The largest B, up to the larger of N and d, with a footprint form(N, d, B=B) of at most M words."""
-    return bisect_right(range(1, max(N, d) + 1), M, key=lambda B: form(N, d, B=B).peak)
+    """The largest B, up to the larger of N and d, with a footprint form(N, d, B=B) of at most M words.
+
+    Of the footprint one square of B x B words is a part, cut to N and d.
+    """
+    most = isqrt(M) if isqrt(M) < min(N, d) else max(N, d)
+    return bisect_right(range(1, most + 1), M, key=lambda B: form(N, d, B=B).peak)
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_pair, ceil_div
+from ..costs import best_tiles, ceil_div
 from ..machine import Block, Machine, RowStats, Slow, Tile
 from .registry import Outputs, Tiles, schedule
 
@@ -14,15 +14,15 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
     keys and values fit beside a row of Q, these.
     """
 
-    def places(Br: int) -> int:
+    def places(Br: int) -> tuple[int]:
         room = M - Br * (2 * d + 3)
-        return N + 1 if room >= 2 * N * d else min(N, (room + d) // (2 * d))
+        return (N + 1 if room >= 2 * N * d else min(N, (room + d) // (2 * d)),)
 
     def rows_read(Br: int, places: int) -> int:
         kept = places - 1
         return kept + (N - kept) * ceil_div(N, Br)
 
-    Br, most = best_pair(rows_read, extent=N, partner=places)
+    Br, most = best_tiles(rows_read, extent=N, others=places)
     return {"Br": Br, "places": most}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -133,7 +133,7 @@ class Schedule:
         """Of `settings` what says which problem is solved."""
         return {name: settings[name] for name in self.needs if name in settings}
 
-    @property
+    @cached_property
     def given_weights(self) -> bool:
         """True where P (N, N) is an input: words that the pass before had to store for it."""
         return any(self.problem.shapes(2, 1).get(name) == (2, 2) for name in self.operands)

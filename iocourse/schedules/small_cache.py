@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_pair, ceil_div
+from ..costs import best_tiles, ceil_div
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
@@ -13,11 +13,11 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     def widths(Br: int) -> tuple[int, int]:
         return min(N, (M - 3 * Br) // (Br + 1)), min(d, (M - 2 * Br) // (Br + 1))
 
-    def words(Br: int, Bc: int) -> int:
-        return d * ceil_div(N, Bc) + 2 * d * ceil_div(N, Br) + N * ceil_div(d, widths(Br)[1])
+    def words(Br: int, Bc: int, Bd: int) -> int:
+        return d * ceil_div(N, Bc) + 2 * d * ceil_div(N, Br) + N * ceil_div(d, Bd)
 
-    Br, Bc = best_pair(words, extent=N, partner=lambda Br: widths(Br)[0])
-    return {"Br": Br, "Bc": Bc, "Bd": widths(Br)[1]}
+    Br, Bc, Bd = best_tiles(words, extent=N, others=widths)
+    return {"Br": Br, "Bc": Bc, "Bd": Bd}
 
 
 @schedule(

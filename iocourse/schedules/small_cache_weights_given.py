@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_pair, ceil_div
+from ..costs import best_tiles, ceil_div
 from ..machine import Block, Machine, Slow, Tile
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
@@ -12,11 +12,11 @@ from .standard_backward import output_tile, product
 def small_cache_weights_given_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of dS, and the cheapest tile of the outputs: both near √M x √M."""
 
-    def columns(Br: int) -> int:
+    def columns(Br: int) -> tuple[int]:
         wide = (M - 2 * Br) // (Br + 1)
-        return min(N, wide) if wide >= Br else 0  # a tile with Br > Bc needs less room turned round
+        return (min(N, wide) if wide >= Br else 0,)  # a tile with Br > Bc needs less room turned round
 
-    Br, Bc = best_pair(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
+    Br, Bc = best_tiles(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
     return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}
 
 

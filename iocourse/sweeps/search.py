@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from math import inf
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from ..guard import library_answer
 from .moves import State, Sweep, Terms, moves
-from .tasks import TASKS
+from .tasks import TASKS, Task
 
 
 class Found(NamedTuple):
@@ -47,20 +48,38 @@ def least(pass_: str, x: float) -> Found:
     """
     if pass_ not in TASKS:
         raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(TASKS)}")
-    task, x, order = TASKS[pass_], _above_zero("x", x), count()
-    begin, no_sweeps = State(task.given, frozenset()), tuple[Sweep, ...]()
+    return _least(TASKS[pass_], _above_zero("x", x))
+
+
+@lru_cache(maxsize=1000)  # an envelope asks at the ends of every stretch
+def _least(task: Task, x: float) -> Found:
+    order, begin, no_sweeps = count(), State(task.given, frozenset()), tuple[Sweep, ...]()
     waiting = [(0.0, 0, next(order), begin, no_sweeps)]
     reached = {begin: (0.0, 0)}
     while True:
         words, length, _, state, sweeps = heappop(waiting)
         if state.done == task.outputs:
             return Found(words, sweeps)
-        for sweep, after in moves(task, state):
+        for sweep, after in _worth_trying(task, state):
             # To 12 digits, so that equal sums stay equal in whichever order they were added.
             far = (float(f"{words + sweep.terms.at(x):.12g}"), length + 1)
             if sweep.holds[0] <= x <= sweep.holds[1] and far < reached.get(after, (inf, 0)):
                 reached[after] = far
                 heappush(waiting, (*far, next(order), after, (*sweeps, sweep)))
+
+
+@cache
+def _worth_trying(task: Task, state: State) -> list[tuple[Sweep, State]]:
+    """The moves without those to whose state another always moves fewer words."""
+    found = moves(task, state)
+    return [(one, after) for one, after in found if not any(_beats(o, one) for o, to in found if to == after)]
+
+
+def _beats(one: Sweep, other: Sweep) -> bool:
+    """Whether `one` moves fewer words at every x at which `other` is offered."""
+    mine, its = one.terms, other.terms
+    least = mine.a <= its.a and mine.b <= its.b and mine.c <= its.c and mine != its
+    return least and one.holds[0] <= other.holds[0] and other.holds[1] <= one.holds[1]
 
 
 @library_answer

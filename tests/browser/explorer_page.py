@@ -1,6 +1,7 @@
 """An explorer in a page as its user has it: controls by their names, a picture that can be dragged, words."""
 
 import time
+from itertools import cycle, islice
 
 from playwright.sync_api import expect
 
@@ -106,10 +107,16 @@ class ExplorerPage:
 
     # ------------------------------------------------------------------ how long it takes
     def time_keys(self, slider, count):
-        """Milliseconds from a key on a slider to pixels, for so many keys."""
+        """Milliseconds from a key on a slider to pixels, for so many keys: four up, or to its end, and back.
+
+        Each is pressed once the last has come to rest; a hand that does not rest is what `time_drag` is.
+        """
         self.root.evaluate(STOPWATCH)
+        steps = min(4, self.slider(slider).evaluate("one => one.max - one.value"))
+        keys = cycle(["ArrowRight"] * steps + ["ArrowLeft"] * steps)
         took = []
-        for key in ("ArrowRight", "ArrowLeft") * (count // 2):
+        for key in islice(keys, count):
+            self.rest()
             self.slider(slider).press(key)
             took = self.root.evaluate(LATENCIES, [len(took), SLOW])
         return took

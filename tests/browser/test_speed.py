@@ -18,11 +18,14 @@ KEYS = 8
 
 
 class Hand(NamedTuple):
-    """A slider to be moved by key, and how far the picture is dragged to and fro, in how many steps."""
+    """A slider to be moved by key, how far the picture is dragged to and fro, in how many steps, and what
+    else is moved by key, where that asks for other work than the slider.
+    """
 
     slider: str  # its label
     by: tuple[float, float] | None = None
     steps: int = 12
+    more: tuple[str, ...] = ()
 
 
 HANDS = {  # of others: their first slider, and no drag
@@ -30,7 +33,7 @@ HANDS = {  # of others: their first slider, and no drag
     "low_rank_explorer": Hand("n (tokens)", (-80, 0)),
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
-    "memory_explorer": Hand("M (words)", (120, 0)),
+    "memory_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
     "ranks_explorer": Hand("P (ranks)", (120, 0)),
     "tile_tuner": Hand("M (words)", (60, 40)),
 }
@@ -49,9 +52,11 @@ def test_a_picture_follows_key_and_pointer(name, shown, capsys):
     made, page = MADE[name], shown(name, f"explore.{name}()")
     hand = HANDS.get(name) or Hand(first_slider(made))
     explorer = ExplorerPage(page, called(type(made)))
-    took = explorer.time_keys(hand.slider, KEYS)
-    said = [f"key to pixels {_told(took)}"]
-    assert len(took) == KEYS and median(took) < PATIENCE
+    said = []
+    for slider in (hand.slider, *hand.more):
+        took = explorer.time_keys(slider, KEYS)
+        said.append(f"{slider} key to pixels {_told(took)}")
+        assert len(took) == KEYS and median(took) < PATIENCE
     if hand.by:
         rate, took = explorer.time_drag(hand.by, hand.steps)
         said.append(f"drag {rate:.0f} frames a second, {_told(took)}")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ... import bounds, schedules, sweeps
 from ...bounds.best import COMPULSORY, SEGMENT
 from ...guard import library_answer
-from ...ledger import Ledger
 from ...machine import FREE_REGISTERS
 from ...schedules import Schedule
 
@@ -52,6 +51,12 @@ def pieces(pass_: str) -> tuple[sweeps.Piece, ...]:
     return tuple(reversed(sweeps.envelope(pass_, SLOWEST, FASTEST)))
 
 
+def search_all() -> None:
+    """Search the sweeps of every pass: a quarter of a second, once, for whoever will ask for all of them."""
+    for pass_ in COMPULSORY_WORDS:
+        pieces(pass_)
+
+
 def borders(pass_: str) -> list[float]:
     """M/d² where one sequence of sweeps becomes less than another, for N well above d."""
     return [1 / piece.x_from**2 for piece in pieces(pass_)[:-1]]
@@ -79,10 +84,11 @@ def leading_words(piece: sweeps.Piece) -> str:
     return " + ".join(f"{factor:.3g}{unit}" if factor != 1 else unit for factor, unit in terms if factor)
 
 
-def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> list[int]:
+@lru_cache(maxsize=64)
+def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> tuple[int, ...]:
     """Powers of √2 from low to high, and both ends: the same for every N and d, so that few are new."""
     first, last = ceil(per_octave * log2(low)), floor(per_octave * log2(high))
-    return sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high})
+    return tuple(sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high}))
 
 
 @library_answer
@@ -96,8 +102,8 @@ def _move(name: str, N: int, d: int, M: int) -> Move | None:
     schedule = schedules.get(name)
     if _smallest(name, N, d) > M:
         return None
-    tiles = schedule.tiles(N, d, M)
-    ledger: Ledger = schedule.cost(N, d, **tiles)
+    tiles = schedule.choose(N, d, M)  # not `tiles` and `cost`: a map asks a thousand times, and has checked
+    ledger = schedule.cost_form(N, d, **tiles)
     return Move(schedule, tuple(tiles.items()), ledger.total, ledger.peak)
 
 
@@ -106,12 +112,13 @@ def _smallest(name: str, N: int, d: int) -> int:
     return schedules.get(name).smallest_M(N, d)
 
 
+@library_answer
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
     """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint.
 
     A schedule that is given P comes last: P was stored for it, and nobody counts that here.
     """
-    found = [move(schedule.name, N, d, M) for schedule in asked]
+    found = [_move(schedule.name, N, d, M) for schedule in asked]
     ranked = (m for m in found if m is not None)
     return sorted(ranked, key=lambda m: (m.schedule.given_weights, m.words, m.footprint))
 
@@ -124,15 +131,21 @@ class Reign(NamedTuple):
     stop: int
 
 
+@library_answer
 def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list[Reign]:
     """Who moves the fewest words, asked at the values `at` of M; of equals the one that did before.
 
     Where the answer changes between two of them, the later reigns from the M at which it overtakes the
     earlier for good. Before that the two may take turns, and a third may move fewer still.
     """
+    return list(_reigns(tuple(schedule.name for schedule in asked), N, d, tuple(at)))
+
+
+@lru_cache(maxsize=1000)
+def _reigns(asked: tuple[str, ...], N: int, d: int, at: tuple[int, ...]) -> list[Reign]:
     found: list[Reign] = []
     for M in at:
-        ranked = moves(asked, N, d, M)
+        ranked = moves([schedules.get(name) for name in asked], N, d, M)
         if not ranked:
             continue
         least = [m.schedule for m in ranked if m.words == ranked[0].words]
@@ -167,14 +180,24 @@ def _ahead(one: Schedule, other: Schedule, N: int, d: int, memories: range, *, a
             continue
         if len(stretch) == 1:
             return stretch[0]
-        half = len(stretch) // 2
+        half = _half(one, N, d, stretch)
         halves = [stretch[:half], stretch[half:]]
         stretches += halves if at else halves[::-1]  # what is looked at next stands last
     return None
 
 
+def _half(one: Schedule, N: int, d: int, stretch: range) -> int:
+    """About how many are half of a stretch: two that move equal words at times do so where `one` takes larger
+    tiles, so a stretch had better begin there.
+    """
+    half = len(stretch) // 2
+    found = _move(one.name, N, d, stretch[half - 1])
+    larger = found.footprint - stretch.start if found else 0
+    return larger if larger > 0 else half
+
+
 def _words(schedule: Schedule, N: int, d: int, M: int) -> float:
-    found = move(schedule.name, N, d, M)
+    found = _move(schedule.name, N, d, M)
     return inf if found is None else found.words
 
 
@@ -230,4 +253,4 @@ def best_bound(pass_: str, N: int, d: int, M: int) -> tuple[int, str]:
     return bound_at(name, N, d, M), bounds.BOUNDS[name].title
 
 
-CACHES = (_move, _smallest, _bound_at)  # what a measurement of redrawing must forget
+CACHES = (_move, _smallest, _reigns, _bound_at)  # what a measurement of redrawing must forget

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...schedules import of_pass
 from ..draw.html import as_table, in_html
-from ..facts.memory_map import COMPULSORY_WORDS, bound_label, bounds_of
+from ..facts.memory_map import COMPULSORY_WORDS, bound_label, bounds_of, search_all
 from ..figures.memory_map import M_at, View, headline, line_of, map_of, rows_at_M, view_of
 from .explorer import Explorer, Grab, Shown, explorer
 from .panel import Control, choice, size_slider, tick
@@ -40,6 +40,7 @@ class MemoryExplorer(Explorer):
     ) -> None:
         view, passes = view_of(N, d, M, pass_, schedules, bounds), list(COMPULSORY_WORDS)
         map_of(view)  # which refuses to draw nothing
+        search_all()  # so that no key has to wait for it
         ticks = (one for pass_ in passes for one in _ticks(pass_, view))
         super().__init__(view, [*SIZES, choice("pass", "pass", passes), *ticks], **{"pass": view.pass_})
 
