@@ -141,7 +141,7 @@ def checked(Q: Array, K: Array, V: Array, options: Options) -> list[tuple[Array,
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
         for name, X in (("Q", Q), ("K", K), ("V", V)):
             check_type(name, X, Q)
-    heads = list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
+    heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
     for g in {options.degree, options.gradient_degree or options.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
     if not _looked_at_later(Q, V, options):
@@ -180,7 +180,7 @@ def as_heads(X: Array) -> list[Array]:
 def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     """O (…, n, d_v)."""
     _check_engine(options)
-    Q, K, V = (np.asarray(X) for X in (Q, K, V))
+    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
     heads = checked(Q, K, V, options)
     found = [head_forward(*head, options, options.degree).found.O for head in heads]
     return _stacked(found, Q.shape[:-2])
@@ -190,7 +190,7 @@ def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
     """O, dQ, dK, dV, each (…, rows, columns)."""
     _check_engine(options)
-    Q, K, V, dO = (np.asarray(X) for X in (Q, K, V, dO))
+    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
     heads = checked(Q, K, V, options)
     lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
     if dO.shape != wanted:
