@@ -398,7 +398,7 @@ def test_best_pair_tries_every_number_of_blocks():
 @given(
     st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**5)
 )
-def test_best_tiles_tries_few_sizes_and_finds_the_pair_that_all_of_them_have(extent, other, p, q, spare):
+def test_best_sizes_tries_few_sizes_and_finds_the_pair_that_all_of_them_have(extent, other, p, q, spare):
     asked = []
 
     def partner(a):
@@ -408,13 +408,13 @@ def test_best_tiles_tries_few_sizes_and_finds_the_pair_that_all_of_them_have(ext
         asked.append((a, b))
         return p * costs.ceil_div(extent, a) + q * costs.ceil_div(other, b)
 
-    found = costs.best_tiles(cost, extent, lambda a: (partner(a),))
+    found = costs.best_sizes(cost, extent, lambda a: (partner(a),))
     tried = len(asked)
     assert found == costs.best_pair(cost, extent, partner)
     assert tried < 100
 
 
-def test_best_tiles_says_all_the_sizes_of_which_there_may_be_several():
-    found = costs.best_tiles(lambda a, b, c: -a * b * c, 8, lambda a: (12 - a, 9 - a))
+def test_best_sizes_says_all_the_sizes_of_which_there_may_be_several():
+    found = costs.best_sizes(lambda a, b, c: -a * b * c, 8, lambda a: (12 - a, 9 - a))
     best = max(costs.distinct_sizes(8), key=lambda a: a * (12 - a) * (9 - a))
     assert found == (best, 12 - best, 9 - best) == (3, 9, 6)

@@ -7,12 +7,12 @@ formula agree to the word.
 """
 
 from ..discovery import files_of
-from .parts import FORMS, Form, best_pair, best_tiles, ceil_div, distinct_sizes, form, largest_square
+from .parts import FORMS, Form, best_pair, best_sizes, ceil_div, distinct_sizes, form, largest_square
 
 files_of(__name__, __path__)
 globals().update(FORMS)
 
-__all__ = ["FORMS", "Form", "best_pair", "best_tiles", "ceil_div", "distinct_sizes", "form", "form_of"]
+__all__ = ["FORMS", "Form", "best_pair", "best_sizes", "ceil_div", "distinct_sizes", "form", "form_of"]
 __all__ += ["largest_square", *sorted(FORMS)]
 
 

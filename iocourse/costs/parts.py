@@ -107,7 +107,7 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
     return min(pairs, key=lambda pair: cost(*pair))
 
 
-def best_tiles(
+def best_sizes(
     cost: Callable[..., int], extent: int, others: Callable[[int], tuple[int, ...]]
 ) -> tuple[int, ...]:
     """(a, *others(a)) as `best_pair` finds it, for a cost that no larger size raises; few sizes are tried.

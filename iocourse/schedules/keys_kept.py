@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_tiles, ceil_div
+from ..costs import best_sizes, ceil_div
 from ..machine import Block, Machine, RowStats, Slow, Tile
 from .registry import Outputs, Tiles, schedule
 
@@ -22,7 +22,7 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
         kept = places - 1
         return kept + (N - kept) * ceil_div(N, Br)
 
-    Br, most = best_tiles(rows_read, extent=N, others=places)
+    Br, most = best_sizes(rows_read, extent=N, others=places)
     return {"Br": Br, "places": most}
 
 

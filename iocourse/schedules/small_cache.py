@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_tiles, ceil_div
+from ..costs import best_sizes, ceil_div
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
@@ -16,7 +16,7 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     def words(Br: int, Bc: int, Bd: int) -> int:
         return d * ceil_div(N, Bc) + 2 * d * ceil_div(N, Br) + N * ceil_div(d, Bd)
 
-    Br, Bc, Bd = best_tiles(words, extent=N, others=widths)
+    Br, Bc, Bd = best_sizes(words, extent=N, others=widths)
     return {"Br": Br, "Bc": Bc, "Bd": Bd}
 
 

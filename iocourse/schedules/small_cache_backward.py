@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_tiles, ceil_div
+from ..costs import best_sizes, ceil_div
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
@@ -12,7 +12,7 @@ from .standard_backward import output_tile, product
 
 def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of P and dS, and the cheapest tile of the outputs: both near √M x √M."""
-    Br, Bc = best_tiles(
+    Br, Bc = best_sizes(
         lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, lambda Br: (min(N, (M - 2 * Br) // (Br + 1)),)
     )
     return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..costs import best_tiles, ceil_div
+from ..costs import best_sizes, ceil_div
 from ..machine import Block, Machine, RowStats, Slow, Tile
 from .registry import Outputs, Tiles, schedule
 from .small_cache import scores_tile
@@ -12,7 +12,7 @@ from .small_cache import scores_tile
 
 def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest pair that fits; near Br : Bc = 2 : 3."""
-    Br, Bc = best_tiles(
+    Br, Bc = best_sizes(
         lambda Br, Bc: 3 * ceil_div(N, Bc) + 2 * ceil_div(N, Br),
         extent=N,
         others=lambda Br: (min(N, (M - 4 * Br) // (Br + 1)),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_tiles, ceil_div
+from ..costs import best_sizes, ceil_div
 from ..machine import Block, Machine, Slow, Tile
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
@@ -16,7 +16,7 @@ def small_cache_weights_given_tiles(N: int, d: int, M: int) -> Tiles:
         wide = (M - 2 * Br) // (Br + 1)
         return (min(N, wide) if wide >= Br else 0,)  # a tile with Br > Bc needs less room turned round
 
-    Br, Bc = best_tiles(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
+    Br, Bc = best_sizes(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
     return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..costs import best_pair, best_tiles, ceil_div
+from ..costs import best_pair, best_sizes, ceil_div
 from ..machine import Block, Machine, Slow
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
@@ -10,7 +10,7 @@ from .registry import Outputs, Tiles, schedule
 
 def standard_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of dP, the cheapest tile of the outputs, and as much of a row as fits."""
-    Bm, Bn = best_tiles(
+    Bm, Bn = best_sizes(
         lambda Bm, Bn: ceil_div(N, Bm) + ceil_div(N, Bn), N, lambda Bm: (min(N, (M - Bm) // (Bm + 1)),)
     )
     return {**output_tile(N, d, M, "Br"), "Bc": min(N, (M - 1) // 2), "Bm": Bm, "Bn": Bn}
