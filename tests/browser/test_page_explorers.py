@@ -203,7 +203,7 @@ def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbe
     for (name, N, d, M, Br, Bc), (found, best) in zip(grid["tuned"], page_numbers["tuned"], strict=True):
         setting = tuner_facts.Setting(N, d, M, Br, Bc, name)
         assert ledger_of(found) == ledger_of(tuner_facts.cost_of(setting)), setting
-        expected = tuner_facts.best_sizes(name, N, d, M)
+        expected = tuner_facts.best_tiles(name, N, d, M)
         assert best == (expected and list(expected)), setting
 
 
@@ -393,7 +393,7 @@ def test_the_tuner_is_worked_by_keyboard_alone(opened):
         page.keyboard.press(key)
     assert said(page) == tuner_says(1000, 64, 16384, 50, 17, "flash_optimal")
     assert handle.get_attribute("aria-valuetext") == "Br 50, Bc 17"
-    best = tuner_facts.best_sizes("flash_optimal", 1000, 64, 16384)
+    best = tuner_facts.best_tiles("flash_optimal", 1000, 64, 16384)
     page.keyboard.press("Home")
     assert said(page) == tuner_says(1000, 64, 16384, 1, 1, "flash_optimal")
     page.keyboard.press("End")

@@ -295,7 +295,7 @@ def test_the_map_of_section_5_7_draws_the_three_bounds():
         assert f"{name} from {start:,} to {stop:,}" in picture.alt
 
 
-def test_best_sizes_make_F2_the_curve_of_F3():
+def test_best_tiles_make_F2_the_curve_of_F3():
     for M in (4096, 16384, 58368, 262144):
         f2 = schedules.flash2.cost(8192, 64, **schedules.flash2.tiles(8192, 64, M)).total
         assert f3(8192, 64, M) <= f2 <= 1.034 * f3(8192, 64, M)

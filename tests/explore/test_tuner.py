@@ -18,7 +18,7 @@ from iocourse.explore.facts.tile_tuner import (
     MOVES,
     Setting,
     all_tiles,
-    best_sizes,
+    best_tiles,
     bound_of,
     cost_of,
     first_tiles,
@@ -94,12 +94,12 @@ def test_the_player_skips_a_long_start_without_scores():
 @pytest.mark.parametrize("name", FORWARD)
 @pytest.mark.parametrize("M", [2, 9, 30, 64, 200])
 @pytest.mark.parametrize(("N", "d"), [(13, 3), (1, 1), (8, 4)])
-def test_best_sizes_move_the_fewest_words_there_are(name, N, d, M):
+def test_best_tiles_move_the_fewest_words_there_are(name, N, d, M):
     schedule = schedules.get(name)
     pairs = [(Br, Bc) for Br in range(1, N + 1) for Bc in range(1, N + 1)]
     ledgers = {p: schedule.cost(N, d, **all_tiles(schedule, N, d, M, *p)) for p in pairs}
     fitting = [ledger.total for ledger in ledgers.values() if ledger.peak <= M]
-    best = best_sizes(name, N, d, M)
+    best = best_tiles(name, N, d, M)
     assert (best is None) == (not fitting)
     if best is not None:
         assert ledgers[best].peak <= M and ledgers[best].total == min(fitting)
@@ -192,7 +192,7 @@ def test_sliders_have_sensible_values():
 
 def test_the_button_finds_the_best_tiles(tuner):
     tuner.press("best")
-    best = best_sizes("flash2", 1024, 64, 16_384)
+    best = best_tiles("flash2", 1024, 64, 16_384)
     assert (tuner.setting.Br, tuner.setting.Bc) == best
     assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()
@@ -212,7 +212,7 @@ def test_the_best_tiles_may_lie_beyond_the_sliders():
     tuner = tile_tuner(2**16, 1, 2**20)
     assert max(tuner.controls["Br"].options.values()) < 2**16
     tuner.press("best")
-    best = best_sizes("flash2", 2**16, 1, 2**20)
+    best = best_tiles("flash2", 2**16, 1, 2**20)
     assert (tuner.setting.Br, tuner.setting.Bc) == best and best[0] == 2**16
     assert f"{cost_of(tuner.setting).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
 

@@ -129,7 +129,7 @@ def parts_of(setting: Setting) -> dict[str, int]:
 
 
 @library_answer
-def best_sizes(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
+def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     """(Br, Bc) with the fewest words that fit M, and among those the fewest tiles; None where none fits.
 
     Larger tiles never move more words, so for each Br worth trying only the largest Bc that fits matters.

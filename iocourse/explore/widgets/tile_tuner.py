@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import schedules
 from ..facts.chosen import ROW_TILED
-from ..facts.tile_tuner import Setting, best_sizes, first_at_work, first_tiles, play, tiles_of
+from ..facts.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
 from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
 from .explorer import Explorer, Grab, Shown, explorer
 from .panel import button, choice, moves, player, size_slider
@@ -62,7 +62,7 @@ class TileTuner(Explorer):
 
     def _best(self) -> str:
         N, d, M, _, _, name, _ = self.setting
-        best = best_sizes(name, N, d, M)
+        best = best_tiles(name, N, d, M)
         if best is None:
             least = schedules.get(name).smallest_M(N, d)
             return f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
