@@ -77,6 +77,12 @@ class Game:
         """Whether every output has a blue pebble."""
         return state.blue.issuperset(self.graph.outputs)
 
+    def lost(self, state: State) -> list[Vertex]:
+        """What is needed, in neither memory, and may not be computed again: then no pebbling finishes."""
+        gone = set() if self.recompute else state.computed - state.red - state.blue
+        ahead = {parent for v in set(self.graph.needed) - state.computed for parent in self.graph.parents[v]}
+        return [v for v in self.graph.vertices if v in gone & ahead.union(self.graph.outputs)]
+
     def after(self, state: State, move: Move | str) -> State:
         """The state that `move` leads to. Raises IllegalMove, naming the move and the rule it breaks."""
         move = self.move(move)

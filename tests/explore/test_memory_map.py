@@ -1,5 +1,6 @@
 """The map of words against memory: its numbers are those of costs, bounds and schedules, at every control."""
 
+import asyncio
 import math
 import re
 from itertools import pairwise
@@ -13,6 +14,7 @@ from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.facts import memory_map as facts
 from iocourse.explore.facts.memory_map import (
     COMPULSORY_WORDS,
     best_bound,
@@ -334,6 +336,62 @@ def test_the_line_at_M_is_dragged(explorer):
     assert moved.x == pytest.approx(strip.x + 50, abs=1)
     explorer.touched("move", -1e6, y)
     assert explorer.value("M") == explorer.setting.low == 4
+
+
+def heard(explorer, *messages, rest=0.2):
+    """Messages of the page, as a notebook's kernel hears them: in a loop that runs, and then a rest."""
+
+    async def page():
+        for turn, (name, text) in enumerate(messages, start=1):
+            explorer._heard(
+                explorer.shell, {"turn": f"me {turn}", "do": "set", "name": name, "text": text}, []
+            )
+        await asyncio.sleep(rest)
+
+    asyncio.run(page())
+
+
+def worked_out(explorer, name, value):
+    """How many schedules were asked anew for the map of a control's value."""
+    before = facts._move.cache_info().misses
+    explorer.set(name, value)
+    return facts._move.cache_info().misses - before
+
+
+@pytest.mark.parametrize(("name", "text", "stands", "beside"), [
+    ("N", "6,144", 6144, [8192, 4096]),
+    ("d", "96", 96, [128, 64]),
+    ("N", "65,536", 65_536, [49_152]),  # the last: there is none after it
+    ("d", "1", 1, [2]),
+])  # fmt: skip
+def test_while_the_page_rests_the_next_maps_are_worked_out(explorer, name, text, stands, beside):
+    explorer.set(name, beside[-1])
+    for kept in facts.CACHES:
+        kept.cache_clear()
+    heard(explorer, (name, text))
+    page = explorer.page()
+    assert explorer.value(name) == stands and page["svg"] == explorer.shown().picture.to_svg()
+    assert [worked_out(explorer, name, value) for value in beside] == [0] * len(beside)
+    explorer.set(name, stands)
+    assert explorer.page() == page
+
+
+def test_a_page_that_asks_on_is_not_kept_waiting_for_maps_ahead(explorer, monkeypatch):
+    looked, shown = [], explorer.shown
+    monkeypatch.setattr(explorer, "shown", lambda: [looked.append(explorer.value("N")), shown()][1])
+    heard(explorer, ("N", "6,144"), ("N", "8,192"))
+    assert looked == [6144, 8192, 6144, 8192, 12_288]
+    looked.clear()
+    heard(explorer, ("M", "20,480"))
+    assert looked == [8192], "another M asks for little that is new"
+
+
+def test_a_map_ahead_that_fails_leaves_the_control_where_it_stands(explorer, monkeypatch):
+    explorer.set("N", 8192)
+    monkeypatch.setattr(explorer, "shown", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        explorer._look_ahead(explorer._turn)
+    assert explorer.value("N") == 8192
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

@@ -14,7 +14,7 @@ from iocourse.explore.draw.graph_layout import layout
 from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
-from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
+from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, solve
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
 
@@ -428,11 +428,11 @@ def test_what_is_lost_in_the_one_shot_game_is_said():
     player.set("mode", OWN)
     for move in ("load a1", "load b1", "compute p1"):
         player.choose(move)
-    assert lost(player.game, player._play().state) == []
+    assert player.game.lost(player._play().state) == []
     player.choose("delete p1")
-    assert lost(player.game, player._play().state) == ["p1"]
+    assert player.game.lost(player._play().state) == ["p1"]
     assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words
-    assert lost(Game(dot(2), 3), player._play().state) == []
+    assert Game(dot(2), 3).lost(player._play().state) == []
 
 
 def test_a_graph_or_a_pebbling_of_ones_own():

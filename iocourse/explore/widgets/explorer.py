@@ -16,7 +16,9 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, wraps
 from html import unescape
@@ -72,10 +74,6 @@ class Grab(NamedTuple):
         """What is dragged."""
         return self.x + self.width / 2, self.y + self.height / 2
 
-    def on_page(self, width: float, height: float) -> tuple[float, float, float, float, str]:
-        """What the page is told of it: shares of a picture of this size, and the pointer."""
-        return self.x / width, self.y / height, self.width / width, self.height / height, self.cursor
-
     def holds(self, x: float, y: float) -> bool:
         """Whether a place of the picture lies in it."""
         return 0 <= x - self.x <= self.width and 0 <= y - self.y <= self.height
@@ -104,6 +102,7 @@ class Explorer(ABC):
     note = ""
     last = ""  # the control that was set or pressed last; none, where the picture was touched
     words_below = False  # a table of words stands below the picture, a headline above it
+    ahead: tuple[str, ...] = ()  # controls whose next values are worked out while the page draws
     _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
     _size = 1.0, 1.0  # of the picture, in its pixels
     _turn = ""  # the message of the page that was answered last
@@ -191,10 +190,11 @@ class Explorer(ABC):
         return self.controls[name]
 
     def _place(self, **stands: Any) -> None:
-        """Move controls to these values, None for one that stays; what is no control is passed over."""
+        """Move controls to these values, which they offer from now on; None moves nothing."""
         for name, value in stands.items():
             if name in self.controls and value is not None:
-                self.controls[name].start(value)
+                self.controls[name].value = value
+                self.controls[name].offered = self.controls[name].options
 
     # ------------------------------------------------------------------ from controls to picture
     def _draw(self) -> None:
@@ -206,16 +206,17 @@ class Explorer(ABC):
         self._show()
 
     def page(self) -> dict[str, Any]:
-        """All that the page is told."""
+        """All that the page is told; of places, their shares of the picture."""
+        wide, high = self._size
         return {
             "name": called(type(self)),
             "turn": self._turn,
-            "controls": [control.on_page(*self._size) for control in self.controls.values()],
+            "controls": [control.on_page(wide, high) for control in self.controls.values()],
             "svg": self.svg,
             "words": self.words,
             "below": self.words_below,
             "spoken": self.spoken,
-            "grabs": [grab.on_page(*self._size) for grab in self.grabs],
+            "grabs": [(x / wide, y / high, w / wide, h / high, cursor) for x, y, w, h, cursor in self.grabs],
         }
 
     def _show(self, **meanwhile: str) -> None:
@@ -230,6 +231,20 @@ class Explorer(ABC):
             self._do(**message)
         finally:
             self._show()  # which sends nothing twice
+            with suppress(RuntimeError):  # no loop runs: the next message comes from a script
+                get_running_loop().call_later(0.1, self._look_ahead, self._turn)  # seconds
+
+    def _look_ahead(self, turn: str) -> None:
+        """Show nobody where one more step of a control leads: what is worked out for it stays in caches."""
+        if turn == self._turn and self.last in self.ahead:
+            control = self.controls[self.last]
+            values = list(control.options.values())
+            at = values.index(control.value)
+            try:
+                for control.value in values[max(at - 1, 0) : at + 2]:
+                    self.shown()
+            finally:
+                control.value = values[at]
 
     def _do(self, do: str, name: str = "", text: str = "", passed: Any = (), **_turn: str) -> None:
         """What is no longer there was asked for by a page that is behind."""

@@ -148,7 +148,7 @@ class MaskPainter(Explorer):
     def _clear(self) -> None:
         self._change(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal)
 
-    # ------------------------------------------------------------------ by controls
+    # ------------------------------------------------------------------ by controls, and what they say
     def _after(self, name: str) -> None:
         if name == "seen":
             self._paint([self.cursor], self.value("seen"))
@@ -168,7 +168,6 @@ class MaskPainter(Explorer):
         mask = make(N, B, **{name: self.value(name) for name in parameters})
         self._change(mask.tiles, mask.causal)
 
-    # ------------------------------------------------------------------ what is shown
     def _fit(self) -> None:
         if not self._masks:
             self._take_preset()
@@ -180,7 +179,7 @@ class MaskPainter(Explorer):
 
 def between(start: Tile, end: Tile) -> Iterator[Tile]:
     """The tiles on the line from one to another, both included, each a neighbour of the one before."""
-    down, across = end[0] - start[0], end[1] - start[1]
-    steps = max(abs(down), abs(across))
-    for share in (k / max(steps, 1) for k in range(steps + 1)):
-        yield start[0] + round(down * share), start[1] + round(across * share)
+    ends = list(zip(start, end, strict=True))
+    places = 1 + max(abs(b - a) for a, b in ends)
+    down, across = (np.linspace(a, b, places).round().astype(int).tolist() for a, b in ends)
+    return zip(down, across, strict=True)

@@ -11,10 +11,11 @@ from ..figures.memory_map import M_at, View, headline, line_of, map_of, rows_at_
 from .explorer import Explorer, Grab, Shown, explorer
 from .panel import Control, choice, size_slider, tick
 
-SIZES = (
+CONTROLS = (
     size_slider("M", "M (words)", 2**2, 2**25, 4),
     size_slider("N", "N (rows)", 1, 2**16, 2),
     size_slider("d", "d (columns)", 1, 2**8, 2),
+    choice("pass", "pass", list(COMPULSORY_WORDS)),
 )
 
 
@@ -28,6 +29,7 @@ class MemoryExplorer(Explorer):
     """
 
     words_below = True
+    ahead = ("N", "d")
 
     def __init__(
         self,
@@ -38,11 +40,10 @@ class MemoryExplorer(Explorer):
         schedules: Sequence[str] | None = None,
         bounds: Sequence[str] | None = None,
     ) -> None:
-        view, passes = view_of(N, d, M, pass_, schedules, bounds), list(COMPULSORY_WORDS)
+        view = view_of(N, d, M, pass_, schedules, bounds)
         map_of(view)  # which refuses to draw nothing
         search_all()  # so that no key has to wait for it
-        ticks = (one for pass_ in passes for one in _ticks(pass_, view))
-        super().__init__(view, [*SIZES, choice("pass", "pass", passes), *ticks], **{"pass": view.pass_})
+        super().__init__(view, [*CONTROLS, *_ticks(view)], **{"pass": view.pass_})
 
     @property
     def setting(self) -> View:
@@ -72,10 +73,11 @@ class MemoryExplorer(Explorer):
             one.hidden = one.kind == "tick" and one.name.partition(" ")[0] != self.value("pass")
 
 
-def _ticks(pass_: str, view: View) -> Iterator[Control]:
-    """A tick for each schedule and bound of a pass; those of `view` are set, in its own pass."""
-    mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
-    for s in of_pass(pass_):
-        yield tick(f"{pass_} {s.name}", s.title, s.name in mine.schedules, group="schedules")
-    for name in bounds_of(pass_):
-        yield tick(f"{pass_} {name}", bound_label(name), name in mine.bounds, group="bounds")
+def _ticks(view: View) -> Iterator[Control]:
+    """A tick for each schedule and bound of each pass; those of `view` are set, in its own pass."""
+    for pass_ in COMPULSORY_WORDS:
+        mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
+        for s in of_pass(pass_):
+            yield tick(f"{pass_} {s.name}", s.title, s.name in mine.schedules, group="schedules")
+        for name in bounds_of(pass_):
+            yield tick(f"{pass_} {name}", bound_label(name), name in mine.bounds, group="bounds")

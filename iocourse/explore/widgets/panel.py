@@ -38,11 +38,6 @@ class Control:
             return dict(self.offered)
         return dict(sorted({**self.offered, called(self.value): self.value}.items(), key=itemgetter(1)))
 
-    def start(self, value: Any) -> None:
-        """Stand on a value, and offer it from now on."""
-        self.value = value
-        self.offered = self.options
-
     def offer(self, offered: Mapping[str, Any]) -> None:
         """Offer other values; where its own is gone, it goes to the next smaller number, or the first."""
         values = list(offered.values())
@@ -53,12 +48,10 @@ class Control:
     def move_to(self, value: Any) -> None:
         """Stand on a value. Raises ValueError, which says what there is."""
         values = list(self.offered.values())
-        if value in values:
-            self.value = values[values.index(value)]
-        elif self.free and isinstance(value, type(values[0])) and values[0] <= value <= values[-1]:
-            self.value = value
-        else:
+        between = self.free and isinstance(value, type(values[0])) and values[0] <= value <= values[-1]
+        if value not in values and not between:
             raise ValueError(f"{self.name} = {value!r}: {self._allowed()}")
+        self.value = next((one for one in values if one == value), value)
 
     def move_near(self, value: Any) -> None:
         """Stand on a number, or the end of the slider before it."""

@@ -39,13 +39,6 @@ def solve(game: Game) -> Solved:
     return found.replay()
 
 
-def lost(game: Game, state: State) -> list[Vertex]:
-    """What is needed, in neither memory, and may not be computed again: then no pebbling can be finished."""
-    gone = set() if game.recompute else state.computed - state.red - state.blue
-    ahead = {parent for v in set(game.graph.needed) - state.computed for parent in game.graph.parents[v]}
-    return [v for v in game.graph.vertices if v in gone & ahead.union(game.graph.outputs)]
-
-
 class Rules(NamedTuple):
     """Which graph is pebbled, and by what rules."""
 
@@ -232,7 +225,7 @@ class PebblePlayer(Explorer):
 
     def _advice(self) -> str:
         play = self._play()
-        gone, missing = (", ".join(map(str, some)) for some in (lost(play.game, play.state), play.missing))
+        gone, missing = (", ".join(map(str, some)) for some in (play.game.lost(play.state), play.missing))
         if gone:
             return f"{gone}: deleted, not stored, and computed once only. Take moves back."
         return f"To be stored: {missing}." if missing else ""

@@ -62,10 +62,8 @@ function panelOf(controls, picture) {
   return panel;
 }
 
-function grab([...place]) {
-  const cursor = place.pop(), [left, top, width, height] = place.map(percent);
-  return h("div", { class: "grab", style: `left:${left};top:${top};width:${width};height:${height};cursor:${cursor}` });
-}
+const grab = ([x, y, width, height, cursor]) =>
+  h("div", { class: "grab", style: `left:${percent(x)};top:${percent(y)};width:${percent(width)};height:${percent(height)};cursor:${cursor}` });
 
 /* An element whose inside is HTML. */
 const raw = (html, attributes) => Object.assign(h("div", attributes), { html });
