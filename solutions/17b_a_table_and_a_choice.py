@@ -288,8 +288,7 @@ explore.lowrank_rows(lowrank_run)
 # %% [markdown]
 # <details><summary>In how many rows, and where not</summary>
 #
-# In eight: more features cost less where none is stored. Not in the last, where our 1,820 take 46.7 ms and the script's 157 take 39.6. Degrees 2 and 3 are more accurate *and* faster in all nine: 3.29 and 12.6 ms in the last. Over its baseline of 2,925 ms these are 888 and 233 times, degree 4 has 63, and the script 74.
-# <!-- 1,820, 157 = math.comb(16, 4), 1 + 12 + 12**2 -->
+# In eight: more features cost less where none is stored. Not in the last, 46.7 ms against 39.6. Degrees 2 and 3 are more accurate *and* faster in all nine: 3.29 and 12.6 ms in the last. Over its baseline of 2,925 ms these are 888 and 233 times, degree 4 has 63, and the script 74.
 # <!-- last = recorded("lowrank")["forward"][-1] -->
 # <!-- 3.29, 12.6, 46.7, 39.6, 2,925 = (*(one["ms"] for one in last["degrees"]), last["their_ms"], last["baseline_ms"]) -->
 # <!-- 888, 233, 63, 74 = (last["baseline_ms"] / ms for ms in (*(one["ms"] for one in last["degrees"]), last["their_ms"])) -->
@@ -319,7 +318,7 @@ if lowrank_run:
         print_both_passes(lowrank_run[section])
 
 # %% [markdown]
-# In the last row degree 3 takes 38.7 ms where exact attention takes 11,237, 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*. (Degree 2 is 1,073 times as fast as exact attention, but off by 3.70 percent.) Under the causal mask, where exact attention has half of the pairs, degree 3 has 88.3 times left, and two in the first row.
+# In the last row degree 3 takes 38.7 ms, exact attention 11,237, 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.70 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, and two in the first row.
 # <!-- both = recorded("lowrank")["gradient"][-1]["degrees"][0] -->
 # <!-- 1,073, 3.70 = both["speedup"], both["worst"] -->
 #
@@ -459,7 +458,7 @@ runs = told.runs_of(lowrank_run) if lowrank_run else []
 claims = told.table(runs) if runs else []
 for number, row in enumerate(claims, 1):
     print(f"row {number}: {row['method']}, d = {row['d']:2}, n = {row['n']:9,}, "
-          f"{row['passes']:7} {row['speedup']:6,.4g}×  error {row['error']:.3g} %")
+          f"{row['passes']:7} {row['speedup']:6,.0f}×  error {row['error']:.3g} %")
 print(f"beside it {len(runs)} runs, such as", *runs[:1])
 
 # %% [markdown]
@@ -533,7 +532,7 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 # %% [markdown]
 # <details><summary>Which rows fall, and by what</summary>
 #
-# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two of them makes 1,630 times of 507. A slower baseline makes 1,580 of 888, a second thread 1,650 of 982. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 8 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
+# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two makes 1,630 times of 507. A slower baseline makes 1,580 of 888, a second thread 1,650 of 982. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 8 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
 #
 # </details>
 #
