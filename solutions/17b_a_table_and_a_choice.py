@@ -318,7 +318,7 @@ if lowrank_run:
         print_both_passes(lowrank_run[section])
 
 # %% [markdown]
-# In the last row degree 3 takes 38.7 ms, exact attention 11,237, 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.70 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, and two in the first row.
+# In the last row degree 3 takes 38.7 ms where exact attention takes 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.70 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, two in the first row.
 # <!-- both = recorded("lowrank")["gradient"][-1]["degrees"][0] -->
 # <!-- 1,073, 3.70 = both["speedup"], both["worst"] -->
 #
