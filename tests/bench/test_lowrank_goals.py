@@ -36,7 +36,7 @@ def test_errors_are_reproduced_to_every_digit_or_not():
         ([degree(2, 1.9, 40), degree(3, 0.3, 10), degree(4, 0.1, 5)], REACHED, 3),
         ([degree(2, 1.9, 8.4), degree(3, 0.3, 7)], NEAR, 2),  # the script: 8.487×, published 9.43×
         ([degree(2, 1.9, 8.5), degree(3, 0.3, 7)], REACHED, 2),
-        ([degree(2, 1.9, 5.9)], MISSED, 2),
+        ([degree(2, 1.9, 6.3)], MISSED, 2),
         ([degree(2, 2.1, 100)], MISSED, None),  # speed does not make up for an error
         ([degree(2, 2.005, 100)], MISSED, None),  # as large as the script's is not below
     ],
@@ -76,23 +76,32 @@ def test_a_gradient_is_judged_by_the_scripts_forward_pass():
 
 @pytest.mark.parametrize(
     ("error", "speedup", "verdict"),
-    [(0.09, 100, REACHED), (0.09, 99, NEAR), (0.05, 70, NEAR), (0.05, 69.9, MISSED), (0.0901, 1e4, MISSED)],
+    [(0.09, 240, REACHED), (0.09, 239, NEAR), (0.05, 180, NEAR), (0.05, 179, MISSED), (0.0901, 1e4, MISSED)],
 )
 def test_an_error_is_not_negotiable_and_a_speed_up_has_a_floor(error, speedup, verdict):
     rows = [row(12, degree(3, error, speedup))]
-    found = next(one for one in goals(record(rows=rows)) if one["wanted"] == "≤ 0.09 % at ≥ 100×")
-    assert found["verdict"] == verdict
+    found = of("forward, d = 12, g = 3", rows=rows)
+    assert (found["wanted"], found["verdict"]) == ("≤ 0.09 % at ≥ 240×", verdict)
+    assert found["reached"] == f"{error:.3f} % at {speedup:.4g}×"
+
+
+@pytest.mark.parametrize(("speedup", "verdict"), [(290, REACHED), (217.5, NEAR), (217, MISSED)])
+def test_both_passes_are_judged_by_their_own_speed_up_and_say_their_worst_error(speedup, verdict):
+    gradient = [row(12, degree(3, 0.7, speedup, forward_speedup=1e4, judged_error=0.1))]
+    found = of("forward+backward, d = 12, g = 3", gradient=gradient)
+    assert (found["wanted"], found["verdict"]) == ("≥ 290×", verdict)
+    assert found["reached"] == f"0.700 % at {speedup:.4g}×"
 
 
 def test_a_row_that_was_not_measured_is_no_verdict():
     found = goals(record(rows=[row(4, degree(2, 1, 2))]))
-    asked = [one for one in found if one["what"] in ("forward, d = 12", "forward, d = 8")]
-    assert [one["verdict"] for one in asked] == [UNKNOWN] * 3
+    asked = [one for one in found if one["what"].startswith(("forward, d =", "forward+backward, d ="))]
+    assert [one["verdict"] for one in asked] == [UNKNOWN] * 8
     assert [one["verdict"] for one in found if one["what"].startswith("causal")] == [UNKNOWN] * 2
 
 
-@pytest.mark.parametrize(("ms", "verdict"), [(3999, REACHED), (4000, MISSED)])
-def test_a_million_tokens_in_less_than_four_seconds_on_two_threads(ms, verdict):
+@pytest.mark.parametrize(("ms", "verdict"), [(300, REACHED), (301, NEAR), (399, NEAR), (401, MISSED)])
+def test_a_million_tokens_in_three_tenths_of_a_second_on_two_threads(ms, verdict):
     rows = [time("ours", 12, 3, 2**20, threads, "forward+backward") | {"ms": ms * (1 + (threads == 1))}
             for threads in (1, 2)]  # fmt: skip
     assert of("2²⁰ tokens", scaling=rows)["verdict"] == verdict
@@ -117,7 +126,7 @@ def test_memory_is_held_against_what_it_must_hold():
 
 @pytest.mark.parametrize(("error", "verdict"), [(0.64, REACHED), (0.65, MISSED)])
 def test_causal_is_judged_by_the_usual_error_of_o(error, verdict):
-    rows = [row(12, degree(2, 9, 1e5), degree(3, error, 36.4))]  # error / 4 of O; forward 1.1 times as fast
+    rows = [row(12, degree(2, 9, 1e5), degree(3, error, 75))]  # error / 4 of O; forward 1.1 times as fast
     found = [one for one in goals(record(rows=rows)) if one["what"].startswith("causal")]
     assert [one["verdict"] for one in found] == [verdict] * 2
 
