@@ -1,4 +1,4 @@
-"""The mask painter in JupyterLab and a real Chromium: by keyboard alone, by click, and by strokes."""
+"""The mask painter in JupyterLab and a real Chromium: by keyboard alone, click, stroke, and finger."""
 
 import pytest
 from explorer_page import WAIT, ExplorerPage
@@ -42,9 +42,10 @@ def painter(shown):
     return Painter(shown("painter", "explore.mask_painter(N=1024, B=64, d=64)"))
 
 
-def test_a_mask_is_painted_by_keyboard_by_click_and_by_strokes(painter):
+def test_a_mask_is_painted_by_keyboard_by_click_by_strokes_and_by_finger(painter):
     _by_keyboard(painter)
     _by_mouse(painter)
+    _by_finger(painter)
     _from_a_preset(painter)
 
 
@@ -81,6 +82,28 @@ def _by_mouse(painter):
     painter.button("undo").press("Enter")
     painter.tiles[8, 1:7] = painter.tiles[8:13, 6] = True
     painter.until("Undone.")
+
+
+def _by_finger(painter):
+    """A finger on the mask paints, and does not scroll the page away; a tap shows or hides one tile."""
+    finger = painter.page.context.new_cdp_session(painter.page)
+
+    def touch(kind, *tile):
+        points = [dict(zip("xy", painter.place(*tile), strict=True))] if tile else []
+        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+
+    touch("Start", 9, 2)
+    for tile in ((9, 4), (9, 7), (13, 7)):
+        touch("Move", *tile)
+    touch("End")
+    painter.tiles[9, 2:8] = painter.tiles[9:14, 7] = False
+    painter.until("Tile 13, 7: hidden.")
+    assert painter.root.locator(".grab").bounding_box() == painter.box
+    touch("Start", 9, 2)
+    touch("End")
+    painter.tiles[9, 2] = True
+    painter.until("Tile 9, 2: seen.")
+    finger.detach()
 
 
 def _from_a_preset(painter):
