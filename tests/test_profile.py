@@ -48,7 +48,7 @@ def refused(capsys, *arguments):
 
 
 def test_every_launch_has_its_kernels_tiles_and_a_test():
-    assert set(profile.LAUNCHES) == set(SMALL)
+    assert set(questions.LAUNCHES) == set(SMALL)
 
 
 @pytest.mark.parametrize("what", SMALL)
@@ -68,7 +68,7 @@ def test_the_kernels_that_ncu_is_asked_for_are_those_launched(what):
         launch, _ = one_launch.prepared(must.asked, "cpu", torch.float16)
         with written_down(90) as written:
             launch()
-    assert tuple(one.kernel.fn.__name__ for one in written) == profile.LAUNCHES[what].kernels
+    assert tuple(one.kernel.fn.__name__ for one in written) == questions.LAUNCHES[what].kernels
 
 
 @pytest.mark.parametrize("what", SMALL)
@@ -202,7 +202,7 @@ def test_measured_bytes_stand_beside_the_closed_form(gpu, capsys, tmp_path):
 
 
 def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
-    fake(gpu, table([*"123456"], [*"123456"], names=profile.LAUNCHES["decode"].kernels))
+    fake(gpu, table([*"123456"], [*"123456"], names=questions.LAUNCHES["decode"].kernels))
     assert main(["profile", "decode", "--N", "8192"]) == 0
     told = json.loads((gpu / "asked.json").read_text())
     *_, python, dash_m, module, text = told["arguments"]
@@ -218,7 +218,7 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):
     rows = [["10", "1", "0", "0", "320", "32"], ["20", "2", "40", "5", "640", "n/a"]]
-    fake(gpu, table(*rows, names=profile.LAUNCHES["fused-backward"].kernels))
+    fake(gpu, table(*rows, names=questions.LAUNCHES["fused-backward"].kernels))
     assert main(["profile", "fused-backward", "--N", "256"]) == 0
     said = capsys.readouterr().out
     added = next(line for line in said.splitlines() if line.startswith("added to"))

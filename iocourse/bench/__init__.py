@@ -61,3 +61,13 @@ def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], l
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
     return found
+
+
+def verdict(reached: float, goal: float, floor: float | None = None, *, less: bool = False) -> str:
+    """What is said of a number beside its goal and floor, of which it is to be no less, or no more."""
+    sign = -1 if less else 1
+    if sign * reached >= sign * goal:
+        return "goal met"
+    if floor is None:
+        return "goal missed"
+    return "goal missed, floor met" if sign * reached >= sign * floor else "floor missed"

@@ -30,7 +30,6 @@ HELP = "our kernels beside PyTorch's and the tutorial's on a GPU: TFLOP/s, ratio
 HEADS = (64, 128)
 TYPES = ("bfloat16", "float16")
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
-QUICK_LENGTHS = (4096,)
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH, WHOLE
@@ -67,7 +66,7 @@ def shapes(
     for N in lengths or ():
         if N < 1 or TOKENS % N:
             raise Refused(f"--lengths has {N}; allowed: divisors of {TOKENS:,}, the tokens of every shape")
-    return dense_shapes(types or TYPES, heads or HEADS, lengths or (QUICK_LENGTHS if quick else LENGTHS))
+    return dense_shapes(types or TYPES, heads or HEADS, lengths or ((4096,) if quick else LENGTHS))
 
 
 BENCH = Bench(NAME, shapes, contenders, dense, LAYOUT, GOALS)

@@ -7,9 +7,8 @@ TFLOP/s count the pairs that are seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, cast
+from functools import lru_cache
+from typing import NamedTuple
 
 from iocourse import masks
 from iocourse.bench import Row
@@ -18,7 +17,7 @@ from .gpu import density
 from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, flex_mask, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.place import Place
-from .gpu.problem import TOKENS, WIDTH, Problem, Tensor, heads
+from .gpu.problem import TOKENS, WIDTH, Pairs, Problem, Tensor, heads
 from .gpu.runner import Bench
 
 NAME = "sparse"
@@ -92,37 +91,25 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
     return masks.random(N, block, max(0.0, (density.NAMES[name] * blocks - 1) / (blocks - 1)))
 
 
-@dataclass(eq=False)  # told apart by what they are: one is kept for each problem
-class MaskForms:
-    """A mask on a device: as a predicate, as booleans, and as FlexAttention's BlockMask, which ours take."""
+def pairs_of(mask: masks.Mask, device: str) -> Pairs:
+    """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
+    import torch
 
-    mask: masks.Mask
-    device: str
+    if isinstance(mask, masks.Window):
+        reach = mask.w
+        return lambda i, j: (i - j).abs() <= reach
+    assert isinstance(mask, masks.BlockMask) and not mask.causal
+    tiles, rows, columns = torch.tensor(mask.tiles).to(device), mask.Br, mask.Bc
+    return lambda i, j: tiles[i // rows, j // columns]
 
-    @cached_property
-    def pairs(self) -> Any:
-        """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
-        import torch
 
-        if isinstance(self.mask, masks.Window):
-            reach = self.mask.w
-            return lambda i, j: (i - j).abs() <= reach
-        assert isinstance(self.mask, masks.BlockMask) and not self.mask.causal
-        tiles, rows, columns = torch.tensor(self.mask.tiles).to(self.device), self.mask.Br, self.mask.Bc
-        return lambda i, j: tiles[i // rows, j // columns]
+@lru_cache(maxsize=1)  # made once for each problem
+def booleans(pairs: Pairs, N: int, device: str) -> Tensor:
+    """(N, N), True where a pair is seen."""
+    import torch
 
-    @cached_property
-    def flex(self) -> Any:
-        """FlexAttention's BlockMask."""
-        return flex_mask(self.pairs, self.mask.N, self.device)
-
-    @cached_property
-    def booleans(self) -> Tensor:
-        """(N, N), True where a pair is seen."""
-        import torch
-
-        i = torch.arange(self.mask.N, device=self.device)
-        return cast(Tensor, self.pairs(i[:, None], i[None, :]))
+    i = torch.arange(N, device=device)
+    return pairs(i[:, None], i[None, :])
 
 
 def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem:
@@ -133,23 +120,24 @@ def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem
     if shape.mask == NO_MASK:
         return heads(shape, place, seed, None, None, density=1.0)
     mask = mask_of(shape.mask, shape.N, block)
-    seen, share = MaskForms(mask, place.device), mask.nnz / shape.N**2
-    return heads(shape, place, seed, seen, seen.pairs, share, density=share)
+    pairs, share = pairs_of(mask, place.device), mask.nnz / shape.N**2
+    return heads(shape, place, seed, pairs, pairs, share, density=share)
 
 
 def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
-    """Everyone by name, ours first; `compiled` as of dense attention's.
+    """Everyone by name, ours first; `compiled` as of dense attention's. They are told which pairs are seen.
 
     Where the place has no memory for masks of N × N booleans, these are not even tried.
     """
 
-    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms) -> Tensor:
+    def efficient(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs) -> Tensor:
         # The booleans, and what PyTorch makes of them: numbers to add to the scores.
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
-        return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
+        return sdpa(EFFICIENT, q, k, v, False, attn_mask=booleans(pairs, q.shape[2], str(q.device)))
 
-    def own(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
-        return ours(q, k, v, False, block_mask=seen and seen.flex)  # which is cut into tiles once
+    def own(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
+        # FlexAttention's BlockMask, which is cut into tiles once.
+        return ours(q, k, v, False, block_mask=pairs and flex_mask(pairs, q.shape[2], str(q.device)))
 
     return {OURS: own, FLEX: flex(compiled), EFFICIENT: efficient}
 

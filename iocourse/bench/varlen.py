@@ -21,7 +21,7 @@ from iocourse.bench import Row
 from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
 from .gpu.judging import PASSES, Goal, Layout, timed_with
 from .gpu.place import Place
-from .gpu.problem import WIDTH, Problem, Tensor, differentiable, normal, not_later, rates
+from .gpu.problem import WIDTH, Given, Problem, Tensor, normal, not_later, rates
 from .gpu.runner import Bench
 
 NAME = "varlen"
@@ -106,10 +106,11 @@ def sequences(shape: Shape, place: Place, seed: int) -> Problem:
 
     lengths = drawn(shape)
     starts, n, longest = [0, *accumulate(lengths)], lengths[-1], max(lengths)
-    arrays = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
-    padded = differentiable([_with_padding(x, lengths) for x in arrays], True, lambda x: x[-1, -1, :n])
+    *inputs, do = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
     told = Packed(torch.tensor(starts, dtype=torch.int32, device=place.device), longest)
-    packed = differentiable(arrays, told, lambda x: x[-n:, -1])
+    packed = Given(inputs, do, told, lambda x: x[-n:, -1])
+    *inputs, do = (_with_padding(x, lengths) for x in (*inputs, do))
+    padded = Given(inputs, do, True, lambda x: x[-1, -1, :n])
     more = {"saved": saved(lengths), "tokens_saved": longest * len(lengths) / starts[-1]}
     figures = rates(4.0 * shape.H * shape.d * pairs(lengths), tokens=starts[-1], **more)
     return Problem(packed, not_later, figures, dict.fromkeys(PADDED, padded))
@@ -119,8 +120,7 @@ def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
     """(T, H, d) as (sequences, H, longest, d), with zeros behind each sequence."""
     from torch.nn.utils.rnn import pad_sequence
 
-    wide: Tensor = pad_sequence(x.split(list(lengths)), batch_first=True)
-    return wide.transpose(1, 2).contiguous()
+    return pad_sequence(x.split(list(lengths)), batch_first=True).transpose(1, 2).contiguous()
 
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
@@ -138,17 +138,15 @@ def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
     """FlashAttention for packed sequences, which newer versions of PyTorch have."""
     from torch.nn.attention.varlen import varlen_attn
 
-    o: Tensor = varlen_attn(q, k, v, seen.cu, seen.cu, seen.longest, seen.longest, window_size=(-1, 0))
-    return o
+    return varlen_attn(q, k, v, seen.cu, seen.cu, seen.longest, seen.longest, window_size=(-1, 0))
 
 
 def _with_part(record: Row) -> Row:
     """`of_saved`: how much of the padding saved is speed gained, in rows whose rival has a time too."""
-
-    def part(row: Row) -> Row:
-        return {"of_saved": row["ratio"] / row["saved"]} if row["ratio"] else {}
-
-    return record | {"rows": timed_with(record["rows"], part)}
+    rows = timed_with(
+        record["rows"], lambda row: {"of_saved": row["ratio"] / row["saved"]} if row["ratio"] else {}
+    )
+    return record | {"rows": rows}
 
 
 BENCH = Bench(

@@ -16,8 +16,7 @@ from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
 from ..kernels.host.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from ..refusal import Refused
-from . import LAUNCHES
-from .question import Question
+from .question import LAUNCHES, Question
 
 Tiles = dict[str, tuple[int, ...]]
 Bytes = dict[str, Any]

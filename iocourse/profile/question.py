@@ -1,16 +1,48 @@
-"""What the arguments ask: one launch, its sizes, and which pairs it looks at."""
+"""What can be launched, and what the arguments ask: one launch, its sizes, and which pairs it looks at."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..count import grids
 from ..gpu.chips import CHIPS
 from ..refusal import Refused
-from . import DTYPES, LAUNCHES
 
+
+class Launch(NamedTuple):
+    """Kernels in order, tiles by their names in the table, and those options that not every launch takes."""
+
+    meaning: str
+    kernels: tuple[str, ...]
+    tiles: tuple[str, ...]
+    options: tuple[str, ...] = ("causal",)
+
+
+LAUNCHES = {
+    "forward": Launch("attention, whole rows of Q, K and V in a tile", ("forward_kernel",), ("forward",)),
+    "fused-backward": Launch(
+        "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
+        ("row_products_kernel", "backward_keys_kernel"), ("fused",)),
+    "split-backward": Launch(
+        "D and dQ, then dK and dV, every sum in a fixed order",
+        ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys")),
+    "decode": Launch(
+        "one query a head against N keys, in parts, and the merge",
+        ("parts_kernel", "merge_kernel"), (), ("parts",)),
+    "small-cache-fused": Launch(
+        "forward with d in slices, nothing materialised", ("sliced_forward_kernel",), ("sliced_forward",)),
+    "small-cache-materialised": Launch(
+        "forward with d in slices, the scores written out",
+        ("scores_kernel", "averages_kernel"), ("scores", "averages")),
+    "block-sparse": Launch(
+        "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
+    "packed": Launch(
+        "forward over sequences packed one behind the other", ("forward_kernel",), ("forward",),
+        ("causal", "lengths")),
+}  # fmt: skip
+DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
 N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
 SIZE: dict[str, Any] = {"type": int}  # at least 1
 SWITCH: dict[str, Any] = {"action": "store_true"}
@@ -78,8 +110,7 @@ def question(arguments: argparse.Namespace) -> Question:
     if what not in LAUNCHES:
         came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
         raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
-    said = {one.name: getattr(arguments, one.name) for one in fields(Question)}
-    said = {name: value for name, value in said.items() if value is not None}
+    said = {name: value for name, value in vars(arguments).items() if name in OPTIONS and value is not None}
     _refuse_what_it_does_not_take(what, said)
     heads = said.get("heads", Question.heads)
     said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
@@ -88,7 +119,7 @@ def question(arguments: argparse.Namespace) -> Question:
     if what == "packed":
         lengths = _lengths(said.get("lengths"))
         said |= {"lengths": lengths, "N": sum(lengths)}
-    asked = Question(**said)
+    asked = Question(what, **said)
     if what == "block-sparse":
         asked.mask  # noqa: B018  # refuses what names no mask
     return asked

@@ -18,9 +18,8 @@ from ..gpu.timing import no_cuda
 from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
 from ..refusal import Refused
-from . import LAUNCHES
 from .costing import Bytes, Cost, bytes_of, cost, moved
-from .question import ARCH, Question
+from .question import ARCH, LAUNCHES, Question
 
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
 SECONDS = 300

@@ -8,6 +8,7 @@ from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 from iocourse.bench import decode
 from iocourse.bench.decode import Shape
 from iocourse.bench.gpu.judging import judged
+from iocourse.costs.kernels import Problem, attention_decode
 
 torch = pytest.importorskip("torch")
 
@@ -24,6 +25,8 @@ def test_every_shape_of_the_issue_once():
 @pytest.mark.parametrize(("H_kv", "expected"), [(32, 2 * 8 * 32), (8, 2 * 8 * 8), (1, 2 * 8)])
 def test_what_must_be_read_is_k_and_v_once(H_kv, expected):
     assert decode.must_read(Shape("bfloat16", 128, 4096, 8, 32, H_kv)) == expected * 4096 * 128 * 2
+    reads = attention_decode(Problem(1, 4096, 128, B=8, H=32, H_kv=H_kv), parts=1).reads
+    assert reads["K"] + reads["V"] == expected * 4096 * 128
 
 
 def test_a_copied_byte_counts_twice():

@@ -82,12 +82,14 @@ def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
             return [1e9] * repeats
 
     def attend(q, k, v, causal):
+        assert all(x.is_leaf and x.requires_grad == torch.is_grad_enabled() for x in (q, k, v))
         log.append("attend")
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     place = CpuPlace()
     place.stopwatch = Watch()
-    BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"ours": attend}, place)
+    record = BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"ours": attend}, place)
+    assert not [row for row in record["rows"] if "refused" in row]
     # Forward; backward, whose forward pass is not timed; both.
     assert list(dict.fromkeys(laps)) == ["clock attend", "attend clock"]
     assert len(laps) % 3 == 0 and laps.count("attend clock") == len(laps) // 3

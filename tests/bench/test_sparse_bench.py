@@ -14,9 +14,10 @@ from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong
 from iocourse import masks
 from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
+from iocourse.bench.gpu.contenders import flex_mask
 from iocourse.bench.gpu.density import SHARES, line, lines
 from iocourse.bench.gpu.judging import compared
-from iocourse.bench.sparse import BLOCK, KINDS, NO_MASK, MaskForms, Shape, mask_of, masked
+from iocourse.bench.sparse import BLOCK, KINDS, NO_MASK, Shape, booleans, mask_of, masked, pairs_of
 
 torch = pytest.importorskip("torch")
 
@@ -65,21 +66,22 @@ def test_masks_are_sparse_and_no_query_is_blind(N):
 @pytest.mark.parametrize("name", (*KINDS, *NAMES))
 def test_every_contender_is_told_the_same_pairs(name):
     mask = mask_of(name, 96, 16)
-    seen = MaskForms(mask, "cpu")
-    assert np.array_equal(seen.booleans.numpy(), mask.pairs())
+    told = pairs_of(mask, "cpu"), 96, "cpu"
+    assert np.array_equal(booleans(*told).numpy(), mask.pairs())
     i = torch.arange(96)
     zero = torch.tensor(0)
-    assert torch.equal(seen.flex.mask_mod(zero, zero, i[:, None], i[None, :]), seen.booleans)
+    assert torch.equal(flex_mask(*told).mask_mod(zero, zero, i[:, None], i[None, :]), booleans(*told))
 
 
 def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once(interpreter):
     from iocourse.kernels import tiled_mask
 
-    seen = MaskForms(masks.Window(200, 40), "cpu")
+    told = pairs_of(masks.Window(200, 40), "cpu"), 200, "cpu"
     q = torch.randn(1, 1, 200, 16)
-    assert tiled_mask(seen.flex, q, q) is tiled_mask(seen.flex, q, q)
-    kinds, patterns = tiled_mask(seen.flex, q, q).tiles(32, 32, q.device)
-    blocks = mask_blocks(seen.booleans, 32)
+    assert flex_mask(*told) is flex_mask(*told) and booleans(*told) is booleans(*told)
+    assert tiled_mask(flex_mask(*told), q, q) is tiled_mask(flex_mask(*told), q, q)
+    kinds, patterns = tiled_mask(flex_mask(*told), q, q).tiles(32, 32, q.device)
+    blocks = mask_blocks(booleans(*told), 32)
     assert torch.equal(kinds[0, 0] == -2, ~blocks.any((2, 3))) and len(patterns) == (kinds >= 0).sum()
 
 

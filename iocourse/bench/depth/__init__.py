@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from iocourse.bench import Row, circumstances
+from iocourse.bench import Row, circumstances, verdict
 from iocourse.console import DASH
 from iocourse.data.recorded import provenance
 from iocourse.refusal import Refused
 
-from ..gpu import judging
 from . import heads, layers, training
 
 NAME = "depth"
@@ -59,7 +58,7 @@ def _one_thread() -> Iterator[None]:
 def _verdict(goal: Row) -> str:
     if goal["reached"] is None:
         return "not judged: a quick run does not measure it"
-    return judging.verdict(goal["reached"], goal["goal"], less=True)
+    return verdict(goal["reached"], goal["goal"], less=True)
 
 
 def show(result: Row) -> str:

@@ -113,12 +113,12 @@ def flex(compiled: bool) -> Contender:
 
     def attend(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
         attention, mask = fresh(q.shape, q.dtype, pairs, str(q.device))
-        o: Tensor = attention(q, k, v, block_mask=mask)
-        return o
+        return attention(q, k, v, block_mask=mask)
 
     return attend
 
 
+@lru_cache(maxsize=1)  # made once for each problem
 def flex_mask(pairs: Pairs, N: int, device: str) -> Any:
     """FlexAttention's BlockMask, in blocks of 128, for every batch and head alike."""
     from torch.nn.attention.flex_attention import create_block_mask
@@ -166,8 +166,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
         if str(q.dtype) != "torch.float16":
             raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
         forget_tuning(q.shape, causal)
-        o: Tensor = module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
-        return o
+        return module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
 
     return attend
 

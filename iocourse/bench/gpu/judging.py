@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
-from iocourse.bench import Row, grouped
+from iocourse.bench import Row, grouped, verdict
 from iocourse.gpu.roofline import PASSES as PASSES
 
 from .contenders import OURS
@@ -136,13 +136,3 @@ def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Ro
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:
     wanted = ((key, value if isinstance(value, tuple) else (value,)) for key, value in where.items())
     return all(row.get(key) in values for key, values in wanted)
-
-
-def verdict(reached: float, goal: float, floor: float | None = None, *, less: bool = False) -> str:
-    """What is said of a number beside its goal and floor, of which it is to be no less, or no more."""
-    sign = -1 if less else 1
-    if sign * reached >= sign * goal:
-        return "goal met"
-    if floor is None:
-        return "goal missed"
-    return "goal missed, floor met" if sign * reached >= sign * floor else "floor missed"

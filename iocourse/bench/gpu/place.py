@@ -19,26 +19,23 @@ class Place:
     def __init__(self) -> None:
         """Make a stopwatch. Raises `NeedsCuda` where there is no GPU."""
         self.stopwatch = CudaStopwatch()
+        import torch
+
+        self._cuda = torch.cuda
 
     def facts(self) -> dict[str, Any]:
         """What the record says about the device."""
-        import torch
-
-        return device_facts(torch.cuda.current_device())
+        return device_facts(self._cuda.current_device())
 
     def free_bytes(self) -> int:
         """Memory for tensors: what the driver has free, and what torch holds for tensors to come."""
-        import torch
-
-        held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return int(torch.cuda.mem_get_info()[0] + held)
+        held = self._cuda.memory_reserved() - self._cuda.memory_allocated()
+        return int(self._cuda.mem_get_info()[0] + held)
 
     def tidy(self) -> None:
         """Give memory back that nobody uses any more: collect garbage and empty torch's cache."""
-        import torch
-
         gc.collect()
-        torch.cuda.empty_cache()
+        self._cuda.empty_cache()
 
 
 def nothing_compiled() -> str:

@@ -13,11 +13,10 @@ from .place import Place
 
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
-
-    from .values import Pairs as Pairs
 else:
-    Tensor = Pairs = Any  # for modules that are read where torch may be absent
+    Tensor = Any  # for modules that are read where torch may be absent
 
+Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
 FLEX = "FlexAttention"  # which is told what the reference is told
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
@@ -27,7 +26,7 @@ MASKS = (False, True)  # causal
 class Given(NamedTuple):
     """What one contender gets."""
 
-    inputs: tuple[Tensor, Tensor, Tensor]  # q, k, v, in the layout it takes, to be differentiated
+    inputs: Sequence[Tensor]  # q, k, v, in the layout it takes
     do: Tensor  # gradient of O
     seen: Any  # what a query sees, as it is told
     part: Callable[[Tensor], Tensor]  # cuts a result or gradient to the (rows, d) of the reference
@@ -46,13 +45,6 @@ class Problem:
         """The inputs of one contender."""
         return self.others.get(contender, self.given)
 
-    def reference(self) -> Mapping[str, Tensor]:
-        """O, dQ, dK, dV of the part in float64."""
-        from .values import exact_head
-
-        q, k, v, do = (self.given.part(x) for x in (*self.given.inputs, self.given.do))
-        return exact_head(q, k, v, do, self.pairs)
-
 
 def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: int) -> list[Tensor]:
     """So many normal tensors of a type from the seed, on the place's device."""
@@ -61,12 +53,6 @@ def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: i
     source = torch.Generator(place.device).manual_seed(seed)
     options = {"generator": source, "device": place.device, "dtype": getattr(torch, dtype)}
     return [torch.randn(sizes, **options) for _ in range(count)]
-
-
-def differentiable(arrays: Sequence[Tensor], seen: Any, part: Callable[[Tensor], Tensor]) -> Given:
-    """q, k, v and dO for passes forward and backward."""
-    q, k, v, do = arrays
-    return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, seen, part)
 
 
 def not_later(i: Tensor, j: Tensor) -> Tensor:
@@ -87,9 +73,9 @@ def heads(
     Contenders are told what is `seen`, the reference by `pairs`; the FLOP of a `share` of all pairs count.
     `facts` are more of each row that has a time.
     """
-    arrays = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
+    *inputs, do = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
-    given = differentiable(arrays, seen, lambda x: x[-1, -1])
+    given = Given(inputs, do, seen, lambda x: x[-1, -1])
     return Problem(given, pairs, rates(work, **facts), {FLEX: given._replace(seen=pairs)})
 
 

@@ -19,7 +19,7 @@ from .contenders import DETERMINISTIC, OURS_SPECIALISED, Contender, reason_of, w
 from .judging import PASSES
 from .place import Place
 from .problem import Problem
-from .values import RESULTS, WRONG, errors
+from .values import RESULTS, WRONG, errors, exact_head
 
 
 def tried(
@@ -45,11 +45,11 @@ def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
 
 
 def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:
-    """A pass of attention on q, k, v, which can be differentiated, and the gradient of O. A forward pass runs
-    before each backward pass alone, and is not timed.
+    """A pass of attention on q, k, v and the gradient of O. A forward pass runs before each backward pass
+    alone, and is not timed.
     """
     alone = pass_ == PASSES[0]
-    given = [x.detach() if alone else x for x in inputs]
+    given = [x.detach().requires_grad_(not alone) for x in inputs]
 
     def forward() -> Tensor:
         with torch.set_grad_enabled(not alone):
@@ -84,8 +84,10 @@ class Trial:
     refused: dict[tuple[str, str], Row] = dataclasses.field(default_factory=dict)
 
     def checked(self) -> Iterator[Row]:
-        """The errors of each contender in one part; who is wrong is refused."""
-        reference, later = self.problem.reference(), self.passes[1:]
+        """The errors of each contender in one part, against float64; who is wrong is refused."""
+        given, later = self.problem.given, self.passes[1:]
+        q, k, v, do = map(given.part, (*given.inputs, given.do))
+        reference = exact_head(q, k, v, do, self.problem.pairs)
         for name in self.field:
             row = self._accepted(name, self.passes, RESULTS[:1], reference)
             gradients = row and later and self._accepted(name, later, RESULTS[1:], reference)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
+from .problem import Pairs
 
 RESULTS = ("O", "dQ", "dK", "dV")
 BLOCK = 64  # rows; an error in a few of them must not drown in all the others

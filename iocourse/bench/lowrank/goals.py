@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iocourse.bench import Row
-
-from ..gpu.judging import verdict
+from iocourse.bench import Row, verdict
 
 FLOOR = 0.75  # of each speed: what must be reached; errors are not negotiable
 JUDGED = (

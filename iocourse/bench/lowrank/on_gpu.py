@@ -68,7 +68,7 @@ def _works(tensors: list[Tensor], pass_: str) -> dict[str, Work]:
     works = {}
     for name, (attend, dtype) in field().items():
         *inputs, do = (x.to(getattr(torch, dtype), copy=True) for x in tensors)
-        works[name] = work_of(attend, [x.requires_grad_() for x in inputs], do, pass_)
+        works[name] = work_of(attend, inputs, do, pass_)
     return works | {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
 
 

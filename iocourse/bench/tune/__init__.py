@@ -113,9 +113,7 @@ def _tried(kernel: str, tiles: list[Tile], problems: list[Problem], watch: CudaS
 def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
     """The fastest tile under one of MASKS, by its number, where that is worth the change."""
     times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
-    if not times:
-        return shipped
-    best = min(times, key=lambda tile: times[tile])
+    best = min(times, key=times.__getitem__, default=shipped)
     return best if shipped not in times or times[shipped] >= WORTH_IT * times[best] else shipped
 
 

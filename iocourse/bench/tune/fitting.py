@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from iocourse.gpu.measured import KERNELS, fits
+from iocourse.gpu.measured import fits
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
@@ -20,24 +20,18 @@ CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
     (90, 128, "forward"): ((128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
     (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
 }
-
-
-class Search(NamedTuple):
-    """One kernel at one head size, and the tiles to try; the shipped one is the first."""
-
-    d: int
-    kernel: str
-    tiles: list[Tile]
+# A head size, a kernel, and the tiles to try; the shipped one is the first.
+Search = tuple[int, str, list["Tile"]]
 
 
 def searches(arch: int, heads: Sequence[int], quick: bool) -> list[Search]:
     """Every kernel at every head size of an architecture; `quick`: with few tiles."""
     from iocourse.kernels.host.tiles import tiles_for
 
-    shipped = {d: tiles_for(arch, d, BYTES)._asdict() for d in heads}
     return [
-        Search(d, kernel, candidates(kernel, shipped[d][kernel], arch, d, quick))
-        for d, kernel in product(heads, KERNELS)
+        (d, kernel, candidates(kernel, shipped, arch, d, quick))
+        for d in heads
+        for kernel, shipped in tiles_for(arch, d, BYTES)._asdict().items()
     ]
 
 

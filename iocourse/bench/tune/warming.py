@@ -28,11 +28,11 @@ Wanted = tuple[Shape, str, tuple[int, ...]]
 
 def wanted(searches: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
     """Everything that is going to be timed, the first candidates of every kernel first."""
-    longest = max(len(search.tiles) for search in searches)
+    longest = max(len(tiles) for *_, tiles in searches)
     return [
-        (shape, search.kernel, tuple(search.tiles[at]))
-        for at, search, shape in product(range(longest), searches, shapes)
-        if at < len(search.tiles) and shape.d == search.d
+        (shape, kernel, tuple(tiles[at]))
+        for at, (d, kernel, tiles), shape in product(range(longest), searches, shapes)
+        if at < len(tiles) and shape.d == d
     ]
 
 

@@ -20,8 +20,7 @@ from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
 from .plan import CHECKS, MINUTES, Step, chosen, limit, needless, steps
-from .running import ended_by_term
-from .running import run as run_commands
+from .running import ended_by_term, run_commands
 from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load
 
 NAME = "visit"

@@ -16,8 +16,8 @@ GRACE = 5.0  # seconds between asking a process to end and ending it
 PAUSE = 0.1  # between two looks at what the processes have said
 
 
-def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: float,
-        environment: Mapping[str, str]) -> tuple[dict[str, int | None], bool]:  # fmt: skip
+def run_commands(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: float,
+                 environment: Mapping[str, str]) -> tuple[dict[str, int | None], bool]:  # fmt: skip
     """Run commands at once, for `limit` seconds at most; what each says goes to its log, and here if alone.
 
     Returns exit codes by label (None: it could not start), and whether time was up. Whatever ends this
