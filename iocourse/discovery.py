@@ -1,10 +1,11 @@
-"""Folders where every file is an entry: they are imported one and all, and a broken one is named."""
+"""Folders where every file is an entry, imported one and all, a broken one named; and files of no package."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from types import ModuleType
 
 
@@ -22,3 +23,15 @@ def _imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except Exception as error:
         raise ImportError(f"{name.replace('.', '/')}.py is broken: {error}", name=name) from error
+
+
+def loaded(path: Path, name: str) -> ModuleType:
+    """What a file that no package has says as a module of this name. Raises ImportError where it is no Python
+    file, and what the file itself raises.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file", name=name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -26,7 +26,6 @@ HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
 BATCHES = (1, 8)
 D, BYTES = 128, 2
 LONG = tuple(N for N in LENGTHS if N >= 32768)
-COPIED = 2**31  # bytes
 LAST = (("share", "ours / copy"), ("us", "ours, µs"))
 LAYOUT = Layout(("dtype", "H", "H_kv", "B"), ("N",), "gbytes_per_s", "GB/s of K and V", LAST)
 GOALS = tuple(
@@ -85,7 +84,7 @@ def _ours(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     return decode(q, k, v)[0]
 
 
-def copy_speed(place: Place, size: int = COPIED) -> Row:
+def copy_speed(place: Place, size: int = 2**31) -> Row:
     """How fast `size` bytes are copied on the place: bytes, milliseconds, and GB/s of reads and writes."""
     import torch
 

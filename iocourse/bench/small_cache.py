@@ -44,7 +44,7 @@ def contenders(place: Place) -> dict[str, Contender]:
     field |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
     field |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
     large = (BY_TILE_D["materialised"], MATH)
-    return field | {name: with_matrices(field[name], place) for name in large}
+    return field | {name: partial(with_matrices, field[name], place) for name in large}
 
 
 BENCH = Bench(NAME, shapes, contenders, dense, LAYOUT, GOALS)

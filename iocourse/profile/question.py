@@ -44,12 +44,10 @@ LAUNCHES = {
 }  # fmt: skip
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
 N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
-SIZE: dict[str, Any] = {"type": int}  # at least 1
-SWITCH: dict[str, Any] = {"action": "store_true"}
 LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
 
 
-def _said(meaning: str, how: dict[str, Any], default: Any = MISSING) -> Any:
+def _said(meaning: str, default: Any = MISSING, **how: Any) -> Any:
     """A field, and how the command line takes it; {} in the meaning stands for the default."""
     return field(default=default, metadata={"help": meaning.format(default), **how})
 
@@ -61,19 +59,19 @@ class Question:
     """
 
     what: str
-    N: int = _said(f"sequence length ({N})", SIZE)
-    d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", SIZE)
-    kv_heads: int = _said("heads of keys and values (as many)", SIZE)
-    heads: int = _said("heads of queries ({})", SIZE, 16)
-    batch: int = _said("batches ({})", SIZE, 1)
-    dtype: str = _said(", ".join(DTYPES) + " ({})", {}, "bfloat16")
-    causal: bool = _said("query i sees keys 0 … i", SWITCH, False)
-    block_mask: str = _said("for block-sparse: as --mask of iocourse count", {"metavar": "SPEC"}, "")
-    block: int = _said("side of that mask's blocks ({})", SIZE | {"metavar": "B"}, 64)
-    lengths: tuple[int, ...] = _said("for packed: rows of each sequence", {"metavar": "L1,L2,…"}, ())
-    parts: int = _said("for decode: stretches of keys (enough to fill the chip)", SIZE, 0)
-    closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", SWITCH, False)
-    arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", SIZE, 0)
+    N: int = _said(f"sequence length ({N})", type=int)
+    d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", type=int)
+    kv_heads: int = _said("heads of keys and values (as many)", type=int)
+    heads: int = _said("heads of queries ({})", 16, type=int)
+    batch: int = _said("batches ({})", 1, type=int)
+    dtype: str = _said(", ".join(DTYPES) + " ({})", "bfloat16")
+    causal: bool = _said("query i sees keys 0 … i", False, action="store_true")
+    block_mask: str = _said("for block-sparse: as --mask of iocourse count", "", metavar="SPEC")
+    block: int = _said("side of that mask's blocks ({})", 64, type=int, metavar="B")
+    lengths: tuple[int, ...] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
+    parts: int = _said("for decode: stretches of keys (enough to fill the chip)", 0, type=int)
+    closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", False, action="store_true")
+    arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", 0, type=int)
 
     @property
     def itemsize(self) -> int:

@@ -6,7 +6,6 @@ O. One that cannot raises, and the reason is recorded.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from iocourse.discovery import loaded
 from iocourse.refusal import Refused
 
 from .place import Place
@@ -35,10 +35,6 @@ BACKENDS = {  # their names in torch.nn.attention.SDPBackend
 MATRIX_BYTES_A_PAIR = 16
 
 
-class CannotTakePart(RuntimeError):
-    """A contender does not take this type or size; the message says why."""
-
-
 def contenders(
     place: Place, tutorial: Path | None = None, without: Sequence[str] = (), *, compiled: bool = True
 ) -> dict[str, Contender]:  # fmt: skip
@@ -52,8 +48,8 @@ def contenders(
         DETERMINISTIC: partial(ours, deterministic=True),
         OURS_SPECIALISED: partial(ours, specialised=True),
         **{name: partial(sdpa, name) for name in BACKENDS},
-        MATH: with_matrices(partial(sdpa, MATH), place),
-        FLEX: flex(compiled),
+        MATH: partial(with_matrices, partial(sdpa, MATH), place),
+        FLEX: partial(flex, compiled),
         **(tutorial_contenders(tutorial) if tutorial else {}),
     }
     return left_out(field, without)
@@ -76,46 +72,37 @@ def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: An
         return scaled_dot_product_attention(q, k, v, is_causal=causal, **shared, **options)
 
 
-def with_matrices(contender: Contender, place: Place) -> Contender:
+def with_matrices(contender: Contender, place: Place, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
     """A contender that keeps N × N matrices, which is not even tried where they do not fit."""
-
-    def checked(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
-        B, H, N, _ = q.shape
-        check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], place)
-        return contender(q, k, v, seen)
-
-    return checked
+    B, H, N, _ = q.shape
+    check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], place)
+    return contender(q, k, v, seen)
 
 
 def check_room(what: str, needed: int, place: Place) -> None:
-    """Raise CannotTakePart where `needed` bytes are more than half of those that are free."""
+    """Raise Refused where `needed` bytes are more than half of those that are free."""
     free = place.free_bytes()
     if needed > free / 2:
-        raise CannotTakePart(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
+        raise Refused(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
-def flex(compiled: bool) -> Contender:
-    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts.
+def flex(compiled: bool, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
+    """FlexAttention, told by a predicate which query sees which key; None: all see all."""
+    return fresh_flex(compiled, q.shape, q.dtype, pairs, str(q.device))(q, k, v)
 
-    It is told by a predicate which query sees which key; None: all see all.
-    """
 
-    @lru_cache(maxsize=1)
-    def fresh(shape: tuple[int, ...], dtype: Any, pairs: Pairs | None, device: str) -> tuple[Any, Any]:
-        import torch
-        from torch.nn.attention.flex_attention import flex_attention
+@lru_cache(maxsize=1)
+def fresh_flex(
+    compiled: bool, shape: tuple[int, ...], dtype: Any, pairs: Pairs | None, device: str
+) -> Callable[..., Tensor]:  # fmt: skip
+    """FlexAttention compiled afresh for a problem, and its block mask made, before the clock starts."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
 
-        mask = pairs and flex_mask(pairs, shape[2], device)
-        if not compiled:
-            return flex_attention, mask
+    if compiled:
         torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
-        return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
-        attention, mask = fresh(q.shape, q.dtype, pairs, str(q.device))
-        return attention(q, k, v, block_mask=mask)
-
-    return attend
+        flex_attention = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return partial(flex_attention, block_mask=pairs and flex_mask(pairs, shape[2], device))
 
 
 @lru_cache(maxsize=1)  # made once for each problem
@@ -138,10 +125,7 @@ def tutorial_contenders(path: Path) -> dict[str, Contender]:
     Raises Refused where the file cannot be loaded, or has no `attention`.
     """
     try:
-        spec = importlib.util.spec_from_file_location("triton_tutorial_06", path)
-        assert spec is not None and spec.loader is not None, "it is no Python file"
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module: Any = loaded(path, "triton_tutorial_06")
         parameters = inspect.signature(module._attention.forward).parameters
     except Exception as error:
         raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
@@ -164,7 +148,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
 
     def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         if str(q.dtype) != "torch.float16":
-            raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
+            raise Refused("the tutorial's kernel casts to float16 inside: it takes float16 only")
         forget_tuning(q.shape, causal)
         return module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
 
@@ -194,7 +178,7 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
         warnings.simplefilter("always")
         try:
             return work(), ""
-        except CannotTakePart as error:
+        except Refused as error:
             return None, str(error)
         except Exception as error:
             return None, reason_of(error, [str(one.message) for one in said])

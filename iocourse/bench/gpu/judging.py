@@ -11,8 +11,6 @@ from iocourse.gpu.roofline import PASSES as PASSES
 
 from .contenders import OURS
 
-STATED_FOR = "H200"  # every goal, before anything was measured there
-
 
 class Layout(NamedTuple):
     """How the rows of a result are compared, and how they become tables."""
@@ -107,12 +105,12 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
 
 def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict) -> Row:
     """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
-    the goals, which are about rows and `lines`.
+    the goals, which are about rows and `lines`, and were stated before anything was measured there.
     """
     record = more(record | {"rows": with_ratios(record["rows"], layout)})
     rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
     verdicts = [judged(points, goal, layout.same_work) for goal in goals]
-    return record | {"means": means(rows, layout), "goals_stated_for": STATED_FOR, "goals": verdicts}
+    return record | {"means": means(rows, layout), "goals_stated_for": "H200", "goals": verdicts}
 
 
 def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:

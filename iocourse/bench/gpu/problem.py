@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.bench import Row
@@ -97,9 +98,7 @@ def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
 
 def dense_shapes(types: Sequence[str], heads: Sequence[int], lengths: Sequence[int]) -> list[Shape]:
     """Every one of these, full and causal."""
-    return [
-        filled(dtype, d, N, causal) for dtype in types for d in heads for N in lengths for causal in MASKS
-    ]
+    return [filled(*one) for one in product(types, heads, lengths, MASKS)]
 
 
 def dense(shape: Shape, place: Place, seed: int) -> Problem:

@@ -96,7 +96,7 @@ class Trial:
                 row |= gradients | {"worst_block": max(row["worst_block"], gradients["worst_block"])}
                 row["bit_equal"] = all(map(torch.equal, both(), both()))
             if row:
-                yield self._facts(name) | row
+                yield {**self.shape._asdict(), "contender": name, **row}
 
     def _accepted(
         self, name: str, passes: Sequence[str], results: Sequence[str], reference: Mapping[str, Tensor]
@@ -125,11 +125,9 @@ class Trial:
             works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
             found = outcomes(works, self.place.stopwatch)
             for name in names:
-                row = self._facts(name) | {"pass": pass_} | (found.get(name) or self.refused[name, pass_])
+                about = {**self.shape._asdict(), "contender": name, "pass": pass_}
+                row = about | (found.get(name) or self.refused[name, pass_])
                 yield row if "refused" in row else row | self.problem.figures(pass_, row["ms"])
-
-    def _facts(self, name: str) -> Row:
-        return {**self.shape._asdict(), "contender": name}
 
     def _work(self, name: str, pass_: str) -> Work:
         given = self.problem.given_to(name)

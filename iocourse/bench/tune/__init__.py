@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from iocourse.bench import Row, circumstances
 from iocourse.console import crossed, paragraphs, steps, table
 from iocourse.data.recorded import provenance
+from iocourse.gpu.measured import WIDTHS
 from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
 
@@ -45,15 +46,12 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     is cut off leaves what it tried. Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place("attention")  # what tuned tiles are for
-    import torch
-
-    from iocourse.kernels.host.tiles import architecture
+    from iocourse.kernels.host.tiles import row_of
 
     from .problem import Problem
     from .warming import wanted, warm
 
-    arch = architecture(torch.device("cuda", torch.cuda.current_device()))
-    assert arch is not None, "kernels are compiled here, or cuda_place had refused"
+    arch = row_of(place.facts()["arch"])
     shape = partial(filled, "float16" if arch < 80 else "bfloat16", N=N)
     heads = heads or (HEADS[1:] if quick else HEADS)
     asked = searches(arch, heads, quick)
@@ -69,8 +67,6 @@ def tuned(
 
     `arch` is a row of the tile table; `problem` makes that of (d, causal); `keep` is as of `run`.
     """
-    from iocourse.kernels.host.tiles import padded
-
     record = {"subject": NAME, **circumstances("torch", "triton"), "device": place.facts(), "arch": arch}
     record |= {"asked": len(asked), "kernels": [], "tiles": []}  # which grow
 
@@ -85,7 +81,7 @@ def tuned(
         record["kernels"].append(about | {"chosen": best, "tried": tried})
         for causal, tile in zip(MASKS, best, strict=True):
             if tile != tiles[0]:
-                at = TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal)
+                at = TilePlace(arch, kernel, min(w for w in WIDTHS if w >= d), BYTES, causal)
                 record["tiles"].append({**at._asdict(), "tile": tile})
         if keep:
             keep(record)

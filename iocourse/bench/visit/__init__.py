@@ -42,10 +42,8 @@ def run(
     """Run the steps that are not done yet, or those in `only`; the record says what became of each.
 
     The options are those of the command line, which says what each means. `list` and `install` run nothing.
-
-    Raises:
-        Refused: an argument is not as it says, `quick` among them; there is no GPU, or the folder is in use
-            or cannot be read.
+    Raises Refused where an argument is not as it says, `quick` among them, there is no GPU, or the folder is
+    in use or cannot be read.
     """
     if quick:
         raise Refused("--quick is not for visit; allowed: --minutes, which every step has its share of")
@@ -69,13 +67,13 @@ def run(
         state = load(out)
         for step in known:
             keep_better(out, step.name)
-        spent = state["seconds"]
-        if 60 * minutes - spent < ENOUGH:
-            raise Refused(f"--minutes is {minutes:g}, and {spent / 60:.1f} are spent; allowed: more")
+        left = 60 * minutes - state["seconds"]
+        if left < ENOUGH:
+            raise Refused(f"--minutes is {minutes:g}, and {minutes - left / 60:.1f} are spent; allowed: more")
         ends, stopped = time.monotonic() + 60 * sitting if sitting else inf, "it was interrupted"
         to_do = asked if only else _to_do(asked, state)
         try:
-            stopped = _visit(out, to_do, state, 60 * minutes - spent, ends, anyway)
+            stopped = _visit(out, to_do, state, left, ends, anyway)
         finally:
             found = _record(out, known, state, minutes) | {"exit": int(bool(stopped)), "stopped": stopped}
             write_whole(out / summary.FILE, summary.text(found) + "\n")
@@ -98,8 +96,7 @@ def _visit(out: Path, to_do: Sequence[Step], state: Row, seconds: float, ends: f
             return ""
         entry = _run_step(out, step, state, min(allowed, here))
         seconds -= entry["seconds"]
-        wrong = "" if anyway or step.name != "values" else _values_refused(out, step, entry)
-        if wrong:
+        if step.name == "values" and not anyway and (wrong := _values_refused(out, step, entry)):
             return wrong
     return ""
 

@@ -14,7 +14,6 @@ from .plan import Step
 from .state import how_far, read_record, record_path
 
 FOLDER = Path(shipped.__file__).parent / "bench"
-NEEDED = ("subject", "date", "versions", "device")
 
 
 def install(out: Path, known: Sequence[Step]) -> list[str]:
@@ -36,7 +35,7 @@ def _installed(out: Path, step: Step) -> str:
     record = read_record(file)
     if record is None:
         return ""
-    absent = [key for key in NEEDED if key not in record]
+    absent = [key for key in ("subject", "date", "versions", "device") if key not in record]
     if absent or record["subject"] != step.shipped:
         lacks = ", ".join(absent) or "its subject"
         raise Refused(f"{file} is no record of bench {step.shipped}: it lacks {lacks}")

@@ -13,8 +13,7 @@ from iocourse.refusal import Refused, read_json
 from ..gpu.text import done_of
 
 FILE, LOCK = "visit.json", "lock"
-DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
-STATES = (DONE, CUT, FAILED, RUNNING, NEEDLESS)
+DONE, CUT, FAILED, RUNNING, NEEDLESS = STATES = ("done", "cut off", "failed", "running", "not needed")
 
 
 def record_path(out: Path, name: str) -> Path:

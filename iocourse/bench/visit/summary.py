@@ -22,12 +22,17 @@ def text(visit: Row) -> str:
         return _plan(visit)
     if "installed" in visit:
         return "\n".join([*visit["installed"], "", TO_COMMIT])
-    records = _read(visit)
+    records, out = _read(visit), visit["out"]
+    to_go_on = [
+        f"records: {out}/records; what was said: {out}/logs; to go on: the same command again",
+        f"to put them where lessons read them: iocourse bench visit --install --out {out}",
+        TO_COMMIT,
+    ]
     # Device, versions and date are those of a record, for this process looked at no device.
     measured = next((record for record in records.values() if "device" in record), visit)
     return paragraphs(
         visit.get("stopped", ""), _steps(visit, records), _goals(records), _tiles(records),
-        _to_go_on(visit["out"]) if records else "", provenance(measured),
+        "\n".join(to_go_on) if records else "", provenance(measured),
     )  # fmt: skip
 
 
@@ -79,11 +84,3 @@ def _tiles(records: Mapping[str, Row]) -> str:
         "the place of attention's"
     )
     return "\n".join([said, *found]) if found else ""
-
-
-def _to_go_on(out: str) -> str:
-    return "\n".join([
-        f"records: {out}/records; what was said: {out}/logs; to go on: the same command again",
-        f"to put them where lessons read them: iocourse bench visit --install --out {out}",
-        TO_COMMIT,
-    ])  # fmt: skip

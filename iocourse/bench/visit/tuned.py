@@ -5,25 +5,24 @@ python -m iocourse.bench.visit.tuned tune.json bench attention --json again.json
 
 from __future__ import annotations
 
-import json
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from iocourse.bench import Row
+from iocourse.gpu import measured
+from iocourse.refusal import read_json
 
 
-def take(record: Row) -> None:
+def take(record: Any) -> None:
     """Let the record's faster tiles be the measured ones of this process."""
-    from iocourse.gpu.measured import measured, tiles_of
-
-    measured().update(tiles_of(record))
+    measured.measured().update(measured.tiles_of(record))
 
 
 def main(arguments: Sequence[str]) -> None:
     """Take the tiles of the record that is the first argument, and run the rest as `python -m iocourse`."""
-    take(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    take(read_json(Path(arguments[0])))
     sys.argv[1:] = arguments[1:]
     runpy.run_module("iocourse", run_name="__main__")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....console import steps
+from ....discovery import loaded
 from ....refusal import Refused
 from ...checking import judge, read_first
 from ...exercise import find
@@ -29,11 +29,8 @@ def suites(root: Path, lesson: int) -> dict[str, Any]:
     path = root / "tests" / "mutants" / f"lesson{lesson:02d}.py"
     if not path.exists():
         raise Refused(f"{path} does not exist: the guide is made in a checkout with its tests")
-    spec = importlib.util.spec_from_file_location(f"mutants_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     with _importing_from(path.parent):
-        spec.loader.exec_module(module)
+        module = loaded(path, f"mutants_{path.stem}")
     return {suite.id: suite for suite in module.SUITES}
 
 
