@@ -103,7 +103,7 @@ def test_one_launch_lies_between_start_and_stop():
 
 def test_a_question_survives_json():
     question = asked("packed", SMALL["packed"])
-    assert questions.of_facts(json.loads(json.dumps(asdict(question)))) == question
+    assert questions.Question(**json.loads(json.dumps(asdict(question)))) == question
 
 
 # --- without a GPU -----------------------------------------------------------------------------------------

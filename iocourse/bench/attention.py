@@ -81,9 +81,8 @@ def run(
     """Time every contender at every shape, forward, backward and both; those `without` are left out.
 
     `tutorial` is a copy of Triton's tutorial 06 (06-fused-attention.py), which then takes part in float16;
-    `types`, `heads` and `lengths` are as of `shapes`, so that a run fits the minutes a GPU is lent for; and
-    `quick` and `keep` as of `Bench.run`. Raises Refused as these do, or where the tutorial cannot be loaded
-    or a contender is not known.
+    `types`, `heads` and `lengths` are as of `shapes`, so that a run fits the minutes a GPU is lent for;
+    `quick`, `keep` as of `Bench.run`. Raises Refused as these, and at a tutorial or contender that is none.
     """
     tutorial_file(tutorial)
     asked = shapes(quick, types, heads, lengths)

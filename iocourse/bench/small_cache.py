@@ -1,8 +1,7 @@
 """Head sizes where fast memory is small for whole rows: every choice of ours beside PyTorch's, on a GPU.
 
 `ours` chooses by itself between whole rows and slices of d; the others are told. FlashAttention takes d to
-256, so above it PyTorch's best that keeps no N × N matrix is the memory-efficient kernel, which the goals
-name.
+256; above it PyTorch's best without an N × N matrix is the memory-efficient kernel, which the goals name.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Padding to the longest sequence multiplies the work; `saved` says how often, in FLOP. A packed kernel that is
 as good as the padded one is faster by all of it; the figure is the part it reaches, speedup / saved. All is
-causal, so that padding at the end changes no result. TFLOP/s count the pairs within the sequences, whoever
-computes more.
+causal, so that padding at the end changes no result. TFLOP/s count the pairs within the sequences alone.
 """
 
 from __future__ import annotations

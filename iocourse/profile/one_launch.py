@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels, traffic
-from .question import Question, of_facts
+from .question import Question
 
 Launch = Callable[[], Any]
 WARM_UPS = 2
@@ -27,9 +27,8 @@ def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, 
     packed = asked.what == "packed"  # one sequence behind the other, (N, heads, d)
 
     def normal(heads: int, rows: int) -> Tensor:
-        sizes = (rows, heads) if packed else (heads, rows)
-        x = torch.randn(asked.batch, *sizes, asked.d, device=device, dtype=dtype)
-        return x.transpose(1, 2) if packed else x
+        sizes = (rows, heads) if packed else (asked.batch, heads, rows)
+        return torch.randn(*sizes, asked.d, device=device, dtype=dtype)
 
     q = normal(asked.heads, 1 if asked.what == "decode" else asked.N)
     k, v = (normal(asked.kv_heads, asked.N) for _ in range(2))
@@ -37,7 +36,6 @@ def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, 
     if asked.what == "decode":
         return lambda: kernels.decode(q, k, v, parts=asked.parts), named
     if packed:
-        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
         cu = torch.tensor([0, *accumulate(asked.lengths)], dtype=torch.int32, device=device)
         told: Any = {"longest": (max(asked.lengths),) * 2, "causal": asked.causal}
         return lambda: kernels.attention_varlen(q, k, v, cu, cu.clone(), **told), named
@@ -53,8 +51,7 @@ def _options(asked: Question, q: Tensor, k: Tensor) -> dict[str, Any]:
     if asked.what == "block-sparse":
         return {"block_mask": kernels.tiled_mask(asked.mask, q, k)}
     way = asked.what.removeprefix("small-cache-") if asked.sliced else "never"
-    options = {"causal": asked.causal, "tile_d": way}
-    return options | ({"deterministic": True} if asked.what == "split-backward" else {})
+    return {"causal": asked.causal, "tile_d": way, "deterministic": asked.what == "split-backward"}
 
 
 def ledger(asked: Question) -> str:
@@ -80,7 +77,7 @@ def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
 def main(text: str) -> None:
     """Launch what the JSON object asks for: {"question": …, "tiles": …}."""
     given = json.loads(text)
-    asked = of_facts(given["question"])
+    asked = Question(**given["question"])
     with kernels.using(**given["tiles"]):
         if kernels.INTERPRETED:
             print(ledger(asked))

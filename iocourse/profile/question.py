@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ class Question:
     causal: bool = _said("query i sees keys 0 … i", False, action="store_true")
     block_mask: str = _said("for block-sparse: as --mask of iocourse count", "", metavar="SPEC")
     block: int = _said("side of that mask's blocks ({})", 64, type=int, metavar="B")
-    lengths: tuple[int, ...] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
+    lengths: Sequence[int] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
     parts: int = _said("for decode: stretches of keys (enough to fill the chip)", 0, type=int)
     closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", False, action="store_true")
     arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", 0, type=int)
@@ -95,11 +96,6 @@ class Question:
 
 
 OPTIONS = {one.name: dict(one.metadata) for one in fields(Question) if one.metadata}  # for argparse
-
-
-def of_facts(facts: dict[str, Any]) -> Question:
-    """The question of which these are the facts, as JSON holds them."""
-    return Question(**facts | {"lengths": tuple(facts["lengths"])})
 
 
 def question(arguments: argparse.Namespace) -> Question:
@@ -147,11 +143,11 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
             raise Refused(f"{option(name)} must be at least 1, got {said[name]}")
 
 
-def _lengths(text: str | None) -> tuple[int, ...]:
+def _lengths(text: str | None) -> list[int]:
     if text is None:
         raise Refused("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
         came = f"--lengths is {text!r}"
         raise Refused(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
-    return tuple(map(int, parts))
+    return list(map(int, parts))

@@ -135,9 +135,7 @@ def tutorial_contenders(path: Path) -> dict[str, Contender]:
 
 
 def tutorial(module: Any, *switch: bool) -> Contender:
-    """Triton's kernel: float16 only, tuned by its own list of tiles for every shape; `switch` is for warp
-    specialisation, where the file has one.
-    """
+    """Triton's kernel: float16 only, tuned by its own list for each shape; `switch`: warp specialisation."""
 
     @lru_cache(maxsize=1)
     def forget_tuning(shape: tuple[int, ...], causal: bool) -> None:

@@ -27,8 +27,7 @@ def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     if len({s for s, _ in points}) < LEAST:
         raise ValueError(f"points is {list(points)!r}; allowed: {LEAST} or more, of different s")
     s, ms = np.asarray(points, dtype=np.float64).T
-    a = np.stack([s, np.ones_like(s)], axis=1) / ms[:, None]  # (points, 2)
-    dense, overhead = np.linalg.lstsq(a, np.ones_like(ms), rcond=None)[0]
+    dense, overhead = np.polyfit(s, ms, 1, w=1 / ms)
     off = np.abs(s * dense + overhead - ms) / ms
     return float(dense), float(overhead), float(off.max())
 

@@ -28,12 +28,12 @@ def tried(
 ) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """Rows and errors of one shape; its tensors are gone when this returns."""
     try:
-        one = Trial(shape, problem(shape, place, seed), field, place, passes)
+        one = Trial(shape, problem(shape, place, seed), field, passes)
         found = list(one.checked())
     except torch.cuda.OutOfMemoryError as error:
         who = ({"pass": pass_, "contender": name} for pass_ in passes for name in timed_in(pass_, field))
         return [shape._asdict() | one | {"refused": reason_of(error)} for one in who], []
-    return list(one.timed()), found
+    return list(one.timed(place.stopwatch)), found
 
 
 def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
@@ -45,9 +45,7 @@ def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
 
 
 def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:
-    """A pass of attention on q, k, v and the gradient of O. A forward pass runs before each backward pass
-    alone, and is not timed.
-    """
+    """A pass on q, k, v and the gradient of O; before a backward pass alone a forward one runs, untimed."""
     alone = pass_ == PASSES[0]
     given = [x.detach().requires_grad_(not alone) for x in inputs]
 
@@ -79,7 +77,6 @@ class Trial:
     shape: Any
     problem: Problem
     field: Mapping[str, Contender]
-    place: Place
     passes: Sequence[str]
     refused: dict[tuple[str, str], Row] = dataclasses.field(default_factory=dict)
 
@@ -118,12 +115,12 @@ class Trial:
         self.refused.update({(name, pass_): {"refused": reason} for pass_ in passes})
         return {}
 
-    def timed(self) -> Iterator[Row]:
+    def timed(self, stopwatch: CudaStopwatch) -> Iterator[Row]:
         """One row a contender and pass: its time, or why it has none."""
         for pass_ in self.passes:
             names = timed_in(pass_, self.field)
             works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
-            found = outcomes(works, self.place.stopwatch)
+            found = outcomes(works, stopwatch)
             for name in names:
                 about = {**self.shape._asdict(), "contender": name, "pass": pass_}
                 row = about | (found.get(name) or self.refused[name, pass_])

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from iocourse.bench import Row, circumstances
 from iocourse.console import crossed, paragraphs, steps, table
 from iocourse.data.recorded import provenance
-from iocourse.gpu.measured import WIDTHS
-from iocourse.gpu.measured import Place as TilePlace
+from iocourse.gpu import measured
 from iocourse.gpu.timing import CudaStopwatch
 
 from ..gpu.contenders import with_warnings
@@ -81,7 +80,7 @@ def tuned(
         record["kernels"].append(about | {"chosen": best, "tried": tried})
         for causal, tile in zip(MASKS, best, strict=True):
             if tile != tiles[0]:
-                at = TilePlace(arch, kernel, min(w for w in WIDTHS if w >= d), BYTES, causal)
+                at = measured.Place(arch, kernel, min(w for w in measured.WIDTHS if w >= d), BYTES, causal)
                 record["tiles"].append({**at._asdict(), "tile": tile})
         if keep:
             keep(record)

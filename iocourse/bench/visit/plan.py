@@ -1,7 +1,6 @@
 """What a visit to a GPU does, in which order, and how many minutes each step may take: one table.
 
-The order is that of a page of experience: values before times, what everything else is judged by first, and
-what takes longest in the end.
+Values come before times, first what everything else is judged by, and what takes longest in the end.
 """
 
 from __future__ import annotations

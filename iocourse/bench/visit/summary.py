@@ -47,9 +47,8 @@ def _plan(visit: Row) -> str:
 
 def _read(visit: Row) -> dict[str, Row]:
     """The records there are, by the names of their steps."""
-    names = [one["name"] for one in visit["steps"] if one["recorded"]]
-    found = {name: read_record(record_path(Path(visit["out"]), name)) for name in names}
-    return {name: record for name, record in found.items() if record is not None}
+    files = {one["name"]: record_path(Path(visit["out"]), one["name"]) for one in visit["steps"]}
+    return {name: record for name, file in files.items() if (record := read_record(file)) is not None}
 
 
 def _steps(visit: Row, records: Mapping[str, Row]) -> str:
