@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,26 +88,20 @@ def saved(lengths: Sequence[int]) -> float:
     return pairs([max(lengths)] * len(lengths)) / pairs(lengths)
 
 
-class Packed(NamedTuple):
-    """What those are told who take packed rows: where each sequence begins, and the longest length."""
-
-    cu: Tensor
-    longest: int
-
-
 def sequences(shape: Shape, place: Place, seed: int) -> Problem:
     """q, k, v and dO, normal, packed (T, H, d) and padded (sequences, H, longest, d), the same numbers.
 
-    The last head of the last sequence is held against float64. A row says what padding would multiply: FLOP
-    by `saved`, tokens by `tokens_saved`.
+    Who takes packed rows is told where each sequence begins, and the longest length, of queries and keys. The
+    last head of the last sequence is held against float64. A row says what padding would multiply: FLOP by
+    `saved`, tokens by `tokens_saved`.
     """
     import torch
 
     lengths = drawn(shape)
     starts, n, longest = [0, *accumulate(lengths)], lengths[-1], max(lengths)
     *inputs, do = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
-    told = Packed(torch.tensor(starts, dtype=torch.int32, device=place.device), longest)
-    packed = Given(inputs, do, told, lambda x: x[-n:, -1])
+    cu = torch.tensor(starts, dtype=torch.int32, device=place.device)
+    packed = Given(inputs, do, (cu, cu, longest, longest), lambda x: x[-n:, -1])
     *inputs, do = (_with_padding(x, lengths) for x in (*inputs, do))
     padded = Given(inputs, do, True, lambda x: x[-1, -1, :n])
     more = {"saved": saved(lengths), "tokens_saved": longest * len(lengths) / starts[-1]}
@@ -127,17 +121,17 @@ def contenders(place: Place | None = None) -> dict[str, Contender]:
     return {OURS: _ours, PACKED: _varlen_attn} | {name: partial(sdpa, name) for name in PADDED}
 
 
-def _ours(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
+def _ours(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
     from iocourse.kernels import attention_varlen
 
-    return attention_varlen(q, k, v, seen.cu, seen.cu, longest=(seen.longest, seen.longest), causal=True)
+    return attention_varlen(q, k, v, *seen[:2], longest=seen[2:], causal=True)
 
 
-def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
+def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
     """FlashAttention for packed sequences, which newer versions of PyTorch have."""
     from torch.nn.attention.varlen import varlen_attn
 
-    return varlen_attn(q, k, v, seen.cu, seen.cu, seen.longest, seen.longest, window_size=(-1, 0))
+    return varlen_attn(q, k, v, *seen, window_size=(-1, 0))
 
 
 def _with_part(record: Row) -> Row:

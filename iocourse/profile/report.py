@@ -37,12 +37,8 @@ def record_of(asked: Question) -> dict[str, Any]:
     Raises Refused where there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be
     had without.
     """
-    device, found, arch = None, list[ncu.Kernel](), asked.arch or ARCH
-    if asked.closed_form:
-        must, place = cost(asked, arch), f"tiles of sm_{arch}"
-    else:
-        must, device, found = _measured(asked)
-        place = device["name"]
+    arch = asked.arch or ARCH
+    must, device, found = (cost(asked, arch), None, []) if asked.closed_form else _measured(asked)
     ledger, why_not = counted(must)
     counts = None if ledger is None else bytes_of(ledger, ledger.itemsizes)
     levels = _levels(found) if found else dict.fromkeys(("l2", "dram"))
@@ -50,7 +46,7 @@ def record_of(asked: Question) -> dict[str, Any]:
         "subject": "profile",
         **circumstances("torch", "triton"),
         "question": asdict(must.asked),
-        "place": place,
+        "place": device["name"] if device else f"tiles of sm_{arch}",
         "device": device,
         "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, "ledger": counts, **levels},

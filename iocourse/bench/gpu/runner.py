@@ -56,8 +56,7 @@ class Bench:
         seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
         facts = {"quick": quick, "subject": self.name, **circumstances("torch", "triton")}
         facts |= {"device": place.facts(), "seed": seed, "contenders": list(field)} | self.facts(place, asked)
-        rows: list[Row] = []
-        errors: list[Row] = []
+        rows, errors = list[Row](), list[Row]()
 
         def record(done: int) -> Row:
             came = {"seconds": round(time.perf_counter() - started), "rows": rows, "errors": errors}

@@ -33,7 +33,7 @@ def install(out: Path, known: Sequence[Step]) -> list[str]:
 def _installed(out: Path, step: Step) -> str:
     file = record_path(out, "again" if step.name == "attention" and _with_measured_tiles(out) else step.name)
     record = read_record(file)
-    if record is None:
+    if not record:
         return ""
     absent = [key for key in ("subject", "date", "versions", "device") if key not in record]
     if absent or record["subject"] != step.shipped:
@@ -44,10 +44,10 @@ def _installed(out: Path, step: Step) -> str:
     target = FOLDER / f"{step.shipped}.json"
     before = read_record(target)
     if step.shipped == "lowrank":  # the rest of that record is about a CPU
-        if before is None or not record["gpu"].get("rows"):
+        if not before or not record["gpu"].get("rows"):
             return f"{target} is left as it is"
         record = before | {"gpu": record["gpu"]}
-    elif before is not None and _fullness(before) > _fullness(record):
+    elif before and _fullness(before) > _fullness(record):
         return f"{target} is left as it is: it holds more than {file}"
     write_json(target, record)
     return f"{target} written, from {file}"
@@ -60,7 +60,6 @@ def _fullness(record: Row) -> tuple[bool, float]:
 
 def _with_measured_tiles(out: Path) -> bool:
     """Whether the package has the tiles that tune found: then the times with these are the package's."""
-    tune, there = read_record(record_path(out, "tune")), read_record(FOLDER / "tune.json")
-    if not tune or not tune.get("tiles") or not record_path(out, "again").is_file():
-        return False
-    return there is not None and there.get("tiles") == tune["tiles"]
+    tiles = read_record(record_path(out, "tune")).get("tiles")
+    known = read_record(FOLDER / "tune.json").get("tiles")
+    return bool(tiles) and tiles == known and record_path(out, "again").is_file()

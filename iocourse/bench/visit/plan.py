@@ -100,6 +100,6 @@ def needless(out: Path, step: Step) -> str:
     if step.name != "again":
         return ""
     record = read_record(record_path(out, "tune"))
-    if record is None:
+    if not record:
         return "tune has left no record"
     return "" if record.get("tiles") else "tune found no tile that is worth a change"

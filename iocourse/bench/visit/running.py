@@ -24,7 +24,6 @@ def run_commands(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path]
     function, Ctrl-C too, ends the processes it started.
     """
     started, over, cut = time.monotonic(), False, False
-    codes: dict[str, int | None] = dict.fromkeys(commands)
     running: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
         stack.callback(_end, running)
@@ -44,8 +43,7 @@ def run_commands(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path]
             over = all(one.poll() is not None for one in running.values())
             if said is not None:  # what has been said since the last look
                 print(said.read().decode("utf-8", "replace"), end="", flush=True)
-        codes |= {label: one.wait() for label, one in running.items()}
-    return codes, cut
+    return {label: running[label].wait() if label in running else None for label in commands}, cut
 
 
 @contextmanager

@@ -71,15 +71,15 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def read_record(file: Path) -> Row | None:
-    """A record, or None where there is no readable one."""
+def read_record(file: Path) -> Row:
+    """A record, an empty one where there is no readable one."""
     found = read_json(file)
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
-def how_far(record: Row | None) -> float:
-    """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
-    done, asked, _ = (0, 1, "") if record is None else done_of(record)
+def how_far(record: Row) -> float:
+    """How much of what was asked for a record holds, from 0 to 1; 0 for an empty one."""
+    done, asked, _ = done_of(record) if record else (0, 1, "")
     return done / asked
 
 

@@ -48,7 +48,7 @@ def _plan(visit: Row) -> str:
 def _read(visit: Row) -> dict[str, Row]:
     """The records there are, by the names of their steps."""
     files = {one["name"]: record_path(Path(visit["out"]), one["name"]) for one in visit["steps"]}
-    return {name: record for name, file in files.items() if (record := read_record(file)) is not None}
+    return {name: record for name, file in files.items() if (record := read_record(file))}
 
 
 def _steps(visit: Row, records: Mapping[str, Row]) -> str:
