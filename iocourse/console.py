@@ -1,8 +1,9 @@
-"""What is said in a terminal: tables, names of files, and how far long work has come (not in tests)."""
+"""What is said in a terminal: tables, names of files, how far work has come (not in tests), and its end."""
 
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,6 +93,16 @@ def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def _silent(piece: int) -> None:
     pass
+
+
+@contextmanager
+def ended_by_term() -> Iterator[None]:
+    """Within this block a polite end (SIGTERM, as `timeout` sends it) is as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def shown(name: str) -> str:

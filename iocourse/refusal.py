@@ -34,12 +34,13 @@ def write_whole(path: Path, text: str | bytes) -> None:
         raise
 
 
-def read_json(path: Path) -> Any:
-    """What JSON a file holds; None where there is none, or it holds none, as while it is written."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where none can be read, as while it is written."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_json(path: Path, found: Any) -> None:

@@ -121,11 +121,11 @@ def test_what_is_no_number_is_a_dash_and_sizes_are_crossed():
     assert (crossed((128, 64, None, 2)), crossed(())) == ("128×64×2", "")
 
 
-@pytest.mark.parametrize("text", [None, "", '{"half": ', b"\xff"])
-def test_json_that_is_not_there_is_none(tmp_path, text):
+@pytest.mark.parametrize("text", [None, "", '{"half": ', "[1]", b"\xff"])
+def test_an_object_that_is_not_there_is_an_empty_one(tmp_path, text):
     file = tmp_path / "file.json"
     if text is not None:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert read_json(file) is None
+    assert read_json(file) == {}
     file.write_text('{"whole": ["–"]}', encoding="utf-8")
     assert read_json(file) == {"whole": ["–"]}

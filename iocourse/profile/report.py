@@ -69,8 +69,7 @@ def _measured(asked: Question) -> tuple[Cost, dict[str, Any], list[ncu.Kernel]]:
             )
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
-        kernels = LAUNCHES[asked.what].kernels
-        found = ncu.measure(tool, kernels, _program(must), environment(interpret=False))
+        found = ncu.measure(tool, LAUNCHES[asked.what].kernels, _program(must), environment(interpret=False))
     except ncu.CannotMeasure as error:
         raise Refused(
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, "

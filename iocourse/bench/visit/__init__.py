@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 
 from iocourse.bench import Row, circumstances
+from iocourse.console import ended_by_term
 from iocourse.gpu.device import ROOT, environment
 from iocourse.gpu.timing import no_cuda
 from iocourse.refusal import Refused, write_json, write_whole
@@ -20,7 +21,7 @@ from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
 from .plan import CHECKS, MINUTES, Step, chosen, limit, needless, steps
-from .running import ended_by_term, run_commands
+from .running import run_commands
 from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load
 
 NAME = "visit"

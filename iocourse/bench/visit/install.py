@@ -8,10 +8,10 @@ from pathlib import Path
 from iocourse.bench import Row
 from iocourse.data import recorded as shipped
 from iocourse.gpu.measured import tiles_of
-from iocourse.refusal import Refused, write_json
+from iocourse.refusal import Refused, read_json, write_json
 
 from .plan import Step
-from .state import how_far, read_record, record_path
+from .state import how_far, record_path
 
 FOLDER = Path(shipped.__file__).parent / "bench"
 
@@ -32,7 +32,7 @@ def install(out: Path, known: Sequence[Step]) -> list[str]:
 
 def _installed(out: Path, step: Step) -> str:
     file = record_path(out, "again" if step.name == "attention" and _with_measured_tiles(out) else step.name)
-    record = read_record(file)
+    record = read_json(file)
     if not record:
         return ""
     absent = [key for key in ("subject", "date", "versions", "device") if key not in record]
@@ -42,7 +42,7 @@ def _installed(out: Path, step: Step) -> str:
     if step.shipped == "tune":
         tiles_of(record)  # refuses rows that no launch could take
     target = FOLDER / f"{step.shipped}.json"
-    before = read_record(target)
+    before = read_json(target)
     if step.shipped == "lowrank":  # the rest of that record is about a CPU
         if not before or not record["gpu"].get("rows"):
             return f"{target} is left as it is"
@@ -60,6 +60,6 @@ def _fullness(record: Row) -> tuple[bool, float]:
 
 def _with_measured_tiles(out: Path) -> bool:
     """Whether the package has the tiles that tune found: then the times with these are the package's."""
-    tiles = read_record(record_path(out, "tune")).get("tiles")
-    known = read_record(FOLDER / "tune.json").get("tiles")
+    tiles = read_json(record_path(out, "tune")).get("tiles")
+    known = read_json(FOLDER / "tune.json").get("tiles")
     return bool(tiles) and tiles == known and record_path(out, "again").is_file()

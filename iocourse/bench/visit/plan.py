@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iocourse.course.checkout import find_checkout
-from iocourse.refusal import Refused
+from iocourse.refusal import Refused, read_json
 
 from ..gpu.contenders import EFFICIENT, FLEX, MATH
-from .state import part_path, read_record, record_path
+from .state import part_path, record_path
 
 MINUTES = 45.0  # of a whole visit, where nobody says otherwise
 QUICK = 140 / 60  # of each smaller subject
@@ -99,7 +99,7 @@ def needless(out: Path, step: Step) -> str:
     """Why a step has nothing to do, "" where it has."""
     if step.name != "again":
         return ""
-    record = read_record(record_path(out, "tune"))
+    record = read_json(record_path(out, "tune"))
     if not record:
         return "tune has left no record"
     return "" if record.get("tiles") else "tune found no tile that is worth a change"

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,16 +44,6 @@ def run_commands(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path]
             if said is not None:  # what has been said since the last look
                 print(said.read().decode("utf-8", "replace"), end="", flush=True)
     return {label: running[label].wait() if label in running else None for label in commands}, cut
-
-
-@contextmanager
-def ended_by_term() -> Iterator[None]:
-    """Within this block a polite end (SIGTERM, as `timeout` sends it) is as Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _start(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -71,12 +71,6 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def read_record(file: Path) -> Row:
-    """A record, an empty one where there is no readable one."""
-    found = read_json(file)
-    return found if isinstance(found, dict) else {}
-
-
 def how_far(record: Row) -> float:
     """How much of what was asked for a record holds, from 0 to 1; 0 for an empty one."""
     done, asked, _ = done_of(record) if record else (0, 1, "")
@@ -86,6 +80,6 @@ def how_far(record: Row) -> float:
 def keep_better(out: Path, name: str) -> None:
     """Let what a step has left take the place of a record that holds no more than it; else it goes."""
     new, kept = part_path(out, name), record_path(out, name)
-    if new.exists() and how_far(read_record(new)) >= how_far(read_record(kept)):
+    if new.exists() and how_far(read_json(new)) >= how_far(read_json(kept)):
         new.replace(kept)
     new.unlink(missing_ok=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 from iocourse.bench import Row
 from iocourse.console import crossed, paragraphs, table
 from iocourse.data.recorded import provenance
+from iocourse.refusal import read_json
 
 from ..gpu.judging import cell
-from .state import how_far, read_record, record_path
+from .state import how_far, record_path
 
 FILE = "summary.txt"
 TO_COMMIT = "to ship them: iocourse release, then git add iocourse/data/bench lessons solutions && git commit"
@@ -48,7 +49,7 @@ def _plan(visit: Row) -> str:
 def _read(visit: Row) -> dict[str, Row]:
     """The records there are, by the names of their steps."""
     files = {one["name"]: record_path(Path(visit["out"]), one["name"]) for one in visit["steps"]}
-    return {name: record for name, file in files.items() if (record := read_record(file))}
+    return {name: record for name, file in files.items() if (record := read_json(file))}
 
 
 def _steps(visit: Row, records: Mapping[str, Row]) -> str:

@@ -6,13 +6,13 @@ import importlib.util
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from iocourse.console import ended_by_term
 from iocourse.course.checkout import FIRST, Course, find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
@@ -109,17 +109,18 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
 
 def _attend(server: subprocess.Popen[bytes], token: str) -> int:
     """Print the URL once the server answers, then wait for its end; an interrupt ends it too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, we end the server too
-    try:
-        url = _wait_for_url(server, token)
-        if url:
-            print(f"\nThe course is open at\n    {url}\nStop it with Ctrl-C in this terminal.\n", flush=True)
-        return server.wait()
-    except KeyboardInterrupt:  # the terminal has sent it to JupyterLab as well, which asks before it stops
-        return _stop(server)
-    finally:
-        if server.poll() is None:
-            server.terminate()
+    with ended_by_term():  # ended from outside, we end the server too
+        try:
+            url = _wait_for_url(server, token)
+            if url:
+                opened = f"\nThe course is open at\n    {url}\nStop it with Ctrl-C in this terminal.\n"
+                print(opened, flush=True)
+            return server.wait()
+        except KeyboardInterrupt:  # the terminal has sent it to JupyterLab too, which asks before it stops
+            return _stop(server)
+        finally:
+            if server.poll() is None:
+                server.terminate()
 
 
 def _stop(server: subprocess.Popen[bytes]) -> int:
@@ -138,7 +139,7 @@ def _wait_for_url(server: subprocess.Popen[bytes], token: str, seconds: float = 
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         for path in Path(jupyter_runtime_dir()).glob("jpserver-*.json"):
-            facts = read_json(path) or {}  # it may be written just now, or removed
+            facts = read_json(path)  # it may be written just now, or removed
             if facts.get("token") == token:
                 return f"{facts['url']}lab/tree/work/{FIRST}?token={token}"
         time.sleep(0.1)
