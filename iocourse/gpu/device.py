@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]  # where this very iocourse is found
 _ASKED = ("driver_version", "power.limit", "clocks.max.sm")
 
 
-def device_facts(index: int = 0) -> dict[str, Any]:
-    """Name, architecture, multiprocessors, L2, memory, CUDA version, and what nvidia-smi says, of one GPU.
+def device_facts() -> dict[str, Any]:
+    """Of the GPU in use: name, architecture, multiprocessors, L2, memory, CUDA, and what nvidia-smi says.
 
     Returns:
         name, arch (90 for compute capability 9.0), multiprocessors, l2_bytes, memory_bytes, cuda (the version
@@ -27,7 +27,7 @@ def device_facts(index: int = 0) -> dict[str, Any]:
     need_cuda("so there are no facts about one")
     import torch
 
-    found = torch.cuda.get_device_properties(index)
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
     return facts_of(found, str(torch.version.cuda), _smi(getattr(found, "uuid", None)))
 
 

@@ -73,8 +73,7 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
 def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
     """What the launch must move with the tiles of an architecture, a row of their table, such as 90.
 
-    Decode is to fill so many multiprocessors; where they are unknown, it takes four parts. Raises Refused
-    where the head is too large for these kernels.
+    Decode is cut to fill `processors`, in four where they are unknown. Raises Refused where d is too large.
     """
     decode = asked.what == "decode"
     largest = LARGEST_DECODE if decode else LARGEST_HEAD if asked.sliced else LARGEST_WHOLE

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .. import console
 from ..bench import circumstances
-from ..console import counted as many
-from ..console import paragraphs, table
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
 from ..gpu.timing import no_cuda
@@ -34,8 +33,7 @@ ROWS = {"read": "read", "added": "added to", "written": "written", "total": "tot
 def record_of(asked: Question) -> dict[str, Any]:
     """What the launch must move and, unless its closed form alone is asked for, what this GPU moves, by ncu.
 
-    Raises Refused where there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be
-    had without.
+    Raises Refused without a GPU or ncu, or where ncu fails: what is needed, and what can be had without.
     """
     arch = asked.arch or ARCH
     must, device, found = (cost(asked, arch), None, []) if asked.closed_form else _measured(asked)
@@ -43,17 +41,13 @@ def record_of(asked: Question) -> dict[str, Any]:
     counts = None if ledger is None else bytes_of(ledger, ledger.itemsizes)
     levels = _levels(found) if found else dict.fromkeys(("l2", "dram"))
     return {
-        "subject": "profile",
-        **circumstances("torch", "triton"),
-        "question": asdict(must.asked),
-        "place": device["name"] if device else f"tiles of sm_{arch}",
-        "device": device,
-        "tiles": must.tiles,
+        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),
+        "place": device["name"] if device else f"tiles of sm_{arch}", "device": device, "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, "ledger": counts, **levels},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "differences": [] if ledger is None else (ledger - must.words).lines(),
         "note": why_not,
-    }
+    }  # fmt: skip
 
 
 def _measured(asked: Question) -> tuple[Cost, dict[str, Any], list[ncu.Kernel]]:
@@ -119,19 +113,19 @@ def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
     kernels = record["kernels"] if len(record["kernels"]) > 1 else ()
     each, said = "\n".join(map(_each_kernel, kernels)), "\n".join(_sentences(record))
-    return paragraphs(_heading(record), _table(record["bytes"]), each, said)
+    return console.paragraphs(_heading(record), _table(record["bytes"]), each, said)
 
 
 def _heading(record: dict[str, Any]) -> str:
     asked = record["question"]
     facts = {
-        f"N = {asked['N']}, d = {asked['d']}, {many(asked['heads'], 'head')}": True,
+        f"N = {asked['N']}, d = {asked['d']}, {console.counted(asked['heads'], 'head')}": True,
         f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
         f"{asked['batch']} batches": asked["batch"] > 1,
         "causal": asked["causal"],
         f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
-        many(len(asked["lengths"]), "sequence"): asked["lengths"],
-        many(asked["parts"], "part"): asked["what"] == "decode",
+        console.counted(len(asked["lengths"]), "sequence"): asked["lengths"],
+        console.counted(asked["parts"], "part"): asked["what"] == "decode",
         asked["dtype"]: True,
     }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
@@ -146,7 +140,7 @@ def _table(columns: dict[str, Any]) -> str:
             ratios = (_quotient(columns, row, *pair) for pair in RATIOS.values())
             cells = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
             lines.append([name, *(_cell(column, columns[column], row) for column in COLUMNS), *cells])
-    return table(lines)
+    return console.table(lines)
 
 
 def _cell(name: str, counts: Bytes | None, row: str) -> str:

@@ -175,12 +175,12 @@ def main(out, *more):
     stubbed_gpu.install()
     in_a_hurry()
     from iocourse.bench import visit
-    from iocourse.bench.tune import fitting, warming
+    from iocourse.bench.tune import fitting, problem
     from iocourse.cli import main as iocourse
 
     visit.run_commands = in_this_process
     visit.needless = lambda *_: ""  # all times are alike, and tune finds nothing
-    warming.warm = lambda *_: None  # in processes of their own, without this stub
+    problem.warm = lambda *_: None  # in processes of their own, without this stub
     candidates = fitting.candidates
     fitting.candidates = lambda *asked: candidates(*asked)[:2]
     started = time.perf_counter()

@@ -23,7 +23,7 @@ import torch
 import triton
 
 from iocourse.bench.gpu.problem import filled
-from iocourse.bench.tune import problem, warming
+from iocourse.bench.tune import problem
 from iocourse.kernels import attention, attention_varlen, decode, using
 from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
@@ -157,7 +157,7 @@ def warmed_and_found():
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
     for one in few:
-        warming.compile_one(stubbed_gpu.ARCH, *one)
+        problem.compile_one(stubbed_gpu.ARCH, *one)
     here = SimpleNamespace(device="cpu")
     problem.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
     problems = [problem.Problem(shape, here) for shape, _, _ in few]

@@ -26,11 +26,8 @@ EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 OURS_SPECIALISED = "ours, specialised"
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
-    FLASH: "FLASH_ATTENTION",
-    CUDNN: "CUDNN_ATTENTION",
-    EFFICIENT: "EFFICIENT_ATTENTION",
-    MATH: "MATH",
-}
+    FLASH: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION", EFFICIENT: "EFFICIENT_ATTENTION", MATH: "MATH",
+}  # fmt: skip
 # Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
 MATRIX_BYTES_A_PAIR = 16
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 from iocourse.data.recorded import provenance, recorded
 from iocourse.gpu.device import device_facts
@@ -15,6 +14,7 @@ class Place:
     """The current CUDA device, and what takes its time."""
 
     device = "cuda"
+    facts = staticmethod(device_facts)  # what a record says about it
 
     def __init__(self) -> None:
         """Make a stopwatch. Raises `NeedsCuda` where there is no GPU."""
@@ -22,10 +22,6 @@ class Place:
         import torch
 
         self._cuda = torch.cuda
-
-    def facts(self) -> dict[str, Any]:
-        """What the record says about the device."""
-        return device_facts(self._cuda.current_device())
 
     def free_bytes(self) -> int:
         """Memory for tensors: what the driver has free, and what torch holds for tensors to come."""
@@ -40,8 +36,7 @@ class Place:
 
 def nothing_compiled() -> str:
     """Why no kernel of ours runs compiled in this process; "" where it does."""
-    reason = no_cuda()
-    if reason:
+    if reason := no_cuda():
         return f"no GPU, {reason}"
     try:
         from iocourse.kernels import INTERPRETED
@@ -56,8 +51,7 @@ def cuda_place(subject: str) -> Place:
     Raises Refused where there is none, triton is missing, or kernels are interpreted; the line says what can
     be done instead, and names the recorded run of the subject.
     """
-    reason = nothing_compiled()
-    if reason:
+    if reason := nothing_compiled():
         raise Refused(
             f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; "
             f"without one, `iocourse bench resources` compiles every kernel for every chip. "

@@ -47,8 +47,7 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     place = cuda_place("attention")  # what tuned tiles are for
     from iocourse.kernels.host.tiles import row_of
 
-    from .problem import Problem
-    from .warming import wanted, warm
+    from .problem import Problem, wanted, warm
 
     arch = row_of(place.facts()["arch"])
     shape = partial(filled, "float16" if arch < 80 else "bfloat16", N=N)

@@ -1,7 +1,6 @@
 """A visit to a GPU in one command: the steps of `plan` in their order, and what to do with what they found.
 
-A visit can be cut off at any time: what is measured is on disk after every shape, and the same command again
-goes on where it stopped.
+It can be cut off at any time: what is measured is on disk after every shape, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ def run(
     if list or install:
         done = {"plan": True} if list else {"installed": put_into_package(out, known)}
         return _record(out, known, load(out), minutes) | done
-    reason = no_cuda()
-    if reason:
+    if reason := no_cuda():
         raise Refused(
             f"{reason}, and a visit times kernels on an NVIDIA GPU: run it where one is; "
             "without one, --list shows the plan and --install takes the records of an earlier visit"
@@ -106,8 +104,7 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     """Run one step; the state says that it runs, and then how it ended."""
     commands = {label: " ".join(command) for label, command in step.commands.items()}
     entry: Row = {"state": RUNNING, "commands": commands, "seconds": 0.0, "limit": round(allowed)}
-    why = needless(out, step)
-    if why:
+    if why := needless(out, step):
         entry |= {"state": NEEDLESS, "why": why}
     state["steps"][step.name] = entry
     write_json(out / FILE, state)

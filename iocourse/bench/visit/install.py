@@ -32,8 +32,7 @@ def install(out: Path, known: Sequence[Step]) -> list[str]:
 
 def _installed(out: Path, step: Step) -> str:
     file = record_path(out, "again" if step.name == "attention" and _with_measured_tiles(out) else step.name)
-    record = read_json(file)
-    if not record:
+    if not (record := read_json(file)):
         return ""
     absent = [key for key in ("subject", "date", "versions", "device") if key not in record]
     if absent or record["subject"] != step.shipped:
