@@ -2,13 +2,14 @@
 
 import io
 import os
+import signal
 import sys
 
 import pytest
 
 from iocourse import console, pebbling
 from iocourse.cli import main
-from iocourse.console import crossed, meter, number, steps, table
+from iocourse.console import crossed, ended_by_term, meter, number, steps, table
 from iocourse.refusal import read_json, write_whole
 
 
@@ -129,3 +130,10 @@ def test_an_object_that_is_not_there_is_an_empty_one(tmp_path, text):
     assert read_json(file) == {}
     file.write_text('{"whole": ["–"]}', encoding="utf-8")
     assert read_json(file) == {"whole": ["–"]}
+
+
+def test_a_polite_end_is_as_ctrl_c_within_the_block_and_nowhere_else():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), ended_by_term():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -105,7 +105,7 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
 
 def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict) -> Row:
     """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
-    the goals, which are about rows and `lines`, and were stated before anything was measured there.
+    the goals, about rows and `lines`, which were stated for an H200 before anything was measured on one.
     """
     record = more(record | {"rows": with_ratios(record["rows"], layout)})
     rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
