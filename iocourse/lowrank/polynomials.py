@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import factorial
 from typing import Any
 
@@ -87,6 +87,7 @@ def _real_roots(p: NDArray[Any]) -> Array:
     return found
 
 
+@cache  # a number a degree
 def _hermite_to(g: int) -> float:
     """Where the row-adaptive polynomial of odd degree is positive for every variance it may meet.
 

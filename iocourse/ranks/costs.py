@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from operator import add
 
-from .layouts import Layout, blocks_of, part, row_count
+from .layouts import Layout, blocks_of, row_count
 from .ledger import RankLedger
 
 Form = Callable[..., RankLedger]
@@ -45,12 +46,12 @@ def _sizes(P: int, N: int) -> tuple[int, ...]:
 
 def _in_turn(blocks: Sequence[int]) -> int:
     """The most rows held where each block is given up once the next has come; the first follows one's own."""
-    return max((before + after for before, after in pairwise([0, *blocks])), default=0)
+    return max(map(add, [0, *blocks], blocks), default=0)
 
 
-def _before(sizes: Sequence[int], rank: int) -> list[int]:
+def _before(sizes: Sequence[int], rank: int) -> Sequence[int]:
     """Rows of the ranks in the order in which a ring brings them to `rank`."""
-    return [sizes[rank - step] for step in range(1, len(sizes))]
+    return [*sizes[:rank][::-1], *sizes[:rank:-1]]
 
 
 @form
@@ -166,24 +167,34 @@ def causal_contiguous(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankL
 @form
 def causal_zigzag(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
     """Early blocks of all others and late blocks of the ranks above: (2P - 2 - p)Nd/P words for rank p."""
-    early = [len(part(N, 2 * P, at)) for at in range(P)]
-    late = [len(part(N, 2 * P, 2 * P - 1 - at)) for at in range(P)]
+    come, go, held = _zigzag_rows(rank, P, N)
+    return RankLedger(_each("K V", H * d * come), _each("K V", H * d * go), 2 * H * d * held)
+
+
+@lru_cache(maxsize=2048)
+def _zigzag_rows(rank: int, P: int, N: int) -> tuple[int, int, int]:
+    """Rows that come to a rank, that it sends on, and the most it holds of others."""
+    blocks = _sizes(2 * P, N)
+    early, late = blocks[:P], blocks[: P - 1 : -1]
     come = sum(early) - early[rank] + sum(late[rank + 1 :])
     go = sum(early) - early[(rank + 1) % P] + (sum(late[rank:]) if rank else 0)
-    steps = range(1, P)
-    up = [0, *(early[rank - step] for step in steps)]
-    down = [0, *(late[rank + step] if rank + step < P else 0 for step in steps)]
-    held = [max(up[s - 1] + up[s] + down[s - 1], up[s] + down[s - 1] + down[s]) for s in steps]
-    words = 2 * H * d * max(held, default=0)
-    return RankLedger(_each("K V", H * d * come), _each("K V", H * d * go), words)
+    up, down = [0, *_before(early, rank)], [0, *late[rank + 1 :], *[0] * rank]
+    held = (max(a + b + c, b + c + e) for (a, b), (c, e) in zip(pairwise(up), pairwise(down), strict=True))
+    return come, go, max(held, default=0)
 
 
 @form
 def causal_striped(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
     """Nearly all rows of all others; a row that no rank sees before its home is left out."""
-    come = [_stripe_seen((rank - step) % P, step, P, N) for step in range(1, P)]
-    go = sum(_stripe_seen((rank - step + 1) % P, step, P, N) for step in range(1, P))
-    return RankLedger(_each("K V", H * d * sum(come)), _each("K V", H * d * go), 2 * H * d * _in_turn(come))
+    come, go = (_stripes_seen(at, P, N) for at in (rank, (rank + 1) % P))  # what goes comes to the next
+    words = 2 * H * d * _in_turn(come)
+    return RankLedger(_each("K V", H * d * sum(come)), _each("K V", H * d * sum(go)), words)
+
+
+@lru_cache(maxsize=2048)
+def _stripes_seen(rank: int, P: int, N: int) -> tuple[int, ...]:
+    """Rows of each stripe that comes to a rank, in turn."""
+    return tuple(_stripe_seen((rank - step) % P, step, P, N) for step in range(1, P))
 
 
 def _stripe_seen(home: int, step: int, P: int, N: int) -> int:

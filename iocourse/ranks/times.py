@@ -231,7 +231,7 @@ def fits(s: RankSchedule, P: int, H: int, a: int | None = None) -> bool:
 def best_grid(s: RankSchedule, P: int, N: int, d: int, *, H: int = 1, **sizes: int) -> int:
     """Of all grids the number of rows with which the busiest rank moves the fewest words."""
     words = {
-        a: max(ledger.words for ledger in ledgers_of(s, P, N, d, H=H, **sizes, a=a))
+        a: max(ledger.words for ledger in _unlike(ledgers_of(s, P, N, d, H=H, **sizes, a=a)))
         for a in grids_of(P)
         if fits(s, P, H, a)
     }
@@ -255,7 +255,8 @@ def memory_of(
         had = {name: shape if name in s.shared else (rows, *shape[1:]) for name, shape in shapes.items()}
         return sum(map(words_in, had.values())) + results * words_in(had[s.operands[0]][:-1]) * d
 
-    return max(own(row_count(layout or s.layout, N, P, rank)) + one.peak for rank, one in enumerate(ledgers))
+    held = {(row_count(layout or s.layout, N, P, rank), one.peak) for rank, one in enumerate(ledgers)}
+    return max(own(rows) + peak for rows, peak in held)
 
 
 class _Busiest(NamedTuple):
@@ -273,7 +274,13 @@ def _busiest(name: str, N: int, d: int, P: int, H: int, a: int | None) -> _Busie
     if "a" in s.options and a is None:
         a = best_grid(s, P, N, d, H=H)
     ledgers = ledgers_of(s, P, N, d, H=H, **({} if a is None else {"a": a}))
-    return _Busiest(max(ledgers, key=lambda one: one.words), a, memory_of(s, ledgers, N, d, H=H))
+    busiest = max(_unlike(ledgers), key=lambda one: one.words)
+    return _Busiest(busiest, a, memory_of(s, ledgers, N, d, H=H))
+
+
+def _unlike(ledgers: Sequence[RankLedger]) -> list[RankLedger]:
+    """The ledgers, one that ranks share once."""
+    return list({id(one): one for one in ledgers}.values())
 
 
 def _entry(s: RankSchedule, N: int, d: int, P: int, H: int, a: int | None, on: Cluster) -> Entry:

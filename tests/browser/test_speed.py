@@ -30,12 +30,12 @@ class Hand(NamedTuple):
 
 HANDS = {  # of others: their first slider, and no drag
     "kernel_tuner": Hand("BN (keys)", (-150, -70), 2),  # to other tiles of the map
-    "low_rank_explorer": Hand("n (tokens)", (-80, 0)),
+    "low_rank_explorer": Hand("n (tokens)", (-80, 0), more=("degree g", "d (columns)", "B (of entries)")),
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
     "memory_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
-    "ranks_explorer": Hand("P (ranks)", (120, 0)),
-    "tile_tuner": Hand("M (words)", (60, 40)),
+    "ranks_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
+    "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
 }
 MADE = {name: made for name, make in EXPLORERS.items() if isinstance(made := make(), Explorer)}
 

@@ -46,6 +46,16 @@ def test_each_change_is_drawn_once_and_goes_all_the_way(make, monkeypatch):
 
 
 @explorers
+def test_looking_ahead_shows_nothing_of_what_it_finds(make):
+    explorer = make()
+    for name in explorer.ahead:
+        explorer.set(name, other_value(explorer.controls[name]))
+        page, shown = explorer.page(), explorer.shown()
+        explorer._look_ahead(explorer._turn)
+        assert explorer.page() == page and explorer.shown() == shown, name
+
+
+@explorers
 def test_every_button_has_something_to_do_and_every_control_a_name(make):
     explorer = make()
     buttons = {name for name, control in explorer.controls.items() if control.kind == "button"}

@@ -12,6 +12,7 @@ from iocourse.explore import Picture, ranks_explorer, ranks_map
 from iocourse.explore.figures.ranks_map import P_at, View, _bound_line, _lines, line_of, rows_of
 from iocourse.explore.widgets.ranks_explorer import FEWEST, RanksExplorer
 from iocourse.gpu.links import LINKS
+from iocourse.ranks import times
 from iocourse.ranks.bounds import BOUNDS, lower_bound
 from iocourse.ranks.times import CONTESTS, cluster, contest
 
@@ -166,6 +167,20 @@ def test_grids_are_those_of_the_ranks():
     assert list(explorer.controls["a"].options) == [FEWEST, "1", "2", "3", "4", "6", "12"]
     explorer.set("P", 16)  # 3 does not divide it
     assert explorer.value("a") is None and "grid 4 × 4" in explorer.picture.numbers
+
+
+@pytest.mark.parametrize("name", ["N", "d", "H"])
+@pytest.mark.parametrize("pass_", CONTESTS)
+def test_another_step_finds_the_busiest_ranks_worked_out(pass_, name):
+    explorer = ranks_explorer(pass_, P=6, N=1024, d=32, H=8)
+    first, second = [
+        value for value in explorer.controls[name].options.values() if value > explorer.value(name)
+    ][:2]
+    explorer.set(name, first)
+    explorer._look_ahead(explorer._turn)
+    before = times._busiest.cache_info().misses
+    explorer.set(name, second)
+    assert times._busiest.cache_info().misses == before
 
 
 def test_the_line_can_be_dragged():

@@ -41,6 +41,8 @@ class RanksExplorer(Explorer):
     grid with the fewest words. Raises as `ranks_map`.
     """
 
+    ahead = ("pass_", "N", "d", "H")
+
     def __init__(
         self,
         pass_: str = "forward",

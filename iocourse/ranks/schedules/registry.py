@@ -67,10 +67,15 @@ class RankSchedule:
         return self.run(P, on="dry", layout=layout, **shapes, **options)
 
     def ledgers(self, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
-        """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`."""
+        """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`.
+
+        Ranks that all have as many rows and see all others' have one ledger, and share it.
+        """
         P, N, d = check_sizes(P=P, N=N, d=d)
         form = costs.form_of(self.name)
         told = {name: size for name, size in sizes.items() if size is not None}
+        if self.pass_ in ("forward", "backward") and N % P == 0:
+            return (form(0, P, N, d, **told),) * P
         return tuple(form(rank, P, N, d, **told) for rank in range(P))
 
     def shapes(
