@@ -15,6 +15,7 @@ from iocourse.explore.widgets.explorer import EXPLORERS, Explorer, called
 PATIENCE = 1000  # milliseconds that a median may take where other tests run beside
 FEW = 2  # frames a second that are few even there
 KEYS = 8
+SETTLED = 10_000  # milliseconds after which JupyterLab loads nothing more
 
 
 class Hand(NamedTuple):
@@ -45,6 +46,11 @@ def first_slider(made):
     return next(
         one.label for one in made.controls.values() if one.kind in ("slider", "player") and not one.hidden
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settled(lab):
+    lab.wait_for_timeout(SETTLED)
 
 
 @pytest.mark.parametrize("name", MADE)
