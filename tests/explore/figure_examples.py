@@ -349,3 +349,4 @@ CASES = [
     for k, draw in enumerate([*OWN_EXAMPLES.get(name, ()), *EXAMPLES.get(name, ())])
 ]
 drawn = cache(lambda draw: draw())  # one drawing of a case, for all who only look at it
+drawn_anew = cache(lambda draw: draw())  # another of the same, for all who compare the two
