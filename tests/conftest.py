@@ -8,6 +8,8 @@ import runpy
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,10 @@ settings.load_profile("iocourse")
 
 # One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
 # small that threads spend their time waiting for each other. Processes that tests start inherit it.
-# The file is run by its path, as to import it would load NumPy.
-_threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "threads.py"))
+# The files are run by their paths, as to import them would load NumPy.
+_house = Path(__file__).parents[1] / "iocourse"
+_in_one_piece = runpy.run_path(str(_house / "frames" / "__init__.py"))["in_one_piece"]
+_threads = runpy.run_path(str(_house / "doctor" / "threads.py"))
 for _name, _one in _threads["environment"](1).items():
     os.environ.setdefault(_name, _one)
 
@@ -81,6 +85,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the session left behind."""
     _home.cleanup()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Every test has room for its calls: how deep in pytest it stands must not make it slow."""
+    test = pyfuncitem.obj
+    pyfuncitem.obj = lambda **given: _in_one_piece(partial(test, **given))
+    yield
+    pyfuncitem.obj = test
 
 
 @pytest.fixture

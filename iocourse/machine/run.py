@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..exact import check_products
+from ..frames import in_one_piece
 from ..ledger import Ledger
 from ..sizes import positive_int
 from .errors import MachineError, NeverWritten
@@ -55,7 +57,7 @@ def run(
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
     _refuse_overflow({name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), Slow)})
     with machine.running(most):
-        returned = schedule(machine, **named)
+        returned = in_one_piece(partial(schedule, machine, **named))
     slow = returned if isinstance(returned, tuple) and returned else (returned,)
     return Run(_outputs(machine, slow), machine.ledger)
 

@@ -14,7 +14,11 @@ from iocourse.kernels import attention
 HOUSE = Path(iocourse.__file__).parent
 KERNELS = "kernels/"  # the @jit files stand here, and the host's in kernels/host/
 MOST_FILES = 9
-STAND_INS = ("doctor/interpreter.py", "doctor/operands.py")  # for parts of Triton's interpreter
+STAND_INS = (
+    "doctor/interpreter.py",
+    "doctor/operands.py",
+    "frames/__init__.py",
+)  # for parts of Triton's interpreter
 
 
 def file_of(frame: FrameType) -> str | None:
