@@ -2,6 +2,7 @@
 
 from decimal import Decimal, getcontext
 from fractions import Fraction
+from functools import cache
 from math import sqrt
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_the_segment_is_the_one_given_or_the_best_of_a_grid():
 # ---------------------------------------------------------------------- attack by sets of words
 def tri(pairs, left, right):
     """Triples (i, j, l) with (i, j) in `pairs` and (i, l), (j, l) in `left`, `right`."""
-    return int((pairs[:, :, None] & left[:, None, :] & right[None, :, :]).sum())
+    return int(np.count_nonzero(pairs[:, :, None] & left[:, None, :] & right[None, :, :]))
 
 
 def fresh(*wholes):
@@ -166,6 +167,7 @@ def low_rank(w):
     return tri(w["features"] | w["K"].all(axis=1)[:, None], w["V"], w["T"])
 
 
+@cache  # a climb asks for few R and d, again and again
 def most(constant, R):
     """The maximum over c of constant·(R - c)² + √c(R - c)/2, on a grid that is fine enough here."""
     c = np.linspace(0, R, 4001)
@@ -198,7 +200,7 @@ HARD = {"C'": 0.5, "C''": 0.5}
 
 
 def ratio(products, most, words, d):
-    R = sum(int(a.sum()) for a in words.values())
+    R = sum(map(np.count_nonzero, words.values()))
     return products(words) / most(R, d) if R else 0.0
 
 
