@@ -205,20 +205,25 @@ class Arithmetic:
         return target
 
 
+@np.errstate(all="ignore")  # a decorator costs 0.8 µs, a block 1.4, and all arithmetic passes here
 def _quietly(compute: Callable[[], Any]) -> Any:
     """Overflow makes inf and 0/0 makes nan. No flag is raised, for a flag would tell of words uncounted."""
-    with np.errstate(all="ignore"):
-        return compute()
+    return compute()
 
 
 def _broadcast(doing: Name, *shapes: Shape) -> Shape:
     if len(set(shapes)) == 1:
         return shapes[0]
     try:
-        return np.broadcast_shapes(*shapes)
+        return _common_shape(shapes)
     except ValueError:
         shown = " and ".join(str(shape) for shape in shapes)
         raise WrongShape(f"{doing}: shapes {shown} do not match") from None
+
+
+@lru_cache(maxsize=1024)
+def _common_shape(shapes: tuple[Shape, ...]) -> Shape:
+    return np.broadcast_shapes(*shapes)
 
 
 def _result_dtype(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Tile | None) -> np.dtype[Any]:

@@ -34,7 +34,8 @@ class Bitmap:
 
     def holds(self, box: Box) -> bool:
         """True where every word of `box` has been written."""
-        return bool(self._flags[slices(box)].all())
+        part = self._flags[slices(box)]
+        return bool(np.count_nonzero(part) == part.size)  # all() takes twice as long on a small tile
 
 
 class Boxes:
@@ -62,7 +63,7 @@ class Boxes:
 
 def slices(box: Box) -> tuple[slice, ...]:
     """The words of `box`, as an index."""
-    return tuple([slice(*side) for side in box])
+    return tuple([slice(start, stop) for start, stop in box])
 
 
 def _join(a: Box, b: Box) -> Box | None:
