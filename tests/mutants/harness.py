@@ -6,6 +6,7 @@ mutant is the reference with one plausible mistake in it, written as a textual r
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,9 +62,15 @@ def drawn(*names: str) -> int:
     return SEEDS[int(hashlib.sha256(" ".join(names).encode()).hexdigest(), 16) % len(SEEDS)]
 
 
+@functools.cache  # to find the lesson of a mutant takes as long as to judge some of them
+def solved(exercise_id: str) -> str:
+    """The text of the reference, which mutants change."""
+    return exercise_source(exercise_id, solved=True)
+
+
 def mutate(exercise_id: str, mutant: Mutant) -> Callable[..., Any]:
     """The reference with the mutant's edits; each must change something."""
-    source = exercise_source(exercise_id, solved=True)
+    source = solved(exercise_id)
     for old, new in mutant.edits:
         if old not in source:
             raise AssertionError(
