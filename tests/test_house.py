@@ -24,7 +24,7 @@ FLOORS = {
     "bench": ("gpu", "lowrank"),
 }
 # A file for each of a growing list.
-MANY = {"schedules", "ranks/schedules", "costs", "course/exercises", "explore/figures", "explore/widgets"}
+MANY = {"schedules", "ranks/schedules", "course/exercises", "explore/figures"}
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 

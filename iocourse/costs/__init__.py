@@ -1,14 +1,16 @@
 """What each schedule must cost: closed forms in words, as functions of the sizes and the tiles.
 
-A function marked `@form` in a file here is found without being listed, and is `costs.<name>`. It returns a
-`Ledger` whose `peak` is the footprint, the exact number of words of fast memory the schedule needs. The
-formulas are stated for the loop orders in `iocourse.schedules`; a property test holds that machine and
+A function marked `@form` in a file of `forms/` is found without being listed, and is `costs.<name>`. It
+returns a `Ledger` whose `peak` is the footprint, the exact number of words of fast memory the schedule needs.
+The formulas are stated for the loop orders in `iocourse.schedules`; a property test holds that machine and
 formula agree to the word.
 """
 
 from ..discovery import files_of
+from . import forms
 from .parts import FORMS, Form, best_pair, best_sizes, ceil_div, distinct_sizes, form, largest_square
 
+files_of(forms.__name__, forms.__path__)
 files_of(__name__, __path__)
 globals().update(FORMS)
 
@@ -21,7 +23,7 @@ def form_of(name: str) -> Form:
     if name not in FORMS:
         raise LookupError(
             f"there is no closed form costs.{name}: write def {name}(N, d, *, <tiles>) -> Ledger, marked "
-            "@form, in a file of iocourse/costs/"
+            "@form, in a file of iocourse/costs/forms/"
         )
     return FORMS[name]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from explorer_page import ExplorerPage
 
-from iocourse.explore.widgets.explorer import EXPLORERS, Explorer, called
+from iocourse.explore.widgets.shell.explorer import EXPLORERS, Explorer, called
 
 PATIENCE = 1000  # milliseconds that a median may take where other tests run beside
 FEW = 2  # frames a second that are few even there

@@ -11,7 +11,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from iocourse.explore import Picture
 from iocourse.explore.draw.picture import Text
-from iocourse.explore.widgets.explorer import EXPLORERS, VIEW, Explorer
+from iocourse.explore.widgets.shell.explorer import EXPLORERS, VIEW, Explorer
 
 MADE = {name: make for name, make in EXPLORERS.items() if isinstance(make(), Explorer)}
 explorers = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
@@ -185,7 +185,7 @@ def test_its_name_says_where_its_controls_stand(make):
 
 
 def test_the_shell_knows_nothing_of_any_explorer():
-    code = resources.files("iocourse.explore.widgets").joinpath("shell.js").read_text(encoding="utf-8")
+    code = resources.files("iocourse.explore.widgets.shell").joinpath("shell.js").read_text(encoding="utf-8")
     theirs = ("tile", "mask", "pebble", "schedule", "kernel", "roofline", "memory", *EXPLORERS)
     assert not [name for name in theirs if re.search(rf"\b{name}\b", code)]
 

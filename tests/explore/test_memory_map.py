@@ -30,7 +30,7 @@ from iocourse.explore.facts.memory_map import (
     usual_bounds,
 )
 from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.widgets.explorer import VIEW
+from iocourse.explore.widgets.shell.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))

@@ -28,7 +28,7 @@ from iocourse.explore.facts.tile_tuner import (
 )  # fmt: skip
 from iocourse.explore.facts.trace import totals
 from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
-from iocourse.explore.widgets.panel import size_slider
+from iocourse.explore.widgets.shell.panel import size_slider
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)

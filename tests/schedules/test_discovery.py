@@ -17,9 +17,9 @@ from iocourse.schedules import PASSES, REGISTRY
 PACKAGE = Path(iocourse.__file__).parent
 
 FORM = '''
-from ..ledger import Ledger
-from ..sizes import check_sizes
-from .parts import closed_form, form
+from ...ledger import Ledger
+from ...sizes import check_sizes
+from ..parts import closed_form, form
 
 @form
 def toy(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
@@ -67,7 +67,8 @@ def library(tmp_path):
 
     def run(code, **files):
         for name, text in files.items():
-            (tmp_path / "iocourse" / name / "toy.py").write_text(text)
+            folder = {"costs": "costs/forms"}.get(name, name)
+            (tmp_path / "iocourse" / folder / "toy.py").write_text(text)
         command = [sys.executable, "-c", code]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
@@ -139,11 +140,12 @@ BROKEN = {
     ),
     "a broken closed form": (
         {"schedules": SCHEDULE, "costs": FORM + "\n1/0\n"},
-        "costs/toy.py is broken: division by zero",
+        "costs/forms/toy.py is broken: division by zero",
     ),
     "a closed form twice": (
         {"schedules": SCHEDULE, "costs": FORM + FORM.replace("toy", "flash2")},
-        "costs/toy.py is broken: iocourse.costs.forward and iocourse.costs.toy both define flash2",
+        "costs/forms/toy.py is broken: iocourse.costs.forms.forward and iocourse.costs.forms.toy both define "
+        "flash2",
     ),
 }
 

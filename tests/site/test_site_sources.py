@@ -9,7 +9,7 @@ import pytest
 from iocourse.bounds import STATUSES
 from iocourse.course.checkout import find_checkout, read_project
 from iocourse.data.recorded import NAMES, recorded
-from iocourse.explore.widgets.explorer import EXPLORERS
+from iocourse.explore.widgets.shell.explorer import EXPLORERS
 from iocourse.refusal import Refused
 from iocourse.schedules import REGISTRY
 from iocourse.site.layout import Layout

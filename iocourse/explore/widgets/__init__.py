@@ -1,5 +1,3 @@
-"""The explorers: controls around a figure each.
-
-A new one is one file here: a kind of `Explorer`, with controls from `panel`, and under `@explorer` the
+"""The explorers, a file each: a kind of `Explorer` with controls of `shell.panel`, and under `@explorer` the
 function that makes it, or its picture where there are no widgets.
 """

@@ -9,9 +9,9 @@ from ..facts import compiled_tiles as tiles
 from ..facts.compiled_tiles import START, START_SLICE, Setting, record_of, rows_of
 from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import map_of, picture_of
-from .explorer import Explorer, Grab, Shown, explorer
-from .panel import button, choice, slider
 from .roofline_explorer import CHIP, MASK
+from .shell.explorer import Explorer, Grab, Shown, explorer
+from .shell.panel import button, choice, slider
 
 CONTROLS = (
     choice("kernel", "kernel", KERNELS),

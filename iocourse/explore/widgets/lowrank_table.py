@@ -8,8 +8,8 @@ from ...data.recorded import recorded
 from ..draw.html import in_html
 from ..facts.records.lowrank import compared, degrees, sizes
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
-from .explorer import Explorer, Shown, explorer
-from .panel import by_name, slider
+from .shell.explorer import Explorer, Shown, explorer
+from .shell.panel import by_name, slider
 
 
 class Row(NamedTuple):

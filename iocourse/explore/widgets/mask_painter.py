@@ -15,8 +15,8 @@ from ...masks import BlockMask
 from ..draw.html import in_html
 from ..facts.chosen import among
 from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
-from .explorer import Explorer, Grab, Shown, explorer
-from .panel import button, by_name, choice, slider, tick
+from .shell.explorer import Explorer, Grab, Shown, explorer
+from .shell.panel import button, by_name, choice, slider, tick
 
 MOST = 16  # tiles a side: as many as a hand can paint
 BY_KEY = "one tile: arrow keys and Space"

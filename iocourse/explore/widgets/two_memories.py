@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.two_memories import FILM, last_step, two_memories_picture, two_memories_words
-from .explorer import Explorer, Shown, explorer
-from .panel import player
+from .shell.explorer import Explorer, Shown, explorer
+from .shell.panel import player
 
 INTERVAL = 100  # milliseconds of a step
 

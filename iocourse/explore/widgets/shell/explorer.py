@@ -26,8 +26,8 @@ from importlib import resources
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
-from ..draw.picture import Picture
-from ..facts.chosen import among
+from ...draw.picture import Picture
+from ...facts.chosen import among
 from .panel import Control
 
 VIEW = "application/vnd.jupyter.widget-view+json"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..ledger import Ledger
-from ..sizes import Shape, check_sizes, truth
-from .parts import ceil_div, closed_form, form
+from ...ledger import Ledger
+from ...sizes import Shape, check_sizes, truth
+from ..parts import ceil_div, closed_form, form
 
 
 @lru_cache(maxsize=64)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..ledger import Ledger
-from ..masks import Mask
-from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form, column_sweep, form, row_sweep
+from ...ledger import Ledger
+from ...masks import Mask
+from ...sizes import Shape, check_sizes
+from ..parts import ceil_div, closed_form, column_sweep, form, row_sweep
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,1 @@
+"""What every explorer stands on: its base, its controls, and the page's side of both."""
