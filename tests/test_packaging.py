@@ -16,7 +16,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import iocourse
+from iocourse.cli import build_parser
+from iocourse.course.authoring import pages
 from iocourse.course.checkout import read_project
+from iocourse.data.recorded import provenance, recorded
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -25,7 +28,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = {
     path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "guide").glob("*.md"))
 }
-REPOSITORY = PROJECT["urls"]["Repository"]
 
 
 def python(code: str) -> str:
@@ -207,9 +209,40 @@ def commands() -> dict[str, str]:
 
 
 def test_readme_has_exactly_the_marked_commands_each_one_line():
-    assert set(commands()) == {"course", "course-windows", "test"}
-    assert (README.count("<!-- command:"), GUIDE["install.md"].count("<!-- command:")) == (2, 1)
+    assert set(commands()) == {"course", "course-uv", "course-windows", "test", "test-uv"}
+    assert (README.count("<!-- command:"), GUIDE["install.md"].count("<!-- command:")) == (4, 1)
     assert commands()["course"] in GUIDE["install.md"]
+
+
+@pytest.mark.parametrize("name", ["course", "test"])
+def test_the_line_for_uv_differs_from_pips_in_nothing_but_the_two_tools(name: str):
+    pip, uv = commands()[name], commands()[f"{name}-uv"]
+    assert uv.replace("uv venv -q", "python3 -m venv").replace("uv pip", ".venv/bin/pip") == (
+        pip if "--clear" in pip else pip.replace("venv .venv", "venv .venv")
+    )
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed here")
+def test_the_line_for_uv_installs_the_course(tmp_path: Path):
+    """All of the line runs in a copy of the checkout, with `iocourse --version` in place of the server."""
+    copied = (
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "LICENSE-text",
+        "constraints.txt",
+        "MANIFEST.in",
+    )
+    for name in copied:
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("iocourse", "lessons"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    line = commands()["course-uv"].replace("iocourse lab", "iocourse --version")
+    env = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(iocourse.__version__)
 
 
 def test_the_course_needs_only_the_light_extra():
@@ -294,8 +327,35 @@ def alone(text: str) -> str:
 
 
 def test_readme_is_a_page():
-    assert len(README.splitlines()) <= 130
-    assert max(map(len, alone(README).splitlines())) < 280  # a lesson's row has two links
+    assert len(README.splitlines()) <= 190
+    assert max(map(len, alone(README).splitlines())) < 480  # a row of a table
+    assert len(README.split("<!-- spine -->")[0].split()) <= 700  # words before the lessons
+
+
+def test_the_example_in_readme_prints_what_readme_says():
+    code, said = re.findall(
+        r"^<!-- (?:example|output) -->\n```\w+\n(.*?)^```$", README, re.MULTILINE | re.DOTALL
+    )
+    assert len([line for line in code.splitlines() if line]) == 8
+    assert python(code) == said
+
+
+def test_every_title_opens_the_students_notebook_and_the_word_solution_the_solved_one():
+    for text, up in ((README, ""), (GUIDE["lessons.md"], "../../")):
+        links = re.findall(r"\[([^\]]+)\]\(([^)]+\.ipynb)\)", text)
+        titles = [path for said, path in links if said != "solution"]
+        solved = [path for said, path in links if said == "solution"]
+        names = sorted(path.name for path in (ROOT / "lessons").glob("*.ipynb"))
+        assert sorted(titles) == [f"{up}lessons/{name}" for name in names]
+        assert sorted(solved) == [f"{up}solutions/{name}" for name in names]
+
+
+def test_what_an_instructor_types_is_shown_and_names_what_there_is():
+    (lax,) = re.findall(r"`pytest --nbval-lax ([^`]+)`", README)
+    assert (ROOT / lax).is_file()
+    (graded,) = re.findall(r"`(iocourse grade [^`]+)`", README)
+    told = build_parser("grade").parse_args(graded.split()[1:])
+    assert told.csv == Path("points.csv")
 
 
 @pytest.mark.parametrize("name", ["README.md", *GUIDE])
@@ -306,25 +366,52 @@ def test_links_to_files_lead_somewhere(name: str):
 
 
 def test_every_page_of_the_guide_is_reached_from_readme():
-    assert [name for name in GUIDE if name != "lessons.md" and f"(docs/guide/{name})" not in README] == []
-    assert "(docs/guide/lessons.md)" in README
+    assert [name for name in GUIDE if f"(docs/guide/{name})" not in README] == []
 
 
-def test_colab_and_binder_links_name_the_published_place_and_this_version():
+NOTEBOOKS = sorted([*(ROOT / "lessons").glob("*.ipynb"), *(ROOT / "solutions").glob("*.ipynb")])
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "lessons" / "notation.md"]
+
+
+def test_colab_and_binder_links_name_the_published_place_and_this_version_or_there_are_none():
+    """A link to an address that nobody has claimed would lead to whatever its first owner puts there."""
     project = read_project(ROOT)
-    prefix = "https://colab.research.google.com/github/"
-    lessons = {path.name for path in (ROOT / "lessons").glob("*.ipynb")}
-    assert set(re.findall(rf"{prefix}[^)]+", README)) == {
-        project.colab(f"lessons/{name}") for name in lessons
+    texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *NOTEBOOKS)}
+    assert len(texts) > 75
+    host = r"https://(?:github\.com|colab\.research\.google\.com/github|mybinder\.org/v2/gh)/"
+    found = {
+        path.relative_to(ROOT).as_posix(): links
+        for path, text in texts.items()
+        if (links := re.findall(rf"{host}{re.escape(project.slug)}\b[^)\s\"\\]*", text))
     }
-    binder = re.findall(r"https://mybinder\.org/v2/gh/([\w.-]+/[\w.-]+)/(v[\w.]+)\?", GUIDE["install.md"])
-    assert binder == [(REPOSITORY.removeprefix("https://github.com/"), f"v{iocourse.__version__}")]
+    if not project.claimed:
+        assert found == {}
+        return
+    assert set(found) >= {"README.md", "docs/guide/install.md", *(f"lessons/{p.name}" for p in NOTEBOOKS)}
+    assert all(f"/v{iocourse.__version__}" in link for links in found.values() for link in links)
 
 
-def test_readme_says_that_name_and_address_are_to_be_claimed_while_they_are_not():
-    text = " ".join(README.split())
-    told = "claim the repository's address and the name `iocourse` on the package index" in text
+def test_the_page_on_publishing_says_that_name_and_address_are_to_be_claimed_while_they_are_not():
+    text = " ".join(GUIDE["publishing.md"].split())
+    told = (
+        "Nobody has claimed the address in `pyproject.toml`, nor the name `iocourse` on the package index"
+        in text
+    )
     assert told != read_project(ROOT).claimed
+
+
+def test_the_row_of_the_gpu_names_the_device_the_versions_and_the_day_of_the_record():
+    record = recorded("attention")
+    (row,) = [line for line in README.splitlines() if line.startswith("| GPU |")]
+    assert record is not None
+    for said in (
+        record["device"]["name"],
+        record["date"],
+        *(f"{n} {record['versions'][n]}" for n in ("torch", "triton")),
+    ):
+        assert said in row
+    results = README.split("<!-- results -->")[1].split("<!-- /results -->")[0]
+    assert results.count(provenance(record)) == len(pages.TIMED)
 
 
 def test_the_support_matrix_names_the_versions_that_are_pinned_and_the_legs_of_the_workflow():

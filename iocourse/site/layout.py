@@ -13,6 +13,8 @@ from ..course.checkout import Project
 from .checking import LITE
 
 COLAB = "Open in Colab: "
+# A link in Markdown to a file, with its text; not a picture.
+TEXT_AND_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)" + LINK.pattern)
 PAGES = {"lessons/notation.md": "lessons/notation.md", "CHANGELOG.md": "changelog.md"}
 UNSEEN = (
     "conf.py",
@@ -48,32 +50,41 @@ class Layout:
         return page if page and (self.root / path).is_file() else None
 
     def linked(self, text: str, path: str) -> str:
-        """The text of the file at `path` with each relative link leading to a page, else to the repository.
+        """The text of the file at `path` with each relative link leading to a page of the site.
 
-        A link that leads to no file is left as it is: Sphinx says which.
+        A file that is not a page is linked in the repository once its address is claimed; until then its path
+        is named. A link to a file that does not exist is left as it is, and Sphinx reports it.
         """
         here = _page_of_text(path) or str(self.page_of(path))
 
         def lead(found: re.Match[str]) -> str:
-            aim = _joined(path, found[1])
-            if self.page_of(aim):
-                return f"]({_between(here, str(self.page_of(aim)))}{found[2] or ''})"
-            return f"]({self.project.page(aim)})" if (self.root / aim).exists() else found[0]
+            said, target, anchor = found.groups()
+            aim = _joined(path, target)
+            if page := self.page_of(aim):
+                return f"[{said}]({_between(here, page)}{anchor or ''})"
+            if not (self.root / aim).exists():
+                return found[0]
+            if self.project.claimed:
+                return f"[{said}]({self.project.page(aim)})"
+            return said if said.strip("`") == aim else f"{said} (`{aim}` in the repository)"
 
-        return LINK.sub(lead, text)
+        return TEXT_AND_LINK.sub(lead, text)
 
-    def in_colab(self, stem: str) -> str:
-        """The line below a lesson's title: where its notebooks open."""
-        exercises, solved = (
-            self.project.colab(f"{folder}/{stem}.ipynb") for folder in ("lessons", "solutions")
-        )
-        opened = f"{COLAB}[exercises]({exercises}) · [solutions]({solved})"
-        return f"{opened} · {_in_browser(stem)}" if stem in self.in_lite else opened
+    def opens_in(self, stem: str) -> str:
+        """The line below a lesson's title: links that open its notebooks; empty where there are none."""
+        links = []
+        if self.project.claimed:
+            folders = {"exercises": "lessons", "solutions": "solutions"}
+            found = (f"[{name}]({self.project.colab(f'{at}/{stem}.ipynb')})" for name, at in folders.items())
+            links.append(COLAB + " · ".join(found))
+        if stem in self.in_lite:
+            links.append(_in_browser(stem))
+        return " · ".join(links)
 
 
 def _in_browser(stem: str) -> str:
     """A link in HTML, for Sphinx knows no pages of JupyterLite."""
-    return f'<a href="../{LITE}/lab/index.html?path={stem}.ipynb">exercises in this browser</a>'
+    return f'<a href="../{LITE}/lab/index.html?path={stem}.ipynb">Open the exercises in this browser</a>'
 
 
 def _page_of_text(path: str) -> str | None:

@@ -20,6 +20,7 @@ MINUTES = re.compile(r"\*\*Minutes\*\*: (\d+)")
 def page_of_lesson(notebook: Json, stem: str, layout: Layout) -> Json:
     """The notebook as the site shows it; `notebook` itself is left as it is."""
     made: Json = json.loads(json.dumps(notebook))
+    made["cells"][0] = _opening(made["cells"][0], stem, layout)
     for cell in made["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = _prose("".join(cell["source"]), stem, layout)
@@ -28,9 +29,16 @@ def page_of_lesson(notebook: Json, stem: str, layout: Layout) -> Json:
     return made
 
 
+def _opening(cell: Json, stem: str, layout: Layout) -> Json:
+    """The cell of the title, with the links that open the lesson's notebooks below the title."""
+    title, *lines = "".join(cell["source"]).split("\n")
+    kept = [line for line in lines if not line.startswith(COLAB)]
+    opens = layout.opens_in(stem) if cell["cell_type"] == "markdown" else ""
+    return cell | {"source": "\n".join([title, *(["", opens] if opens else []), *kept])}
+
+
 def _prose(text: str, stem: str, layout: Layout) -> str:
-    lines = [layout.in_colab(stem) if line.startswith(COLAB) else line for line in text.split("\n")]
-    linked = layout.linked("\n".join(lines), f"solutions/{stem}.ipynb")
+    linked = layout.linked(text, f"solutions/{stem}.ipynb")
     return SECTION.sub(r"(section-\1-\2)=\n\g<0>", SUMMARY.sub(_with_formulas, linked))
 
 

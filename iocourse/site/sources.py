@@ -7,11 +7,11 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
-from ..course.authoring.pages import the_map
 from ..course.checkout import read_project
+from ..explore import memory_map
 from ..explore.draw.picture import Picture
 from ..refusal import Refused
 from .layout import PAGES, UNSEEN, Layout
@@ -23,6 +23,15 @@ from .pages.lessons import in_the_browser, lessons_table
 from .pages.schedules import schedules_page
 
 MATHJAX = "sphinx-mathjax-offline"  # the package that brings it; it has no name that Python could import
+MAPPED = (  # schedules of the landing page's map
+    "naive",
+    "flash1",
+    "flash_optimal",
+    "small_cache",
+    "scores_stored",
+    "scores_stored_tiled",
+    "keys_kept",
+)
 EVERY = re.compile(r"^([a-z]+)/\*\n", re.MULTILINE)  # all pages of a folder, in a table of contents
 # Of MathJax, what TeX on a page may ask for.
 FORMULAS = ("tex-chtml.js", "output", "input/tex", "a11y", "sre")
@@ -76,6 +85,13 @@ def _write_made(folder: Path, root: Path, sections: Mapping[str, str]) -> None:
     _draw(folder, {**pictures, "map.png": the_map()})
 
 
+@cache
+def the_map() -> Picture:
+    """The landing page's picture: words against fast memory, schedules above bounds."""
+    picture: Picture = memory_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=MAPPED)
+    return picture
+
+
 def _solved(root: Path) -> dict[str, Json]:
     """The solved notebooks by stem, in the order of the course."""
     found = sorted((root / "solutions").glob("[0-9]*.ipynb"))
@@ -108,7 +124,7 @@ def _some(docs: Path, every: re.Match[str]) -> str:
 
 
 def _sections(every: Mapping[str, Json], layout: Layout) -> dict[str, str]:
-    """Number of a section → the link to it, which leads to the repository where its lesson is no page."""
+    """Number of a section → the link to it; where its lesson is not a page, `Layout.linked` decides."""
     return {
         section: _link(section, stem, layout)
         for stem, notebook in every.items()
@@ -118,11 +134,9 @@ def _sections(every: Mapping[str, Json], layout: Layout) -> dict[str, str]:
 
 def _link(section: str, stem: str, layout: Layout) -> str:
     text = f"lesson {stem.partition('_')[0]}, section {section}"
-    on_site = stem in layout.stems
-    aim = (
-        f"#section-{section.replace('.', '-')}" if on_site else layout.project.page(f"solutions/{stem}.ipynb")
-    )
-    return f"[{text}]({aim})"
+    if stem in layout.stems:
+        return f"[{text}](#section-{section.replace('.', '-')})"
+    return layout.linked(f"[{text}](../solutions/{stem}.ipynb)", "docs/bounds.md")
 
 
 def _draw(folder: Path, pictures: Mapping[str, Picture]) -> None:

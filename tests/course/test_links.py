@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from iocourse.cli import main
+from iocourse.course.authoring import links
 from iocourse.course.authoring.links import with_full_links, write_for_colab
 from iocourse.course.checkout import Project, read_project
 from iocourse.refusal import Refused
@@ -30,10 +32,13 @@ def links_of(path):
 
 @pytest.fixture(scope="module")
 def branch(tmp_path_factory):
+    """What Colab would open, had the address been claimed."""
     folder = tmp_path_factory.mktemp("colab")
     (folder / "v0.0.1").mkdir()
     (folder / "v0.0.1" / "old.ipynb").write_text("{}")
-    write_for_colab(ROOT, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(links, "read_project", lambda root: replace(read_project(root), claimed=True))
+        write_for_colab(ROOT, folder)
     return folder
 
 
@@ -53,7 +58,13 @@ def test_no_link_is_relative_and_each_leads_to_what_the_branch_or_the_repository
             elif link.startswith(there):
                 assert (ROOT / link.removeprefix(there).split("#")[0]).is_file(), link
             seen.add(link)
-    assert len({link for link in seen if link.startswith(here)}) == len(notebooks)
+    aims = {
+        os.path.normpath(Path(path.parent.name) / link.split("#")[0])
+        for path in ROOT.glob("[ls]*s/*.ipynb")
+        for link in links_of(path)
+        if ":" not in link and link.split("#")[0].endswith(".ipynb")
+    }
+    assert {link.removeprefix(here) for link in seen if link.startswith(here)} == aims and len(aims) > 40
 
 
 def test_only_links_differ_and_other_releases_stay(branch):
@@ -85,8 +96,19 @@ def test_each_kind_of_link(link, folder, full):
     assert made["cells"][0]["source"] == [f"a [b]({full}),\n", "c"]
 
 
+CLAIMED = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("claimed = false", "claimed = true")
+
+
+def test_nothing_is_written_while_the_address_is_not_claimed(tmp_path):
+    text = CLAIMED.replace("claimed = true", "claimed = false")
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(Refused, match=r"is not claimed.*publishing\.md.*claimed = true"):
+        write_for_colab(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, monkeypatch, capsys):
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (tmp_path / "pyproject.toml").write_text(CLAIMED, encoding="utf-8")
     with pytest.raises(Refused, match=r"no notebook in .*: run iocourse release first"):
         write_for_colab(tmp_path, tmp_path / "out")
     monkeypatch.chdir(ROOT)
@@ -108,7 +130,7 @@ def test_the_workflow_puts_each_release_beside_the_others_on_the_branch(tmp_path
         shutil.rmtree(course, ignore_errors=True)
         (course / "lessons").mkdir(parents=True)
         shutil.copy(ROOT / "lessons" / "00_start_here.ipynb", course / "lessons")
-        text = re.sub(r'(?m)^version = ".*"', f'version = "{version}"', (ROOT / "pyproject.toml").read_text())
+        text = re.sub(r'(?m)^version = ".*"', f'version = "{version}"', CLAIMED)
         (course / "pyproject.toml").write_text(text)
         for line in lines:
             subprocess.run(

@@ -1,4 +1,4 @@
-"""What release writes into pages: the map with its words, the table of lessons, the run times."""
+"""What release writes into pages: README's figure, results and tables of lessons, links, the run times."""
 
 import json
 import re
@@ -7,33 +7,60 @@ import zlib
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from iocourse import schedules
+from iocourse import bounds, run, schedules
 from iocourse.course.authoring import pages, release
 from iocourse.course.authoring.source import Cell
-from iocourse.course.checkout import read_project
+from iocourse.course.checkout import Project, read_project
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_map_on_disk_shows_todays_numbers_in_few_bytes():
-    assert pages.map_is_current(ROOT)
-    assert (ROOT / pages.MAP).stat().st_size <= 60 * 1024
+def test_the_figure_on_disk_shows_todays_numbers_in_few_bytes():
+    assert pages.figure_is_current(ROOT)
+    assert (ROOT / pages.FIGURE).stat().st_size <= 60 * 1024
 
 
-def test_the_words_beside_the_map_are_its_own():
-    found = pages.marked(README, "map")
-    assert found == f"![{pages.the_map().alt}](docs/map.png)\n"
-    assert "1.19 × the lower bound" in found and "]" not in pages.the_map().alt
+def test_the_alt_text_in_readme_is_that_of_the_figure():
+    found = pages.marked(README, "figure")
+    assert found == f"![{pages.first_figure().alt}](docs/words-moved.png)\n"
+    assert "]" not in pages.first_figure().alt
 
 
-def test_what_the_map_calls_best_no_schedule_of_the_course_beats():
-    N, d, M = 8192, 64, 58368
-    best = schedules.best(N, d, M)
-    assert f"M = {M:,}: {best.schedule.title} (" in pages.the_map().alt
-    assert f"moves the fewest words, {best.cost.total:,}." in pages.the_map().alt
+def test_the_figure_has_at_most_four_named_curves_and_the_lower_bound():
+    drawn, *_ = pages.first_figure().numbers.splitlines()[1:]
+    names = re.split(r"  +", drawn.strip())
+    assert names[-1] == "lower bound" and 1 <= len(names[1:-1]) <= 4
+    assert not [name for name in names if re.search(r"_|\b[FB]\d", name)]  # names, not ids or labels
+
+
+def test_the_alt_text_and_the_sentence_below_the_figure_give_the_counted_words():
+    N, d, M = pages.N, pages.d, pages.M
+    words = {name: schedules.REGISTRY[name] for name in ("naive", "flash1", "flash2", "small_cache")}
+    totals = {name: one.cost(N, d, **one.tiles(N, d, M)).total for name, one in words.items()}
+    least = bounds.lower_bound("forward", N, d, M)[0]
+    alt = pages.first_figure().alt
+    for count in (totals["naive"], totals["flash1"], totals["flash2"], least):
+        assert f"{count:,}" in alt
+    said = f"{totals['flash2'] / least:.2f} times the lower bound"
+    assert said in alt and f"M = {M:,} words" in README and said in README.split("<!-- /figure -->")[1]
+    crossing = int(re.search(r"Up to about M = ([\d,]+)", alt)[1].replace(",", ""))
+    for M, fewer in ((crossing, True), (crossing * 2, False)):
+        split, whole = (
+            words[n].cost(N, d, **words[n].tiles(N, d, M)).total for n in ("small_cache", "flash2")
+        )
+        assert (split < whole) == fewer
+
+
+def test_the_result_that_was_counted_is_counted_again():
+    counted = (pages.marked(README, "results") or "").splitlines()[2]
+    N, d, M = (int(n.replace(",", "")) for n in re.findall(r"[NdM] = ([\d,]+\d)", counted))
+    shapes, flash = np.empty((3, N, d), dtype=np.float32), schedules.flash2
+    dry = run(flash, M=M, dry=True, Q=shapes[0], K=shapes[1], V=shapes[2], **flash.tiles(N, d, M)).ledger
+    assert f"{dry.total:,}, {dry.total / bounds.lower_bound('forward', N, d, M)[0]:.2f} times" in counted
 
 
 @pytest.fixture
@@ -50,22 +77,27 @@ def drawn(monkeypatch):
             return out.getvalue()
 
     picture = Drawn()
-    monkeypatch.setattr(pages, "the_map", lambda: picture)
+    monkeypatch.setattr(pages, "first_figure", lambda: picture)
     return picture
 
 
-def test_a_map_is_drawn_where_readme_shows_one_and_again_when_its_numbers_change(tmp_path, drawn):
-    assert pages.write_map(tmp_path) == []  # no README
+NOBODYS = Project("owner/course", "v1.0.0")
+CLAIMED = Project("owner/course", "v1.0.0", claimed=True)
+
+
+def test_a_figure_is_drawn_where_readme_shows_one_and_again_when_its_numbers_change(tmp_path, drawn):
+    assert pages.write_figure(tmp_path) == []  # no README
     (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text("<!-- map -->\n<!-- /map -->\n")
-    assert f"{pages.MAP.as_posix()} is stale: run iocourse release" in list(pages.problems(tmp_path, []))
-    assert pages.write_map(tmp_path) == ["docs/map.png"] and pages.write_map(tmp_path) == []
-    before = (tmp_path / pages.MAP).read_bytes()
+    (tmp_path / "README.md").write_text("<!-- figure -->\n<!-- /figure -->\n")
+    stale = f"{pages.FIGURE.as_posix()} is stale: run iocourse release"
+    assert stale in list(pages.problems(tmp_path, {}, NOBODYS))
+    assert pages.write_figure(tmp_path) == ["docs/words-moved.png"] and pages.write_figure(tmp_path) == []
+    before = (tmp_path / pages.FIGURE).read_bytes()
     drawn.numbers = "1 3"
-    assert not pages.map_is_current(tmp_path)
-    assert pages.write_map(tmp_path) == ["docs/map.png"]
-    assert (tmp_path / pages.MAP).read_bytes() != before
-    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["map.png"]
+    assert not pages.figure_is_current(tmp_path)
+    assert pages.write_figure(tmp_path) == ["docs/words-moved.png"]
+    assert (tmp_path / pages.FIGURE).read_bytes() != before
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["words-moved.png"]
 
 
 def test_a_signed_picture_is_a_whole_png(drawn):
@@ -121,18 +153,49 @@ def test_what_a_lesson_needs_is_read_off_its_code(code, what):
     assert pages.needs(code) == what
 
 
-def test_readmes_table_has_a_row_a_lesson_with_the_minutes_that_stand_at_its_head():
-    rows = (pages.marked(README, "lessons") or "").splitlines()[2:]
+def table(name):
+    """Number of a lesson -> its cells in one of README's tables, in order."""
+    rows = (pages.marked(README, name) or "").splitlines()[2:]
+    found = [[part.strip() for part in row.split("|")[1:-1]] for row in rows]
+    return {re.match(r"\[(\w+) ", row[0])[1]: row for row in found}
+
+
+def test_readmes_tables_have_a_row_a_lesson_with_the_minutes_that_stand_at_its_head():
+    rows = table("spine") | table("electives")
     notebooks = sorted((ROOT / "lessons").glob("*.ipynb"))
-    assert len(rows) == len(notebooks) > 25
-    for row, path in zip(rows, notebooks, strict=True):
+    assert sorted(rows) == [path.name.partition("_")[0] for path in notebooks] and len(rows) > 25
+    for path in notebooks:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        _, link, minutes, _, needed, colab, _ = (part.strip() for part in row.split("|"))
-        assert link == f"[{text.splitlines()[0].removeprefix('# ')}](solutions/{path.name})"
+        links, minutes, _, needed = rows[path.name.partition("_")[0]]
+        title = text.splitlines()[0].removeprefix("# ")
+        assert links == f"[{title}](lessons/{path.name}) · [solution](solutions/{path.name})"
         assert re.search(rf"\*\*Minutes\*\*: {minutes}\b", text)
-        assert needed in ("NumPy", "Triton", "NumPy, torch in part") and f"/lessons/{path.name})" in colab
-    assert release.rows(release.read_lessons(ROOT, read_project(ROOT), only=["04"])) == rows[4:6]
+        assert needed in ("NumPy", "Triton", "NumPy, torch in part")
+    built = release.rows(release.read_lessons(ROOT, read_project(ROOT), only=["04"]))
+    assert [row.split(" | ")[0].removeprefix("| ") for row in built.values()] == [
+        rows[number][0] for number in ("04", "04b")
+    ]
+
+
+def test_the_main_path_is_complete_in_order_and_builds_on_itself_alone():
+    main = table("spine")
+    assert tuple(main) == pages.SPINE == tuple(sorted(pages.SPINE))
+    for number, (_, _, builds_on, _) in main.items():
+        before = [other for other in main if other < number]
+        assert [other for other in re.findall(r"\w+", builds_on) if other not in before] == []
+
+
+def test_links_to_colab_and_binder_are_written_once_the_address_is_claimed():
+    cells = lesson("**Prerequisites**: none.")
+    row, claimed = (pages.lesson_row("05_a", cells, 9, project) for project in (NOBODYS, CLAIMED))
+    assert claimed == f"{row[:-2]} | [Colab]({CLAIMED.colab('lessons/05_a.ipynb')}) |" and "http" not in row
+    heads = [pages.lesson_table([], project).splitlines()[0] for project in (NOBODYS, CLAIMED)]
+    assert [head.count("|") for head in heads] == [row.count("|"), claimed.count("|")]
+    assert "http" not in pages.published(NOBODYS) and "publishing.md" in pages.published(NOBODYS)
+    said = pages.published(CLAIMED)
+    assert CLAIMED.colab("lessons/00_start_here.ipynb") in said
+    assert "https://mybinder.org/v2/gh/owner/course/v1.0.0?" in said
 
 
 def test_pieces_go_between_their_markers_and_nowhere_else():

@@ -34,10 +34,10 @@ def course(tmp_path, monkeypatch):
     return tmp_path
 
 
-def build(tmp_path, text):
+def build(tmp_path, text, project=PROJECT):
     path = tmp_path / "01_sum.py"
     path.write_text(text)
-    return release.build(path, Path("01_sum.py"), PROJECT)
+    return release.build(path, Path("01_sum.py"), project)
 
 
 def cell(notebook, cell_id):
@@ -241,13 +241,18 @@ def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
     assert cell(solved(course), "check-0A") == cell(before, "check-0A")
 
 
-def test_the_title_links_to_both_notebooks_in_colab(tmp_path):
-    title = "".join(build(tmp_path, FIXTURE.read_text()).student["cells"][0]["source"])
+def test_the_title_links_to_both_notebooks_in_colab_once_the_address_is_claimed(tmp_path):
+    source = FIXTURE.read_text()
+    title, claimed = (
+        "".join(build(tmp_path, source, project).student["cells"][0]["source"])
+        for project in (PROJECT, replace(PROJECT, claimed=True))
+    )
     for folder in ("lessons", "solutions"):
         assert (
             f"https://colab.research.google.com/github/owner/repo/blob/colab/v1.2.3/{folder}/01_sum.ipynb"
-            in title
+            in claimed
         )
+    assert "http" not in title and "Colab" not in title
 
 
 @pytest.mark.parametrize(
@@ -457,7 +462,9 @@ def released(course):
         (course / path).parent.mkdir(parents=True)
     (course / pages.TIMES).write_text(json.dumps(RECORD))
     (course / "lessons" / "notation.md").write_text("# Notation\n")
-    (course / "README.md").write_text("# x\n<!-- lessons -->\n<!-- /lessons -->\nend\n")
+    (course / "README.md").write_text(
+        "# x\n<!-- spine -->\n<!-- /spine -->\n<!-- electives -->\n<!-- /electives -->\nend\n"
+    )
     (course / pages.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
     assert main(["release"]) == 0
     return course
@@ -474,8 +481,8 @@ def test_check_is_content_with_what_release_wrote(released, capsys):
     assert code == 0, said
     times, readme = ((released / page).read_text() for page in (pages.RUN_TIMES, "README.md"))
     assert "| 01_sum | 1.0 |" in times and times.endswith("<!-- /run-times -->\nend\n")
-    row = "| [Adding two numbers](solutions/01_sum.ipynb) | 7 |  | NumPy | [Colab]("
-    assert row in readme and readme.endswith("<!-- /lessons -->\nend\n")
+    row = "| [Adding two numbers](lessons/01_sum.ipynb) · [solution](solutions/01_sum.ipynb) | 7 |  | NumPy |"
+    assert f"{row}\n<!-- /spine -->" in readme and readme.endswith("<!-- /electives -->\nend\n")
 
 
 def test_check_names_a_stale_notebook_and_changes_nothing(released, capsys):
@@ -495,7 +502,7 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     (released / "lessons" / "07_old.ipynb").write_text("{}")
     assert "lessons/07_old.ipynb has no source" in checked(capsys)[1]
     (released / "lessons" / "07_old.ipynb").unlink()
-    for page, name, old in ((pages.RUN_TIMES, "run-times", "1.0"), (Path("README.md"), "lessons", "| 7 |")):
+    for page, name, old in ((pages.RUN_TIMES, "run-times", "1.0"), (Path("README.md"), "spine", "| 7 |")):
         kept = (released / page).read_text()
         (released / page).write_text(kept.replace(old, "0.5"))
         assert f"{page}: what stands below <!-- {name} --> is stale" in checked(capsys)[1]

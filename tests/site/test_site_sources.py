@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from iocourse.site.pages.schedules import schedules_page
 from iocourse.site.sources import write_sources
 
 ROOT = find_checkout()
-PROJECT = read_project(ROOT)
+PROJECT = replace(read_project(ROOT), claimed=True)
+NOBODYS = replace(PROJECT, claimed=False)
 NOTEBOOKS = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
     for path in sorted(ROOT.glob("solutions/[0-9]*.ipynb"))
@@ -60,6 +62,23 @@ def test_a_link_leads_to_a_page_or_to_the_repository(layout, path, text, led):
     assert layout.linked(text, path) == led
 
 
+@pytest.mark.parametrize(
+    ("stems", "path", "text", "led"),
+    [
+        (NOTEBOOKS, "docs/teaching.md", "[m](../LICENSE)", "m (`LICENSE` in the repository)"),
+        (NOTEBOOKS, "docs/teaching.md", "[`LICENSE`](../LICENSE), x", "`LICENSE`, x"),
+        (NOTEBOOKS, "docs/teaching.md", "[e](exercises.md)", "[e](exercises.md)"),
+        (NOTEBOOKS, "docs/teaching.md", "[no](nowhere.md)", "[no](nowhere.md)"),
+        (
+            ["04_flash_forward"], "solutions/04_flash_forward.ipynb", "[s](06_backward.ipynb) and $x[1](y)$",
+            "s (`solutions/06_backward.ipynb` in the repository) and $x[1](y)$",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_leads_to_the_repository_while_its_address_is_not_claimed(stems, path, text, led):
+    assert Layout(ROOT, NOBODYS, tuple(stems)).linked(text, path) == led
+
+
 def test_a_lesson_keeps_its_cells_and_has_words_for_each_picture():
     for stem, notebook in NOTEBOOKS.items():
         before = json.dumps(notebook)
@@ -70,13 +89,20 @@ def test_a_lesson_keeps_its_cells_and_has_words_for_each_picture():
         assert all(len(cell["metadata"]["mystnb"]["image"]["alt"]) > 40 for cell in drawn)
         text = "\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "markdown")
         assert text.count("Open in Colab: ") == 1 and f"lessons/{stem}.ipynb) · [solutions]" in text
+        assert text.split("\n")[2].startswith("Open in Colab: ")
+        opening = "".join(
+            page_of_lesson(notebook, stem, Layout(ROOT, NOBODYS, (stem,)))["cells"][0]["source"]
+        )
+        assert "Colab" not in opening.split("\n\n")[1] and PROJECT.slug not in opening
         assert text.count("(section-") == len(sections_of(notebook)) > 2
 
 
 def test_a_lesson_that_runs_in_the_browser_leads_there():
     layout = Layout(ROOT, PROJECT, tuple(NOTEBOOKS), ("04_flash_forward",))
-    assert "../lite/lab/index.html?path=04_flash_forward.ipynb" in layout.in_colab("04_flash_forward")
-    assert "lite" not in layout.in_colab("05_how_little") + ALL.in_colab("04_flash_forward")
+    assert "../lite/lab/index.html?path=04_flash_forward.ipynb" in layout.opens_in("04_flash_forward")
+    assert "lite" not in layout.opens_in("05_how_little") + ALL.opens_in("04_flash_forward")
+    unclaimed = replace(layout, project=NOBODYS)
+    assert unclaimed.opens_in("04_flash_forward").startswith("<a href=") and not unclaimed.opens_in("05_x")
     said = in_the_browser(["00_start_here", "09b_off_the_map"])
     assert (
         said.startswith("Lessons 00 to 09b also ") and "lite/lab/index.html?path=00_start_here.ipynb" in said

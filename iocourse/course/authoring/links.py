@@ -59,9 +59,14 @@ def write_for_colab(root: Path, folder: Path) -> list[str]:
         folder: the branch they are kept on; what other releases have there stays.
 
     Raises:
-        Refused: there is no notebook, or the repository's URL is unset.
+        Refused: there is no notebook, or the repository's URL is unset or not claimed.
     """
     project = read_project(root)
+    if not project.claimed:
+        raise Refused(
+            f"the address https://github.com/{project.slug} is not claimed, so no notebook may link to it: "
+            "follow docs/guide/publishing.md, then set claimed = true in pyproject.toml"
+        )
     paths = [path for name in FOLDERS for path in sorted((root / name).glob("[0-9]*.ipynb"))]
     if not paths:
         raise Refused(

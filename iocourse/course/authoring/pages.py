@@ -1,6 +1,7 @@
-"""What `release` writes into pages that are otherwise written by hand: each piece stands between two markers.
+"""The parts that `release` writes into pages otherwise written by hand, each between two markers.
 
-README.md gets the map of the course, drawn and told, and the table of lessons; the guide gets the run times.
+README.md gets its figure with alt text, the table of results and the two tables of lessons. The guide gets
+the run times, and the links to Colab and Binder once the repository's address is claimed.
 """
 
 from __future__ import annotations
@@ -11,31 +12,43 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from iocourse import __version__
+from iocourse.bounds import lower_bound
 from iocourse.course.authoring.kernel_lessons import runs_kernels
 from iocourse.course.authoring.source import Cell
 from iocourse.course.checkout import Project
-from iocourse.explore import memory_map
+from iocourse.data.recorded import provenance, recorded
 from iocourse.explore.draw.picture import Picture
+from iocourse.explore.facts.memory_map import memories
+from iocourse.explore.figures.charts import curve
 from iocourse.refusal import write_whole
+from iocourse.schedules import REGISTRY
 
-README, RUN_TIMES = Path("README.md"), Path("docs") / "guide" / "run-times.md"
-MAP = Path("docs") / "map.png"
+GUIDE = Path("docs") / "guide"
+README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"
+FIGURE = Path("docs") / "words-moved.png"
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG that says which numbers it shows
-MAPPED = (
-    "naive",
-    "flash1",
-    "flash_optimal",
-    "small_cache",
-    "scores_stored",
-    "scores_stored_tiled",
-    "keys_kept",
+N, d, M = 8192, 64, 58_368  # of README's figure: tokens, head size, fast memory in words (228 KiB)
+DRAWN = {  # name in the figure -> schedule
+    "standard attention": "naive",
+    "FlashAttention-1": "flash1",
+    "FlashAttention-2": "flash2",
+    "split-d": "small_cache",
+}
+CUDNN = "SDPA cuDNN"
+TIMED = (  # pass, contender, name in README's table; all relative to PyTorch's FlashAttention-2
+    ("forward", "ours", "speed of the forward kernel"),
+    ("backward", "ours, deterministic", "speed of the two-pass backward kernels"),
 )
-HEAD = ("| lesson | minutes | builds on | needs | opens in |", "| --- | ---: | --- | --- | --- |")
+# The lessons to take first, in order. The test of README's table holds that they build on each other alone.
+SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
+HEAD = ("lesson", "minutes", "builds on", "needs")
 _ASIDE = re.compile(r"\d+\.\d+|Signs and terms.*")  # sections and formulas, and the link to the signs
 
 
@@ -53,29 +66,40 @@ def with_marked(text: str, pieces: Mapping[str, str]) -> str:
     return text
 
 
-def pieces(root: Path, rows: Sequence[str]) -> dict[Path, dict[str, str]]:
+def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, dict[str, str]]:
     """What `release` writes into each page, by marker.
 
     Args:
         root: the checkout.
-        rows: of the table of lessons; where there are none it is left as it is.
+        rows: number of a lesson -> its row of README's tables; the tables stay as they are if it is empty.
+        project: whose links are written once its address is claimed.
     """
-    readme = {"lessons": "\n".join([*HEAD, *rows])} if rows else {}
-    if marked(_read(root / README), "map") is not None:
-        readme["map"] = f"![{the_map().alt}]({MAP.as_posix()})"
+    readme, text = {}, _read(root / README)
+    if marked(text, "figure") is not None:
+        readme["figure"] = f"![{first_figure().alt}]({FIGURE.as_posix()})"
+    if marked(text, "results") is not None:
+        readme["results"] = results()
+    if rows:
+        spine = [row for number, row in rows.items() if number in SPINE]
+        electives = [row for number, row in rows.items() if number not in SPINE]
+        readme |= {"spine": lesson_table(spine, project), "electives": lesson_table(electives, project)}
     record = _read(root / TIMES)
-    return {README: readme, RUN_TIMES: {"run-times": times_table(json.loads(record))} if record else {}}
+    return {
+        README: readme,
+        RUN_TIMES: {"run-times": times_table(json.loads(record))} if record else {},
+        INSTALL: {"published": published(project)} if (root / INSTALL).is_file() else {},
+    }
 
 
-def pages(root: Path, rows: Sequence[str]) -> dict[Path, str]:
+def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
     """The text of every page that `release` has a part in, as it must be; a page that is missing stays so."""
-    wanted = pieces(root, rows)
+    wanted = pieces(root, rows, project)
     return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
 
 
-def problems(root: Path, rows: Sequence[str]) -> Iterator[str]:
+def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[str]:
     """Pieces that are missing or out of date, one line each."""
-    for page, wanted in pieces(root, rows).items():
+    for page, wanted in pieces(root, rows, project).items():
         text = _read(root / page)
         for name, piece in wanted.items():
             found = marked(text, name)
@@ -83,8 +107,8 @@ def problems(root: Path, rows: Sequence[str]) -> Iterator[str]:
                 yield f"{page.as_posix()} has no lines <!-- {name} --> and <!-- /{name} -->"
             elif found != f"{piece}\n":
                 yield f"{page.as_posix()}: what stands below <!-- {name} --> is stale: run iocourse release"
-    if marked(_read(root / README), "map") is not None and not map_is_current(root):
-        yield f"{MAP.as_posix()} is stale: run iocourse release"
+    if marked(_read(root / README), "figure") is not None and not figure_is_current(root):
+        yield f"{FIGURE.as_posix()} is stale: run iocourse release"
     yield from _unrecorded(root)
 
 
@@ -105,14 +129,68 @@ def _read(path: Path) -> str:
         return ""
 
 
-# ---- the map -----------------------------------------------------------------------------------------------
+# ---- README's figure and results ---------------------------------------------------------------------------
 
 
 @cache
-def the_map() -> Picture:
-    """The picture that stands for the course: words against fast memory, schedules above bounds."""
-    picture: Picture = memory_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=MAPPED)
-    return picture
+def first_figure() -> Picture:
+    """Words moved against M by the schedules of `DRAWN`, each with its best tiles, and the lower bound."""
+    sizes = memories(256, 2**22, 4)
+    lines = {
+        label: [(size, _words(name, size)) for size in sizes if REGISTRY[name].smallest_M(N, d) <= size]
+        for label, name in DRAWN.items()
+    }
+    lines["lower bound"] = [(size, lower_bound("forward", N, d, size)[0]) for size in sizes]
+    title = f"Words moved by a forward pass, N = {N:,}, d = {d}"
+    picture = curve({}, lines, title=title, xlabel="fast memory M (words)", ylabel="words moved")
+    best, least = _words("flash2", M), lower_bound("forward", N, d, M)[0]
+    alt = (
+        f"Line chart of words moved against fast memory M, from {sizes[0]:,} to {sizes[-1]:,} words, both "
+        f"axes logarithmic, at N = {N:,} and d = {d}. At M = {M:,}, standard attention moves "
+        f"{_words('naive', M):,} words, FlashAttention-1 {_words('flash1', M):,} and FlashAttention-2 "
+        f"{best:,}, which is {best / least:.2f} times the lower bound of {least:,}. Up to about "
+        f"M = {_last_memory_where_split_d_moves_less(sizes):,}, split-d moves fewer words than "
+        "FlashAttention-2."
+    )
+    return replace(picture, alt=alt)
+
+
+def _words(name: str, fast: int) -> int:
+    schedule = REGISTRY[name]
+    return int(schedule.cost(N, d, **schedule.tiles(N, d, fast)).total)
+
+
+def _last_memory_where_split_d_moves_less(sizes: Sequence[int]) -> int:
+    fitting = [size for size in sizes if REGISTRY["flash2"].smallest_M(N, d) <= size]
+    return max(size for size in fitting if _words("small_cache", size) < _words("flash2", size))
+
+
+def results() -> str:
+    """README's table of results: words against the lower bound, and the kernels' recorded times."""
+    best, least = _words("flash2", M), lower_bound("forward", N, d, M)[0]
+    counted = (
+        f"words moved by FlashAttention-2, N = {N:,}, d = {d}, M = {M:,}",
+        f"{best:,}, {best / least:.2f} times the lower bound",
+        f"counted by iocourse {__version__}; equal on every machine",
+    )
+    return "\n".join(
+        f"| {' | '.join(row)} |"
+        for row in (("result", "value", "measured on"), ("---",) * 3, counted, *_timed())
+    )
+
+
+def _timed() -> Iterator[tuple[str, str, str]]:
+    """A row for each pass of the kernels, from the recorded run."""
+    record = recorded("attention")
+    means = {(one["pass"], one["d"], one["contender"]): one for one in record["means"]} if record else {}
+    for pass_, contender, name in TIMED:
+        pairs = [(means[pass_, size, contender], means[pass_, size, CUDNN]) for size in (64, 128) if means]
+        values = [
+            f"{ours['ratio']:.2f} × at d = {ours['d']} ({ours['shapes']} of {ours['of']} shapes; "
+            f"cuDNN: {theirs['ratio']:.2f} ×)"
+            for ours, theirs in pairs
+        ]
+        yield name, "; ".join(values), provenance(record)
 
 
 def signature(picture: Picture) -> bytes:
@@ -128,30 +206,51 @@ def signed_png(picture: Picture) -> bytes:
     return png[:-12] + chunk + png[-12:]  # before the end, which has 12 bytes
 
 
-def map_is_current(root: Path) -> bool:
-    """Whether the map on disk shows today's numbers."""
-    path = root / MAP
-    return path.is_file() and b"".join(SIGNED) + signature(the_map()) in path.read_bytes()
+def figure_is_current(root: Path) -> bool:
+    """Whether the figure on disk shows today's numbers."""
+    path = root / FIGURE
+    return path.is_file() and b"".join(SIGNED) + signature(first_figure()) in path.read_bytes()
 
 
-def write_map(root: Path) -> list[str]:
-    """Draw the map where README shows one and it is not current; returns what was written."""
-    if marked(_read(root / README), "map") is None or map_is_current(root):
+def write_figure(root: Path) -> list[str]:
+    """Draw the figure where README shows it and it is not current; returns the files written."""
+    if marked(_read(root / README), "figure") is None or figure_is_current(root):
         return []
-    write_whole(root / MAP, signed_png(the_map()))
-    return [MAP.as_posix()]
+    write_whole(root / FIGURE, signed_png(first_figure()))
+    return [FIGURE.as_posix()]
 
 
 # ---- the lessons -------------------------------------------------------------------------------------------
 
 
+def lesson_table(rows: Sequence[str], project: Project) -> str:
+    """A table of lessons. Each has a link to Colab once the repository's address is claimed."""
+    head = [*HEAD, "opens in"] if project.claimed else list(HEAD)
+    rule = ["---", "---:", *["---"] * (len(head) - 2)]
+    return "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |", *rows])
+
+
 def lesson_row(stem: str, cells: Sequence[Cell], minutes: int, project: Project) -> str:
-    """A lesson's row in README's table: what it takes, what it builds on and what it needs."""
+    """A lesson's row: both notebooks, its minutes, the lessons it builds on, and the packages it needs."""
     title = cells[0].lines[0].removeprefix("# ")
     code = "\n".join(line for cell in cells if cell.kind == "code" for line in cell.lines)
-    colab = project.colab(f"lessons/{stem}.ipynb")
-    link = f"[{title}](solutions/{stem}.ipynb)"
-    return f"| {link} | {minutes} | {', '.join(builds_on(cells))} | {needs(code)} | [Colab]({colab}) |"
+    links = f"[{title}](lessons/{stem}.ipynb) · [solution](solutions/{stem}.ipynb)"
+    row = [links, str(minutes), ", ".join(builds_on(cells)), needs(code)]
+    if project.claimed:
+        row.append(f"[Colab]({project.colab(f'lessons/{stem}.ipynb')})")
+    return f"| {' | '.join(row)} |"
+
+
+def published(project: Project) -> str:
+    """The guide's lines on Colab and Binder: links if the address is claimed, otherwise the reason."""
+    if not project.claimed:
+        return (
+            "This copy of the course is not published: nobody has claimed its address, so there are no\n"
+            "links to Colab or Binder here. [Publishing a copy](publishing.md) says how to claim it."
+        )
+    first = "lessons/00_start_here.ipynb"
+    binder = f"https://mybinder.org/v2/gh/{project.slug}/{project.tag}?urlpath=lab/tree/{first}"
+    return f"Open lesson 00 in [Colab]({project.colab(first)}) or in [Binder]({binder})."
 
 
 def builds_on(cells: Iterable[Cell]) -> list[str]:

@@ -96,7 +96,9 @@ def _with_named_setup(cells: list[Cell], label: Path) -> list[Cell]:
 
 
 def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
-    """Under the title a link to both notebooks in Colab, which opens those that `links.py` makes."""
+    """Add links to both notebooks in Colab below the title, once the repository's address is claimed."""
+    if not project.claimed:
+        return cells
     title = cells[0]
     links = [  # words, not a badge from another server
         ("exercises", project.colab(f"lessons/{stem}.ipynb")),
@@ -224,27 +226,30 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
         ReleaseFailed: a source, a cell or an output is at fault; then no file was touched.
     """
     texts: dict[Path, str] = {}
-    lessons = read_lessons(root, read_project(root), only)
+    project = read_project(root)
+    lessons = read_lessons(root, project, only)
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         ran = kept or run_solved(lesson, root)
         texts[path] = finished(lesson, ran)
         texts[Path("lessons") / path.name] = finished(lesson, with_shown_outputs(lesson.student, ran))
-    texts |= pages.pages(root, [] if only else rows(lessons))
+    texts |= pages.pages(root, {} if only else rows(lessons), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         write_whole(root / path, texts[path])
-    return [*(path.as_posix() for path in changed), *pages.write_map(root)]
+    return [*(path.as_posix() for path in changed), *pages.write_figure(root)]
 
 
-def rows(lessons: Sequence[Lesson]) -> list[str]:
-    """The lessons as rows of README's table."""
-    return [
-        pages.lesson_row(one.stem, one.cells, one.evening.reading + one.exercises, one.project)
+def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
+    """Number of a lesson -> its row in README's tables."""
+    return {
+        one.stem.partition("_")[0]: pages.lesson_row(
+            one.stem, one.cells, one.evening.reading + one.exercises, one.project
+        )
         for one in lessons
-    ]
+    }
 
 
 def _read(path: Path) -> str | None:
@@ -272,7 +277,12 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
     if only:
         return found
-    return [*found, *_strays(root, lessons), *pages.problems(root, rows(lessons)), *guide_problems(root)]
+    return [
+        *found,
+        *_strays(root, lessons),
+        *pages.problems(root, rows(lessons), project),
+        *guide_problems(root),
+    ]
 
 
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
