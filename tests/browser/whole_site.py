@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from site_looks import what_is_wrong
 
-from iocourse.course.checkout import find_checkout
+from iocourse.course.checkout import find_checkout, read_project
 from iocourse.site.building import build_site
-from iocourse.site.checking import pages_of, problems_of
+from iocourse.site.checking import Page, pages_of, problems_of
 
 ROOT = find_checkout()
 WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
@@ -41,6 +41,12 @@ def test_nothing_is_fetched_from_elsewhere(site):
     asked = [tag for text in pages for tag in re.findall(r"<(?:script|img|link|iframe)\b[^>]*>", text)]
     assert len(asked) > len(pages)
     assert [tag for tag in asked if re.search(r"(?:src|href)=\"(?:https?:)?//", tag)] == []
+
+
+def test_no_page_links_to_an_address_that_is_not_claimed(site):
+    project = read_project(ROOT)
+    links = [link for path in pages_of(site) for link in Page(path.read_text(encoding="utf-8")).links]
+    assert any(f"/{project.slug}" in link for link in links) == project.claimed
 
 
 def test_every_page_is_right_in_a_browser(site, chromium):

@@ -228,6 +228,14 @@ def test_pages_that_are_not_there_yet_leave_no_empty_place(tmp_path):
     assert not (tmp_path / "remarks").exists()
 
 
+def test_no_source_of_the_site_leads_to_an_address_that_is_not_claimed(tmp_path):
+    write_sources(ROOT, tmp_path)
+    texts = [path for path in tmp_path.rglob("*") if path.suffix in (".md", ".rst", ".ipynb", ".html", ".py")]
+    address = re.compile(rf"(?:github\.com|github|gh)/{re.escape(PROJECT.slug)}\b")
+    leading = [path.name for path in texts if address.search(path.read_text(encoding="utf-8"))]
+    assert len(texts) > 60 and bool(leading) == read_project(ROOT).claimed, leading
+
+
 def test_without_the_sources_of_the_site_it_is_refused(tmp_path):
     with pytest.raises(Refused, match=r"no docs/conf\.py in .*: the site is built in a checkout"):
         write_sources(tmp_path, tmp_path / "sources")
