@@ -81,7 +81,7 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
         file.write(cubin)
         file.flush()
         usage = _told("cuobjdump", "--dump-resource-usage", file.name)
-        loop = hot_loop(_told("nvdisasm", "--print-code", file.name))
+        loop = hot_loop(_told("nvdisasm", "--print-code", "--print-instruction-encoding", file.name))
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
         raise RuntimeError(f"cuobjdump said nothing about registers: {usage!r}")

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@\S+\s+)?([A-Z][A-Z0-9_]*)(\S*)([^;]*);")
 _LABEL = re.compile(r"^([.$\w]+):")
 _TARGET = re.compile(r"`\(([^)]+)\)")
+_ENCODING = re.compile(r"/\* (0x[0-9a-f]{16}) \*/\s*$")
+_STALL = 41, 0xF  # the bits of the second word that say how many clocks the warp issues nothing more
 _KINDS = {
     "wgmma": "[A-Z]GMMA",
     "mma": "[HIQO]MMA",
@@ -27,6 +29,8 @@ _KINDS = {
     "tile_loads": "UTMALDG",
     "shared_loads": "LDS|LDSM",
     "spills": "LDL|STL",
+    "waits": r"WARPGROUP\.DEPBAR.*",
+    "exponentials": r"MUFU\.EX2.*",
 }
 _NEARLY_ALL = 0.9  # two loops of one kernel differ in a few multiplications outside their products
 
@@ -39,7 +43,10 @@ class Loop:
     registers. tcgen05: products out of tensor memory (sm_100). fma: float32 multiplications. special:
     exponentials, logarithms and reciprocals. barriers: waits for other warps. global_loads: by pointers,
     asynchronous or not. tile_loads: tiles copied through a descriptor. shared_loads: from shared memory into
-    registers. spills: loads and stores of spilled registers.
+    registers. spills: loads and stores of spilled registers. waits: for wgmma; as many as products, and each
+    product runs alone (`serialised`). exponentials: of the special ones. stall_clocks: sum of what the
+    instructions' control bits say; a warp issues nothing more for so long, whatever else it waits for. The
+    last three are None where a record is older than their count.
     """
 
     instructions: int
@@ -53,6 +60,14 @@ class Loop:
     tile_loads: int
     shared_loads: int
     spills: int
+    waits: int | None = None
+    exponentials: int | None = None
+    stall_clocks: int | None = None
+
+    @property
+    def serialised(self) -> bool:
+        """Whether each wgmma is waited for before the next one begins: none runs beside other work."""
+        return self.waits is not None and 0 < self.wgmma <= self.waits
 
     @property
     def tensor(self) -> int:
@@ -62,17 +77,22 @@ class Loop:
 
 @dataclass(frozen=True)
 class _Instruction:
-    """name: without what follows the first dot. target: of a jump. ends: nothing runs on to the next one."""
+    """name: without what follows the first dot, `kind`: with it. target: of a jump. ends: nothing runs on to
+    the next one. stall: clocks, 0 where the encoding is not printed.
+    """
 
     name: str
+    kind: str
     target: str | None
     ends: bool
+    stall: int = 0
 
 
 def hot_loop(sass: str) -> Loop | None:
     """What one step of the hot loop issues; None where no loop multiplies.
 
-    sass: one kernel as `nvdisasm --print-code` writes it.
+    sass: one kernel as `nvdisasm --print-code --print-instruction-encoding` writes it; without encodings no
+    stall clocks are counted.
     """
     found = loops(sass)
     most = max((_products(one, found) for one in found), default=0)
@@ -88,7 +108,7 @@ def loops(sass: str) -> list[Loop]:
     """
     code, labels = _read(sass)
     spans = _spans([_after(at, one, labels, len(code)) for at, one in enumerate(code)])
-    counted = [(span, _counted([code[at].name for at in span])) for span in spans]
+    counted = [(span, _counted([code[at] for at in span])) for span in spans]
     known = [loop for _, loop in counted]
     working = [(span, loop) for span, loop in counted if _products(loop, known)]
     return [loop for span, loop in working if not any(other < span for other, _ in working)]
@@ -98,10 +118,13 @@ def _products(loop: Loop, among: Sequence[Loop]) -> int:
     return loop.tensor if any(one.tensor for one in among) else loop.fma
 
 
-def _counted(names: Sequence[str]) -> Loop:
+def _counted(code: Sequence[_Instruction]) -> Loop:
     kinds = {kind: re.compile(pattern) for kind, pattern in _KINDS.items()}
-    counts = {kind: sum(bool(known.fullmatch(name)) for name in names) for kind, known in kinds.items()}
-    return Loop(instructions=len(names), **counts)
+    counts = {
+        kind: sum(bool(known.fullmatch(one.kind if "." in known.pattern else one.name)) for one in code)
+        for kind, known in kinds.items()
+    }
+    return Loop(instructions=len(code), stall_clocks=sum(one.stall for one in code), **counts)
 
 
 def _read(sass: str) -> tuple[list[_Instruction], dict[str, int]]:
@@ -112,10 +135,13 @@ def _read(sass: str) -> tuple[list[_Instruction], dict[str, int]]:
         if label := _LABEL.match(line):
             labels[label[1]] = len(code)
         elif found := _INSTRUCTION.search(line):
-            guard, name, _, operands = found.groups()
+            guard, name, rest, operands = found.groups()
             jumps = _TARGET.search(operands) if name in ("BRA", "CALL") else None
             always = name in ("EXIT", "RET", "BRX") or (name == "BRA" and operands.lstrip().startswith("`"))
-            code.append(_Instruction(name, jumps[1] if jumps else None, always and not guard))
+            code.append(_Instruction(name, name + rest, jumps[1] if jumps else None, always and not guard))
+        elif code and (word := _ENCODING.match(line.strip())):  # the second word, on a line of its own
+            at, mask = _STALL
+            code[-1] = replace(code[-1], stall=int(word[1], 16) >> at & mask)
     return code, labels
 
 

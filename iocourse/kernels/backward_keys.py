@@ -120,10 +120,11 @@ def backward_keys_kernel(
         CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.LISTED
         for part in tl.static_range(3):
             if part == 1 or (part == 0 and CUT_FIRST) or (part == 2 and CUT_LAST):
-                dk, dv = absorb_queries(
-                    dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start,
-                    borders[part], borders[part + 1], q0, pairs, d, scale * LOG2_E, lists,
-                    TILE, SEEN, part != 1,
-                )  # fmt: skip
+                begin, end = borders[part], borders[part + 1]
+                if not TILE.SKIPPING or begin < end:  # as in the forward pass
+                    dk, dv = absorb_queries(
+                        dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start,
+                        begin, end, q0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
+                    )  # fmt: skip
     store_rows(dk * scale, dK, batch, kv_head, k0 + start, stop, d, BN, DIM)
     store_rows(dv, dV, batch, kv_head, k0 + start, stop, d, BN, DIM)

@@ -81,8 +81,10 @@ def backward_queries_kernel(
     CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):  # as in the forward pass
         if part == 1 or (part == 0 and SEEN.HAS_LOW) or (part == 2 and CUT_LAST):
-            acc = add_dq_of_keys(
-                acc, q_tile, do_tile, total, delta, K, V, batch, head // shape.group, start,
-                borders[part], borders[part + 1], k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
-            )  # fmt: skip
+            begin, end = borders[part], borders[part + 1]
+            if not TILE.SKIPPING or begin < end:
+                acc = add_dq_of_keys(
+                    acc, q_tile, do_tile, total, delta, K, V, batch, head // shape.group, start, begin, end,
+                    k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
+                )  # fmt: skip
     store_rows(acc * scale, dQ, batch, head, q0 + start, stop, d, BM, DIM)

@@ -96,14 +96,17 @@ def forward_kernel(
     l = tl.zeros((BM,), dtype=tl.float32)
     # Tiles that the left edge of the band cuts; whole tiles; tiles that the diagonal or the end of the keys
     # cuts. Only the first and the last kind pay for a mask, and the loops are laid out when the kernel is
-    # compiled.
+    # compiled. SKIPPING: a loop without a step is not entered. Else the compiler may set acc to zero in code
+    # beside the first loop, for the case that it has no step, and then waits for each product (see `Tiling`).
     CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):
         if part == 1 or (part == 0 and SEEN.HAS_LOW) or (part == 2 and CUT_LAST):
-            acc, m, l = average_keys(
-                acc, m, l, q_tile, K, V, batch, head // shape.group, start, borders[part], borders[part + 1],
-                k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
-            )  # fmt: skip
+            begin, end = borders[part], borders[part + 1]
+            if not TILE.SKIPPING or begin < end:
+                acc, m, l = average_keys(
+                    acc, m, l, q_tile, K, V, batch, head // shape.group, start, begin, end,
+                    k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
+                )  # fmt: skip
     store_rows(averaged(acc, l), O, batch, head, q0 + start, stop, d, BM, DIM)
     rows = start + tl.arange(0, BM)
     tl.store(LSE + rows, log_sums(m, l), mask=rows < pairs.n_q)

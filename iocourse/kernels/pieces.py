@@ -75,7 +75,9 @@ class Tiling(NamedTuple):
     """What a kernel is compiled for: BM queries by BN keys, DIM columns.
 
     PADDED: columns from d on hold zeros. DESCRIPTORS: tiles that stream past come by tensor descriptor.
-    PRECISION: of products of float32.
+    PRECISION: of products of float32. SKIPPING: a loop without a step is not entered. On sm_90 sums must not
+    be set by other instructions beside a loop whose products are under way, or ptxas waits for each product
+    of the kernel (its warning C7515).
     """
 
     BM: int
@@ -84,6 +86,7 @@ class Tiling(NamedTuple):
     PADDED: bool
     DESCRIPTORS: bool
     PRECISION: str | None
+    SKIPPING: bool = False
 
 
 class Slicing(NamedTuple):

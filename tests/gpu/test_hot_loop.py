@@ -112,6 +112,31 @@ def test_the_loop_without_a_mask_is_the_hot_one():
     assert (plain.special, plain.barriers, plain.tile_loads, plain.spills) == (1, 1, 1, 0)
 
 
+def test_waits_exponentials_and_whether_each_product_is_waited_for():
+    plain = hot_loop(FORWARD)
+    assert (plain.waits, plain.exponentials, plain.serialised) == (1, 1, False)
+    product = "R88, R180, gdesc[UR16].tnspB, R88, gsb0 ;\n"
+    each = FORWARD.replace(product, product + "        /*3a70*/  WARPGROUP.DEPBAR.LE gsb0, 0x0 ;\n")
+    assert (hot_loop(each).waits, hot_loop(each).serialised) == (2, True)
+    assert hot_loop(FORWARD.replace("MUFU.EX2", "MUFU.RCP")).exponentials == 0
+    assert hot_loop(AMPERE).waits == 0 and not hot_loop(AMPERE).serialised  # DEPBAR.LE waits for copies
+
+
+def test_stall_clocks_are_in_the_second_word_of_an_instruction():
+    """As printed with encodings; the fourth hexadecimal digit from the left pair on holds bits 41 to 44."""
+    lines = """
+.L_x_1:
+        /*1880*/                   FFMA R8, R28.reuse, R32, R25 ;    /* 0x000000201c087223 */
+                                                                     /* 0x004fe20000010819 */
+        /*6700*/              @!P0 BRA `(.L_x_1) ;                   /* 0xfffffff000208947 */
+                                                                     /* 0x000fea000383ffff */
+        /*da70*/                   EXIT ;                            /* 0x000000000000794d */
+                                                                     /* 0x000fea0003800000 */
+"""
+    assert hot_loop(lines).stall_clocks == 1 + 5
+    assert hot_loop(SINGLE).stall_clocks == 0  # printed without
+
+
 def test_waiting_behind_the_end_belongs_to_no_loop():
     """Its branch back leads into the loop, past the head: a second way in, and no loop."""
     shorter = FORWARD[: FORWARD.index(".L_x_1:")] + "\n.L_x_1:\n.L_x_5:\n"

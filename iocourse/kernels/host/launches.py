@@ -171,7 +171,9 @@ def _aligned(x: Tensor) -> bool:
 def _whole(table: Table, q: Tensor, view: View, fast: bool) -> dict[str, Any]:
     """What a kernel of whole rows is compiled for."""
     tile, width = view.tile, table.width
-    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, _precision(q))
+    precision = _precision(q)
+    skipping = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
+    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping)
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
