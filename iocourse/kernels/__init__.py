@@ -1,7 +1,7 @@
 """The course's schedules as Triton kernels, one idea a file, and `attention`, which a user calls.
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
-`backward_keys`; then `forward_specialised` (warps that load beside warps that compute), `decode_kernels`,
+`backward_keys`; then `decode_kernels`,
 `small_cache` (d in slices), `score_kernels` (and the scores written out), `lowrank_kernels` and
 `lowrank_causal` (which `iocourse.lowrank` launches). How they are launched stands in `host`; whether they are
 interpreted or compiled is decided there, once (see `host.runtime`).

@@ -27,7 +27,6 @@ from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tiles import (  # noqa: E402
     SLICED,
-    SPECIALISED,
     TABLE,
     decode_tile,
     row_products_tile,
@@ -128,9 +127,6 @@ def shipped_tiles():
             BM, BN, warps, stages = decode_tile(arch, d, width, 8)
             shipped[arch, d, width, "decode_parts", False, "band"] = (BM, BN, None, warps, stages)
             shipped[arch, d, width, "decode_merge", False, "band"] = (BM, BN, None, 4, stages)  # always 4
-    for d, (BM, BN, _, stages) in SPECIALISED.items():
-        for causal in (False, True):  # of four warps that are asked for, the compiler makes twelve
-            shipped[90, d, 2, "specialised", causal, "band"] = (BM, BN, None, 12, stages)
     for (arch, width), tiles in SLICED.items():
         for name, tile in tiles._asdict().items():
             shipped[arch, 512, width, name, True, "band"] = tuple(tile)  # BM, BN, BD, warps, stages

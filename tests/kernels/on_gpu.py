@@ -85,35 +85,6 @@ SLICED_SIZES = [(torch.bfloat16, 512), (torch.float16, 320), (torch.bfloat16, 10
 SLICED_SIZES += [(torch.bfloat16, 64), (torch.float16, 300)]
 
 
-def specialised(dtype: torch.dtype, d: int, case: tuple[Any, ...]) -> str:
-    """Warps that specialise, on sm_90 alone: elsewhere they say so. Backward is as ever."""
-    n_q, n_k, (H, H_kv), causal = case
-    q = numbers(2, n_q, H, d, dtype=dtype).transpose(1, 2)
-    do, k, v = (numbers(2, h, n, d, dtype=dtype) for h, n in ((H, n_q), (H_kv, n_k), (H_kv, n_k)))
-    allowed = oracle.seen(n_q, n_k, causal).cuda()
-    try:
-        return compared(
-            lambda *x: attention_with_lse(*x, causal=causal, specialised=True), q, k, v, do, allowed
-        )
-    except ValueError as error:
-        elsewhere = torch.cuda.get_device_capability()[0] != 9 and "allowed: sm_90" in str(error)
-        return "" if elsewhere else str(error)
-
-
-SPECIALISED_SIZES = [*itertools.product((torch.float16, torch.bfloat16), (64, 128))]
-SPECIALISED_SIZES += [(torch.bfloat16, 32), (torch.float16, 80), (torch.bfloat16, 256)]
-SPECIALISED_CASES = [
-    # Nq, Nk, heads, causal
-    (1024, 1024, (4, 4), False),
-    (1024, 1024, (4, 2), True),
-    (333, 640, (2, 2), False),
-    (1000, 1000, (2, 1), True),
-    (700, 1111, (2, 2), "lower_right"),
-    (640, 256, (2, 2), True),
-    (1, 640, (2, 2), False),
-]
-
-
 def block_mask(dtype: torch.dtype, d: int, deterministic: bool) -> str:
     """Blocks of 64 drawn for each head, one row of them empty, 777 queries and 1,000 keys."""
     n_q, n_k, H = 777, 1000, 4
@@ -196,7 +167,6 @@ def variants() -> list[tuple[Any, ...]]:
     """Each check with its arguments."""
     both = (False, True)
     return [
-        *itertools.product([specialised], SPECIALISED_SIZES, SPECIALISED_CASES),
         *itertools.product([block_mask], WHOLE_SIZES, both),
         *itertools.product([packed], WHOLE_SIZES, both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),

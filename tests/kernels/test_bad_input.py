@@ -197,9 +197,9 @@ def test_tile_that_is_no_whole_number(part, tile):
 def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
-    every = ", ".join((*Tiles._fields, "specialised", *SlicedTiles._fields))
+    every = ", ".join((*Tiles._fields, *SlicedTiles._fields))
     assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
-    assert every.startswith("forward, fused, queries, keys, specialised, sliced_forward, ")
+    assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
 
 
 def test_tiles_hold_for_the_block_and_no_longer():

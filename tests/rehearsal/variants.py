@@ -90,11 +90,6 @@ def one_query(d):
     decode(numbers(1, 8, 1, d), *(numbers(1, 2, 4096, d) for _ in range(2)))
 
 
-def specialised(d, causal):
-    """Its descriptor of Q lives in memory that Triton asks for at the launch."""
-    attention(*(numbers(1, 2, N, d) for _ in range(3)), causal=causal, specialised=True)
-
-
 def sliced(way):
     """All causal: what one of them has compiled, the next takes."""
     with using(**SLICES):
@@ -132,10 +127,6 @@ def variants():
     for fixed in yes_no:
         found[f"block mask, deterministic={fixed}"] = partial(in_small_tiles, listed, fixed)
         found[f"packed, deterministic={fixed}"] = partial(in_small_tiles, packed, fixed)
-    found |= {
-        f"d={d} specialised, causal={causal}": partial(specialised, d, causal)
-        for d, causal in ((64, True), (128, False))
-    }
     found |= {"decode": partial(one_query, 128)}
     found |= {"low rank, one block": partial(low_rank, 4, 2, None)}
     found |= {"low rank, blocks": partial(low_rank, 5, 3, BLOCKS)}

@@ -24,7 +24,6 @@ Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
-OURS_SPECIALISED = "ours, specialised"
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
     FLASH: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION", EFFICIENT: "EFFICIENT_ATTENTION", MATH: "MATH",
 }  # fmt: skip
@@ -43,7 +42,6 @@ def contenders(
     field: dict[str, Contender] = {
         OURS: ours,
         DETERMINISTIC: partial(ours, deterministic=True),
-        OURS_SPECIALISED: partial(ours, specialised=True),
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: partial(with_matrices, partial(sdpa, MATH), place),
         FLEX: partial(flex, compiled),

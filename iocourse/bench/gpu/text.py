@@ -8,11 +8,11 @@ from iocourse.bench import Row, grouped
 from iocourse.console import DASH, number, paragraphs, table
 from iocourse.data.recorded import provenance
 
-from .contenders import DETERMINISTIC, FLEX, OURS, OURS_SPECIALISED, SPECIALISED
+from .contenders import DETERMINISTIC, FLEX, OURS, SPECIALISED
 from .judging import PASSES, Layout, about, cell
 
 SHORT = {
-    DETERMINISTIC: "ours, det.", OURS_SPECIALISED: "ours, spec.", "ours, materialised": "ours, mater.",
+    DETERMINISTIC: "ours, det.", "ours, materialised": "ours, mater.",
     "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
 
-from .contenders import DETERMINISTIC, OURS_SPECIALISED, Contender, reason_of, with_warnings
+from .contenders import DETERMINISTIC, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
 from .problem import Problem
@@ -37,11 +37,8 @@ def tried(
 
 
 def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
-    """Who is timed in a pass. Forward nothing could be in another order, and only there do warps specialise:
-    where ours do nothing else, ours once.
-    """
-    same = (DETERMINISTIC, "forward"), (OURS_SPECIALISED, "backward")
-    return [name for name in field if (name, pass_) not in same]
+    """Who is timed in a pass. Forward nothing could be in another order: ours once."""
+    return [name for name in field if (name, pass_) != (DETERMINISTIC, "forward")]
 
 
 def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:

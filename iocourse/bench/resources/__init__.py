@@ -81,16 +81,13 @@ def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Co
 
 
 def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
-    """The decode step, and the forward pass with specialised warps, where there are any."""
+    """The decode step, where there is one."""
     from iocourse.kernels.host.resources import DECODE
-    from iocourse.kernels.host.tiles import SPECIALISED, decode_tile
+    from iocourse.kernels.host.tiles import decode_tile
 
     if d in DECODE_HEADS:
         tile = decode_tile(arch, d, width, GROUP)
         yield from (Compilation(arch, d, width, kernel, False, *tile) for kernel in DECODE)
-    if (arch, width) == (90, 2) and d in SPECIALISED:
-        for causal in (False, True):
-            yield Compilation(arch, d, width, "specialised", causal, *SPECIALISED[d])
 
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:

@@ -2,8 +2,7 @@
 
 Nothing is tuned unless this is asked for. The record takes effect where the package has it, as
 `iocourse/data/bench/tune.json` (see `iocourse.gpu.measured`). Forward and fused are timed alone,
-each half of the split backward pass together with the other half at its shipped tile. The kernel with
-specialised warps is left out: Triton takes four warps and no other number for it.
+each half of the split backward pass together with the other half at its shipped tile.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
 OURS = {
     "ours": Fill(BLUE, ""),
     "ours, deterministic": Fill(SKY, "/"),
-    "ours, specialised": Fill(BLUE, "|"),
 }
 RIVAL = Fill("#BDBDBD", "")
 KINDS = {False: "full", True: "causal"}

@@ -31,7 +31,7 @@ TILE_D = (None, "never", "fused", "materialised")
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None, specialised: bool = False,
+    deterministic: bool = False, tile_d: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
 
@@ -41,7 +41,7 @@ def attention_with_lse(
         O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
         LSE = -∞ and zero gradients.
     """
-    way = _way(tile_d, block_mask, specialised)
+    way = _way(tile_d, block_mask)
     q, k, v, factor = accepted(q, k, v, scale, LARGEST_WHOLE if way == "whole" else LARGEST_HEAD)
     fixed = fixed_order(deterministic)
     if block_mask is None:
@@ -62,7 +62,7 @@ def attention_with_lse(
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None, specialised: bool = False,
+    deterministic: bool = False, tile_d: str | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
 
@@ -91,9 +91,6 @@ def attention(
             more bytes, by the recorded table of resources and the closed forms; 'never' (d to 512); 'fused':
             always, and nothing is materialised; 'materialised': always, with N × N scores written out, to be
             counted and timed beside the others.
-        specialised: let warps specialise in the forward pass, some loading while others compute: on sm_90, in
-            16 bits, d to 256 with rows that need no copy, full attention with Nk a multiple of 128 (64 where
-            d > 128) or causal attention with Nq ≤ Nk or such an Nk. Not measured yet, so off.
 
     Under torch.autocast q, k and v are cast as PyTorch's own attention casts them. Gradients can be taken
     once, in reverse mode.
@@ -106,22 +103,15 @@ def attention(
     """
     return attention_with_lse(
         q, k, v, causal=causal, scale=scale, window=window, align=align, block_mask=block_mask,
-        deterministic=deterministic, tile_d=tile_d, specialised=specialised,
+        deterministic=deterministic, tile_d=tile_d,
     )[0]  # fmt: skip
 
 
-def _way(tile_d: Any, block_mask: Any, specialised: Any) -> str:
+def _way(tile_d: Any, block_mask: Any) -> str:
     if not isinstance(tile_d, (str, type(None))) or tile_d not in TILE_D:
         raise ValueError(f"tile_d is {tile_d!r}; allowed: None, 'never', 'fused' or 'materialised'")
     if block_mask is not None and tile_d in ("fused", "materialised"):
         raise ValueError(f"tile_d is {tile_d!r} with a block_mask; allowed with one: None or 'never'")
-    if not isinstance(specialised, bool):
-        raise ValueError(f"specialised is {specialised!r}; allowed: True or False")
-    if specialised and (block_mask is not None or tile_d is not None):
-        other = "a block_mask" if block_mask is not None else f"tile_d = {tile_d!r}"
-        raise ValueError(f"specialised is True with {other}; allowed with it: False")
-    if specialised:
-        return "specialised"
     if block_mask is not None or tile_d == "never":
         return "whole"
     return tile_d or ""

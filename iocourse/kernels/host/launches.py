@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -21,7 +19,6 @@ from ..backward_keys import backward_keys_kernel
 from ..backward_queries import backward_queries_kernel
 from ..decode_kernels import Parts, merge_kernel, parts_kernel
 from ..forward import forward_kernel
-from ..forward_specialised import forward_specialised_kernel
 from ..pieces import RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
 from ..row_products import row_products_kernel
 from ..score_kernels import (
@@ -33,7 +30,7 @@ from ..score_kernels import (
 )
 from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
 from .runtime import pretending
-from .tiles import SlicedTile, Table, Tile, decode_tile, padded, row_products_tile, specialised_tile
+from .tiles import SlicedTile, Table, Tile, decode_tile, padded, row_products_tile
 from .visibility import Seen, Side, View
 
 MOST_PARTS = 64  # the merge holds one row of O for each part
@@ -76,21 +73,6 @@ def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None
         _written.append(Launch(kernel, arguments, constants))
     elif programs:
         kernel[(programs,)](*arguments, **constants)
-
-
-def start_with_scratch(
-    device: torch.device, kernel: Any, programs: int, *arguments: Any, **constants: Any
-) -> None:  # fmt: skip
-    """The same for a kernel that makes descriptors, 128 bytes each: Triton asks an allocator for them."""
-
-    def allocate(size: int, alignment: int, stream: int | None) -> Tensor:
-        return torch.empty(size, dtype=torch.int8, device=device)  # on a GPU PyTorch aligns to 512 bytes
-
-    def work() -> None:
-        triton.set_allocator(allocate)
-        start(kernel, programs, *arguments, **constants)
-
-    copy_context().run(work)  # outside of it everybody keeps the allocator they had
 
 
 # What a kernel is given.
@@ -211,21 +193,6 @@ def whole_forward(
         forward_kernel, view.programs,
         *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o), lse,
         view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers, **_whole(table, q, view, fast),
-    )  # fmt: skip
-    return o, lse
-
-
-def specialised_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The same by warps that specialise, where `operators.not_specialised` has no objection."""
-    view = seen.by_queries(q, k, specialised_tile(table.width), 0)
-    n_q, n_k, _, high = view.numbers
-    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
-    start_with_scratch(
-        q.device, forward_specialised_kernel, view.programs,
-        *rows(q), *streamed(True, view.tile.BN, table.width, k, v), *rows(o), lse,
-        view.shape, scale, n_q, n_k, high, **_whole(table, q, view, True),
     )  # fmt: skip
     return o, lse
 
@@ -411,7 +378,6 @@ def scores_backward(
 
 FORWARD: dict[str, Pass] = {
     "whole": whole_forward,
-    "specialised": specialised_forward,  # whose backward pass is the usual one
     "fused": sliced_forward,
     "materialised": scores_forward,
 }

@@ -17,8 +17,8 @@ from torch import Tensor
 from ...gpu import CHIPS
 from . import runtime
 from .dispatch import automatic, shared_bytes
-from .launches import BACKWARD, FORWARD, decode_launches, descriptors_fit
-from .tiles import SPECIALISED, Table, specialised_tile, table_for
+from .launches import BACKWARD, FORWARD, decode_launches
+from .tiles import Table, table_for
 from .visibility import Band, Packed, Seen, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
@@ -102,14 +102,9 @@ def forward(
     """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole",
-    "specialised", "fused", "materialised", or "" for what suits the chip (see `way_for`).
+    "fused", "materialised", or "" for what suits the chip (see `way_for`).
     """
     table = _table(q, seen)
-    if way == "specialised" and (reason := not_specialised(table, q, k, v, seen)):
-        came, allowed = reason
-        raise ValueError(
-            f"{came}, with specialised=True; allowed: {allowed}, or attention without specialised"
-        )
     fit_q, fit_k, fit_v = readable(table.arch is None, q, k, v)
     chosen = way or way_for("forward", table.arch, fit_q, seen)
     _check_room(chosen, "forward", table.arch, fit_q, seen)
@@ -128,7 +123,7 @@ def backward(
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     which = "split" if deterministic else "fused"
-    chosen = way if way in BACKWARD else way_for(which, table.arch, q, seen)
+    chosen = way or way_for(which, table.arch, q, seen)
     _check_room(chosen, which, table.arch, q, seen)
     with on_device(q.device, table.arch):
         run = BACKWARD[chosen][deterministic]
@@ -167,32 +162,6 @@ def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: Seen) -
             f"{most // 1024} KB of shared memory, and sm_{arch} has {room // 1024} KB; "
             "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
         )
-
-
-def not_specialised(table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> tuple[str, str] | None:
-    """What of these the forward pass with specialised warps does not take, and what it does; None: all is
-    well.
-    """
-    (low, high), n_q, n_k = seen.band, q.shape[2], k.shape[2]
-    if table.arch not in (None, 90):
-        return f"q is on sm_{table.arch}", "sm_90 (H100, H200)"
-    if q.element_size() != 2:
-        return "q is float32", "float16, bfloat16"
-    if table.width > max(SPECIALISED):
-        return f"q has head size d = {q.shape[3]}", f"1 to {max(SPECIALISED)}"
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not descriptors_fit(90, seen, x):
-            came = f"{name} has shape {tuple(x.shape)}, strides {x.stride()} and address {x.data_ptr():#x}"
-            return came, "rows on 16-byte borders, no stride of 0, and no size of 0"
-    if low is not None:
-        return f"window hides keys before i {low:+d}", "no limit on the left"
-    if high is not None and high < 0:
-        came = f"causal or align is 'lower_right' with {n_q} queries and {n_k} keys: query 0 sees none"
-        return came, "no more queries than keys"
-    BN = specialised_tile(table.width).BN
-    if n_k % BN and (high is None or n_q + high > n_k):
-        return f"k has {n_k} keys", f"a multiple of {BN}, or causal attention with no more queries than keys"
-    return None
 
 
 def on_device(device: torch.device, arch: int | None) -> AbstractContextManager[Any]:

@@ -12,13 +12,13 @@ from . import operators
 from .arguments import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .block_masks import tiled_mask
 from .launches import Launch, decode_launches, written_down
-from .tiles import SlicedTile, SlicedTiles, Tile, has_row, table_for, tiles_for, using
+from .tiles import SlicedTile, SlicedTiles, Tile, has_row, tiles_for, using
 from .visibility import Packed, Seen
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields
 DECODE = ("decode_parts", "decode_merge")
-KERNELS = (*WHOLE, "specialised", *SLICED, *DECODE)
+KERNELS = (*WHOLE, *SLICED, *DECODE)
 PAIRS = ("band", "block_mask", "packed")
 N = 1024
 
@@ -55,10 +55,6 @@ def launches(
             made |= dict(zip(WHOLE, written, strict=True))
         if pairs == "band":
             written.clear()
-            table = table_for(q.device, d, q.element_size())
-            if operators.not_specialised(table, q, k, v, Seen(band)) is None:
-                operators.forward(q, k, v, Seen(band), 1.0, "specialised")
-                made["specialised"] = written.pop()
             operators.forward(q, k, v, Seen(band), 1.0, "fused")
             operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
             made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
@@ -97,9 +93,9 @@ def resources_of(
     """What a shipped kernel takes of a chip, compiled here and now: a few seconds, and no GPU.
 
     Args:
-        kernel: forward, row_products, fused, queries or keys (tiles of whole rows); specialised (forward, on
-            sm_90 in 16 bits); sliced_forward, sliced_queries, sliced_keys, scores, averages, weights,
-            query_gradients or key_gradients (d in slices); decode_parts or decode_merge.
+        kernel: forward, row_products, fused, queries or keys (tiles of whole rows); sliced_forward,
+            sliced_queries, sliced_keys, scores, averages, weights, query_gradients or key_gradients (d in
+            slices); decode_parts or decode_merge.
         arch: 75, 80, 89, 90 or 100.
         d: head size; tiles of whole rows go to 512, decode to 256.
         dtype: float16, bfloat16 or float32.

@@ -115,7 +115,7 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
     (89, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (90, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 3), (64, 128, 8, 3)),
     (90, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
-    (90, 128, 2): _row((128, 128, 8, 2), (64, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
+    (90, 128, 2): _row((128, 128, 8, 3), (64, 128, 8, 2), (128, 64, 8, 3), (64, 128, 8, 3)),
     (90, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (90, 256, 2): _row((128, 64, 8, 2), (32, 32, 8, 1), (64, 32, 8, 2), (32, 32, 8, 1)),
     (90, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
@@ -143,10 +143,6 @@ LISTED: dict[tuple[int, int, int, str], Tile] = {
     (89, 128, 2, "queries"): Tile(64, 64, 8, 2),
     (90, 128, 2, "fused"): Tile(64, 128, 8, 3),  # with two stages one register of the loop is spilled
 }
-
-# The forward pass with specialised warps, on sm_90 in 16 bits, by the width of rows. Triton specialises four
-# warps alone, and makes twelve of them; with eight it would silently do nothing of the kind.
-SPECIALISED = {64: Tile(128, 128, 4, 2), 128: Tile(128, 128, 4, 2), 256: Tile(128, 64, 4, 2)}
 
 # Kernels that cut d into slices: BM, BN, BD, warps, stages. They hold scores and slices: any d will do.
 # fmt: off
@@ -197,7 +193,7 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 # fmt: on
 
 # What `using` knows: one name for each kernel that has a tile of its own.
-CHOOSABLE = (*Tiles._fields, "specialised", *SlicedTiles._fields)
+CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
 
@@ -256,12 +252,6 @@ def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in SlicedTiles._fields})
 
 
-def specialised_tile(width: int) -> Tile:
-    """The tile of the forward pass with specialised warps, for rows of this width, 256 at most."""
-    chosen: Tile = _chosen.get("specialised", SPECIALISED[max(64, width)])
-    return chosen
-
-
 def table_for(
     device: torch.device, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
 ) -> Table:  # fmt: skip
@@ -296,10 +286,10 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
     """Choose tiles by hand: within `using(forward=(64, 32))` the kernels named take these.
 
     Args:
-        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries, keys or
-            specialised (the forward pass with specialised warps); (BM, BN, BD), with warps and stages or
-            without, for sliced_forward, sliced_queries, sliced_keys (the fused small-cache schedule), scores,
-            averages, weights, query_gradients or key_gradients (the materialised one).
+        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
+            (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
+            (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
+            (the materialised one).
 
     Raises:
         ValueError: an unknown kernel, or a size that is no power of two of at least 16.
