@@ -219,7 +219,7 @@ def test_longest(longest):
         ({"causal": "left"}, "causal is 'left'; allowed: False, True"),
         ({"window": 3}, "window is 3; allowed: None, or a pair (left, right)"),
         ({"scale": float("nan")}, "scale is nan; allowed: None for 1/√d"),
-        ({"deterministic": 1}, "deterministic is 1; allowed: True or False"),
+        ({"deterministic": 1}, "deterministic is 1; allowed: None, True or False"),
     ],
 )
 def test_options_of_packed_sequences(options, message):

@@ -261,3 +261,55 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
     ):
         o.sum().backward()
     assert not launched and padded(400) == 512 and INTERPRETED
+
+
+# --- the backward pass where nobody says -------------------------------------------------------------------
+
+TIMED = dispatch.Backward(90, 64, 2, "full", "band", 1, dispatch.FEW_ROWS)
+
+
+@pytest.mark.parametrize("mask", ["full", "causal"])
+@pytest.mark.parametrize("d", [64, 128])
+def test_the_split_pass_is_the_default_where_both_were_timed(d, mask):
+    assert dispatch.why_fused(TIMED._replace(d=d, mask=mask)) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"arch": None}, "interpreted"),
+        ({"arch": 80}, "this chip"),
+        ({"arch": 100}, "this chip"),
+        ({"itemsize": 4}, "float32"),
+        ({"d": 256}, "head size"),
+        ({"d": 100}, "head size"),
+        ({"pairs": "block_mask"}, "block masks"),
+        ({"pairs": "packed"}, "packed"),
+        ({"mask": "window"}, "windows"),
+        ({"group": 4}, "share keys"),
+        ({"rows": dispatch.FEW_ROWS - 1}, "few programs"),
+    ],
+    ids=str,
+)
+def test_elsewhere_the_fused_pass_is_and_says_why(other, reason):
+    assert reason in dispatch.why_fused(TIMED._replace(**other))
+
+
+@pytest.mark.parametrize(
+    ("arch", "asked", "kernels"),
+    [
+        (90, None, ["backward_queries_kernel", "backward_keys_kernel"]),
+        (90, True, ["backward_queries_kernel", "backward_keys_kernel"]),
+        (90, False, ["row_products_kernel", "backward_keys_kernel"]),
+        (80, None, ["row_products_kernel", "backward_keys_kernel"]),
+    ],
+)
+def test_what_a_backward_pass_launches(arch, asked, kernels):
+    """The operator that autograd calls, its launches written down: 264 tiles of queries."""
+    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.operators import backward_operator
+
+    x, lse = torch.empty(1, 33, 1024, 64, dtype=torch.bfloat16), torch.empty(1, 33, 1024)
+    with written_down(arch) as written:
+        backward_operator(x, None, x, x, x, x, lse, [], [], None, 0, False, -1, -1, 1.0, asked, "")
+    assert [one.kernel.fn.__name__ for one in written] == kernels

@@ -31,7 +31,7 @@ TILE_D = (None, "never", "fused", "materialised")
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None,
+    deterministic: bool | None = None, tile_d: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
 
@@ -52,7 +52,7 @@ def attention_with_lse(
                 "block_mask comes with causal, window or align; allowed: one without the others, and a block "
                 "mask can hide what they hide"
             )
-        band, lists = Band(None, None), _lists(block_mask, q, k, fixed)
+        band, lists = Band(None, None), _lists(block_mask, q, k, fixed is True)
     o, lse = attention_operator(
         *_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way
     )  # fmt: skip
@@ -62,7 +62,7 @@ def attention_with_lse(
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None,
+    deterministic: bool | None = None, tile_d: str | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
 
@@ -84,9 +84,10 @@ def attention(
             `tiled_mask` made of one of these, which is cut into tiles once and can be used again (it is also
             what torch.compile with fullgraph takes). Other masks are remembered while they live and nobody
             changes them, except NumPy's arrays and lists, which are cut in every call.
-        deterministic: compute the backward pass in two kernels with a fixed order of every sum, bit-equal
-            from run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True)
-            asks for the same.
+        deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
+            bit-equal from run to run; torch.use_deterministic_algorithms(True) asks for the same. False: in
+            one kernel with atomic additions. None: whichever is known to be faster (`dispatch.FUSED`): two
+            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal, else one.
         tile_d: whether d is cut into slices as well as N. None: where whole rows do not fit the chip, or move
             more bytes, by the recorded table of resources and the closed forms; 'never' (d to 512); 'fused':
             always, and nothing is materialised; 'materialised': always, with N × N scores written out, to be
@@ -133,7 +134,7 @@ def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V within each of several sequences that lie one behind the other.
 
@@ -168,7 +169,7 @@ def attention_varlen_with_lse(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same, and the row log-sum-exps (H, T_q), float32, natural logarithms; -∞ where no key is seen."""
     heads_first = _heads_first("q", q), _heads_first("k", k), _heads_first("v", v)

@@ -115,16 +115,17 @@ def check_scale(scale: Any, d: int) -> float:
     return float(scale)
 
 
-def check_deterministic(deterministic: Any) -> bool:
-    """True or False, else ValueError."""
-    if not isinstance(deterministic, bool):
-        raise ValueError(f"deterministic is {deterministic!r}; allowed: True or False")
+def check_deterministic(deterministic: Any) -> bool | None:
+    """None, True or False, else ValueError."""
+    if deterministic is not None and not isinstance(deterministic, bool):
+        raise ValueError(f"deterministic is {deterministic!r}; allowed: None, True or False")
     return deterministic
 
 
-def fixed_order(deterministic: Any) -> bool:
-    """Whether sums are to have a fixed order: asked for here, or of all of PyTorch."""
-    return check_deterministic(deterministic) or torch.are_deterministic_algorithms_enabled()
+def fixed_order(deterministic: Any) -> bool | None:
+    """Whether sums are to have a fixed order: asked for here, or of all of PyTorch. None: either will do."""
+    asked = check_deterministic(deterministic)
+    return True if torch.are_deterministic_algorithms_enabled() else asked
 
 
 def _check_device(device: torch.device) -> None:

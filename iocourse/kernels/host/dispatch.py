@@ -9,8 +9,9 @@ then those are it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...costs.each_kernel import ledger_bytes
 from ...costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
@@ -23,6 +24,44 @@ from .tiles import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, padd
 # The kernels of each pass that keep whole rows.
 PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}
 N = 4096  # where bytes are compared; beyond it both ways grow alike
+
+
+class Backward(NamedTuple):
+    """A backward pass of whole rows: what decides between its two ways.
+
+    mask: "full", "causal" or "window". pairs: "band", "block_mask" or "packed". group: heads of queries to
+    one of keys. rows: of Q, of all batches and heads.
+    """
+
+    arch: int | None
+    d: int
+    itemsize: int
+    mask: str
+    pairs: str
+    group: int
+    rows: int
+
+
+FEW_ROWS = 128 * 132  # a tile of queries for each multiprocessor of an H100 or H200
+# Where the fused backward pass is the default, each with its reason; everywhere else it is the split one.
+# That leaves what a GPU timed both ways (NVIDIA H200, bfloat16; float16 runs the same instructions): there
+# the split pass was 1.05 to 1.38 times as fast wherever the time was the GPU's and not the host's.
+FUSED: tuple[tuple[Callable[[Backward], bool], str], ...] = (
+    (lambda one: one.arch is None, "interpreted: the lessons count the words of one sweep"),
+    (lambda one: one.arch != 90, "not timed on this chip"),
+    (lambda one: one.itemsize != 2, "float32 is not timed"),
+    (lambda one: one.d not in (64, 128), "this head size is not timed"),
+    (lambda one: one.pairs == "block_mask", "block masks are not timed both ways"),
+    (lambda one: one.pairs == "packed", "packed sequences are not timed both ways"),
+    (lambda one: one.mask == "window", "windows are not timed"),
+    (lambda one: one.group != 1, "heads that share keys are not timed both ways"),
+    (lambda one: one.rows < FEW_ROWS, "so few programs are not timed, and seven products may outlast five"),
+)
+
+
+def why_fused(one: Backward) -> str:
+    """Why the fused backward pass, with its atomic additions, is the default here; "" where the split is."""
+    return next((reason for applies, reason in FUSED if applies(one)), "")
 
 
 @cache

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...gpu import CHIPS
 from . import runtime
-from .dispatch import automatic, shared_bytes
+from .dispatch import Backward, automatic, shared_bytes, why_fused
 from .launches import BACKWARD, FORWARD, decode_launches
 from .tiles import Table, table_for
 from .visibility import Band, Packed, Seen, packed_of
@@ -28,7 +28,7 @@ from .visibility import Band, Packed, Seen, packed_of
 def attention_operator(
     q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
-    scale: float, deterministic: bool, way: str,
+    scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(O, row log-sum-exp). `deterministic` says how the backward pass is to be computed.
 
@@ -49,11 +49,12 @@ def backward_operator(
     do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
-    scale: float, deterministic: bool, way: str,
+    scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK, dV."""
+    """dQ, dK, dV. deterministic: None for what is known to be faster."""
     seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
+    fixed = split_by_default(_table(q, seen).arch, q, k, seen) if deterministic is None else deterministic
+    return backward(do, dlse, q, k, v, o, lse, seen, scale, fixed, way)
 
 
 @backward_operator.register_fake
@@ -136,6 +137,17 @@ def _table(q: Tensor, seen: Seen) -> Table:
     """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's."""
     causal = seen.band.high is not None
     return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
+
+
+def split_by_default(arch: int | None, q: Tensor, k: Tensor, seen: Seen) -> bool:
+    """Whether the backward pass takes two kernels where nobody says (see `dispatch.why_fused`)."""
+    B, H, n_q, d = q.shape
+    pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
+    low, high = seen.band
+    mask = "window" if low is not None or high not in (None, 0) else "full" if high is None else "causal"
+    return not why_fused(
+        Backward(arch, d, q.element_size(), mask, pairs, H // max(1, k.shape[1]), B * H * n_q)
+    )
 
 
 def way_for(which: str, arch: int | None, q: Tensor, seen: Seen) -> str:
