@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import torch
 from compiled import as_reported
 
 from iocourse.bench import resources
