@@ -3,8 +3,10 @@
 import time
 from itertools import cycle, islice
 
-from playwright.sync_api import expect
+from apart import Apart
+from playwright import sync_api
 
+expect = Apart(sync_api.expect)
 WAIT = 20_000  # milliseconds
 SLOW = 1000  # milliseconds after which a key has changed nothing
 
