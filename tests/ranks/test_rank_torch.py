@@ -20,6 +20,7 @@ from rank_cases import NAMES, arrays_of, expected, settings_of, sizes, worst_err
 
 from iocourse import exact, ranks
 from iocourse.ranks import witness
+from iocourse.ranks.engines import gloo
 from iocourse.ranks.engines.errors import CannotShip
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
@@ -98,6 +99,57 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
         if ratio < 1.1:
             break
     assert 1.0 <= ratio < 1.1
+
+
+def breaking(monkeypatch, *breaks):
+    """Forming a group breaks for each (rank, attempt) of these; returns what is tried."""
+    tried, form = [], gloo.process_group
+
+    def broken(store, rank, *told):
+        attempt = sum(other == rank for other, _ in tried)
+        tried.append((rank, attempt))
+        if (rank, attempt) in breaks:
+            raise RuntimeError("Connection closed by peer")
+        return form(store, rank, *told)
+
+    monkeypatch.setattr(gloo, "process_group", broken)
+    monkeypatch.setattr(gloo, "FORMING", 1.0)
+    return tried
+
+
+@pytest.mark.parametrize("breaks", [[(1, 0)], [(0, 0), (1, 0), (2, 0)], [(0, 0), (2, 1)]])
+def test_a_group_that_breaks_as_it_forms_is_formed_again_by_all_its_ranks(breaks, monkeypatch):
+    tried = breaking(monkeypatch, *breaks)
+    check_on_gloo(ranks.get("ring"), 3, 24, 3, {}, 0)
+    attempts = 2 + max(attempt for _, attempt in breaks)
+    assert sorted(tried) == [(rank, attempt) for rank in range(3) for attempt in range(attempts)]
+
+
+def test_a_group_that_breaks_in_every_attempt_is_given_up(monkeypatch):
+    monkeypatch.setattr(gloo, "ATTEMPTS", 2)
+    tried = breaking(monkeypatch, *((1, attempt) for attempt in range(9)))
+    with pytest.raises(ranks.TimedOut, match=r"rank \d could not reach the others: the connection"):
+        ranks.get("ring").run(2, on="gloo", Q=Q[:4], K=K[:4], V=V[:4])
+    assert sorted(tried) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_rank_that_never_comes_to_form_a_group_is_not_waited_for_longer_than_told():
+    alone = gloo.dist.HashStore()
+    with pytest.raises(ranks.TimedOut, match="rank 0 could not reach the others: the connection timed out"):
+        gloo.TorchLink(0, 2, alone, {}, timeout=0.3)
+
+
+@pytest.mark.parametrize("call", ["shift", "all_gather"])
+def test_a_call_waits_as_long_as_told_not_as_long_as_forming_may_take(call, monkeypatch):
+    monkeypatch.setattr(gloo, "FORMING", 0.5)
+
+    def late(me, Q):
+        if me.rank == 1 and not isinstance(Q, ranks.ShapeArray):
+            time.sleep(1.5)
+        getattr(me, call)(Q=Q)
+        return Q
+
+    assert len(ranks.run(late, 2, on="gloo", Q=Q[:4]).ledgers) == 2
 
 
 def test_a_rank_that_raises_ends_all_at_once_on_gloo():
