@@ -101,25 +101,28 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
     assert 1.0 <= ratio < 1.1
 
 
-def breaking(monkeypatch, *breaks):
-    """Forming a group breaks for each (rank, attempt) of these; returns what is tried."""
+def breaking(monkeypatch, *breaks, late=False):
+    """Forming a group breaks for each (rank, attempt) of these, or just after it; returns what is tried."""
     tried, form = [], gloo.process_group
 
     def broken(store, rank, *told):
         attempt = sum(other == rank for other, _ in tried)
         tried.append((rank, attempt))
-        if (rank, attempt) in breaks:
-            raise RuntimeError("Connection closed by peer")
-        return form(store, rank, *told)
+        if (rank, attempt) not in breaks:
+            return form(store, rank, *told)
+        lost = form(store, rank, *told) if late else None
+        del lost
+        raise RuntimeError("Connection closed by peer")
 
     monkeypatch.setattr(gloo, "process_group", broken)
     monkeypatch.setattr(gloo, "FORMING", 1.0)
     return tried
 
 
+@pytest.mark.parametrize("late", [False, True])  # whether all others have formed theirs
 @pytest.mark.parametrize("breaks", [[(1, 0)], [(0, 0), (1, 0), (2, 0)], [(0, 0), (2, 1)]])
-def test_a_group_that_breaks_as_it_forms_is_formed_again_by_all_its_ranks(breaks, monkeypatch):
-    tried = breaking(monkeypatch, *breaks)
+def test_a_group_that_breaks_as_it_forms_is_formed_again_by_all_its_ranks(breaks, late, monkeypatch):
+    tried = breaking(monkeypatch, *breaks, late=late)
     check_on_gloo(ranks.get("ring"), 3, 24, 3, {}, 0)
     attempts = 2 + max(attempt for _, attempt in breaks)
     assert sorted(tried) == [(rank, attempt) for rank in range(3) for attempt in range(attempts)]
