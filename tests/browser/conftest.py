@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from apart import Apart
 
 from iocourse.course.authoring.execution import lesson_environment
 from iocourse.course.lab import PROMPT
@@ -88,7 +89,7 @@ def chromium():
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} is on PATH")
-    with playwright.sync_playwright() as started:
+    with Apart(playwright.sync_playwright()) as started:
         browser = started.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()

@@ -317,7 +317,8 @@ def test_a_drive_that_takes_nothing_costs_a_warning_and_the_machine_keeps_its_ow
     monkeypatch.setattr(progress, "write_whole", full)
     with pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
         assert progress.load() == {}
-    with pytest.warns(UserWarning, match="could not be written: .*No space left"):
+    here = pytest.warns(UserWarning, match="could not be written: .*No space left")
+    with here, pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
         progress.record("4B", "solved")
     mine = tmp_path / "local" / "iocourse" / "progress.json"
     assert set(progress.parse(mine.read_text(), "it")) == {"4A"}
