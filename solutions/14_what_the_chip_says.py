@@ -415,7 +415,7 @@ def timed_here(*sizes):
 def recorded_step():
     """Microseconds of that step in the recorded run; where there are none, why."""
     record = recorded("decode")
-    wanted = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "ours"}
+    wanted = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
     for row in record["rows"] if record else ():
         if wanted.items() <= row.items():
             return row["us"] if "us" in row else row["refused"]

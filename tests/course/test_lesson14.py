@@ -295,7 +295,7 @@ def last_cells():
 def test_a_record_is_read_where_there_is_one():
     _, recorded_step, space = last_cells()
     space["provenance"] = lambda record: "no recorded run yet"
-    row = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "ours"}
+    row = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
     timed, others = (
         row | {"us": 31.5},
         [row | {"N": 4096, "us": 9.0}, row | {"contender": "other", "us": 50.0}],
@@ -313,7 +313,7 @@ def test_a_record_is_read_where_there_is_one():
 def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
     from iocourse.bench import decode
 
-    assert f'"contender": "{decode.OURS}"' in SOURCE.source
+    assert f'"contender": "{decode.SPLIT_KV}"' in SOURCE.source
     shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)
     assert shape in decode.shapes(quick=True)
     assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())

@@ -15,7 +15,7 @@ from torch import Tensor
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
 
-from .contenders import DETERMINISTIC, OURS_SPECIALISED, Contender, reason_of, with_warnings
+from .contenders import SPECIALISED_ROWS, TWO_PASS, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
 from .problem import Problem
@@ -40,7 +40,7 @@ def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
     """Who is timed in a pass. Forward nothing could be in another order, and only there do warps specialise:
     where ours do nothing else, ours once.
     """
-    same = (DETERMINISTIC, "forward"), (OURS_SPECIALISED, "backward")
+    same = (TWO_PASS, "forward"), (SPECIALISED_ROWS, "backward")
     return [name for name in field if (name, pass_) not in same]
 
 

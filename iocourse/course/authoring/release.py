@@ -227,6 +227,8 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
     """
     texts: dict[Path, str] = {}
     project = read_project(root)
+    if faults := pages.records_without_origin(root):
+        raise ReleaseFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
@@ -270,6 +272,8 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         Refused: the repository's URL is unset, or there is no such lesson.
         ReleaseFailed: a source cannot be read.
     """
+    if faults := pages.records_without_origin(root):
+        return faults
     project = read_project(root)
     lessons = read_lessons(root, project)
     labels = prose.course_labels([lesson.cells for lesson in lessons])
