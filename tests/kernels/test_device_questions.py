@@ -40,7 +40,7 @@ def asked(monkeypatch):
 
     def forget():
         arguments._check_chip_once.cache_clear()
-        tiles._row_once.cache_clear()
+        tiles._device_row_once.cache_clear()
 
     forget()
     monkeypatch.setattr(torch.cuda, "get_device_name", name)

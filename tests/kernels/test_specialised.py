@@ -231,7 +231,7 @@ def test_on_a_gpu_one_line_says_that_it_is_wrong(monkeypatch):
     assert operators.specialised_is_wrong() == ""
     assert "ours, specialised" in contenders(place) and on_gpu.specialised in _checked()
     monkeypatch.setattr(runtime, "INTERPRETED", False)
-    monkeypatch.setattr(tiles, "_row", lambda index: 90)
+    monkeypatch.setattr(tiles, "_device_row", lambda index: 90)
     q = torch.ones(1, 1, 128, 64, dtype=torch.float16)
     with pytest.raises(ValueError) as caught:
         attention(q, q, q, specialised=True)
