@@ -2,8 +2,8 @@
 
 Every shape holds 16,384 tokens and heads so that H · d = 2048, in (B, H, N, d) layout. Before anything is
 timed its values are held against float64; what is wrong is not timed. TFLOP/s count 4·B·H·N²·d FLOP forward,
-2.5 times that backward, half of it if causal. Ours take part twice forward: with the masked and the unmasked
-part in loops of their own, and with specialised warps, for which Triton on Hopper allows one loop only.
+2.5 times that backward, half of it if causal. Our forward pass with specialised warps is left out while its
+values on a GPU are wrong.
 """
 
 from __future__ import annotations

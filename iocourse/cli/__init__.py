@@ -16,7 +16,6 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from iocourse import __version__
-from iocourse.course.checkout import exercise_ids, find_checkout, find_course
 from iocourse.refusal import Refused, write_json
 
 Handler = Callable[[argparse.Namespace], int]
@@ -342,6 +341,8 @@ def _cohort(arguments: argparse.Namespace) -> int:
 
 
 def _known_exercises() -> tuple[str, ...]:
+    from iocourse.course.checkout import exercise_ids, find_course
+
     try:
         return exercise_ids(find_course())
     except Refused:  # installed without the lessons
@@ -352,6 +353,7 @@ def _known_exercises() -> tuple[str, ...]:
 
 def _release(arguments: argparse.Namespace) -> int:
     from iocourse.course.authoring import release
+    from iocourse.course.checkout import find_checkout
 
     root = find_checkout()
     if arguments.colab:
@@ -391,6 +393,7 @@ def _mutants(arguments: argparse.Namespace) -> int:
         write_json(arguments.json, report.as_json(found))
     if arguments.record:
         from iocourse.course.authoring.guide.record import record_scores
+        from iocourse.course.checkout import find_checkout
 
         record_scores(find_checkout(), found, arguments.sample, _today_with("numpy", "triton"))
     return 0 if all(score.holds for score in found) else 1
@@ -400,6 +403,7 @@ def _remarks(only: Sequence[str]) -> int:
     """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
     from iocourse.course.authoring.guide import by_hand, record, remarks
     from iocourse.course.authoring.mutation import command
+    from iocourse.course.checkout import find_checkout
 
     root = find_checkout()
     said = remarks.read_remarks(root)

@@ -2,7 +2,10 @@
 what it does not take.
 """
 
+from types import SimpleNamespace
+
 import needs_interpreter  # noqa: F401
+import on_gpu
 import pytest
 import torch
 import triton
@@ -15,10 +18,11 @@ from test_attention import launched
 from triton.runtime import _allocation
 
 from iocourse import traffic
+from iocourse.bench.gpu.contenders import contenders
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.kernels import attention, attention_with_lse, using
 from iocourse.kernels.host import launches as made_by
-from iocourse.kernels.host import operators
+from iocourse.kernels.host import operators, runtime, tiles
 from iocourse.kernels.host.arguments import band_of
 from iocourse.kernels.host.launches import written_down
 from iocourse.kernels.host.resources import launches
@@ -214,3 +218,29 @@ def test_warps_specialise_and_nothing_spills(on_sm_90, d, causal):
 def test_eight_warps_do_not_specialise(on_sm_90):
     """Triton says nothing of it, so the table asks for four."""
     assert on_sm_90["eight warps"].warps == 8 and {tile.warps for tile in SPECIALISED.values()} == {4}
+
+
+# What it does on a GPU.
+
+LINE = "specialised=True gave wrong values on an H200 with Triton 3.6.0: leave it out"
+
+
+def test_on_a_gpu_one_line_says_that_it_is_wrong(monkeypatch):
+    """Called, checked and timed: one function decides for all three."""
+    place = SimpleNamespace(free_bytes=lambda: 0)
+    assert operators.specialised_is_wrong() == ""
+    assert "ours, specialised" in contenders(place) and on_gpu.specialised in _checked()
+    monkeypatch.setattr(runtime, "INTERPRETED", False)
+    monkeypatch.setattr(tiles, "_device_row", lambda index: 90)
+    q = torch.ones(1, 1, 128, 64, dtype=torch.float16)
+    with pytest.raises(ValueError) as caught:
+        attention(q, q, q, specialised=True)
+    assert str(caught.value) == LINE
+    assert "ours, specialised" not in contenders(place) and on_gpu.specialised not in _checked()
+    assert list(contenders(place))[:2] == ["ours", "ours, deterministic"] and on_gpu.packed in _checked()
+    with runtime.pretending(90):
+        assert operators.specialised_is_wrong() == ""  # only compiled
+
+
+def _checked():
+    return {variant for variant, *_ in on_gpu.variants()}

@@ -44,10 +44,12 @@ def contenders(
     Where the place has no memory for the N × N matrices of math, these are not even tried. FlexAttention is
     compiled, as its users must; without, its slow reference runs, for tests.
     """
+    from iocourse.kernels.host.operators import specialised_is_wrong
+
     field: dict[str, Contender] = {
         FUSED: ours,
         TWO_PASS: partial(ours, deterministic=True),
-        SPECIALISED_ROWS: partial(ours, specialised=True),
+        **({} if specialised_is_wrong() else {SPECIALISED_ROWS: partial(ours, specialised=True)}),
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: partial(with_matrices, partial(sdpa, MATH), place),
         FLEX: partial(flex, compiled),

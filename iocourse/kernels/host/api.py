@@ -93,7 +93,8 @@ def attention(
             counted and timed beside the others.
         specialised: let warps specialise in the forward pass, some loading while others compute: on sm_90, in
             16 bits, d to 256 with rows that need no copy, full attention with Nk a multiple of 128 (64 where
-            d > 128) or causal attention with Nq ≤ Nk or such an Nk. Not measured yet, so off.
+            d > 128) or causal attention with Nq ≤ Nk or such an Nk. In the interpreter only: on an H200 with
+            Triton 3.6.0 its values were wrong, and CUDA tensors raise ValueError.
 
     Under torch.autocast q, k and v are cast as PyTorch's own attention casts them. Gradients can be taken
     once, in reverse mode.
