@@ -70,7 +70,7 @@ def show(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None
     from IPython.core.displaypub import DisplayPublisher
     from IPython.display import display
 
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
     if shell is None or type(shell.display_pub) is DisplayPublisher:
         raise NotImplementedError
     first = display(data, metadata=metadata, raw=True, display_id=True)

@@ -1,4 +1,4 @@
-"""In every solved notebook one wrong answer is seen by `pytest --nbval-lax`, at its check and nowhere else.
+"""In every solved notebook one wrong answer is seen by `pytest --nbval-lax`, first of all at its check.
 
 `pytest -n 0 tests/notebooks/every_wrong_answer.py`, some minutes; the suite does one lesson of each act.
 """
