@@ -1,8 +1,10 @@
 """Tables stand in columns; progress bars are seen in a terminal and nowhere else."""
 
 import io
+import json
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -137,3 +139,43 @@ def test_a_polite_end_is_as_ctrl_c_within_the_block_and_nowhere_else():
     with pytest.raises(KeyboardInterrupt), ended_by_term():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+SHOWN = """
+import json
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from iocourse.console import show
+
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell("from iocourse.ledger import Ledger; Ledger(reads={'Q': 7})")
+print("---")
+sent = []
+
+
+class Page(DisplayPublisher):
+    def publish(self, data, metadata=None, *, transient=None, update=False, **_):
+        sent.append([data, metadata, transient["display_id"], update])
+
+
+shell.display_pub = Page(parent=shell)
+show({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
+shell.run_cell("Ledger(reads={'Q': 7})")
+print(json.dumps(sent))
+"""
+
+
+def test_what_is_saved_comes_first_then_html_in_its_place_and_a_terminal_has_the_text_once(tmp_path):
+    pytest.importorskip("IPython", reason="IPython is not installed")
+    env = os.environ | {"IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWN], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    terminal, page = done.stdout.split("---\n")
+    assert terminal.count("7 words moved") == 1 and "<table>" not in terminal
+    assert terminal.startswith("Out[0]: \narray ")  # so that its columns stand one below the other
+    first, second, ledger, html = json.loads(page.splitlines()[0].removeprefix("Out[0]: "))
+    assert first == [{"text/plain": "in words"}, {"text/plain": {"a": 1}}, first[2], False]
+    assert second == [first[0] | {"text/html": "<b>bold</b>"}, first[1], first[2], True]
+    assert set(ledger[0]) == {"text/plain"} and ledger[0]["text/plain"].startswith("array ")
+    assert html[2:] == [ledger[2], True] and "<table><caption>7 words moved" in html[0]["text/html"]

@@ -1,5 +1,6 @@
 """check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
 
+import sys
 import time
 from dataclasses import replace
 from typing import ClassVar
@@ -22,6 +23,7 @@ from iocourse.course import (
     predict,
     predictions,
     progress,
+    solved,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
@@ -136,6 +138,18 @@ class TestCheck:
         check("99.1", my_double)
         with pytest.raises(CheckFailed, match="every entry is doubled"):
             check("99.1", lambda x: x)
+
+    def test_a_solved_notebook_raises_one_short_error_below_the_report(self, monkeypatch, capsys):
+        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+        monkeypatch.setattr(progress, "_nobodys", {})
+        check("99.1", my_double)
+        with pytest.raises(CheckFailed) as raised:
+            check("99.1", lambda x: x, seed=7)
+        assert "FAILS  every entry is doubled: 1 of 1 entries differ" in capsys.readouterr().out
+        said = "CheckFailed: exercise 99.1 is not solved: every entry is doubled: 1 of 1 entries differ"
+        (shown,) = raised.value._render_traceback_()  # all that IPython shows of it
+        first, second = shown.split("\n")
+        assert first.startswith(said) and second == checking.WHY_IT_RAISES
 
     @pytest.mark.parametrize("answer", [None, 3, "my_double", np.zeros(3)])
     def test_what_is_no_function_is_refused(self, answer):
@@ -329,6 +343,17 @@ class TestWhatIsRecorded:
 
 
 class TestSignsOfLife:
+    def test_a_solved_notebook_prints_nothing_that_depends_on_time(self, monkeypatch, capsys):
+        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+        with waiting.signs_of_life():
+            time.sleep(0.05)
+        assert capsys.readouterr().out == ""
+        monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
+        with waiting.signs_of_life():
+            time.sleep(0.05)
+        assert capsys.readouterr().out.startswith("still running: the inputs are drawn")
+
     def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
         monkeypatch.setattr(waiting, "SECONDS", 0.01)
 

@@ -14,6 +14,7 @@ import pytest
 
 from iocourse.course.authoring.first_cell import first_cell, with_first_cell, without_first_cell
 from iocourse.course.checkout import Project
+from iocourse.course.solved import MARK
 from iocourse.grade.cells import execute
 
 ROOT = Path(__file__).parents[2]
@@ -252,9 +253,10 @@ def test_the_cell_comes_and_goes_and_touches_nothing_else():
         "cells": [{"cell_type": "markdown", "id": "a"}, {"cell_type": "code", "id": "b"}],
         "nbformat": 4,
     }
-    put_in = with_first_cell(notebook, NOBODYS)
-    assert [cell["id"] for cell in put_in["cells"]] == ["a", "install", "b"]
-    assert without_first_cell(put_in) == notebook
+    for solved in (False, True):
+        put_in = with_first_cell(notebook, NOBODYS, solved=solved)
+        assert [cell["id"] for cell in put_in["cells"]] == ["a", "install", "b"]
+        assert without_first_cell(put_in) == notebook
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -266,3 +268,5 @@ def test_every_notebook_has_it_folded_and_before_all_other_code(path):
     assert (first["metadata"]["cellView"], first["source"][0][:9]) == ("form", "# @title ")
     source = "".join(first["source"])
     assert "git+" not in source and "[*_wheels()]:" in source  # nobody has claimed the address and the name
+    marked = first["source"][-1].startswith(f"{MARK} = True")
+    assert marked == (path.parent.name == "solutions") == any(MARK in line for line in first["source"])

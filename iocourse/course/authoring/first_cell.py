@@ -3,6 +3,7 @@
 It stands in the notebook as text, since nothing can be imported before it has run, and it is folded: Colab
 shows its title alone, JupyterLab three dots, and a site leaves it out. It is no part of a lesson's code. So
 solved notebooks are run without it, and a new version of the course makes no saved output stale.
+In a solved notebook it ends with the mark by which `course.solved` knows one, wherever it is copied to.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from iocourse.course.checkout import Project
+from iocourse.course.solved import MARK
 
 Json = dict[str, Any]
 ID = "install"
@@ -105,7 +107,11 @@ if not _iocourse_is_here():
     print(f"iocourse is missing: {{_why or '{nothing}'}} {{_what_to_do}}")"""
 
 
-def first_cell(project: Project) -> Json:
+MARKED = f"""
+{MARK} = True  # the answers are in here: a check that fails is an error, and nobody's progress changes"""
+
+
+def first_cell(project: Project, *, solved: bool = False) -> Json:
     """The cell, as nbformat 4 has it; it asks only for what `project` may be installed from."""
     text = TEXT.format(
         name=f"iocourse~={project.version}",
@@ -113,15 +119,16 @@ def first_cell(project: Project) -> Json:
         version=project.version,
         **(CLAIMED if project.claimed else UNCLAIMED),
     )
+    text += MARKED if solved else ""
     made: Json = {"cell_type": "code", "execution_count": None, "id": ID, "metadata": METADATA, "outputs": []}
     return made | {"source": text.splitlines(keepends=True)}
 
 
-def with_first_cell(notebook: Json, project: Project) -> Json:
+def with_first_cell(notebook: Json, project: Project, *, solved: bool = False) -> Json:
     """`notebook` with the cell before its first code cell."""
     cells = notebook["cells"]
     at = next((n for n, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
-    return notebook | {"cells": [*cells[:at], first_cell(project), *cells[at:]]}
+    return notebook | {"cells": [*cells[:at], first_cell(project, solved=solved), *cells[at:]]}
 
 
 def without_first_cell(notebook: Json) -> Json:

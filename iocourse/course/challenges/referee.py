@@ -10,7 +10,6 @@ know: a winner wants to be read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,7 +52,7 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
     """
     asked = find(which)
     _refuse_other_tiles(asked, tiles)
-    with signs_of_life(silent=bool(os.environ.get("IOCOURSE_SEED"))) as doing:
+    with signs_of_life() as doing:
         try:
             verdict = judged(asked, schedule, tiles, fresh_seed(), doing)
         except KeyboardInterrupt as stop:

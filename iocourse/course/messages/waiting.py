@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from .. import solved
 
 SECONDS = 20.0
 
@@ -20,11 +23,15 @@ class Doing:
 
 
 @contextmanager
-def signs_of_life(*, silent: bool = False) -> Iterator[Doing]:
-    """Within this block, "still running: …" after 20 s, then after 40, 80 and so on. `silent`: never."""
+def signs_of_life() -> Iterator[Doing]:
+    """Within this block, "still running: …" after 20 s, then after 40, 80 and so on.
+
+    Never where outputs are compared with others and must not depend on time: in a solved notebook, and where
+    IOCOURSE_SEED is set.
+    """
     doing, over = Doing(), threading.Event()
     teller = threading.Thread(target=_tell, args=(doing, over), daemon=True)
-    if not silent:
+    if not (solved.runs_here() or os.environ.get("IOCOURSE_SEED")):
         _start(teller)
     try:
         yield doing
