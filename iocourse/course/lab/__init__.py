@@ -24,8 +24,11 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
-# For Jupyter's server: what a kernel says is not held back.
-PROMPT = f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection"
+# For Jupyter's server: what a kernel says is not held back, and saved notebooks show pictures without a kernel.
+OURS = (
+    f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection",
+    f"--ServerApp.contents_manager_class={__name__}.contents.StillPictures",
+)
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 
 
@@ -96,7 +99,7 @@ def _config_path() -> str:
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
     command = [sys.executable, "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
-    command.append(PROMPT)
+    command += OURS
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
     if not browser:
         command.append("--no-browser")
