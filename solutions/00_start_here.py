@@ -98,7 +98,7 @@ def my_compulsory(Nq, Nk, d):
 check("0A", my_compulsory)
 
 # %% [markdown]
-# If you are stuck after five minutes, there is `hint`: three levels, one more at each call, at no cost. This is the first:
+# If you are stuck after five minutes, there is `hint`: three levels, at no cost. This is the first; `hint("0A", 2)` in a cell of your own shows the second.
 
 # %% tags=["hint"]
 hint("0A", count=False)

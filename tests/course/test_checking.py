@@ -16,7 +16,6 @@ from iocourse.course import (
     checking,
     exercise,
     hint,
-    hinting,
     judging,
     measured,
     predict,
@@ -83,7 +82,6 @@ def _two_exercises(monkeypatch, tmp_path):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.delenv("IOCOURSE_SEED", raising=False)
     monkeypatch.setattr(exercise, "_exercises", {e.id: e for e in (DOUBLE, FLASH)})
-    monkeypatch.setattr(hinting, "_shown", {})
     monkeypatch.setattr(predictions, "_predicted", {})
 
 
@@ -622,18 +620,32 @@ class TestJudging:
 
 
 class TestHints:
-    def test_each_call_goes_one_level_further_and_the_last_repeats(self, capsys):
-        for _ in range(4):
-            hint("99.1")
+    def test_running_a_cell_again_shows_the_same_hint_and_a_level_is_asked_for(self, capsys):
+        for levels in ((), (), (2,), (), (3,)):
+            hint("99.1", *levels)
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split(":")[0] for line in lines] == [f"Hint {n} of 3 for 99.1" for n in (1, 2, 3, 3)]
+        first = ["Hint 1 of 3 for 99.1: a nudge", 'hint("99.1", 2) shows the next.']
+        second = ["Hint 2 of 3 for 99.1: half of it", 'hint("99.1", 3) shows the next.']
+        third = ["Hint 3 of 3 for 99.1: nearly all of it", "This was the last hint."]
+        assert lines == [*first, *first, *second, *first, *third]
         assert progress.load()["99.1"]["hints"] == 3
+
+    def test_no_line_of_a_hint_is_longer_than_100_letters_and_no_word_is_broken(self, monkeypatch, capsys):
+        monkeypatch.setattr(exercise, "_exercises", {})
+        printed = set()
+        for one in exercise.exercises().values():
+            for level, words in enumerate(one.hints, start=1):
+                hint(one.id, level, count=False)
+                out = capsys.readouterr().out
+                assert set(words.split()) <= set(out.split())
+                printed |= {len(line) for line in out.splitlines()}
+        assert 80 < max(printed) <= 100
 
     def test_an_example_of_a_hint_is_not_charged(self, capsys):
         hint("99.1", count=False)
         assert capsys.readouterr().out.startswith("Hint 1 of 3") and progress.load() == {}
 
-    @pytest.mark.parametrize("level", [0, 4, "2", True])
+    @pytest.mark.parametrize("level", [0, 4, "2", True, None])
     def test_another_level_is_refused(self, level):
         with pytest.raises(ValueError, match="level must be 1 to 3"):
             hint("99.1", level)
