@@ -43,8 +43,12 @@ def predict(question: str, **numbers: Any) -> None:
 
 
 def predicted(question: str) -> dict[str, Any]:
-    """What was predicted for a question in this session, or else in an earlier one; empty if nothing was."""
-    if _predicted.get(question):
+    """What was predicted for a question: in this session, if its `predict` was run, otherwise in an earlier one.
+
+    Empty if nothing was predicted. Another copy of the lesson may have filled in what this copy leaves empty;
+    only the answer of this copy counts here.
+    """
+    if question in _predicted:
         return _predicted[question]
     try:
         kept = progress.load().get(f"p{question}", {}).get("prediction")

@@ -704,6 +704,17 @@ class TestPredictions:
         measured("9.2", words=3)
         assert "3 predicted: right" in capsys.readouterr().out
 
+    def test_the_prediction_of_another_copy_is_not_compared_with_an_empty_cell(self, monkeypatch, capsys):
+        predict("9.2", words=3)
+        monkeypatch.setattr(predictions, "_predicted", {})  # the kernel of another copy of the lesson
+        predict("9.2", words=...)
+        measured("9.2", words=3)
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "Prediction 9.2: write your answer for words in place of ... before you go on",
+            "words: 3 measured, no prediction",
+        ]
+        assert progress.load()["p9.2"]["prediction"] == {"words": 3}
+
     def test_what_is_no_number_is_named_and_stops_nothing(self, capsys):
         predict("9.1", best="F3", words=np.int64(3), often=None)
         measured("9.1", best=1, words=3)
