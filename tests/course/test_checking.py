@@ -311,15 +311,15 @@ class TestWhatIsRecorded:
         check("99.1", says_so)
         assert progress.load()["99.1"]["attempts"] == 1
 
-    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self, capsys):
+    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self):
         def endless(x):
             if x.size == 3:
                 raise KeyboardInterrupt
             return 2 * x
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as stopped:
             check("99.1", endless, seed=4)
-        out = capsys.readouterr().out.splitlines()
+        out = str(stopped.value).splitlines()
         assert out[:2] == ["99.1 Double", "  interrupted in case n=3"]
         assert out[2].endswith(": raise KeyboardInterrupt")
         assert out[3] == "Counted as tried. Same inputs again: seed=4"

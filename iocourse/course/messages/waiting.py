@@ -1,4 +1,4 @@
-"""A sign of life from a check that takes long: which case is running."""
+"""A sign of life from a check that takes long: which case is running, and in which it was interrupted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 SECONDS = 20.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupted check. A notebook's cell ends with its message, without a traceback, and so does Run All."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class Doing:
