@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import types
@@ -286,12 +287,12 @@ def test_a_reader_that_has_seen_enough_ends_a_command_in_silence():
 
 def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch, started):
     root = checkout(tmp_path, monkeypatch)
-    assert main(["lab", "--no-browser", "--port=9", "--ServerApp.quit_button=False"]) == 0
+    assert main(["lab", "--no-browser", "--port=0", "--ServerApp.quit_button=False"]) == 0
     ((command, cwd, token),) = started
     assert command[:3] == [sys.executable, "-m", "iocourse.course.lab.server"]
     assert cwd == root and len(token) == 48
     assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
-    assert "--no-browser" in command and command[-2:] == ["--port=9", "--ServerApp.quit_button=False"]
+    assert "--no-browser" in command and command[-2:] == ["--port=0", "--ServerApp.quit_button=False"]
     assert set(lab.OURS) <= set(command)
     main(["lab"])
     assert "--no-browser" not in started[1][0] and token not in " ".join(command)
@@ -312,6 +313,34 @@ def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, cap
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
     assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, "lab")
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    "ask", [("--port={}",), ("--port", "{}"), ("--ServerApp.port={}",), ("--port=0", "--port={}", "--ip=127.0.0.1")]
+)
+def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, started, ask):
+    checkout(tmp_path, monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = refused(capsys, "lab", *(part.format(port) for part in ask))
+        assert f"cannot listen on port {port} of " in line and "in use" in line and "such as --port=" in line
+        assert not started and not (tmp_path / "work").exists()
+    assert main(["lab", *(part.format(port) for part in ask)]) == 0 and started
+
+
+@pytest.mark.parametrize("port", ["99999", "abc", "-3", ""])
+def test_lab_names_a_port_that_is_none(tmp_path, monkeypatch, capsys, started, port):
+    checkout(tmp_path, monkeypatch)
+    line = refused(capsys, "lab", f"--port={port}")
+    assert f"--port must be an integer from 0 to 65,535, where 0 is any that is free; got {port!r}" in line
+    assert not started
+
+
+def test_lab_says_when_jupyterlab_ends_before_it_answers(capfd, monkeypatch):
+    pytest.importorskip("jupyter_core", reason="jupyter_core is not installed")
+    server = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    assert lab._attend(server, "token") == 3
+    assert "iocourse lab: JupyterLab ended before it answered (exit code 3)" in capfd.readouterr().err
 
 
 def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):

@@ -16,6 +16,7 @@ from iocourse.console import ended_by_term
 from iocourse.course.checkout import FIRST, Course, find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
+from iocourse.course.lab.port import require_port
 from iocourse.course.progress import home
 from iocourse.refusal import Refused, read_json, write_whole
 
@@ -58,9 +59,11 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
         JupyterLab's exit code.
 
     Raises:
-        Refused: no lessons, a copy cannot be written, or JupyterLab is not installed.
+        Refused: no lessons, a copy cannot be written, JupyterLab is not installed, or the options ask for a
+            port that is not to be had.
     """
     course = find_course()
+    require_port(options)
     if importlib.util.find_spec("jupyterlab") is None:
         raise Refused(f"JupyterLab is not installed here: {INSTALL}")
     _prepare(course)
@@ -118,7 +121,11 @@ def _attend(server: subprocess.Popen[bytes], token: str) -> int:
             if url:
                 opened = f"\nThe course is open at\n    {url}\nStop it with Ctrl-C in this terminal.\n"
                 print(opened, flush=True)
-            return server.wait()
+            code = server.wait()
+            if code and not url:
+                said = f"JupyterLab ended before it answered (exit code {code}); its own lines above say why"
+                print(f"iocourse lab: {said}", file=sys.stderr)
+            return code
         except KeyboardInterrupt:  # the terminal has sent it to JupyterLab too, which asks before it stops
             return _stop(server)
         finally:
