@@ -316,7 +316,8 @@ def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.parametrize(
-    "ask", [("--port={}",), ("--port", "{}"), ("--ServerApp.port={}",), ("--port=0", "--port={}", "--ip=127.0.0.1")]
+    "ask",
+    [("--port={}",), ("--port", "{}"), ("--ServerApp.port={}",), ("--port=0", "--port={}", "--ip=127.0.0.1")],
 )
 def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, started, ask):
     checkout(tmp_path, monkeypatch)

@@ -20,7 +20,9 @@ def hint(exercise_id: str, level: int = 1, *, count: bool = True) -> None:
     last = len(exercise.hints)
     if isinstance(level, bool) or level not in range(1, last + 1):
         raise ValueError(f"level must be 1 to {last}, got {level!r}")
-    more = f'hint("{exercise.id}", {level + 1}) shows the next.' if level < last else "This was the last hint."
+    more = (
+        f'hint("{exercise.id}", {level + 1}) shows the next.' if level < last else "This was the last hint."
+    )
     text = f"Hint {level} of {last} for {exercise.id}: {exercise.hints[level - 1]}"
     print(fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False), more, sep="\n")
     if count:

@@ -93,7 +93,9 @@ def test_the_check_says_that_it_has_the_old_version_of_a_cell_that_failed(kernel
 
 
 def test_an_interrupted_check_ends_in_its_lines_without_a_traceback(kernel):
-    kernel.run("import time\ndef my_compulsory(Nq, Nk, d):\n    print('begun', flush=True)\n    time.sleep(50)")
+    kernel.run(
+        "import time\ndef my_compulsory(Nq, Nk, d):\n    print('begun', flush=True)\n    time.sleep(50)"
+    )
 
     def interrupt(said):
         if "begun" in said:

@@ -21,7 +21,9 @@ def require_port(options: Sequence[str]) -> None:
     if asked is None:
         return
     if not re.fullmatch(r"\d{1,5}", asked) or int(asked) > HIGHEST:
-        raise Refused(f"--port must be an integer from 0 to {HIGHEST:,}, where 0 is any that is free; got {asked!r}")
+        raise Refused(
+            f"--port must be an integer from 0 to {HIGHEST:,}, where 0 is any that is free; got {asked!r}"
+        )
     ip = _option("ip", options) or "localhost"
     try:
         _listen("" if ip in EVERYWHERE else ip, int(asked))
