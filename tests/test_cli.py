@@ -289,7 +289,7 @@ def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch
     root = checkout(tmp_path, monkeypatch)
     assert main(["lab", "--no-browser", "--port=0", "--ServerApp.quit_button=False"]) == 0
     ((command, cwd, token),) = started
-    assert command[:3] == [sys.executable, "-m", "iocourse.course.lab.server"]
+    assert command[:4] == [sys.executable, "-P", "-m", "iocourse.course.lab.server"]
     assert cwd == root and len(token) == 48
     assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
     assert "--no-browser" in command and command[-2:] == ["--port=0", "--ServerApp.quit_button=False"]
@@ -313,6 +313,21 @@ def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, cap
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
     assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, "lab")
     assert not (tmp_path / "work").exists()
+
+
+def test_a_random_py_in_the_current_folder_does_not_stand_for_pythons_own(tmp_path):
+    (tmp_path / "random.py").write_text("x = 3\n")
+    done = run("progress", cwd=tmp_path)
+    assert done.returncode == 0 and "exercises solved: 0 of" in done.stdout, done.stderr
+
+
+def test_lab_whose_folder_cannot_be_written_says_what_to_do(tmp_path, monkeypatch, capsys, started):
+    root = checkout(tmp_path, monkeypatch)
+    (root / "file").touch()
+    monkeypatch.setenv("IOCOURSE_HOME", str(root / "file" / "home"))
+    assert main(["lab", "--no-browser"]) == 2 and not started
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "start with another one, as in HOME=/tmp/me iocourse lab" in said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,6 +20,7 @@ from typing import Any
 from iocourse import console
 from iocourse.course.checkout import is_checkout
 from iocourse.course.credit import nbgrader
+from iocourse.course.messages.one_line import warn
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -101,7 +101,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
         elif not writing:
             return
     except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
-        warnings.warn(f"progress could not be written to Drive: {error}", stacklevel=3)
+        warn(f"progress could not be written to Drive: {error}")
         return
     print(f"Your progress is kept on your Drive from now on: {path}")
 
@@ -109,12 +109,19 @@ def _settle_on_drive(*, writing: bool = False) -> None:
 def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (Refused, UnicodeDecodeError) as error:
         aside = _set_aside(path, error)
-        warnings.warn(f"progress starts afresh; the old file is kept at {aside} ({error})", stacklevel=2)
+        warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
+
+
+def _say_it_is_not_kept(error: OSError) -> None:
+    warn(
+        f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
+        "IOCOURSE_HOME to a folder that can be written"
+    )
 
 
 def _set_aside(path: Path, why: Exception) -> Path:
@@ -147,7 +154,13 @@ def parse(text: str, name: str) -> Progress:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is not JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
-    if facts.get("format") != FORMAT or not isinstance(facts.get("exercises"), dict):
+    version = facts.get("format")
+    if isinstance(version, int) and version != FORMAT:
+        raise Refused(
+            f"{name} has format {version}, and this version of iocourse reads format {FORMAT}"
+            + ("; update iocourse" if version > FORMAT else "")
+        )
+    if version != FORMAT or not isinstance(facts.get("exercises"), dict):
         raise Refused(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
     for key, entry in data["exercises"].items():
         _refuse_faults(key, entry, name)
@@ -201,7 +214,7 @@ def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = No
             entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
             write_whole(location(), dump(progress))
     except OSError as error:  # a read-only disk must not stop a lesson
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
         return _advanced(None, status, hint, prediction)
     return entry
 
@@ -217,7 +230,7 @@ def record_words(challenge_id: str, words: int) -> None:
             progress[key] = entry | {"attempts": entry["attempts"] + 1, "words": fewest}
             write_whole(location(), dump(progress))
     except OSError as error:
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
 
 
 def best_words(challenge_id: str) -> int | None:
@@ -225,7 +238,7 @@ def best_words(challenge_id: str) -> int | None:
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warnings.warn(f"what you reached before cannot be read: {error}", stacklevel=2)
+        warn(f"what you reached before cannot be read: {error}")
         return None
     return None if words is None else int(words)
 

@@ -1,4 +1,4 @@
-"""A notebook that is saved and opened again, its kernel gone: it shows its pictures, after a second save too."""
+"""A notebook that is saved and opened again, its kernel gone, shows its pictures: after every save."""
 
 import json
 

@@ -1,8 +1,10 @@
-"""What a student meets in a real kernel: a cell that failed, an interrupt, odd names and folders beside it."""
+"""What a student meets in a real kernel: a cell that failed, an interrupt, odd files and folders."""
 
+import json
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,81 @@ def test_an_interrupted_check_ends_in_its_lines_without_a_traceback(kernel):
     assert said[1].startswith("  interrupted in case ")
     assert said[2].strip() == "line 4: time.sleep(50)"
     assert said[3:] == ["Counted as tried. Same inputs again: seed=7"]
+
+
+RANKS = """
+import mine
+import numpy as np
+from iocourse import ranks
+
+def my_rows(me, Q):
+    return mine.twice(me.shift(Q=Q))
+
+print(ranks.run(my_rows, 2, on="processes", Q=np.ones((4, 2))).O.sum())
+"""
+COMPILED = """
+import torch, triton, triton.language as tl
+from iocourse import gpu
+
+@triton.jit
+def ones_kernel(target, BLOCK: tl.constexpr):
+    tl.store(target + tl.arange(0, BLOCK), 1.0)
+
+print(gpu.resources(ones_kernel, 80, torch.zeros(32), BLOCK=32).arch)
+"""
+
+
+@pytest.fixture
+def odd_folder(tmp_path):
+    """A folder with spaces and umlauts, in which a random.py stands and a helper of the student's."""
+    folder = tmp_path / "Übung zwei, für später"
+    folder.mkdir()
+    (folder / "random.py").write_text("x = 3\n")
+    (folder / "mine.py").write_text("def twice(x):\n    return 2 * x\n")
+    return folder
+
+
+def test_a_random_py_and_an_odd_path_disturb_no_cell(kernel_in, odd_folder):
+    kernel = kernel_in(odd_folder)
+    lesson = json.loads((ROOT / "lessons" / "00_start_here.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in lesson["cells"] if cell["cell_type"] == "code"]
+    said = [kernel.run(cell) for cell in cells]
+    assert len(said) > 15 and [one for one in said if "Traceback" in one or "Warning" in one] == []
+    assert (odd_folder / "home" / "progress.json").exists() is False  # nothing was written down yet
+    kernel.run('predict("0.1", percent=3)')
+    assert (odd_folder / "home" / "progress.json").exists()
+
+
+@pytest.mark.skipif(find_spec("cloudpickle") is None or find_spec("torch") is None, reason="needs torch")
+def test_ranks_in_processes_of_their_own_import_a_helper_and_no_random_py(kernel_in, odd_folder):
+    assert kernel_in(odd_folder).run(RANKS) == "16.0\n"
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+def test_a_kernel_of_the_notebook_is_compiled_beside_a_random_py(kernel_in, odd_folder):
+    assert kernel_in(odd_folder, TRITON_INTERPRET="1").run(COMPILED) == "80\n"
+
+
+def test_an_old_progress_file_is_named_in_a_line_and_kept(kernel_in, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "progress.json").write_text('{"format": 0, "exercises": {}}')
+    kernel = kernel_in(tmp_path)
+    kernel.run(SETUP)
+    kernel.run(SOLVED)
+    said = [line for line in kernel.run('check("0A", my_compulsory)').splitlines() if "progress" in line]
+    assert len(said) == 1 and "progress starts afresh; the old file is kept at " in said[0]
+    assert "has format 0, and this version of iocourse reads format 1)" in said[0]
+    assert kernel.run('print(progress.load()["0A"]["status"])') == "solved\n"
+
+
+def test_a_home_that_cannot_be_written_costs_one_line_and_no_lesson(kernel_in, tmp_path):
+    (tmp_path / "file").touch()
+    kernel = kernel_in(tmp_path, IOCOURSE_HOME=str(tmp_path / "file" / "home"))
+    kernel.run(SETUP)
+    kernel.run(SOLVED)
+    said = kernel.run('predict("0.1", percent=3)\nhint("0A")\ncheck("0A", my_compulsory)')
+    told = [line for line in said.splitlines() if "could not be written" in line]
+    assert len(told) == 1 and "Warning" in told[0] and "set IOCOURSE_HOME to a folder" in told[0]
+    assert said.count("Warning") == 1 and "Solved." in said and "warn" not in said
+    assert kernel.run('check("0A", my_compulsory)').endswith("Solved.\n")  # said once
+    assert kernel.run("print(progress.load())") == "{}\n"

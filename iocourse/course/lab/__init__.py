@@ -25,7 +25,7 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
-# For Jupyter's server: what a kernel says is not held back, and saved notebooks show pictures without a kernel.
+# For Jupyter's server: what a kernel says is not held back, and a saved notebook shows its pictures.
 OURS = (
     f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection",
     f"--ServerApp.contents_manager_class={__name__}.contents.StillPictures",
@@ -94,13 +94,22 @@ def _few(names: Sequence[str]) -> str:
 def _config_path() -> str:
     """Where JupyterLab looks for settings: ours are defaults, which the student's own override."""
     folder = home() / "jupyter"
-    (folder / "labconfig").mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1))
+    try:
+        (folder / "labconfig").mkdir(parents=True, exist_ok=True)
+        write_whole(
+            folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1)
+        )
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot be written: {error.strerror or error}. The course and JupyterLab keep files in "
+            "your home folder; start with another one, as in HOME=/tmp/me iocourse lab"
+        ) from None
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_CONFIG_PATH")]))
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
-    command = [sys.executable, "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
+    # -P: a random.py of the student's in the current folder does not stand for Python's own.
+    command = [sys.executable, "-P", "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
     command += OURS
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight

@@ -36,7 +36,7 @@ def require_port(options: Sequence[str]) -> None:
 
 
 def _option(name: str, options: Sequence[str]) -> str | None:
-    """The value of an option that JupyterLab takes as `--name=…`, `--name …` or `--ServerApp.name=…`; the last."""
+    """The last value of an option, which JupyterLab takes as `--name=…`, `--name …`, `--ServerApp.name=…`."""
     given = re.compile(rf"--(?:(?:ServerApp|LabApp)\.)?{name}(?:=(.*))?")
     found = None
     for at, option in enumerate(options):

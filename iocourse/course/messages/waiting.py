@@ -10,7 +10,7 @@ SECONDS = 20.0
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupted check. A notebook's cell ends with its message, without a traceback, and so does Run All."""
+    """An interrupted check. A notebook's cell, and Run All, end with its message and without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
