@@ -20,7 +20,7 @@ class StillPictures(AsyncLargeFileManager):
 
     def run_pre_save_hooks(self, model: dict[str, Any], path: str, **others: Any) -> None:
         """Also drop the references to widgets from the notebook that is to be saved."""
-        super().run_pre_save_hooks(model=model, path=path, **others)
+        super().run_pre_save_hooks(model=model, path=path, **others)  # type: ignore[no-untyped-call]
         if model.get("type") == "notebook":
             without_widgets(model.get("content") or {})
 
