@@ -29,7 +29,8 @@ from .exercise import (
 from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
 from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
-from .messages.waiting import Doing, signs_of_life
+from .messages.old_version import old_version
+from .messages.waiting import Doing, Interrupted, signs_of_life
 from .messages.where import below, line_of
 from .trials.kernels.errors import KernelError
 
@@ -62,8 +63,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; in a solved notebook and with IOCOURSE_STRICT=1 a failed check raises CheckFailed below its
     report. Raises ValueError for an unknown id and for a seed that is no whole number from 0. Where what it
-    needs is not installed, it says so and tries nothing. A check that takes long says which case is running;
-    KeyboardInterrupt names it, and goes on.
+    needs is not installed, it says so and tries nothing. Where the last run of the function's cell failed, it
+    says that it checks the old version. A check that takes long says which case is running; KeyboardInterrupt
+    is raised again with the case in its message, which is all that a notebook shows.
 
     Returns:
         None, which a notebook does not show; the points where nbgrader runs it.
@@ -80,6 +82,8 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
         return None
     solved = all(complaint is None for _, complaint in verdicts)
+    if remark := old_version(exercise.function):
+        print(remark)
     print(report(exercise, verdicts, chosen))
     if solved and exercise.anybody:
         print(
@@ -102,10 +106,9 @@ def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
         try:
             return judge(exercise, answer, seed, doing)
         except KeyboardInterrupt as stop:
-            said = f"{exercise.id} {exercise.title}\n  interrupted in {doing.now}{below(line_of(stop))}"
-            print(f"{said}\nCounted as tried. Same inputs again: seed={seed}")
             progress.record(exercise.id, "tried")
-            raise
+            said = f"{exercise.id} {exercise.title}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            raise Interrupted(f"{said}\nCounted as tried. Same inputs again: seed={seed}") from None
 
 
 def _in_short(exercise: Exercise, verdicts: Sequence[Verdict]) -> str:

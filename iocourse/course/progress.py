@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -18,6 +17,7 @@ from typing import Any
 from iocourse import console
 from iocourse.course import solved
 from iocourse.course.credit import nbgrader
+from iocourse.course.messages.one_line import warn
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -87,7 +87,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
         elif not writing:
             return
     except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
-        warnings.warn(f"progress could not be written to Drive: {error}", stacklevel=3)
+        warn(f"progress could not be written to Drive: {error}")
         return
     print(f"Your progress is kept on your Drive from now on: {path}")
 
@@ -95,12 +95,19 @@ def _settle_on_drive(*, writing: bool = False) -> None:
 def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (Refused, UnicodeDecodeError) as error:
         aside = _set_aside(path, error)
-        warnings.warn(f"progress starts afresh; the old file is kept at {aside} ({error})", stacklevel=2)
+        warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
+
+
+def _say_it_is_not_kept(error: OSError) -> None:
+    warn(
+        f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
+        "IOCOURSE_HOME to a folder that can be written"
+    )
 
 
 def _set_aside(path: Path, why: Exception) -> Path:
@@ -133,7 +140,13 @@ def parse(text: str, name: str) -> Progress:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is not JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
-    if facts.get("format") != FORMAT or not isinstance(facts.get("exercises"), dict):
+    version = facts.get("format")
+    if isinstance(version, int) and version != FORMAT:
+        raise Refused(
+            f"{name} has format {version}, and this version of iocourse reads format {FORMAT}"
+            + ("; update iocourse" if version > FORMAT else "")
+        )
+    if version != FORMAT or not isinstance(facts.get("exercises"), dict):
         raise Refused(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
     for key, entry in data["exercises"].items():
         _refuse_faults(key, entry, name)
@@ -185,7 +198,7 @@ def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = No
         with _changing() as progress:
             entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
     except OSError as error:  # a read-only disk must not stop a lesson
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
         return _advanced(None, status, hint, prediction)
     return entry
 
@@ -199,7 +212,7 @@ def record_words(challenge_id: str, words: int) -> None:
             fewest = min(words, entry["words"])
             progress[key] = entry | {"attempts": entry["attempts"] + 1, "words": fewest}
     except OSError as error:
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
 
 
 def best_words(challenge_id: str) -> int | None:
@@ -207,7 +220,7 @@ def best_words(challenge_id: str) -> int | None:
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warnings.warn(f"what you reached before cannot be read: {error}", stacklevel=2)
+        warn(f"what you reached before cannot be read: {error}")
         return None
     return None if words is None else int(words)
 

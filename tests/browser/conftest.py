@@ -20,7 +20,7 @@ import pytest
 from apart import Apart
 
 from iocourse.course.authoring.execution import lesson_environment
-from iocourse.course.lab import PROMPT
+from iocourse.course.lab import OURS
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -120,7 +120,7 @@ def lab_server(tmp_path_factory, jupyter_environment):
     server = Server(f"http://127.0.0.1:{port}", secrets.token_hex(16), folder)
     command = [sys.executable, "-m", "iocourse.course.lab.server", "--no-browser", "--ip=127.0.0.1"]
     command += [f"--port={port}"]
-    command += [PROMPT, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
+    command += [*OURS, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
     command += [f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}"]
     command += ["--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None"]
     log = folder / "jupyter.log"

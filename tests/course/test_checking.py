@@ -17,7 +17,6 @@ from iocourse.course import (
     checking,
     exercise,
     hint,
-    hinting,
     judging,
     measured,
     predict,
@@ -85,7 +84,6 @@ def _two_exercises(monkeypatch, tmp_path):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.delenv("IOCOURSE_SEED", raising=False)
     monkeypatch.setattr(exercise, "_exercises", {e.id: e for e in (DOUBLE, FLASH)})
-    monkeypatch.setattr(hinting, "_shown", {})
     monkeypatch.setattr(predictions, "_predicted", {})
 
 
@@ -327,15 +325,15 @@ class TestWhatIsRecorded:
         check("99.1", says_so)
         assert progress.load()["99.1"]["attempts"] == 1
 
-    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self, capsys):
+    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self):
         def endless(x):
             if x.size == 3:
                 raise KeyboardInterrupt
             return 2 * x
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as stopped:
             check("99.1", endless, seed=4)
-        out = capsys.readouterr().out.splitlines()
+        out = str(stopped.value).splitlines()
         assert out[:2] == ["99.1 Double", "  interrupted in case n=3"]
         assert out[2].endswith(": raise KeyboardInterrupt")
         assert out[3] == "Counted as tried. Same inputs again: seed=4"
@@ -647,18 +645,32 @@ class TestJudging:
 
 
 class TestHints:
-    def test_each_call_goes_one_level_further_and_the_last_repeats(self, capsys):
-        for _ in range(4):
-            hint("99.1")
+    def test_running_a_cell_again_shows_the_same_hint_and_a_level_is_asked_for(self, capsys):
+        for levels in ((), (), (2,), (), (3,)):
+            hint("99.1", *levels)
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split(":")[0] for line in lines] == [f"Hint {n} of 3 for 99.1" for n in (1, 2, 3, 3)]
+        first = ["Hint 1 of 3 for 99.1: a nudge", 'hint("99.1", 2) shows the next.']
+        second = ["Hint 2 of 3 for 99.1: half of it", 'hint("99.1", 3) shows the next.']
+        third = ["Hint 3 of 3 for 99.1: nearly all of it", "This was the last hint."]
+        assert lines == [*first, *first, *second, *first, *third]
         assert progress.load()["99.1"]["hints"] == 3
+
+    def test_no_line_of_a_hint_is_longer_than_100_letters_and_no_word_is_broken(self, monkeypatch, capsys):
+        monkeypatch.setattr(exercise, "_exercises", {})
+        printed = set()
+        for one in exercise.exercises().values():
+            for level, words in enumerate(one.hints, start=1):
+                hint(one.id, level, count=False)
+                out = capsys.readouterr().out
+                assert set(words.split()) <= set(out.split())
+                printed |= {len(line) for line in out.splitlines()}
+        assert 80 < max(printed) <= 100
 
     def test_an_example_of_a_hint_is_not_charged(self, capsys):
         hint("99.1", count=False)
         assert capsys.readouterr().out.startswith("Hint 1 of 3") and progress.load() == {}
 
-    @pytest.mark.parametrize("level", [0, 4, "2", True])
+    @pytest.mark.parametrize("level", [0, 4, "2", True, None])
     def test_another_level_is_refused(self, level):
         with pytest.raises(ValueError, match="level must be 1 to 3"):
             hint("99.1", level)
@@ -716,6 +728,17 @@ class TestPredictions:
         monkeypatch.setattr(predictions, "_predicted", {})
         measured("9.2", words=3)
         assert "3 predicted: right" in capsys.readouterr().out
+
+    def test_the_prediction_of_another_copy_is_not_compared_with_an_empty_cell(self, monkeypatch, capsys):
+        predict("9.2", words=3)
+        monkeypatch.setattr(predictions, "_predicted", {})  # the kernel of another copy of the lesson
+        predict("9.2", words=...)
+        measured("9.2", words=3)
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "Prediction 9.2: write your answer for words in place of ... before you go on",
+            "words: 3 measured, no prediction",
+        ]
+        assert progress.load()["p9.2"]["prediction"] == {"words": 3}
 
     def test_what_is_no_number_is_named_and_stops_nothing(self, capsys):
         predict("9.1", best="F3", words=np.int64(3), often=None)

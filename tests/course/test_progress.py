@@ -183,6 +183,8 @@ def test_export_and_import_merge_with_the_better_status(tmp_path):
     [
         ("nonsense", "is not JSON"),
         ('{"cells": []}', "is no progress file"),
+        ('{"format": 0, "exercises": {}}', "has format 0, and this version of iocourse reads format 1$"),
+        ('{"format": 2, "exercises": {}}', "has format 2, and .* reads format 1; update iocourse$"),
         ('{"format": 1, "exercises": {"4B": 3}}', "'4B' has status 3; allowed: seen, tried, solved"),
         ('{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
         (

@@ -190,6 +190,8 @@ def test_the_page_of_schedules_has_each_with_its_closed_form():
     for name, schedule in REGISTRY.items():
         assert f"### {schedule.title}\n" in page and f"[{name}](#schedule-{name.replace('_', '-')})" in page
     assert page.count("**Closed form.** ") == len(REGISTRY)
+    row = next(line for line in page.splitlines() if line.startswith("| [flash2]"))
+    assert row.endswith("| F2 | [4.1](#there) | forward |")  # short: one line on a phone too
     assert "2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d." in page  # of F3
     assert not re.findall(r"\*\*Closed form\.\*\* \n", page)
 

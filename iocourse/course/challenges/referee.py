@@ -24,7 +24,7 @@ from ..budgets import every_input_loaded, fits
 from ..checking import fresh_seed, judge, read_first
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, is_right, only_where, values_in
-from ..messages.waiting import Doing, signs_of_life
+from ..messages.waiting import Doing, Interrupted, signs_of_life
 from ..messages.where import below, line_of
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
@@ -56,8 +56,8 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
         try:
             verdict = judged(asked, schedule, tiles, fresh_seed(), doing)
         except KeyboardInterrupt as stop:
-            print(f"{_head(asked)}\n  interrupted in {doing.now}{below(line_of(stop))}")
-            raise
+            said = f"{_head(asked)}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            raise Interrupted(said) from None
     if verdict.refused:
         print(f"{_head(asked)}\n  refused: {verdict.refused}")
         return

@@ -1,4 +1,4 @@
-"""A sign of life from a check that takes long: which case is running."""
+"""A sign of life from a check that takes long: which case is running, and in which it was interrupted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from contextlib import contextmanager, suppress
 from .. import solved
 
 SECONDS = 20.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupted check. A notebook's cell, and Run All, end with its message and without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class Doing:
