@@ -212,7 +212,7 @@ def reproduce(last=7):
 with_torch(reproduce);
 
 # %% [markdown]
-# 4.673, 2.505, 2.846, 1.838: digit for digit. (`iocourse bench lowrank` has the other five.) Beside them the same approximation in the usual metric, 9.211 percent in the first row; then on softmax, with the same degree, 6.954 percent; then what each row's own polynomial of section 15.6 makes of degree 2 and of degree 3, 5.13 and 1.19. These two have 15 and 35 features in the first row, where the script has 21.
+# 4.673, 2.505, 2.846, 1.838: digit for digit. Beside them the same approximation in the usual metric, 9.211 percent in the first row; then on softmax, with the same degree, 6.954 percent; then what each row's own polynomial of section 15.6 makes of degree 2 and of degree 3, 5.13 and 1.19. These two have 15 and 35 features in the first row, where the script has 21.
 #
 # **The clock.** The speed-ups are quotients of single runs, timed with `time.time()`, without a run before to warm up. What does that do? Time the same exact attention first once, then again:
 # <!-- 15, 35, 21 = math.comb(6, 2), math.comb(7, 3), 1 + 4 + 4**2 -->
@@ -538,7 +538,7 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 #
 # ## 17.11 In your own words
 #
-# The checks have judged a choice and a table. They cannot judge an argument.
+# The checks have judged a choice and a table. They cannot judge an argument: no machine checks this section.
 #
 # Take one problem that you care about, and write one page: what you would run, and why not the others. Then give a point for each line of this list that your page passes.
 #
