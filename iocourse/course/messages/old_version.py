@@ -10,7 +10,7 @@ from ..lacking.cells import Cells
 
 # Also where the line is indented, since that may be the error.
 _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
-_failed: dict[str, str] = {}  # the name of a function: the type of the error
+failed: dict[str, str] = {}  # the name of a function: the type of the error
 
 
 def watch() -> None:
@@ -37,19 +37,17 @@ class _Hooks:
         """A cell that raised without defining a function again leaves its old version."""
         error = result.error_before_exec or result.error_in_exec
         for name, now in self._now(result.info.raw_cell):
-            _failed.pop(name, None)
+            failed.pop(name, None)
             if error is not None and now is self.before.get(name):
-                _failed[name] = type(error).__name__
+                failed[name] = type(error).__name__
 
     def _now(self, text: str) -> Iterator[tuple[str, Any]]:
         return ((name, self.shell.user_ns.get(name)) for name in _DEFINITION.findall(text))
 
 
 def old_version(function: str) -> str:
-    """A sentence if the last run of the cell that defines this function failed, otherwise ""."""
-    if function not in _failed:
-        return ""
+    """The sentence about a function of `failed`."""
     return (
-        f"The last run of the cell that defines {function} failed ({_failed[function]}), "
+        f"The last run of the cell that defines {function} failed ({failed[function]}), "
         "so its old version is checked."
     )
