@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -137,3 +138,25 @@ def test_a_polite_end_is_as_ctrl_c_within_the_block_and_nowhere_else():
     with pytest.raises(KeyboardInterrupt), ended_by_term():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+# ------------------------------------------------------------------ output that is not UTF-8
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1", "utf-8"])
+def test_no_encoding_ends_a_command(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    console.print_anything()
+    print("2 × 3 ≤ √36 … Müller \u2713 \u4e2d \ud800", flush=True)
+    said = written.getvalue().decode(encoding)
+    assert said.endswith("\\ud800\n")
+    if encoding == "ascii":
+        assert said == "2 x 3 <= sqrt36 ... Muller + \\u4e2d \\ud800\n"
+
+
+@pytest.mark.parametrize("command", [[], ["grade"], ["bench"], ["count"], ["lab"], ["progress"], ["doctor"]])
+def test_each_command_explains_itself_in_ascii(command):
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ours = [sys.executable, "-m", "iocourse", *command, "--help"]
+    done = subprocess.run(ours, env=env, capture_output=True, check=False)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    done.stdout.decode("ascii")

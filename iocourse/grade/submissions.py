@@ -213,14 +213,15 @@ def the_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> 
     counts = Counter(lesson.stem for lesson in found).most_common()
     if len(counts) > 1 and counts[0][1] == counts[1][1]:
         (one, many), (other, _) = counts[:2]
-        raise Refused(
-            f"{many} of the notebooks are of {one} and {many} of {other}: use a folder for each lesson"
-        )
+        raise Refused(f"{many} of the notebooks are of {one} and {many} of {other}: one folder per lesson")
     return next(lesson for lesson in found if lesson.stem == counts[0][0])
 
 
 def settled(submissions: Sequence[Submission], lesson: Lesson, lessons: Sequence[Lesson]) -> list[Submission]:
-    """One notebook per student; a student with none of this lesson, or with several, has a fault instead."""
+    """One notebook per student; a student with none of this lesson, or with several, has a fault instead.
+
+    The same file twice is one notebook.
+    """
     return [_settled(one, lesson, lessons) for one in submissions]
 
 
@@ -228,18 +229,16 @@ def _settled(first: Submission, lesson: Lesson, lessons: Sequence[Lesson]) -> Su
     several = [first, *first.others]
     of = [lesson_of(one.cells, lessons) for one in several]
     right = [one for one, its in zip(several, of, strict=True) if its and its.stem == lesson.stem]
-    right = list({one.data: one for one in reversed(right)}.values())  # the same file twice is one notebook
+    right = [one for n, one in enumerate(right) if one.data not in [other.data for other in right[:n]]]
     if len(right) == 1:
         return replace(right[0], name=first.name, others=())
-    paths = " and ".join(_told(one.path) for one in (right or several))
+    paths = " and ".join(_told(Path(*one.path.parts[-2:])) for one in (right or several))
     if right:
         fault = f"{len(right)} notebooks have this name, {paths}; neither was graded: ask which one counts"
     elif first.fault:
         return replace(first, others=())
     elif its := next(filter(None, of), None):
-        fault = (
-            f"{paths} is of {its.stem}, not of {lesson.stem}; it was not graded: grade it in another folder"
-        )
+        fault = f"{paths} is of {its.stem}, not of {lesson.stem}; it was not graded: use another folder"
     else:
         fault = f"{paths} has no exercise cell of {lesson.stem}; it was not graded: ask for the right file"
     return Submission(first.name, first.path, fault.encode("utf-8", "replace"), {}, fault)

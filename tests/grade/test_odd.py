@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from iocourse.course.checkout import find_course
 from iocourse.course.copies.answers import find_answers
+from iocourse.course.copies.merging import merge
+from iocourse.course.copies.notebook import as_copy, text_of
 from iocourse.grade.cohort import Grade
 from iocourse.grade.grading import grade
 from iocourse.grade.lesson import read_lessons
@@ -109,3 +111,29 @@ def test_without_ids_and_metadata_the_function_decides(stem):
     oddities.without_metadata(notebook)
     oddities.without_ids(notebook, 4)
     assert positions(notebook, LESSONS[stem]) == positions(NOTEBOOKS[stem], LESSONS[stem])
+
+
+# ------------------------------------------------------------------ an update finds them too
+def as_the_newer_text(lesson):
+    """The lesson as a later release might have it: other words in each cell that is not the student's."""
+    new = copy.deepcopy(lesson)
+    for cell in new["cells"]:
+        if "exercise" not in cell["metadata"].get("tags", ()):
+            cell["source"] = [*cell["source"], "\n# a word more"]
+    return new
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_update_puts_each_answer_that_is_found_into_the_cell_of_the_lesson(name):
+    mine = as_copy(oddities.lesson("lessons"), oddities.STEM)
+    for cell, answered in zip(mine["cells"], oddities.solved()["cells"], strict=True):
+        cell["source"] = answered["source"]
+    ODD[name].change(mine)
+    new = merge(mine, as_the_newer_text(oddities.lesson("lessons")), oddities.STEM).notebook
+    before = {one: answer.at for one, answer in found(mine, LESSON).items()}
+    once = [one for one, at in before.items() if at is not None and [*before.values()].count(at) == 1]
+    for one in once:
+        its = next(cell for cell in new["cells"] if cell["id"] == f"ex-{one}")
+        assert text_of(its).split() == text_of(mine["cells"][before[one]]).split()
+        assert its["metadata"]["name"] == f"ex-{one}"
+    assert len(once) >= 2

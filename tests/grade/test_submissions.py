@@ -84,7 +84,7 @@ def test_strays_are_reported_beside_the_others_which_are_graded(capsys, tmp_path
         name: rows["anna"]["of"] for name in ("anna", "bert", "emil")
     }
     for name, said in {
-        "carla": f"carla.ipynb is of 01_naive_attention, not of {STEM}; it was not graded: use another folder",
+        "carla": f"in/carla.ipynb is of 01_naive_attention, not of {STEM}; it was not graded: use",
         "dora": "second.ipynb; neither was graded: ask which one counts",
         "fritz": f"has no exercise cell of {STEM}; it was not graded: ask for the right file",
         "greta": "in the folder, only greta.zip; nothing was graded: ask for it. Unpack the archive.",
