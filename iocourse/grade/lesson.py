@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def _lesson(path: Path) -> Lesson:
     return Lesson(path.stem, tuple(place for place in places if place))
 
 
-def _place(cell: Mapping[str, Any]) -> Place | None:
+def _place(cell: dict[str, Any]) -> Place | None:
     tags, metadata = set(cell["metadata"].get("tags", ())), cell["metadata"]
     if "exercise" in tags:
         return Place(cell["id"], text_of(cell), metadata["name"].removeprefix("ex-"))

@@ -125,5 +125,5 @@ def _cell(source: Source, text: str) -> Json:
 
 
 def _code(text: str, name: str) -> Json:
-    shape = {"cell_type": "code", "id": name, "metadata": {}, "outputs": [], "execution_count": None}
+    shape: Json = {"cell_type": "code", "id": name, "metadata": {}, "outputs": [], "execution_count": None}
     return shape | {"source": text}

@@ -13,4 +13,4 @@ def change(notebook):
     helper = "def candidates(m):\n    return range(1, m + 1)"
     notebook["cells"].insert(place(notebook, "ex-2C"), code(helper))
     one = cell(notebook, "ex-2C")
-    one["source"] += "\n\n\nassert list(candidates(2)) == [1, 2]"
+    one["source"] = "assert list(candidates(2)) == [1, 2]\n\n\n" + one["source"]

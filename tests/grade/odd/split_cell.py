@@ -4,7 +4,7 @@ from oddities import cell, doubled
 
 POINTS = 15
 LINE = (
-    "2C: 2 cells are marked as its cell (cells 42, 43); cell 43 (def my_tile(m, n, k, M):), "
+    "2C: 2 cells are marked as its cell (cells 42, 43); cell 43 (assert list(candidates(2)) == [1, 2]), "
     "the only one that defines my_tile, was graded: ask the student to keep the one that "
     "counts, because they differ; it uses candidates of cell 42, which is the student's own; "
     "both were graded: ask the student to put it into the cell of the exercise"
@@ -14,4 +14,4 @@ LINE = (
 def change(notebook):
     lower = doubled(notebook, "ex-2C", "lower")
     cell(notebook, "ex-2C")["source"] = "def candidates(m):\n    return range(1, m + 1)"
-    lower["source"] += "\n\n\nassert list(candidates(2)) == [1, 2]"
+    lower["source"] = "assert list(candidates(2)) == [1, 2]\n\n\n" + lower["source"]
