@@ -179,3 +179,25 @@ def test_what_is_saved_comes_first_then_html_in_its_place_and_a_terminal_has_the
     assert second == [first[0] | {"text/html": "<b>bold</b>"}, first[1], first[2], True]
     assert set(ledger[0]) == {"text/plain"} and ledger[0]["text/plain"].startswith("array ")
     assert html[2:] == [ledger[2], True] and "<table><caption>7 words moved" in html[0]["text/html"]
+
+
+# ------------------------------------------------------------------ output that is not UTF-8
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1", "utf-8"])
+def test_no_encoding_ends_a_command(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    console.print_anything()
+    print("2 × 3 ≤ √36 … Müller \u2713 \u4e2d \ud800", flush=True)
+    said = written.getvalue().decode(encoding)
+    assert said.endswith("\\ud800\n")
+    if encoding == "ascii":
+        assert said == "2 x 3 <= sqrt36 ... Muller + \\u4e2d \\ud800\n"
+
+
+@pytest.mark.parametrize("command", [[], ["grade"], ["bench"], ["count"], ["lab"], ["progress"], ["doctor"]])
+def test_each_command_explains_itself_in_ascii(command):
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ours = [sys.executable, "-m", "iocourse", *command, "--help"]
+    done = subprocess.run(ours, env=env, capture_output=True, check=False)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    done.stdout.decode("ascii")

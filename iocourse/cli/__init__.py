@@ -16,6 +16,7 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from iocourse import __version__
+from iocourse.console import print_anything
 from iocourse.refusal import Refused, write_json
 
 Handler = Callable[[argparse.Namespace], int]
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 found something wrong, 2 bad arguments, 130 interrupted.
     """
+    print_anything()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
