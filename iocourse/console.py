@@ -4,9 +4,7 @@ And how what is more than text is shown below a cell.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import io
 import signal
 import sys
 import unicodedata
@@ -17,10 +15,6 @@ from typing import Any, TypeVar
 
 PATIENCE = 1.0  # seconds before a word is said
 PACE = 0.5  # seconds between two
-
-_PLAIN = {"–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~"}
-_PLAIN |= {"√": "sqrt", "…": "...", "→": "->", "←": "<-", "“": '"', "”": '"', "‘": "'", "’": "'"}
-_PLAIN |= {"█": "#", "▏": "|", "│": "|", "─": "-", "✓": "+", "✗": "x"}
 
 T = TypeVar("T")
 
@@ -132,29 +126,6 @@ def ended_by_term() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def print_anything() -> None:
-    """Let standard output and error take any text, also where their encoding lacks a character.
-
-    A character that it lacks is printed as plain letters (× as x, … as ...), or else by its code.
-    """
-    codecs.register_error("iocourse.plain", _plain)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="iocourse.plain")
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    letters = (_PLAIN.get(one, _without_marks(one)) for one in error.object[error.start : error.end])
-    return "".join(letters), error.end
-
-
-def _without_marks(letter: str) -> str:
-    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
-    return plain or letter.encode("ascii", "backslashreplace").decode()
 
 
 def shown(name: str) -> str:

@@ -186,7 +186,7 @@ def test_what_is_saved_comes_first_then_html_in_its_place_and_a_terminal_has_the
 def test_no_encoding_ends_a_command(encoding, monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
-    console.print_anything()
+    cli._print_anything()
     print("2 × 3 ≤ √36 … Müller \u2713 \u4e2d \ud800", flush=True)
     said = written.getvalue().decode(encoding)
     assert said.endswith("\\ud800\n")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
 import importlib.util
 import inspect
+import io
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +19,13 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from iocourse import __version__
-from iocourse.console import print_anything
 from iocourse.refusal import Refused, write_json
 
 Handler = Callable[[argparse.Namespace], int]
+# Letters that an encoding may lack, in plain ones.
+_PLAIN = {"–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~"}
+_PLAIN |= {"√": "sqrt", "…": "...", "→": "->", "←": "<-", "“": '"', "”": '"', "‘": "'", "’": "'"}
+_PLAIN |= {"█": "#", "▏": "|", "│": "|", "─": "-", "✓": "+", "✗": "x"}
 VISIT = ("minutes", "sitting", "out", "only", "list", "install", "anyway")  # options of bench visit
 
 
@@ -40,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 found something wrong, 2 bad arguments, 130 interrupted.
     """
-    print_anything()
+    _print_anything()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
@@ -62,6 +68,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _print_anything() -> None:
+    """Let standard output and error take any text, also where their encoding lacks a character.
+
+    A character that it lacks is printed as plain letters (× as x, … as ...), or else by its code.
+    """
+    codecs.register_error("iocourse.plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="iocourse.plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = (_PLAIN.get(one, _without_marks(one)) for one in error.object[error.start : error.end])
+    return "".join(letters), error.end
+
+
+def _without_marks(letter: str) -> str:
+    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return plain or letter.encode("ascii", "backslashreplace").decode()
 
 
 def build_parser(command: str = "") -> Parser:

@@ -12,7 +12,6 @@ from ...console import DASH, table
 from ...data.recorded import NAMES, NONE_YET, provenance, recorded
 from ...explore import depth_errors, kernel_resources, training_curves
 from ...explore.draw.picture import Picture
-from ...profile.report import show as profile_text
 
 Pictures = dict[str, Picture]
 HEAD = """# Measured
@@ -61,6 +60,8 @@ def _cell(value: Any) -> str:
 
 
 def _profile(record: dict[str, Any]) -> str:
+    from ...profile.report import show as profile_text  # which needs Triton
+
     shared = {key: value for key, value in record.items() if key != "runs"}
     return "\n\n".join(profile_text(shared | run) for run in record["runs"])
 
