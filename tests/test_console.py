@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from iocourse import console, pebbling
+from iocourse import cli, console, pebbling
 from iocourse.cli import main
 from iocourse.console import crossed, ended_by_term, meter, number, steps, table
 from iocourse.refusal import read_json, write_whole
