@@ -196,7 +196,7 @@ def _timed() -> Iterator[tuple[str, str, str]]:
     for n, (pass_, contender, name) in enumerate(TIMED):
         pairs = [(means[pass_, size, contender], means[pass_, size, CUDNN]) for size in (64, 128) if means]
         values = [
-            f"{ours['ratio']:.2f} × at d = {ours['d']} ({ours['shapes']} of {ours['of']} shapes; "
+            f"{ours['ratio']:.2f} × at d = {ours['d']} (mean of {ours['shapes']} of {ours['of']} shapes; "
             f"cuDNN: {theirs['ratio']:.2f} ×)"
             for ours, theirs in pairs
         ]
