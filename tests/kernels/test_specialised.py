@@ -229,14 +229,14 @@ def test_on_a_gpu_one_line_says_that_it_is_wrong(monkeypatch):
     """Called, checked and timed: one function decides for all three."""
     place = SimpleNamespace(free_bytes=lambda: 0)
     assert operators.specialised_is_wrong() == ""
-    assert "ours, specialised" in contenders(place) and on_gpu.specialised in _checked()
+    assert "specialised" in contenders(place) and on_gpu.specialised in _checked()
     monkeypatch.setattr(runtime, "INTERPRETED", False)
     monkeypatch.setattr(tiles, "_device_row", lambda index: 90)
     q = torch.ones(1, 1, 128, 64, dtype=torch.float16)
     with pytest.raises(ValueError) as caught:
         attention(q, q, q, specialised=True)
     assert str(caught.value) == LINE
-    assert "ours, specialised" not in contenders(place) and on_gpu.specialised not in _checked()
+    assert "specialised" not in contenders(place) and on_gpu.specialised not in _checked()
     assert list(contenders(place))[:2] == ["ours", "ours, deterministic"] and on_gpu.packed in _checked()
     with runtime.pretending(90):
         assert operators.specialised_is_wrong() == ""  # only compiled

@@ -60,10 +60,23 @@ def _cell(value: Any) -> str:
 
 
 def _profile(record: dict[str, Any]) -> str:
-    from ...profile.report import show as profile_text  # which needs Triton
+    return "\n\n".join(_launch(run) for run in record["runs"])
 
-    shared = {key: value for key, value in record.items() if key != "runs"}
-    return "\n\n".join(profile_text(shared | run) for run in record["runs"])
+
+def _launch(run: dict[str, Any]) -> str:
+    """The bytes of one launch: what it must move, its closed form, and what Nsight Compute counted."""
+    asked, ways = run["question"], {"compulsory": "compulsory", "closed_form": "closed form"}
+    ways |= {"l2": "SMs to and from L2", "dram": "L2 to and from DRAM"}
+    rows = [
+        [what, *(_count(run["bytes"][way][what]) for way in ways)] for what in ("read", "added", "written")
+    ]
+    sizes = f"N = {asked['N']:,}, d = {asked['d']}, {asked['batch'] * asked['heads']} heads"
+    mask = ", causal" if asked["causal"] else ""
+    return f"{asked['what']}, {sizes}{mask}, {asked['dtype']}\n{table([['bytes', *ways.values()], *rows])}"
+
+
+def _count(number: int | None) -> str:
+    return DASH if number is None else f"{number:,}"
 
 
 def _roofs(record: dict[str, Any]) -> str:
