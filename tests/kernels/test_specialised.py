@@ -237,7 +237,7 @@ def test_on_a_gpu_one_line_says_that_it_is_wrong(monkeypatch):
         attention(q, q, q, specialised=True)
     assert str(caught.value) == LINE
     assert "specialised" not in contenders(place) and on_gpu.specialised not in _checked()
-    assert list(contenders(place))[:2] == ["ours", "ours, deterministic"] and on_gpu.packed in _checked()
+    assert list(contenders(place))[:2] == ["fused", "two-pass"] and on_gpu.packed in _checked()
     with runtime.pretending(90):
         assert operators.specialised_is_wrong() == ""  # only compiled
 
