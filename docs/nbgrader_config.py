@@ -2,39 +2,58 @@
 
 from typing import Any
 
+import nbformat
+from nbgrader.api import Gradebook
 from nbgrader.preprocessors import (
     CheckCellMetadata,
     ClearOutput,
-    DeduplicateIds,
+    NbGraderPreprocessor,
     OverwriteCells,
     OverwriteKernelspec,
 )
 
+from iocourse.course.credit.transplant import Source, transplanted
 
-class LastCopyCounts(DeduplicateIds):
-    """Of a graded cell that a student has copied, the last one counts.
 
-    nbgrader leaves empty metadata in the others, and then ends the grading of the whole class over them
-    (https://github.com/jupyter/nbgrader/issues/1083).
+class AnswersInTheirPlaces(NbGraderPreprocessor):
+    """Find the answers as `iocourse grade` does, and run them in the cells of the assignment.
+
+    nbgrader by itself needs its metadata in every cell: without them it ends with a KeyError, and a copied
+    cell ends the grading of the whole class (https://github.com/jupyter/nbgrader/issues/1083).
     """
 
-    def preprocess_cell(self, cell: Any, resources: Any, cell_index: int) -> tuple[Any, Any]:
-        """Mark the copies, then take the mark away."""
-        cell, resources = super().preprocess_cell(cell, resources, cell_index)
-        if cell.metadata.get("nbgrader") == {}:
-            del cell.metadata["nbgrader"]
-        return cell, resources
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """Put the cells of the assignment in place of those handed in; say what was found in the log."""
+        told = resources["nbgrader"]
+        with Gradebook(told["db_url"]) as gradebook:
+            of = gradebook.find_notebook(told["notebook"], told["assignment"])
+            points = {cell.name: cell.max_score for cell in of.grade_cells}
+            solutions = {cell.name for cell in of.solution_cells}
+            sources = [
+                Source(
+                    one.name,
+                    one.source,
+                    one.locked,
+                    points.get(one.name),
+                    one.name in solutions,
+                    one.checksum,
+                )
+                for one in of.source_cells
+            ]
+        cells, line = transplanted(nb.cells, sources)
+        if line:
+            self.log.warning("%s: %s", told["student"], line)
+            cells.insert(0, {"cell_type": "markdown", "id": "found", "metadata": {}, "source": line})
+        whole = {"cells": cells, "metadata": nb.metadata, "nbformat": 4, "nbformat_minor": 5}
+        return nbformat.from_dict(whole), resources
 
 
 c = get_config()  # noqa: F821 (nbgrader brings it)
-kept = [ClearOutput, LastCopyCounts, OverwriteKernelspec, OverwriteCells, CheckCellMetadata]
+kept = [AnswersInTheirPlaces, ClearOutput, OverwriteKernelspec, OverwriteCells, CheckCellMetadata]
 c.Autograde.sanitize_preprocessors = kept
 
 # The exercise cells of lessons/ are blank already. nbgrader would clear them whole, names and docstrings too.
 c.ClearSolutions.enabled = False
-
-# A check cell that a student has deleted is put back below its exercise.
-c.OverwriteCells.add_missing_cells = True
 
 # Seconds that a cell may take. nbgrader's 30 are few for the check of a Triton kernel.
 c.Execute.timeout = 120

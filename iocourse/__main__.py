@@ -1,6 +1,10 @@
 """`python -m iocourse` is `iocourse`."""
 
-from iocourse.cli import main
+import sys
 
 if __name__ == "__main__":  # and not in a process that `bench tune` starts, which imports this file too
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the current folder: a random.py there does not stand for Python's own
+    from iocourse.cli import main
+
     raise SystemExit(main())

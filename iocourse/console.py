@@ -1,4 +1,6 @@
-"""What is said in a terminal: tables, names of files, how far work has come (not in tests), and its end."""
+"""What is said in a terminal: tables, names of files, how far work has come (not in tests), and its end.
+And how what is more than text is shown below a cell.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 PATIENCE = 1.0  # seconds before a word is said
 PACE = 0.5  # seconds between two
@@ -52,6 +54,27 @@ def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, leas
         [side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)] for row in cells
     )
     return "\n".join((" " * gap).join(line).rstrip() for line in lines)
+
+
+def show(data: dict[str, Any], html: str, metadata: dict[str, Any] | None = None) -> None:
+    """Show below a cell what is saved with a notebook, `data` by MIME type, and then in its place `html`.
+
+    A page that is read live shows HTML where it has some, and a saved notebook has none: GitHub would show
+    nothing else. So a run is compared with what was saved by what comes first. nbval does that with every
+    type of text; what takes the place of an output is to it no output.
+
+    Raises:
+        NotImplementedError: in a terminal. IPython then prints the text itself.
+    """
+    from IPython import get_ipython
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.display import display
+
+    shell: Any = get_ipython()
+    if shell is None or type(shell.display_pub) is DisplayPublisher:
+        raise NotImplementedError
+    first = display(data, metadata=metadata, raw=True, display_id=True)
+    first.update(data | {"text/html": html}, metadata=metadata, raw=True)
 
 
 def paragraphs(*parts: str) -> str:

@@ -9,12 +9,15 @@ from pathlib import Path
 from types import ModuleType
 
 
-def files_of(package: str, path: Iterable[str], beside: Collection[str] = ()) -> list[ModuleType]:
+def files_of(
+    package: str, path: Iterable[str], beside: Collection[str] = (), only: str | None = None
+) -> list[ModuleType]:
     """The modules of a package by name, but for those named in `beside` and those that begin with _.
 
-    Raises ImportError that names the file which cannot be imported, and says why.
+    `only`: import the module of this name and no other; [] if there is none. Raises ImportError that names
+    the file which cannot be imported, and says why.
     """
-    names = sorted(found.name for found in pkgutil.iter_modules(path))
+    names = sorted(found.name for found in pkgutil.iter_modules(path) if only in (None, found.name))
     return [_imported(f"{package}.{name}") for name in names if name[0] != "_" and name not in beside]
 
 

@@ -157,7 +157,8 @@ def scores(
     broadcast to S, and may hold -inf for a hidden pair; NaN and +inf are refused.
     """
     causal = truth("causal", causal)
-    S = Q @ np.swapaxes(K, -1, -2) * _factor(scale, Q.shape[-1])  # (..., Nq, Nk)
+    with np.errstate(over="ignore", invalid="ignore"):  # the next line says it in words
+        S = Q @ np.swapaxes(K, -1, -2) * _factor(scale, Q.shape[-1])  # (..., Nq, Nk)
     if not np.isfinite(S).all():
         raise ValueError(TOO_LARGE)
     if mask is not None:

@@ -13,6 +13,8 @@ from html import escape
 from operator import index
 from typing import Any, NamedTuple
 
+from .console import show
+
 
 class Move(NamedTuple):
     """One event of a run. `resident` is the number of words in fast memory after it."""
@@ -198,6 +200,9 @@ class Ledger:
             if self.peak or not self.itemsizes
             else moved
         )
+
+    def _ipython_display_(self) -> None:
+        show({"text/plain": repr(self)}, self._repr_html_())
 
     def _repr_html_(self) -> str:
         titles = ("array", "words read", "words written")

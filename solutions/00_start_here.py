@@ -15,8 +15,12 @@ from iocourse.schedules import flash2
 two_memories()
 
 # %% [markdown]
-# Every square is a number. Naive attention carries the scores $S$ and the weights $P$, $N \times N$ numbers each, to slow memory and back. FlashAttention makes and uses them piece by piece in fast memory, and its result $O$ is the same. (Run the cell: it becomes a player to stop and step through.)
-#
+# Every square is a number. Naive attention carries the scores $S$ and the weights $P$, $N \times N$ numbers each, to slow memory and back. FlashAttention makes and uses them piece by piece in fast memory, and its result $O$ is the same.
+
+# %% [markdown] tags=["student-only"]
+# Run the cell: the picture becomes a player to stop and step through. If it says *model not found* instead, run it again.
+
+# %% [markdown]
 # **What you will learn**
 #
 # - the least that attention must move, whatever the algorithm, and why words are worth counting
@@ -98,7 +102,7 @@ def my_compulsory(Nq, Nk, d):
 check("0A", my_compulsory)
 
 # %% [markdown]
-# If you are stuck after five minutes, there is `hint`: three levels, one more at each call, at no cost. This is the first:
+# If you are stuck after five minutes, there is `hint`: three levels, at no cost. This is the first; `hint("0A", 2)` shows the second.
 
 # %% tags=["hint"]
 hint("0A", count=False)

@@ -405,4 +405,4 @@ yours = attempt(hot_loops, my_repaired)
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for L2 and registers, which the H200 shares with the H100; *PTX ISA*, for where `mma` and `wgmma` find their operands.
 #
-# **What comes next.** Lesson 12 writes the backward pass. Times measured on a GPU, or the sentence that there are none yet, stand in lesson 14.
+# **What comes next.** Lesson 12 writes the backward pass. Times measured on a GPU stand in lesson 14.

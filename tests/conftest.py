@@ -2,9 +2,12 @@
 interpreter.
 """
 
+import asyncio
 import gc
 import os
+import random
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
@@ -50,11 +53,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _home = tempfile.TemporaryDirectory(prefix="iocourse-home-", ignore_cleanup_errors=True)
+_temporary = pytest.StashKey[Path]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--order SEED`: files, and the tests of each, in an order drawn from the seed."""
+    parser.addoption("--order", type=int, metavar="SEED", help="shuffle files, and the tests of each")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A test never reads or writes the progress of the person who runs it."""
+    """A test never reads or writes the progress of the person who runs it. Its temporary files are in a
+    folder of this run, where `pytest_sessionfinish` looks at what is left; only pytest's own stay elsewhere.
+    """
     os.environ["IOCOURSE_HOME"] = _home.name
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        config.stash[_temporary] = Path(tempfile.mkdtemp(prefix="iocourse-tests-"))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[_temporary])
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """The seed, so that an order can be had again."""
+    seed = config.getoption("--order")
+    return [] if seed is None else [f"order: files, and the tests of each, as --order {seed} has them"]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,9 +91,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests with a limit of their own take long, and go first: one begun last would be waited for."""
-    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    seed = config.getoption("--order")
+    if seed is None:
+        items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+        return
+    drawn = random.Random(seed)
+    drawn.shuffle(items)
+    files = sorted({item.path for item in items})
+    drawn.shuffle(files)
+    items.sort(key=lambda item: files.index(item.path))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -82,18 +111,51 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A run that leaves something of ours in the temporary folder has failed."""
+    if _left_behind(session.config) and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _left_behind(config: pytest.Config) -> list[str]:
+    """What is there of ours; a worker's home goes when the worker does."""
+    folder = config.stash.get(_temporary, None)
+    ours = [] if folder is None else [*folder.glob("iocourse-*"), *folder.glob("ranks-*")]
+    return sorted(path.name for path in ours if not path.name.startswith("iocourse-home-"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say loudly what is easily overlooked."""
+    for name in _left_behind(config):
+        terminalreporter.write_line(f"LEFT BEHIND in the temporary folder: {name}", red=True, bold=True)
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2] for report in skipped if "security" in report.keywords]
+    for reason in sorted(set(reasons)):
+        line = f"{reasons.count(reason)} SECURITY TESTS WERE NOT RUN: {reason.removeprefix('Skipped: ')}"
+        terminalreporter.write_line(line, red=True, bold=True)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the session left behind."""
     _home.cleanup()
+    if _temporary in config.stash:
+        shutil.rmtree(config.stash[_temporary], ignore_errors=True)
 
 
-@pytest.hookimpl(hookwrapper=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Every test has room for its calls: how deep in pytest it stands must not make it slow."""
+    """Every test has room for its calls: how deep in pytest it stands must not make it slow. And it leaves
+    no event loop running: no other test in this process could then run one.
+    """
     test = pyfuncitem.obj
     pyfuncitem.obj = lambda **given: _in_one_piece(partial(test, **given))
-    yield
-    pyfuncitem.obj = test
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
+        if asyncio._get_running_loop() is not None:
+            pytest.fail("an event loop is left running in this thread, by this test or a fixture of it")
 
 
 @pytest.fixture

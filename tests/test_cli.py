@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import types
@@ -286,20 +287,20 @@ def test_a_reader_that_has_seen_enough_ends_a_command_in_silence():
 
 def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch, started):
     root = checkout(tmp_path, monkeypatch)
-    assert main(["lab", "--no-browser", "--port=9", "--ServerApp.quit_button=False"]) == 0
+    assert main(["lab", "--no-browser", "--port=0", "--ServerApp.quit_button=False"]) == 0
     ((command, cwd, token),) = started
-    assert command[:3] == [sys.executable, "-m", "iocourse.course.lab.server"]
+    assert command[:4] == [sys.executable, "-P", "-m", "iocourse.course.lab.server"]
     assert cwd == root and len(token) == 48
     assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
-    assert "--no-browser" in command and command[-2:] == ["--port=9", "--ServerApp.quit_button=False"]
-    assert lab.PROMPT in command
+    assert "--no-browser" in command and command[-2:] == ["--port=0", "--ServerApp.quit_button=False"]
+    assert set(lab.OURS) <= set(command)
     main(["lab"])
     assert "--no-browser" not in started[1][0] and token not in " ".join(command)
 
 
 def test_a_page_of_the_lab_is_told_at_once_what_its_kernel_says(monkeypatch):
     channels = pytest.importorskip("jupyter_server.services.kernels.connection.channels")
-    module, kind = lab.PROMPT.partition("=")[2].rsplit(".", 1)
+    module, kind = lab.OURS[0].partition("=")[2].rsplit(".", 1)
     connection_class = getattr(importlib.import_module(module), kind)
     handler = Mock(spec=channels.KernelWebsocketHandler)
     monkeypatch.setattr(channels.ZMQChannelsWebsocketConnection, "connect", lambda self: "connected")
@@ -312,6 +313,50 @@ def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, cap
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
     assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, "lab")
     assert not (tmp_path / "work").exists()
+
+
+def test_a_random_py_in_the_current_folder_does_not_stand_for_pythons_own(tmp_path):
+    (tmp_path / "random.py").write_text("x = 3\n")
+    done = run("progress", cwd=tmp_path)
+    assert done.returncode == 0 and "exercises solved: 0 of" in done.stdout, done.stderr
+
+
+def test_lab_whose_folder_cannot_be_written_says_what_to_do(tmp_path, monkeypatch, capsys, started):
+    root = checkout(tmp_path, monkeypatch)
+    (root / "file").touch()
+    monkeypatch.setenv("IOCOURSE_HOME", str(root / "file" / "home"))
+    assert main(["lab", "--no-browser"]) == 2 and not started
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "start with another one, as in HOME=/tmp/me iocourse lab" in said
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [("--port={}",), ("--port", "{}"), ("--ServerApp.port={}",), ("--port=0", "--port={}", "--ip=127.0.0.1")],
+)
+def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, started, ask):
+    checkout(tmp_path, monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = refused(capsys, "lab", *(part.format(port) for part in ask))
+        assert f"cannot listen on port {port} of " in line and "in use" in line and "such as --port=" in line
+        assert not started and not (tmp_path / "work").exists()
+    assert main(["lab", *(part.format(port) for part in ask)]) == 0 and started
+
+
+@pytest.mark.parametrize("port", ["99999", "abc", "-3", ""])
+def test_lab_names_a_port_that_is_none(tmp_path, monkeypatch, capsys, started, port):
+    checkout(tmp_path, monkeypatch)
+    line = refused(capsys, "lab", f"--port={port}")
+    assert f"--port must be an integer from 0 to 65,535, where 0 is any that is free; got {port!r}" in line
+    assert not started
+
+
+def test_lab_says_when_jupyterlab_ends_before_it_answers(capfd, monkeypatch):
+    pytest.importorskip("jupyter_core", reason="jupyter_core is not installed")
+    server = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    assert lab._attend(server, "token") == 3
+    assert "iocourse lab: JupyterLab ended before it answered (exit code 3)" in capfd.readouterr().err
 
 
 def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):

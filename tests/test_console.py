@@ -1,13 +1,15 @@
 """Tables stand in columns; progress bars are seen in a terminal and nowhere else."""
 
 import io
+import json
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 
-from iocourse import console, pebbling
+from iocourse import cli, console, pebbling
 from iocourse.cli import main
 from iocourse.console import crossed, ended_by_term, meter, number, steps, table
 from iocourse.refusal import read_json, write_whole
@@ -137,3 +139,65 @@ def test_a_polite_end_is_as_ctrl_c_within_the_block_and_nowhere_else():
     with pytest.raises(KeyboardInterrupt), ended_by_term():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+SHOWN = """
+import json
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from iocourse.console import show
+
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell("from iocourse.ledger import Ledger; Ledger(reads={'Q': 7})")
+print("---")
+sent = []
+
+
+class Page(DisplayPublisher):
+    def publish(self, data, metadata=None, *, transient=None, update=False, **_):
+        sent.append([data, metadata, transient["display_id"], update])
+
+
+shell.display_pub = Page(parent=shell)
+show({"text/plain": "in words"}, "<b>bold</b>", {"text/plain": {"a": 1}})
+shell.run_cell("Ledger(reads={'Q': 7})")
+print(json.dumps(sent))
+"""
+
+
+def test_what_is_saved_comes_first_then_html_in_its_place_and_a_terminal_has_the_text_once(tmp_path):
+    pytest.importorskip("IPython", reason="IPython is not installed")
+    env = os.environ | {"IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWN], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    terminal, page = done.stdout.split("---\n")
+    assert terminal.count("7 words moved") == 1 and "<table>" not in terminal
+    assert terminal.startswith("Out[0]: \narray ")  # so that its columns stand one below the other
+    first, second, ledger, html = json.loads(page.splitlines()[0].removeprefix("Out[0]: "))
+    assert first == [{"text/plain": "in words"}, {"text/plain": {"a": 1}}, first[2], False]
+    assert second == [first[0] | {"text/html": "<b>bold</b>"}, first[1], first[2], True]
+    assert set(ledger[0]) == {"text/plain"} and ledger[0]["text/plain"].startswith("array ")
+    assert html[2:] == [ledger[2], True] and "<table><caption>7 words moved" in html[0]["text/html"]
+
+
+# ------------------------------------------------------------------ output that is not UTF-8
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1", "utf-8"])
+def test_no_encoding_ends_a_command(encoding, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    cli._print_anything()
+    print("2 × 3 ≤ √36 … Müller \u2713 \u4e2d \ud800", flush=True)
+    said = written.getvalue().decode(encoding)
+    assert said.endswith("\\ud800\n")
+    if encoding == "ascii":
+        assert said == "2 x 3 <= sqrt36 ... Muller + \\u4e2d \\ud800\n"
+
+
+@pytest.mark.parametrize("command", [[], ["grade"], ["bench"], ["count"], ["lab"], ["progress"], ["doctor"]])
+def test_each_command_explains_itself_in_ascii(command):
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ours = [sys.executable, "-m", "iocourse", *command, "--help"]
+    done = subprocess.run(ours, env=env, capture_output=True, check=False)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    done.stdout.decode("ascii")

@@ -265,11 +265,29 @@ def test_ci_runs_readmes_test_command():
     assert done.stdout.strip() == commands()["test"], done.stderr
 
 
-def test_ci_has_no_install_step_besides_the_browser():
+def test_ci_has_no_install_step_besides_the_browser_and_the_walls():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     lines = [line for line in script.splitlines() if not line.lstrip().startswith("#")]
     assert not [line for line in lines if re.search(r"\b(pip|uv|conda|venv .)\b", line.replace(".venv", ""))]
-    assert [line.split()[-1] for line in lines if "install" in line] == ["chromium"]
+    assert [line.split()[-1] for line in lines if "install" in line] == ['"${missing[@]}"']
+    assert re.findall(r"missing\+=\((\w+)\)", "\n".join(lines)) == ["chromium", "bubblewrap"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs a POSIX bash")
+@pytest.mark.parametrize("there", [(), ("chromium",), ("bwrap",), ("chromium", "bwrap")])
+def test_ci_installs_what_is_missing_of_the_browser_and_the_walls(there, tmp_path):
+    installs = tmp_path / "installed"
+    programs = {"apt-get": f'echo "$@" >> {installs}', "id": "echo 0", **dict.fromkeys(there, "")}
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("bash", "sh", "awk", "dirname"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = subprocess.run(["bash", ".ci/run", "--print"], cwd=ROOT, env={"PATH": str(tmp_path)}, check=True)
+    assert done.returncode == 0
+    asked = installs.read_text().split() if installs.exists() else []
+    wanted = {"chromium": "chromium", "bwrap": "bubblewrap"}
+    assert [one for one in asked if one in wanted.values()] == [wanted[n] for n in wanted if n not in there]
 
 
 def test_the_workflow_runs_ci_on_linux_and_the_numpy_tests_elsewhere():
@@ -411,7 +429,8 @@ def test_the_row_of_the_gpu_names_the_device_the_versions_and_the_day_of_the_rec
     ):
         assert said in row
     results = README.split("<!-- results -->")[1].split("<!-- /results -->")[0]
-    assert results.count(provenance(record)) == len(pages.TIMED)
+    assert results.count(provenance(record)) == 1
+    assert results.count("| the same run |") == len(pages.TIMED) - 1
 
 
 def test_the_support_matrix_names_the_versions_that_are_pinned_and_the_legs_of_the_workflow():

@@ -16,7 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PASSING = (".git", ".venv", "build", "dist", "work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
-LESSONS = {path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.is_file()}
+LESSONS = {  # what a student has: not lessons/pytest.ini, which is for instructors in a checkout
+    path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.suffix in (".ipynb", ".md")
+}
 ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=(\w+)")
 
 
@@ -81,10 +83,10 @@ def test_the_sdist_is_the_whole_checkout(published):
     assert tracked - packed == set(), "add them to MANIFEST.in"
 
 
-@pytest.fixture(scope="module")
-def installed(published, tmp_path_factory):
-    """A Python that has the wheel installed, and sees the packages of this one, but not this checkout."""
-    home = tmp_path_factory.mktemp("venv")
+def bare_python(home):
+    """A Python of its own in `home` that sees the packages of this one, but not this checkout; and its folder
+    of packages.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -93,9 +95,40 @@ def installed(published, tmp_path_factory):
     )
     packages = {str(Path(module.__file__).parents[1]) for module in (pytest, __import__("numpy"))}
     (site / "of_the_tests.pth").write_text("\n".join(packages), encoding="utf-8")
+    return python, site
+
+
+def install(python, *what):
+    """Install into `python` with the pip of this Python, without the network."""
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
-    subprocess.run([*command, "--no-deps", "--no-index", str(published[1])], check=True)
+    subprocess.run([*command, "--no-deps", "--no-index", *map(str, what)], check=True)
+
+
+@pytest.fixture(scope="module")
+def installed(published, tmp_path_factory):
+    """A Python that has the wheel installed."""
+    python, _ = bare_python(tmp_path_factory.mktemp("venv"))
+    install(python, published[1])
     return python
+
+
+def test_the_folder_that_holds_an_editable_clone_imports_it(tmp_path):
+    """Python started beside a clone named iocourse finds the package in it, as everywhere else."""
+    clone, elsewhere = tmp_path / "iocourse", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*PASSING))
+    python, site = bare_python(clone / ".venv")
+    install(python, "--no-build-isolation", "--editable", clone)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "from iocourse.course import check; import iocourse; print(iocourse.__file__)"
+    for folder in (tmp_path, elsewhere, clone, clone / "lessons"):
+        done = subprocess.run(
+            [python, "-c", code], cwd=folder, env=bare, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"in {folder}: {done.stderr}"
+        assert Path(done.stdout.strip()).resolve() == (clone / "iocourse" / "__init__.py").resolve()
+    (entry,) = site.glob("__editable__*iocourse*.pth")
+    assert entry.read_text(encoding="utf-8").strip() == str(clone)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-// On a narrow screen a picture is shown whole, and its letters become small. A button below it shows the picture
-// in its own size, to be moved about, and shows it whole again.
+// On a narrow screen a picture is shown whole, and its letters become small. A tap on it, or the button below it,
+// shows the picture in its own size, to be moved about, and shows it whole again. A tap shows the place tapped.
 
 const SMALL = 0.8; // of its own width: what is shown narrower gets a button
 
@@ -24,8 +24,15 @@ function enlargeable(img) {
     const wide = frame.clientWidth >= SMALL * ownWidth(img);
     if (wide) turn(false);
     button.hidden = wide;
+    img.style.cursor = wide ? "" : "zoom-in";
   };
   button.addEventListener("click", () => turn(button.getAttribute("aria-pressed") !== "true"));
+  img.addEventListener("click", (tap) => {
+    const across = tap.offsetX / img.clientWidth;
+    if (button.hidden) return;
+    button.click();
+    frame.scrollLeft = across * img.clientWidth - frame.clientWidth / 2;
+  });
   turn(false);
   new ResizeObserver(look).observe(frame);
   if (!img.complete) img.addEventListener("load", look, { once: true });

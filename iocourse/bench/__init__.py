@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib import metadata
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, cast
 
@@ -39,7 +41,7 @@ def subjects() -> dict[str, Subject]:
 
 
 def circumstances(*packages: str) -> Row:
-    """What every record needs: date, cores, and the versions of Python and those of `packages` there are."""
+    """What every record needs: date, cores, commit, and the versions of Python and of `packages`."""
     versions = {"Python": platform.python_version()}
     for name in packages:
         try:
@@ -47,7 +49,18 @@ def circumstances(*packages: str) -> Row:
         except metadata.PackageNotFoundError:
             continue
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"date": date.today().isoformat(), "cores": cores, "versions": versions}
+    return {"date": date.today().isoformat(), "cores": cores, "versions": versions, "commit": _commit()}
+
+
+def _commit() -> str:
+    """The commit of the checkout that runs, with a "+" where files have changed; without one, the version."""
+    git = ["git", "-C", str(Path(__file__).parents[2])]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True).returncode != 0
+    except (OSError, subprocess.CalledProcessError):
+        return f"iocourse {metadata.version('iocourse')}, not a checkout"
+    return head.stdout.strip() + ("+" if changed else "")
 
 
 def laps(seconds: Sequence[float], digits: int) -> Row:

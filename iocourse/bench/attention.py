@@ -31,7 +31,7 @@ TYPES = ("bfloat16", "float16")
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
 LAYOUT = Layout(
-    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH, WHOLE
+    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "fused / flash"),), FLASH, WHOLE
 )
 GOALS = tuple(
     Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from iocourse.bench import Row
 from iocourse.gpu.timing import time_of
 
-from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
+from .gpu.contenders import BACKENDS, SPLIT_KV, Contender, sdpa
 from .gpu.judging import Goal, Layout, timed_with
 from .gpu.place import Place
 from .gpu.problem import Given, Problem, Tensor, normal
@@ -26,7 +26,7 @@ HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
 BATCHES = (1, 8)
 D, BYTES = 128, 2
 LONG = tuple(N for N in LENGTHS if N >= 32768)
-LAST = (("share", "ours / copy"), ("us", "ours, µs"))
+LAST = (("share", "of the copy"), ("us", "split-KV, µs"))
 LAYOUT = Layout(("dtype", "H", "H_kv", "B"), ("N",), "gbytes_per_s", "GB/s of K and V", LAST)
 GOALS = tuple(
     Goal(
@@ -75,7 +75,7 @@ def figures(shape: Shape, ms: float) -> Row:
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
-    return {OURS: _ours} | {name: partial(sdpa, name) for name in BACKENDS}
+    return {SPLIT_KV: _ours} | {name: partial(sdpa, name) for name in BACKENDS}
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:

@@ -14,7 +14,7 @@ from iocourse import masks
 from iocourse.bench import Row
 
 from .gpu import density
-from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, flex_mask, ours, sdpa
+from .gpu.contenders import EFFICIENT, FLEX, FUSED, Contender, check_room, flex, flex_mask, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.place import Place
 from .gpu.problem import TOKENS, WIDTH, Pairs, Problem, Tensor, heads
@@ -32,7 +32,7 @@ DENSITIES_AT = 8192  # N, where time is held against density
 DENSITIES = (NO_MASK, *density.NAMES)
 LAYOUT = Layout(
     ("dtype", "d", "mask", "pass"), ("N",), "tflops", "TFLOP/s",
-    (("density", "pairs seen"), ("ratio", "ours / Flex")), FLEX, len(LENGTHS),
+    (("density", "pairs seen"), ("ratio", "fused / Flex")), FLEX, len(LENGTHS),
 )  # fmt: skip
 GOALS = tuple(
     Goal({"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX)
@@ -139,7 +139,7 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
         # FlexAttention's BlockMask, which is cut into tiles once.
         return ours(q, k, v, False, block_mask=pairs and flex_mask(pairs, q.shape[2], str(q.device)))
 
-    return {OURS: own, FLEX: partial(flex, compiled), EFFICIENT: efficient}
+    return {FUSED: own, FLEX: partial(flex, compiled), EFFICIENT: efficient}
 
 
 def _with_lines(record: Row) -> Row:

@@ -17,7 +17,7 @@ import numpy as np
 
 from iocourse.bench import Row
 
-from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
+from .gpu.contenders import CUDNN, FLASH, FUSED, Contender, sdpa
 from .gpu.judging import PASSES, Goal, Layout, timed_with
 from .gpu.place import Place
 from .gpu.problem import WIDTH, Given, Problem, Tensor, normal, not_later, rates
@@ -34,7 +34,7 @@ PADDED = (FLASH, CUDNN)
 PACKED = "varlen_attn"  # PyTorch's own
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("lengths",), "tflops", "TFLOP/s",
-    (("saved", "padding saved"), ("ratio", "ours / padded"), ("of_saved", "of it")), FLASH,
+    (("saved", "padding saved"), ("ratio", "fused / padded"), ("of_saved", "of it")), FLASH,
     len(KINDS), "one head of the last sequence of every shape",
 )  # fmt: skip
 GOALS = tuple(
@@ -118,7 +118,7 @@ def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: packed, PyTorch's own packed kernel, and padded."""
-    return {OURS: _ours, PACKED: _varlen_attn} | {name: partial(sdpa, name) for name in PADDED}
+    return {FUSED: _ours, PACKED: _varlen_attn} | {name: partial(sdpa, name) for name in PADDED}
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:

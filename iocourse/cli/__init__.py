@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
 import importlib.util
 import inspect
+import io
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +19,13 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from iocourse import __version__
-from iocourse.course.checkout import exercise_ids, find_checkout, find_course
 from iocourse.refusal import Refused, write_json
 
 Handler = Callable[[argparse.Namespace], int]
+# Letters that an encoding may lack, in plain ones.
+_PLAIN = {"–": "-", "—": "-", "−": "-", "×": "x", "·": "*", "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~"}
+_PLAIN |= {"√": "sqrt", "…": "...", "→": "->", "←": "<-", "“": '"', "”": '"', "‘": "'", "’": "'"}
+_PLAIN |= {"█": "#", "▏": "|", "│": "|", "─": "-", "✓": "+", "✗": "x"}
 VISIT = ("minutes", "sitting", "out", "only", "list", "install", "anyway")  # options of bench visit
 
 
@@ -40,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 found something wrong, 2 bad arguments, 130 interrupted.
     """
+    _print_anything()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments[0] if arguments else "")
     parsed, extra = parser.parse_known_args(arguments)
@@ -61,6 +68,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _print_anything() -> None:
+    """Let standard output and error take any text, also where their encoding lacks a character.
+
+    A character that it lacks is printed as plain letters (× as x, … as ...), or else by its code.
+    """
+    codecs.register_error("iocourse.plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="iocourse.plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = (_PLAIN.get(one, _without_marks(one)) for one in error.object[error.start : error.end])
+    return "".join(letters), error.end
+
+
+def _without_marks(letter: str) -> str:
+    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return plain or letter.encode("ascii", "backslashreplace").decode()
 
 
 def build_parser(command: str = "") -> Parser:
@@ -342,6 +372,8 @@ def _cohort(arguments: argparse.Namespace) -> int:
 
 
 def _known_exercises() -> tuple[str, ...]:
+    from iocourse.course.checkout import exercise_ids, find_course
+
     try:
         return exercise_ids(find_course())
     except Refused:  # installed without the lessons
@@ -352,6 +384,7 @@ def _known_exercises() -> tuple[str, ...]:
 
 def _release(arguments: argparse.Namespace) -> int:
     from iocourse.course.authoring import release
+    from iocourse.course.checkout import find_checkout
 
     root = find_checkout()
     if arguments.colab:
@@ -391,6 +424,7 @@ def _mutants(arguments: argparse.Namespace) -> int:
         write_json(arguments.json, report.as_json(found))
     if arguments.record:
         from iocourse.course.authoring.guide.record import record_scores
+        from iocourse.course.checkout import find_checkout
 
         record_scores(find_checkout(), found, arguments.sample, _today_with("numpy", "triton"))
     return 0 if all(score.holds for score in found) else 1
@@ -400,6 +434,7 @@ def _remarks(only: Sequence[str]) -> int:
     """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
     from iocourse.course.authoring.guide import by_hand, record, remarks
     from iocourse.course.authoring.mutation import command
+    from iocourse.course.checkout import find_checkout
 
     root = find_checkout()
     said = remarks.read_remarks(root)

@@ -9,10 +9,14 @@ from typing import Any
 from ..console import table
 from ..refusal import Refused
 from ..schedules import REGISTRY
-from . import across_ranks
 from .answering import answer, text
 from .asking import DEGREE, TILE_OPTIONS, question
 from .grids import FORMS, SIDE
+
+# Schedules between ranks are imported for --ranks and --list alone: what their options allow is written here.
+RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "texts", "place")
+LAYOUTS = ("contiguous", "zigzag", "striped")
+PLACES = ("split", "whole", "tokens")
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -38,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="hold it against schedules that form no score twice: bound B counts too",
     )
     parser.add_argument("--run", action="store_true", help="run it on random input and check the values")
-    across_ranks.add_options(parser)
+    _add_rank_options(parser)
     parser.add_argument("--list", action="store_true", help="list the schedules")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -58,6 +62,29 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--g", type=int, help=f"degree of the polynomial of `low_rank`; else {DEGREE}")
 
 
+def _add_rank_options(parser: argparse.ArgumentParser) -> None:
+    """The options of schedules between ranks."""
+    group = parser.add_argument_group("schedules between ranks")
+    group.add_argument("--ranks", metavar="P", type=int, help="count what each of P ranks moves")
+    group.add_argument("--heads", metavar="H", type=int, help="heads; else 1")
+    group.add_argument(
+        "--grid",
+        metavar="AxB",
+        help="rows and columns of a grid of ranks; else the one with the fewest words",
+    )
+    group.add_argument(
+        "--layout", choices=LAYOUTS, help="how rows lie: `causal --layout zigzag` is causal_zigzag"
+    )
+    group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
+    group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
+    group.add_argument("--texts", metavar="n,n,...", help="lengths of the texts of `packed`; N is their sum")
+    group.add_argument(
+        "--place",
+        choices=PLACES,
+        help="how texts are placed: `split` by work, `whole` ones by work, or equal `tokens`; else split",
+    )
+
+
 def _tile(text: str) -> tuple[str, int]:
     name, _, size = text.partition("=")
     try:
@@ -69,6 +96,8 @@ def _tile(text: str) -> tuple[str, int]:
 def count(arguments: argparse.Namespace) -> int:
     """Print what was asked for. Raises Refused, which the command line turns into exit code 2."""
     if arguments.list:
+        from . import across_ranks
+
         listed = _listing() + across_ranks.listing()
         print(_json(listed) if arguments.json else _listing_text(listed))
         return 0
@@ -83,11 +112,24 @@ def count(arguments: argparse.Namespace) -> int:
 def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """The record that --json prints, and the table."""
     if arguments.ranks is not None:
+        from . import across_ranks
+
         record, of_rank = across_ranks.answer(across_ranks.question(arguments))
         return record, across_ranks.text(record, of_rank)
-    across_ranks.refuse_without_ranks(arguments)
+    _refuse_without_ranks(arguments)
     record, ledger = answer(question(arguments), run_it=arguments.run)
     return record, text(record, ledger)
+
+
+def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
+    """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
+    named = [f"--{option}" for option in RANK_OPTIONS if getattr(arguments, option) is not None]
+    if arguments.name not in (None, *REGISTRY):
+        from .. import ranks
+
+        named += [arguments.name] if arguments.name in ranks.REGISTRY else []
+    if named:
+        raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
 
 
 def _json(record: Any) -> str:

@@ -14,36 +14,12 @@ from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
-OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "texts", "place")
 PLACES = {"split": balance.split_texts, "whole": balance.whole_texts, "tokens": balance.equal_tokens}
 OF_TWO_MEMORIES = (
     *("M", "Br", "Bc", "Bd", "tile", "published", "lse", "mask", "block", "w", "g"),
     *("no_recompute", "run"),
 )
 BOUNDED = {"forward": ("forward", False), "backward": ("backward", False), "causal": ("forward", True)}
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of schedules between ranks."""
-    group = parser.add_argument_group("schedules between ranks")
-    group.add_argument("--ranks", metavar="P", type=int, help="count what each of P ranks moves")
-    group.add_argument("--heads", metavar="H", type=int, help="heads; else 1")
-    group.add_argument(
-        "--grid",
-        metavar="AxB",
-        help="rows and columns of a grid of ranks; else the one with the fewest words",
-    )
-    group.add_argument(
-        "--layout", choices=ranks.LAYOUTS, help="how rows lie: `causal --layout zigzag` is causal_zigzag"
-    )
-    group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
-    group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
-    group.add_argument("--texts", metavar="n,n,...", help="lengths of the texts of `packed`; N is their sum")
-    group.add_argument(
-        "--place",
-        choices=PLACES,
-        help="how texts are placed: `split` by work, `whole` ones by work, or equal `tokens`; else split",
-    )
 
 
 class Question(NamedTuple):
@@ -55,14 +31,6 @@ class Question(NamedTuple):
     d: int
     sizes: dict[str, Any]
     note: str
-
-
-def refuse_without_ranks(arguments: argparse.Namespace) -> None:
-    """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
-    named = [f"--{option}" for option in OPTIONS if getattr(arguments, option) is not None]
-    named += [arguments.name] if arguments.name in ranks.REGISTRY else []
-    if named:
-        raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
 
 
 def question(arguments: argparse.Namespace) -> Question:

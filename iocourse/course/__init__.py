@@ -6,6 +6,7 @@ from .challenges.referee import challenge
 from .checking import CheckFailed, check
 from .hinting import hint
 from .lacking import stand_in
+from .messages.old_version import watch as _watch
 from .predictions import measured, predict
 
 __all__ = [
@@ -19,3 +20,5 @@ __all__ = [
     "predict",
     "stand_in",
 ]
+
+_watch()

@@ -12,6 +12,7 @@ import numpy as np
 from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
 from . import progress
+from . import solved as solved_notebook
 from .credit import nbgrader
 from .exercise import (
     Exercise,
@@ -28,7 +29,8 @@ from .exercise import (
 from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
 from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
-from .messages.waiting import Doing, signs_of_life
+from .messages.old_version import failed, old_version
+from .messages.waiting import Doing, Interrupted, signs_of_life
 from .messages.where import below, line_of
 from .trials.kernels.errors import KernelError
 
@@ -37,13 +39,21 @@ OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
 REUSED = "a later call writes into what your function returned before; make a new array in each call"
-
+WHY_IT_RAISES = (
+    "In a solved notebook a check that fails is an error; in your own copy of a lesson it never is."
+)
 
 Verdict = tuple[str, str | None]
 
 
 class CheckFailed(AssertionError):
-    """A check failed where IOCOURSE_STRICT asks for an error; never raised for a student."""
+    """A check failed in a solved notebook, or where IOCOURSE_STRICT asks for an error; never raised in a
+    student's own notebook.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback, which would show nothing but our own lines."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
@@ -51,10 +61,11 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
 
     Beside a solved schedule stands how near it comes to what anybody must move, where a bound is known.
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
-    student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
-    and for a seed that is no whole number from 0. Where what it needs is not installed, it says so and
-    tries nothing. A check that takes long says which case is running;
-    KeyboardInterrupt names it, and goes on.
+    student; in a solved notebook and with IOCOURSE_STRICT=1 a failed check raises CheckFailed below its
+    report. Raises ValueError for an unknown id and for a seed that is no whole number from 0. Where what it
+    needs is not installed, it says so and tries nothing. Where the last run of the function's cell failed, it
+    says that it checks the old version. A check that takes long says which case is running; KeyboardInterrupt
+    is raised again with the case in its message, which is all that a notebook shows.
 
     Returns:
         None, which a notebook does not show; the points where nbgrader runs it.
@@ -71,6 +82,8 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
         return None
     solved = all(complaint is None for _, complaint in verdicts)
+    if exercise.function in failed:
+        print(old_version(exercise.function))
     print(report(exercise, verdicts, chosen))
     if solved and exercise.anybody:
         print(
@@ -80,23 +93,32 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         )
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
-    if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
-        raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
+    if not solved and (solved_notebook.runs_here() or os.environ.get("IOCOURSE_STRICT") == "1"):
+        raise CheckFailed(_in_short(exercise, verdicts))
     if not nbgrader.execution():
         return None
     return nbgrader.points(exercise, verdicts)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
-    """The verdicts, with signs of life. Where IOCOURSE_SEED makes outputs repeat, they must: then none."""
-    with signs_of_life(silent=bool(os.environ.get("IOCOURSE_SEED"))) as doing:
+    """The verdicts, with signs of life."""
+    with signs_of_life() as doing:
         try:
             return judge(exercise, answer, seed, doing)
         except KeyboardInterrupt as stop:
-            said = f"{exercise.id} {exercise.title}\n  interrupted in {doing.now}{below(line_of(stop))}"
-            print(f"{said}\nCounted as tried. Same inputs again: seed={seed}")
             progress.record(exercise.id, "tried")
-            raise
+            said = f"{exercise.id} {exercise.title}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            raise Interrupted(f"{said}\nCounted as tried. Same inputs again: seed={seed}") from None
+
+
+def _in_short(exercise: Exercise, verdicts: Sequence[Verdict]) -> str:
+    """Which exercise is not solved, by the property to be read first, and why that is an error here."""
+    failed = {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
+    first = read_first(exercise, failed)
+    told_so = f"exercise {exercise.id} is not solved: {first}: {failed[first]}"
+    if not solved_notebook.runs_here():
+        return told_so
+    return f"{told_so}\n{WHY_IT_RAISES}"
 
 
 def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:

@@ -24,7 +24,8 @@ class Project:
     Attributes:
         slug: ``OWNER/REPO`` on GitHub, the only host that Colab opens notebooks from.
         tag: the git tag of this version, ``v`` + version.
-        claimed: whether slug belongs to those who publish the course; nothing is installed from it otherwise.
+        claimed: whether slug, and the name on the package index, belong to those who publish the course;
+            nothing is installed from them otherwise.
     """
 
     slug: str
@@ -38,10 +39,12 @@ class Project:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What pip is asked for where iocourse is not installed: one after the other, until one is there."""
+        """What pip is asked for where iocourse is not installed: one after the other, until one is there;
+        nothing while they are not claimed.
+        """
         by_name = f"iocourse~={self.version}"  # this version, or one that mends it
         repository = f"iocourse @ git+https://github.com/{self.slug}@{self.tag}"
-        return (by_name, repository) if self.claimed else (by_name,)
+        return (by_name, repository) if self.claimed else ()
 
     def colab(self, path: str) -> str:
         """The link that opens a notebook in Colab, from the branch on which `iocourse release --colab` lies.

@@ -242,22 +242,38 @@ def lesson_of(exercise_id: str) -> int:
     return int(number[0])
 
 
-_exercises: dict[str, Exercise] = {}
+def _in_files(only: str | None = None) -> dict[str, Exercise]:
+    """The exercises of every file by id, or `only` those of the file of this name."""
+    from . import exercises as folder
+
+    modules = files_of(folder.__name__, folder.__path__, only=only)
+    return {exercise.id: exercise for module in modules for exercise in module.EXERCISES}
+
+
+_exercises: dict[str, Exercise] = {}  # of all files, once they were imported
 
 
 def exercises() -> Mapping[str, Exercise]:
     """Every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
-        from . import exercises as folder
-
-        for module in files_of(folder.__name__, folder.__path__):
-            _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
+        _exercises.update(_in_files())
     return _exercises
 
 
+@functools.cache
+def _of_lesson(number: int) -> Mapping[str, Exercise]:
+    """The exercises of a lesson and its part b, which one file holds."""
+    return _in_files(f"lesson{number:02d}")
+
+
 def find(exercise_id: str) -> Exercise:
-    """The exercise with this id. Raises ValueError that lists the ids there are."""
-    known = exercises()
+    """The exercise with this id, of whose lesson alone the file is imported. Raises ValueError that lists the
+    ids there are.
+    """
+    number = re.match(r"\d+", exercise_id) if isinstance(exercise_id, str) else None
+    known = _of_lesson(int(number[0])) if number and not _exercises else {}
+    if exercise_id not in known:
+        known = exercises()
     if exercise_id not in known:
         raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
     return known[exercise_id]
@@ -273,8 +289,10 @@ def told(error: Exception) -> str:
 
 def raised_in(error: BaseException) -> str:
     """The exercise's function in which an error arose, "" for none: the innermost where one calls another."""
-    known = {exercise.function for exercise in exercises().values()}
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    if names and any(exercise.function == names[-1] for exercise in _checked_last):
+        return names[-1]  # without importing every lesson: the usual case, an exercise not written yet
+    known = {exercise.function for exercise in exercises().values()}
     return next((name for name in reversed(names) if name in known), "")
 
 

@@ -1,26 +1,29 @@
-"""hint("4B"): three levels, one more each time it is called."""
+"""hint("4B"): three levels, the first unless another is asked for."""
 
 from __future__ import annotations
+
+from textwrap import fill
 
 from . import progress
 from .exercise import find
 
-_shown: dict[str, int] = {}
+COLUMNS = 100  # JupyterLab breaks what is longer inside a word
 
 
-def hint(exercise_id: str, level: int | None = None, *, count: bool = True) -> None:
-    """Print the next hint for an exercise, or the one of a level from 1 to 3.
+def hint(exercise_id: str, level: int = 1, *, count: bool = True) -> None:
+    """Print a hint for an exercise: `level` 1 to 3, each more than the one before.
 
-    `count=False`, for a lesson that shows what a hint is, leaves progress as it was. Raises ValueError for
-    another level or an unknown exercise.
+    A cell that is run again shows the same hint again. `count=False`, for a lesson that shows what a hint
+    is, leaves progress as it was. Raises ValueError for another level or an unknown exercise.
     """
     exercise = find(exercise_id)
     last = len(exercise.hints)
-    if level is not None and (isinstance(level, bool) or level not in range(1, last + 1)):
+    if isinstance(level, bool) or level not in range(1, last + 1):
         raise ValueError(f"level must be 1 to {last}, got {level!r}")
-    shown = level if level is not None else min(_shown.get(exercise_id, 0) + 1, last)
-    _shown[exercise_id] = shown
-    more = f" Call again for hint {shown + 1}." if shown < last else " This was the last hint."
-    print(f"Hint {shown} of {last} for {exercise.id}: {exercise.hints[shown - 1]}{more}")
+    more = (
+        f'hint("{exercise.id}", {level + 1}) shows the next.' if level < last else "This was the last hint."
+    )
+    text = f"Hint {level} of {last} for {exercise.id}: {exercise.hints[level - 1]}"
+    print(fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False), more, sep="\n")
     if count:
-        progress.record(exercise.id, "seen", hint=shown)
+        progress.record(exercise.id, "seen", hint=level)

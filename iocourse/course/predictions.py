@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from . import progress
 from .attempts import Unsolved
+from .messages.one_line import warn
 
 CLOSE = 0.05  # of the prediction: what counts as right although only one digit was given
 LARGE = 1e5  # from here on a float is written with an exponent
@@ -43,13 +43,17 @@ def predict(question: str, **numbers: Any) -> None:
 
 
 def predicted(question: str) -> dict[str, Any]:
-    """What was predicted for a question in this session, or else in an earlier one; empty if nothing was."""
-    if _predicted.get(question):
+    """What was predicted for a question: in this session if its `predict` was run, otherwise before.
+
+    Empty if nothing was predicted. Another copy of the lesson may have filled in what this copy leaves empty;
+    only the answer of this copy counts here.
+    """
+    if question in _predicted:
         return _predicted[question]
     try:
         kept = progress.load().get(f"p{question}", {}).get("prediction")
     except OSError as error:
-        warnings.warn(f"what was predicted before cannot be read: {error}", stacklevel=2)
+        warn(f"what was predicted before cannot be read: {error}")
         kept = None
     return dict(kept) if isinstance(kept, dict) else {}
 

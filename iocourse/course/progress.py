@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course.checkout import is_checkout
+from iocourse.course import solved
 from iocourse.course.credit import nbgrader
+from iocourse.course.messages.one_line import warn
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -28,6 +25,7 @@ FORMAT = 1
 DRIVE = Path(
     "/content/drive/MyDrive"
 )  # where Colab mounts a student's Google Drive; its machines are forgotten
+_nobodys: Progress = {}
 _CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
 Entry = dict[str, Any]
 Progress = dict[str, Entry]
@@ -53,29 +51,15 @@ def _on_this_machine() -> Path:
 
 
 def location() -> Path:
-    """The progress file, whether it exists yet or not.
+    """The progress file, whether it exists yet or not."""
+    return home() / "progress.json"
 
-    A notebook or file of `solutions/` that is run has one of its own, which is gone when it ends, and so has
-    a submission that nbgrader grades: what it solves was not solved by whoever runs it.
+
+def _is_nobodys() -> bool:
+    """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
+    solved by whoever runs it. It is known to this process alone, and no file is read or written.
     """
-    foreign = _is_a_solution() or nbgrader.execution() == "autograde"
-    return (_scratch() if foreign else home()) / "progress.json"
-
-
-def _is_a_solution() -> bool:
-    """Whether a file of a checkout's `solutions/` runs here: a kernel works in its folder."""
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    folders = [Path(file).resolve().parent] if file else []
-    kernel = sys.modules.get("ipykernel.kernelapp")
-    folders += [Path.cwd()] if kernel and kernel.IPKernelApp.initialized() else []
-    return any(one.name == "solutions" and is_checkout(one.parent) for one in folders)
-
-
-@cache
-def _scratch() -> Path:
-    folder = tempfile.mkdtemp(prefix="iocourse-solution-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return solved.runs_here() or nbgrader.execution() == "autograde"
 
 
 def load() -> Progress:
@@ -84,6 +68,8 @@ def load() -> Progress:
     Raises:
         OSError: the file can neither be read nor set aside, as on a read-only disk.
     """
+    if _is_nobodys():
+        return deepcopy(_nobodys)
     _settle_on_drive()
     return _read(location())
 
@@ -101,7 +87,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
         elif not writing:
             return
     except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
-        warnings.warn(f"progress could not be written to Drive: {error}", stacklevel=3)
+        warn(f"progress could not be written to Drive: {error}")
         return
     print(f"Your progress is kept on your Drive from now on: {path}")
 
@@ -109,12 +95,19 @@ def _settle_on_drive(*, writing: bool = False) -> None:
 def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (Refused, UnicodeDecodeError) as error:
         aside = _set_aside(path, error)
-        warnings.warn(f"progress starts afresh; the old file is kept at {aside} ({error})", stacklevel=2)
+        warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
+
+
+def _say_it_is_not_kept(error: OSError) -> None:
+    warn(
+        f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
+        "IOCOURSE_HOME to a folder that can be written"
+    )
 
 
 def _set_aside(path: Path, why: Exception) -> Path:
@@ -147,7 +140,13 @@ def parse(text: str, name: str) -> Progress:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is not JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
-    if facts.get("format") != FORMAT or not isinstance(facts.get("exercises"), dict):
+    version = facts.get("format")
+    if isinstance(version, int) and version != FORMAT:
+        raise Refused(
+            f"{name} has format {version}, and this version of iocourse reads format {FORMAT}"
+            + ("; update iocourse" if version > FORMAT else "")
+        )
+    if version != FORMAT or not isinstance(facts.get("exercises"), dict):
         raise Refused(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
     for key, entry in data["exercises"].items():
         _refuse_faults(key, entry, name)
@@ -196,12 +195,10 @@ def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = No
     if status not in STATUSES:
         raise ValueError(f"status {status!r} is unknown; allowed: {', '.join(STATUSES)}")
     try:
-        with _alone():
-            progress = _read(location())
+        with _changing() as progress:
             entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
-            write_whole(location(), dump(progress))
     except OSError as error:  # a read-only disk must not stop a lesson
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
         return _advanced(None, status, hint, prediction)
     return entry
 
@@ -210,14 +207,12 @@ def record_words(challenge_id: str, words: int) -> None:
     """Keep the fewest words of the student's schedules for a challenge, and how many were counted."""
     key = _CHALLENGE + challenge_id
     try:
-        with _alone():
-            progress = _read(location())
+        with _changing() as progress:
             entry = progress.get(key) or {"status": "seen", "attempts": 0, "hints": 0, "words": words}
             fewest = min(words, entry["words"])
             progress[key] = entry | {"attempts": entry["attempts"] + 1, "words": fewest}
-            write_whole(location(), dump(progress))
     except OSError as error:
-        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        _say_it_is_not_kept(error)
 
 
 def best_words(challenge_id: str) -> int | None:
@@ -225,7 +220,7 @@ def best_words(challenge_id: str) -> int | None:
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warnings.warn(f"what you reached before cannot be read: {error}", stacklevel=2)
+        warn(f"what you reached before cannot be read: {error}")
         return None
     return None if words is None else int(words)
 
@@ -244,11 +239,16 @@ def _better(a: str, b: str) -> str:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Keep a second notebook from writing between our reading and our writing."""
+def _changing() -> Iterator[Progress]:
+    """What is recorded, to be changed and then written; no second notebook writes in between."""
+    if _is_nobodys():
+        yield _nobodys
+        return
     _settle_on_drive(writing=True)
     with _locked():
-        yield
+        progress = _read(location())
+        yield progress
+        write_whole(location(), dump(progress))
 
 
 @contextmanager
@@ -299,14 +299,16 @@ def import_from(path: Path) -> int:
         other = parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be read: {error}") from None
-    with _alone():
-        merged = merge(_read(location()), other)
-        write_whole(location(), dump(merged))
-    return len(merged)
+    with _changing() as known:
+        known.update(merge(known, other))
+        return len(known)
 
 
 def reset() -> Path | None:
     """Start afresh; returns where the old file is kept, None where there was none."""
+    if _is_nobodys():
+        _nobodys.clear()
+        return None
     _settle_on_drive()
     path = location()
     if not path.exists():

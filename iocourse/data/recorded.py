@@ -6,18 +6,30 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import io
 import json
+import tokenize
+from collections.abc import Iterator
+from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 NAMES = (
+    "answers",
     "attention",
+    "attention-n4096",
+    "attention-tutorial",
     "decode",
     "depth",
     "hot-loops",
     "lowrank",
     "notebooks",
+    "profile",
     "resources",
+    "roofs",
     "small-cache",
     "sparse",
     "tune",
@@ -41,11 +53,61 @@ def recorded(name: str) -> dict[str, Any] | None:
 
 
 def provenance(record: dict[str, Any] | None) -> str:
-    """Where a record comes from, in one line: device, versions, date; "no recorded run yet" for None."""
+    """Where a record comes from, in one line: device, versions, date; "no recorded run yet" for None.
+
+    A record of our kernels also says which commit it timed, and whether the kernels have changed since.
+    """
     if record is None:
         return NONE_YET
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    return ", ".join(part for part in (_device(record.get("device")), versions, record["date"]) if part)
+    timed = f"commit {record['commit'][:7]}" if "kernels_code" in record and "commit" in record else ""
+    changed = CHANGED if record.get("kernels_code", kernels_code()) != kernels_code() else ""
+    parts = (_device(record.get("device")), versions, record["date"], timed, changed)
+    return ", ".join(part for part in parts if part)
+
+
+CHANGED = "measured before a later change of the kernels or of their tiles"
+
+
+@cache
+def kernels_code() -> str:
+    """A fingerprint of the Triton kernels and their tiles, without comments, docstrings and layout."""
+    kernels = Path(__file__).parents[1] / "kernels"
+    files = [*sorted(kernels.glob("*.py")), kernels / "host" / "tiles.py"]
+    code = "\n".join(_code_of(file.read_text(encoding="utf-8")) for file in files)
+    tiles = json.dumps((recorded("tune") or {}).get("tiles", []), sort_keys=True)
+    return hashlib.sha256(f"{code}\n{tiles}".encode()).hexdigest()[:16]
+
+
+def _code_of(text: str) -> str:
+    """The code of a module without comments, docstrings, blank space and line breaks."""
+    prose = {place for node in ast.walk(ast.parse(text)) for place in _docstring_lines(node)}
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "".join(one.string for one in tokens if one.type not in skipped and one.start[0] not in prose)
+
+
+def _docstring_lines(node: ast.AST) -> Iterator[int]:
+    """The lines of a docstring, should the node have one."""
+    body = getattr(node, "body", None)
+    first = body[0] if isinstance(body, list) and body else None
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
+        yield from range(first.lineno, (first.end_lineno or first.lineno) + 1)
+
+
+def lacking(record: dict[str, Any]) -> list[str]:
+    """Which of device, versions, date and commit are missing; a record of a CPU may have `cores` instead."""
+    there = {
+        "device": (record.get("device") or {}).get("name") or record.get("cores"),
+        "versions": record.get("versions"),
+        "date": record.get("date"),
+        "commit": record.get("commit"),
+    }
+    return [name for name, value in there.items() if not value]
 
 
 def _device(device: dict[str, Any] | None) -> str:

@@ -129,7 +129,9 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
 def _surroundings() -> Surroundings:
     """What a compiler must have been started in: process, newest kernel, what it imports and reads."""
     newest = max(path.stat().st_mtime for path in Path(__file__).parents[1].glob("kernels/*.py"))
-    path = os.pathsep.join(folder for folder in sys.path if folder)  # what can be imported here can be there
+    # What can be imported here can be there; the current folder last, and -P, so that a random.py of the
+    # student's in it does not stand for Python's own.
+    path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
     told = {name: value for name, value in os.environ.items() if name.startswith(("TRITON", "CUDA", "LLVM"))}
     told |= {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
     return os.getpid(), newest, path, tuple(sorted(told.items()))
@@ -143,7 +145,7 @@ def _compiler(surroundings: Surroundings) -> subprocess.Popen[str]:
         _end(kept)
     _, _, path, told = surroundings
     return subprocess.Popen(
-        [sys.executable, "-m", "iocourse.gpu._compile"],
+        [sys.executable, "-P", "-m", "iocourse.gpu._compile"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

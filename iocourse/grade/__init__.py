@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..course.checkout import find_course
 from ..refusal import Refused, write_whole
 from . import results, submissions
-from .cohort import grade_all
-from .lesson import read_lessons
+from .cohort import Grade, grade_all
+from .lesson import Lesson, read_lessons
 from .walls import sandbox
 from .walls.limits import Limits, cores
 
 DESCRIPTION = """
-Grade a folder of submissions to one lesson: each exercise cell is taken by its id, run in a process of its
-own behind bubblewrap, and judged outside of it. Prints a line a student: points, points of each exercise, and
-why not more. Grades are kept as they are made: the same command goes on after an interrupt (exit code 130),
-and grades only what is new. Exit code 0: all graded; 2: nothing graded, and a line that says why.
+Grade a folder of submissions to one lesson: each exercise cell is found by its name, nbgrader id, cell id or
+function, run in a process of its own behind bubblewrap, and judged outside of it. Prints a line per student
+with the points, the points of each exercise and the first reason for lost points, and below the table a line
+per notebook that is not as the lesson has it. Grades and the CSV are written as they are made: the same
+command continues after an interrupt (exit code 130) and grades only what is new. Exit code 0: all graded; 2:
+nothing graded, and a line with the reason.
 """
 
 
@@ -33,7 +37,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--csv",
         metavar="FILE",
         type=Path,
-        help="also write FILE: student, lesson, points, of, each exercise, reasons",
+        help="also write FILE: student, lesson, points, of, each exercise, reasons, notes",
     )
     parser.add_argument(
         "--feedback",
@@ -59,20 +63,35 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
     results.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
-    lesson = submissions.the_lesson(handed_in, read_lessons(find_course()))
+    lessons = read_lessons(find_course())
+    lesson = submissions.the_lesson(handed_in, lessons)
+    handed_in = submissions.settled(handed_in, lesson, lessons)
     if walls:
         sandbox.refuse_without(limits)
     _tell_what_is_left_out(folder, arguments.csv)
-    grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs)
+    table = arguments.csv
+    as_it_goes = partial(_write_table, table, lesson) if table and not _is_a_stream(table) else None
+    grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs, as_it_goes)
     print(results.as_table(grades, lesson))
-    if arguments.csv:
-        write_whole(arguments.csv, results.as_csv(grades, lesson))
+    for line in results.notes(grades):
+        print(line)
+    if table:
+        _write_table(table, lesson, grades)
     if arguments.feedback:
         results.write_feedback(arguments.feedback, grades, handed_in, lesson)
     if not complete:
         told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
         print(told, file=sys.stderr)
     return 0 if complete else 130
+
+
+def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
+    write_whole(path, results.as_csv(grades, lesson))
+
+
+def _is_a_stream(path: Path) -> bool:
+    """Whether it is a terminal or a pipe, which takes the table once, at the end."""
+    return path.exists() and not path.is_file()
 
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:

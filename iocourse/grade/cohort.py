@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,13 @@ class Task:
 
 
 def grade_all(
-    folder: Path, submissions: Sequence[Submission], lesson: Lesson, limits: Limits, walls: bool, jobs: int
+    folder: Path,
+    submissions: Sequence[Submission],
+    lesson: Lesson,
+    limits: Limits,
+    walls: bool,
+    jobs: int,
+    done_so_far: Callable[[list[Grade]], None] | None = None,
 ) -> tuple[list[Grade], bool]:
     """The grades there are, and whether they are all: an interrupt ends the rest, and the next call goes on.
 
@@ -59,25 +65,32 @@ def grade_all(
         limits: for each exercise.
         walls: whether they run in bubblewrap.
         jobs: how many at once.
+        done_so_far: called with the grades there are, before the first new one and after each.
     """
     _make_place(folder)
     task = Task(lesson, limits, walls, _seed(folder))
     known = {one.name: _kept(folder, one, task) for one in submissions}
     missing = [one for one in submissions if known[one.name] is None]
-    complete = True
+    complete, tell = True, done_so_far or (lambda grades: None)
     if missing:
         refuse_where_it_cannot_run(lesson, limits, walls)
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
                 work = partial(_grade_and_keep, folder, task)
                 done = side_by_side(work, missing, jobs, _seconds(task), scratch)
+                tell(_those_there_are(known))
                 for _ in steps(missing, "submissions graded"):
                     one, fault = next(done)
                     known[one.name] = _zero(one, task, fault) if fault else _kept(folder, one, task)
+                    tell(_those_there_are(known))
         except KeyboardInterrupt:
             complete = False
             known = {one.name: _kept(folder, one, task) for one in submissions}
-    return [known[one.name] for one in submissions if known[one.name]], complete  # type: ignore[misc]
+    return _those_there_are(known), complete
+
+
+def _those_there_are(known: Mapping[str, Grade | None]) -> list[Grade]:
+    return [grade for grade in known.values() if grade]
 
 
 def _seconds(task: Task) -> float:

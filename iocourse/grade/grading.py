@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..course import credit
 from ..course.checking import RUNS, Verdict, judge, report
+from ..course.copies.answers import Answer, find_answers
+from ..course.copies.notebook import text_of
 from ..course.exercise import Case, Exercise, Trial
 from ..refusal import Refused
-from .lesson import Lesson
+from .lesson import Lesson, Place
 from .session import START, Ended, Session
 from .submissions import Submission
 from .walls.limits import Limits
@@ -32,6 +34,9 @@ class Mark:
         of: what all of them give.
         report: what a check would have printed.
         why: the first complaint, "" where all is well.
+        cell: position of the student's cell in the notebook, None where none was graded.
+        notes: for the teacher, how the cell was found where it was not where the lesson has it.
+        fault: for the teacher, why no cell was graded, "" where one was.
     """
 
     id: str
@@ -41,6 +46,9 @@ class Mark:
     of: int
     report: str
     why: str
+    cell: int | None = None
+    notes: Sequence[str] = ()
+    fault: str = ""
 
 
 class _Stopped(Exception):
@@ -60,10 +68,13 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, wal
         limits: what each exercise may use.
         walls: whether its process runs in bubblewrap.
     """
-    texts = {place.cell: submission.texts(place.cell) for place in lesson.places if place.exercise}
-    run = _Run(lesson, texts, limits, walls)
+    if submission.fault:
+        answers = {one.id: Answer(fault=submission.fault) for one in lesson.exercises}
+    else:
+        answers = find_answers(submission.cells, lesson.wanted, lesson.own)
+    run = _Run(lesson, submission.cells, answers, limits, walls)
     try:
-        return [run.mark(at, seed, submission.fault) for at, p in enumerate(lesson.places) if p.exercise]
+        return [run.mark(at, seed) for at, place in enumerate(lesson.places) if place.exercise]
     finally:
         run.drop()
 
@@ -71,7 +82,7 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, wal
 def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, walls: bool) -> None:
     """Raise Refused where the lesson's own cells fail here: that is no student's fault."""
     own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
-    run = _Run(own, {}, limits, walls)
+    run = _Run(own, (), {}, limits, walls)
     try:
         run.reach(len(own.places) - 1)
     except Ended as ended:
@@ -84,27 +95,36 @@ def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, walls: bool) -> N
 class _Run:
     """The process of a submission, started anew after an exercise that ended it."""
 
-    def __init__(self, lesson: Lesson, texts: Mapping[str, list[str]], limits: Limits, walls: bool) -> None:
-        self.lesson, self.texts, self.limits, self.walls = lesson, texts, limits, walls
+    def __init__(
+        self,
+        lesson: Lesson,
+        cells: Sequence[dict[str, Any]],
+        answers: Mapping[str, Answer],
+        limits: Limits,
+        walls: bool,
+    ) -> None:
+        self.lesson, self.cells, self.answers, self.limits, self.walls = lesson, cells, answers, limits, walls
         self.session: Session | None = None
         self.ran = 0  # places that the process has behind it
         self.raised: dict[str, str] = {}  # by cell
         self.deadly: dict[str, str] = {}  # cells that ended the process, which are not run again
 
-    def mark(self, at: int, seed: int, fault: str) -> Mark:
+    def mark(self, at: int, seed: int) -> Mark:
         """Grade the exercise at this place."""
-        place = self.lesson.places[at]
-        exercise = place.exercise
+        exercise = self.lesson.places[at].exercise
         assert exercise is not None
-        fault = fault or _not_one(self.texts[place.cell], exercise)
+        answer = self.answers[exercise.id]
+        fault = answer.fault
         verdicts = [(RUNS, fault)] if fault else self._verdicts(at, exercise, seed)
         held = sum(complaint is None for _, complaint in verdicts)
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
         points = credit.points(exercise, verdicts)
-        text, why = _writable(text), _writable(why)
-        return Mark(exercise.id, held, asked, points, credit.most(exercise), text, why)
+        text, why, fault = map(_writable, (text, why, fault))
+        notes = [*map(_writable, answer.notes)]
+        most = credit.most(exercise)
+        return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:
@@ -137,35 +157,31 @@ class _Run:
 
     def _run_next(self, session: Session) -> None:
         place = self.lesson.places[self.ran]
-        text = place.source if place.exercise is None else self._text(place.cell)
-        session.allow(self.limits.seconds if place.exercise else START)
-        error = session.ask("run", f"<{place.cell}>", text)
-        if not isinstance(error, str | None):
-            raise Ended(NO_ANSWER)
-        if error and place.exercise is None:
-            raise Ended(f"raises {error}")
-        if error:
-            self.raised[place.cell] = error
+        for name, text in self._texts(place):
+            session.allow(self.limits.seconds if place.exercise else START)
+            error = session.ask("run", name, text)
+            if not isinstance(error, str | None):
+                raise Ended(NO_ANSWER)
+            if error and place.exercise is None:
+                raise Ended(f"raises {error}")
+            if error:
+                self.raised[place.cell] = error
         self.ran += 1
 
-    def _text(self, cell: str) -> str:
-        """The student's, or nothing in place of what cannot be run."""
-        texts = self.texts[cell]
-        return texts[0] if len(texts) == 1 and cell not in self.deadly else ""
+    def _texts(self, place: Place) -> Iterator[tuple[str, str]]:
+        """The lesson's text, or those of the student's answer and the cells it uses; with names."""
+        if place.exercise is None:
+            yield f"<{place.cell}>", place.source
+        elif place.cell not in self.deadly:
+            answer = self.answers[place.asks]
+            for at in answer.cells:
+                yield f"<{place.cell if at == answer.at else f'cell-{at + 1}'}>", text_of(self.cells[at])
 
     def drop(self) -> None:
         """End the process."""
         if self.session is not None:
             self.session.close()
         self.session = None
-
-
-def _not_one(texts: list[str], exercise: Exercise) -> str:
-    if len(texts) == 1:
-        return ""
-    if not texts:
-        return f"the cell of exercise {exercise.id} was deleted: work in the lesson's own cells"
-    return f"{len(texts)} cells have the id of exercise {exercise.id}: keep one"
 
 
 def _judged(session: Session, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:

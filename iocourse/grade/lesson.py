@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..course.checkout import Course
+from ..course.copies.answers import Wanted, likely
+from ..course.copies.notebook import text_of
 from ..course.exercise import Exercise, find
 
 RUN = {"setup", "given"}
@@ -46,11 +48,16 @@ class Lesson:
         """What is asked, in order."""
         return tuple(place.exercise for place in self.places if place.exercise)
 
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """The exercises as they are looked up in a notebook."""
+        asked = [(place, place.exercise) for place in self.places]
+        return tuple(Wanted(one.id, one.function, place.cell, place.source) for place, one in asked if one)
 
-def text_of(cell: Mapping[str, Any]) -> str:
-    """A cell's source, which notebooks keep as a text or as lines."""
-    source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(map(str, source))
+    @property
+    def own(self) -> dict[str, str]:
+        """The texts of the lesson's own cells, by id."""
+        return {place.cell: place.source for place in self.places if not place.exercise}
 
 
 def read_lessons(course: Course) -> list[Lesson]:
@@ -64,7 +71,7 @@ def _lesson(path: Path) -> Lesson:
     return Lesson(path.stem, tuple(place for place in places if place))
 
 
-def _place(cell: Mapping[str, Any]) -> Place | None:
+def _place(cell: dict[str, Any]) -> Place | None:
     tags, metadata = set(cell["metadata"].get("tags", ())), cell["metadata"]
     if "exercise" in tags:
         return Place(cell["id"], text_of(cell), metadata["name"].removeprefix("ex-"))
@@ -73,7 +80,7 @@ def _place(cell: Mapping[str, Any]) -> Place | None:
     return None
 
 
-def lesson_of(ids: Sequence[str], lessons: Sequence[Lesson]) -> Lesson | None:
-    """The lesson that most of these exercise cells belong to; None where none does."""
-    counts = [sum(place.cell in ids for place in one.places if place.exercise) for one in lessons]
+def lesson_of(cells: Sequence[dict[str, Any]], lessons: Sequence[Lesson]) -> Lesson | None:
+    """The lesson that has the most exercises in these cells; None where none has any."""
+    counts = [likely(cells, one.wanted) for one in lessons]
     return lessons[counts.index(max(counts))] if max(counts, default=0) else None

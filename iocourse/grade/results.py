@@ -13,11 +13,13 @@ from typing import Any
 
 from ..console import printable, table
 from ..course import credit
+from ..course.copies.answers import notes_of
+from ..course.copies.notebook import text_of
 from ..refusal import Refused, write_whole
 from .cohort import Grade
 from .grading import Mark
-from .lesson import Lesson, text_of
-from .submissions import Submission, id_of
+from .lesson import Lesson
+from .submissions import Submission
 
 WIDTH = 70  # characters of a reason in the table
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -64,15 +66,25 @@ def _short(grade: Grade) -> str:
 
 
 def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
-    """A line a student: name, points, points there are, points of each exercise, reasons."""
+    """A line a student: name, points, points there are, points of each exercise, reasons, notes."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
-    rows.writerow(["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons"])
+    rows.writerow(
+        ["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons", "notes"]
+    )
     most = sum(map(credit.most, lesson.exercises))
     for grade in grades:
         reasons = "; ".join(_reasons(grade))
         each = [_number(mark.points) for mark in grade.marks]
-        row = [grade.name, lesson.stem, _number(grade.points), most, *each, reasons]
+        row = [
+            grade.name,
+            lesson.stem,
+            _number(grade.points),
+            most,
+            *each,
+            reasons,
+            printable(note_of(grade)),
+        ]
         rows.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
     return written.getvalue()
 
@@ -83,6 +95,17 @@ def _reasons(grade: Grade) -> Iterator[str]:
     for why in whys:
         ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
         yield f"{ids} {printable(' '.join(why.split()))}"
+
+
+def note_of(grade: Grade) -> str:
+    """The teacher's line about how the notebook came, "" where it is as the lesson has it."""
+    return notes_of({mark.id: (mark.notes, mark.fault) for mark in grade.marks})
+
+
+def notes(grades: Sequence[Grade]) -> Iterator[str]:
+    """A line for each notebook that is not as the lesson has it, under a heading."""
+    told = [f"{grade.name}: {printable(note_of(grade))}" for grade in grades if note_of(grade)]
+    yield from ["", "Notebooks to look at:", *told] if told else []
 
 
 def _no_formula(cell: str) -> str:
@@ -130,16 +153,17 @@ def write_feedback(
 
 
 def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str, Any]:
-    marks = {place.cell: mark for place, mark in zip(_places(lesson), grade.marks, strict=True)}
+    names = [place.cell for place in lesson.places if place.exercise]
+    marks = {mark.cell: (name, mark) for name, mark in zip(names, grade.marks, strict=True)}
+    lost = [mark for mark in grade.marks if mark.cell is None]
     cells: list[dict[str, Any]] = [_note("feedback", _summary(grade, lesson))]
     for at, cell in enumerate(submission.notebook.get("cells", [])):
-        name = id_of(cell)
-        mark = marks.pop(name, None)
-        if not name.startswith("feedback"):  # none that a student writes
+        name, mark = marks.get(at, ("", None))
+        if mark or not str(cell.get("id")).startswith("feedback"):  # none that a student writes
             cells.append(_copied(cell, name if mark else f"cell-{at}"))
         if mark:
             cells.append(_note(f"feedback-{mark.id}", _report(mark)))
-    cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in marks.values()]  # deleted ones
+    cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in lost]
     return {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
 
 
@@ -153,10 +177,6 @@ def _copied(cell: dict[str, Any], name: str) -> dict[str, Any]:
     }
     made |= {"outputs": [], "execution_count": None} if kind == "code" else {}
     return made | {"source": text_of(cell).splitlines(keepends=True)}
-
-
-def _places(lesson: Lesson) -> list[Any]:
-    return [place for place in lesson.places if place.exercise]
 
 
 def _note(name: str, text: str) -> dict[str, Any]:

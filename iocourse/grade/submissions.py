@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..console import shown
+from ..course.copies.notebook import text_of
 from ..refusal import Refused
-from .lesson import Lesson, lesson_of, text_of
+from .lesson import Lesson, lesson_of
 
+ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".rar", ".7z")
 MOST = 50 << 20  # bytes of a notebook
+_CHECK = re.compile(r"""^check\(\s*["']""", re.MULTILINE)
 DEEPEST = 50  # lists and objects one in another; notebooks have a dozen
 
 
@@ -28,6 +33,7 @@ class Submission:
         data: its bytes.
         notebook: what they say; empty where they are no notebook.
         fault: why none of it can be run, "" where it can.
+        others: further notebooks of the same name; `settled` leaves none.
     """
 
     name: str
@@ -35,21 +41,12 @@ class Submission:
     data: bytes
     notebook: dict[str, Any] = field(default_factory=dict)
     fault: str = ""
+    others: tuple[Submission, ...] = ()
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """Its code cells."""
-        return [cell for cell in self.notebook.get("cells", ()) if cell.get("cell_type") == "code"]
-
-    def texts(self, cell_id: str) -> list[str]:
-        """What stands in the cells with this id: one text, unless somebody deleted or doubled it."""
-        return [text_of(cell) for cell in self.cells if id_of(cell) == cell_id]
-
-
-def id_of(cell: dict[str, Any]) -> str:
-    """A cell's id, or where an old notebook format has none, its name as ids are written."""
-    name = cell.get("metadata", {}).get("name", "")
-    return str(cell.get("id") or str(name).replace(".", "-"))
+        """All cells of the notebook, of any kind."""
+        return list(self.notebook.get("cells", ()))
 
 
 # ------------------------------------------------------------------ who handed in what
@@ -57,7 +54,7 @@ def find(folder: Path) -> list[Submission]:
     """Every submission in `folder`, by name; a folder without a notebook is one with a fault.
 
     Raises:
-        Refused: it is no folder, has no notebooks, has them one folder deeper, or two of one name.
+        Refused: it is not a folder, has no notebooks, or has them one folder deeper.
     """
     if not folder.is_dir():
         raise Refused(f"DIR must be a folder of notebooks, one a student; {folder} is none")
@@ -69,14 +66,19 @@ def find(folder: Path) -> list[Submission]:
     by_name: dict[str, list[Submission]] = {}
     for entry, paths in handed_in.items():
         name = shown(entry.name if _is_folder(entry) else entry.stem)
-        read = [_read(name, path) for path in paths] or [Submission(name, entry, b"", fault=_EMPTY)]
+        read = [_read(name, path) for path in paths] or [Submission(name, entry, b"", fault=_empty(entry))]
         by_name.setdefault(_alike(name), []).extend(read)
-    chosen = [_only_one(several) for several in by_name.values()]
-    _refuse_doubles([several for several in chosen if len(several) > 1])
-    return sorted((one for (one,) in chosen), key=lambda submission: submission.name)
+    chosen = [_with_exercises(several) for several in by_name.values()]
+    all_of_them = [replace(one, others=tuple(others)) for one, *others in chosen]
+    return sorted(all_of_them, key=lambda submission: submission.name)
 
 
-_EMPTY = "there is no notebook (.ipynb) in the folder"
+def _empty(folder: Path) -> str:
+    """What is wrong with a folder without a notebook, with the first files that are in it."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()][:3]
+    inside = f", only {', '.join(shown(path.name) for path in files)}" if files else ""
+    unpack = " Unpack the archive." if any(path.suffix.lower() in ARCHIVES for path in files) else ""
+    return f"there is no notebook (.ipynb) in the folder{inside}; nothing was graded: ask for it.{unpack}"
 
 
 def not_handed_in(folder: Path) -> list[str]:
@@ -122,20 +124,9 @@ def _refuse_a_folder_of_folders(handed_in: dict[Path, list[Path]]) -> None:
         raise Refused(f"all notebooks lie in {_told(only)}: grade that folder")
 
 
-def _only_one(several: list[Submission]) -> list[Submission]:
-    """Of a student's notebooks the one that has exercises; all of them where there is no such one."""
-    lessons = [one for one in several if any(id_of(cell).startswith("ex-") for cell in one.cells)]
-    return lessons if len(lessons) == 1 else several
-
-
-def _refuse_doubles(doubles: list[list[Submission]]) -> None:
-    if not doubles:
-        return
-    one, other = doubles[0][:2]
-    more = [several[0].name for several in doubles[1:]]
-    also = f" (and so for {', '.join(more[:5])}{', …' if len(more) > 5 else ''})" if more else ""
-    paths = f"{_told(one.path)} and {_told(other.path)}"
-    raise Refused(f"two submissions of the name {one.name!r}, {paths}{also}: rename or take away one")
+def _with_exercises(several: list[Submission]) -> list[Submission]:
+    """Of a student's notebooks those that have a check; all of them where none has."""
+    return [one for one in several if any(_CHECK.search(text_of(cell)) for cell in one.cells)] or several
 
 
 def _told(path: Path) -> str:
@@ -151,6 +142,8 @@ def _read(name: str, path: Path) -> Submission:
         return Submission(name, path, b"", fault=f"its file cannot be read: {error.strerror}")
     if fault:
         return Submission(name, path, b"", fault=fault)
+    if not data.strip():
+        return Submission(name, path, data, fault="its file is empty; it was not graded: ask for it again")
     try:
         notebook = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -208,18 +201,44 @@ def _is_cell(cell: Any) -> bool:
 
 
 def the_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> Lesson:
-    """The lesson that they are submissions of.
+    """The lesson that most of them are submissions of.
 
     Raises:
-        Refused: some are of another lesson than the others, or none is of any.
+        Refused: none is of any lesson, or as many are of another one.
     """
-    of = {one.name: lesson_of([id_of(cell) for cell in one.cells], lessons) for one in submissions}
-    found = {lesson.stem: lesson for lesson in of.values() if lesson}
+    every = [one for first in submissions for one in (first, *first.others)]
+    found = [lesson for lesson in (lesson_of(one.cells, lessons) for one in every) if lesson]
     if not found:
         raise Refused("no submission has an exercise cell of this course: students start from lessons/")
-    names = {stem: [name for name, lesson in of.items() if lesson and lesson.stem == stem] for stem in found}
-    most, *others = sorted(names, key=lambda stem: -len(names[stem]))
-    if others:
-        strays = "; ".join(f"{', '.join(names[stem][:3])} of {stem}" for stem in others)
-        raise Refused(f"{len(names[most])} submissions are of {most}, but {strays}: a folder for each lesson")
-    return found[most]
+    counts = Counter(lesson.stem for lesson in found).most_common()
+    if len(counts) > 1 and counts[0][1] == counts[1][1]:
+        (one, many), (other, _) = counts[:2]
+        raise Refused(f"{many} of the notebooks are of {one} and {many} of {other}: one folder per lesson")
+    return next(lesson for lesson in found if lesson.stem == counts[0][0])
+
+
+def settled(submissions: Sequence[Submission], lesson: Lesson, lessons: Sequence[Lesson]) -> list[Submission]:
+    """One notebook per student; a student with none of this lesson, or with several, has a fault instead.
+
+    The same file twice is one notebook.
+    """
+    return [_settled(one, lesson, lessons) for one in submissions]
+
+
+def _settled(first: Submission, lesson: Lesson, lessons: Sequence[Lesson]) -> Submission:
+    several = [first, *first.others]
+    of = [lesson_of(one.cells, lessons) for one in several]
+    right = [one for one, its in zip(several, of, strict=True) if its and its.stem == lesson.stem]
+    right = [one for n, one in enumerate(right) if one.data not in [other.data for other in right[:n]]]
+    if len(right) == 1:
+        return replace(right[0], name=first.name, others=())
+    paths = " and ".join(_told(Path(*one.path.parts[-2:])) for one in (right or several))
+    if right:
+        fault = f"{len(right)} notebooks have this name, {paths}; neither was graded: ask which one counts"
+    elif first.fault:
+        return replace(first, others=())
+    elif its := next(filter(None, of), None):
+        fault = f"{paths} is of {its.stem}, not of {lesson.stem}; it was not graded: use another folder"
+    else:
+        fault = f"{paths} has no exercise cell of {lesson.stem}; it was not graded: ask for the right file"
+    return Submission(first.name, first.path, fault.encode("utf-8", "replace"), {}, fault)

@@ -7,11 +7,11 @@ more (a mask, a width, a degree), and among these by the lesson that teaches the
 
 from ..discovery import files_of
 from .best import Choice, best
-from .comparison import Comparison, against_bound, mask_of
+from .comparison import Comparison, against_bound
 from .gaps import Gap, best_given_weights, gap_table, gaps
 from .matmul import matmul, matmul_tiles
 from .passes import PASSES, Pass, forward_leaves
-from .registry import REGISTRY, Schedule, Stand, get, of_pass, take_in
+from .registry import REGISTRY, Schedule, Stand, get, mask_of, of_pass, take_in
 
 NO_SCHEDULES = (
     "best",

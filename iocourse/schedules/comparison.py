@@ -6,9 +6,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..bounds import lower_bound
-from ..masks import Mask, Window
 from ..sizes import check_sizes
-from .registry import Schedule, Tiles, get
+from .registry import Schedule, Tiles, get, mask_of
 
 
 class Comparison(NamedTuple):
@@ -62,9 +61,3 @@ def against_bound(
         whole_rows=whole_rows,
     )
     return Comparison(chosen.name, N, d, M, tiles, words, bound, bound_id)
-
-
-def mask_of(N: int, problem: dict[str, Any]) -> Mask | None:
-    """The mask that the parameters of a schedule mean: `mask` itself, or a window of width `w`."""
-    mask: Mask | None = Window(N, problem["w"]) if "w" in problem else problem.get("mask")
-    return mask

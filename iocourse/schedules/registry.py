@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..exact import Array
 from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, Machine, Slow
-from ..masks import Mask
+from ..masks import Mask, Window
 from ..monomials import rank_of
 from ..sizes import Shape, check_sizes, positive_int, truth, zero_or_more
 from .passes import PASSES, Exact, Pass
@@ -133,10 +133,10 @@ class Schedule:
         """Of `settings` what says which problem is solved."""
         return {name: settings[name] for name in self.needs if name in settings}
 
-    @cached_property
+    @property
     def given_weights(self) -> bool:
         """True where P (N, N) is an input: words that the pass before had to store for it."""
-        return any(self.problem.shapes(2, 1).get(name) == (2, 2) for name in self.operands)
+        return "P" in self.operands
 
     def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
@@ -328,6 +328,12 @@ class Schedule:
         """Random inputs of its pass, with what its own forward pass makes of them."""
         arrays = self.problem.draw(rng, N, d, mask)
         return arrays | (self.left.made(arrays, **self.needed(settings)) if self.left else {})
+
+
+def mask_of(N: int, problem: dict[str, Any]) -> Mask | None:
+    """The mask that the parameters of a schedule mean: `mask` itself, or a window of width `w`."""
+    mask: Mask | None = Window(N, problem["w"]) if "w" in problem else problem.get("mask")
+    return mask
 
 
 def _problem(settings: Mapping[str, Any]) -> dict[str, Any]:

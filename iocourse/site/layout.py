@@ -8,13 +8,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ..course.authoring.links import LINK
+from ..course.authoring.links import TEXT_AND_LINK, named
 from ..course.checkout import Project
 from .checking import LITE
 
 COLAB = "Open in Colab: "
-# A link in Markdown to a file, with its text; not a picture.
-TEXT_AND_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)" + LINK.pattern)
 PAGES = {"lessons/notation.md": "lessons/notation.md", "CHANGELOG.md": "changelog.md"}
 UNSEEN = (
     "conf.py",
@@ -66,7 +64,7 @@ class Layout:
                 return found[0]
             if self.project.claimed:
                 return f"[{said}]({self.project.page(aim)})"
-            return said if said.strip("`") == aim else f"{said} (`{aim}` in the repository)"
+            return named(said, aim)
 
         return TEXT_AND_LINK.sub(lead, text)
 

@@ -69,13 +69,13 @@ def test_a_shape_that_cannot_be_measured_is_named(option, value, allowed, capsys
 def test_a_contender_is_left_out_by_its_name(capsys, monkeypatch):
     from iocourse.bench.gpu.contenders import left_out
 
-    field = dict.fromkeys(("ours", "SDPA flash", "ours, deterministic"), print)
-    assert list(left_out(field, ["ours, deterministic"])) == ["ours", "SDPA flash"]
+    field = dict.fromkeys(("fused", "SDPA flash", "two-pass"), print)
+    assert list(left_out(field, ["two-pass"])) == ["fused", "SDPA flash"]
     monkeypatch.setattr(_runner, "cuda_place", lambda subject: CpuPlace())
-    for name in ("ours", "nobody"):
+    for name in ("fused", "nobody"):
         assert main(["bench", "attention", "--without", name]) == 2
         said = capsys.readouterr().err
-        assert f"--without {name!r} is no contender to leave out; allowed: ours, deterministic" in said
+        assert f"--without {name!r} is no contender to leave out; allowed: two-pass" in said
 
 
 class CutOff(Exception):
@@ -138,24 +138,24 @@ def test_the_ratio_is_the_time_of_flash_over_the_own_time_at_the_same_work():
     flash = made_up("SDPA flash", 3.0) + made_up("SDPA flash", 7.0, pass_="backward")
     refused = {**made_up("SDPA math", 1.0)[0], "refused": "too large"}
     del refused["ms"]
-    rows = with_ratios([*flash, *made_up("ours", 2.0), *made_up("ours", 2.0, d=64), refused])
-    assert {row["ratio"] for row in rows if row["contender"] == "ours" and row["d"] == 128} == {1.5}
-    assert {row["ratio"] for row in rows if row["contender"] == "ours" and row["d"] == 64} == {None}
+    rows = with_ratios([*flash, *made_up("fused", 2.0), *made_up("fused", 2.0, d=64), refused])
+    assert {row["ratio"] for row in rows if row["contender"] == "fused" and row["d"] == 128} == {1.5}
+    assert {row["ratio"] for row in rows if row["contender"] == "fused" and row["d"] == 64} == {None}
     assert {row["ratio"] for row in rows if row["contender"] == "SDPA flash"} == {1.0}
     assert rows[-1] == refused
     mean = {(row["contender"], row["pass"], row["d"]): row for row in means(rows)}
-    assert math.isclose(mean["ours", "forward", 128]["ratio"], 1.5)
-    assert (mean["ours", "forward", 128]["shapes"], mean["ours", "forward", 128]["of"]) == (10, 10)
-    assert ("ours", "forward", 64) not in mean and ("SDPA math", "forward", 128) not in mean
+    assert math.isclose(mean["fused", "forward", 128]["ratio"], 1.5)
+    assert (mean["fused", "forward", 128]["shapes"], mean["fused", "forward", 128]["of"]) == (10, 10)
+    assert ("fused", "forward", 64) not in mean and ("SDPA math", "forward", 128) not in mean
 
 
 def test_a_mean_weighs_every_shape_alike():
     rows = (
         made_up("SDPA flash", 4.0)
-        + made_up("ours", 2.0, lengths=LENGTHS[:1])
-        + made_up("ours", 1.0, lengths=LENGTHS[1:2])
+        + made_up("fused", 2.0, lengths=LENGTHS[:1])
+        + made_up("fused", 1.0, lengths=LENGTHS[1:2])
     )
-    (ours,) = (row for row in means(with_ratios(rows)) if row["contender"] == "ours")
+    (ours,) = (row for row in means(with_ratios(rows)) if row["contender"] == "fused")
     assert math.isclose(ours["ratio"], math.sqrt(8)) and (ours["shapes"], ours["of"]) == (4, 10)
 
 
@@ -174,12 +174,12 @@ def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
     ],
 )
 def test_a_goal_is_judged_by_the_mean_over_all_shapes(flash_ms, expected):
-    found, ratio = verdict(made_up("ours", 1.0) + made_up("SDPA flash", flash_ms))
+    found, ratio = verdict(made_up("fused", 1.0) + made_up("SDPA flash", flash_ms))
     assert found == expected and math.isclose(ratio, flash_ms)
 
 
 def test_part_of_the_shapes_is_no_verdict():
-    rows = made_up("ours", 1.0, lengths=LENGTHS[:4]) + made_up("SDPA flash", 2.0)
+    rows = made_up("fused", 1.0, lengths=LENGTHS[:4]) + made_up("SDPA flash", 2.0)
     found, ratio = verdict(rows)
     assert found == "not judged: 8 of 10 shapes have both times" and math.isclose(ratio, 2.0)
     assert verdict([]) == ("not judged: 0 of 10 shapes have both times", None)
@@ -187,7 +187,7 @@ def test_part_of_the_shapes_is_no_verdict():
 
 def test_the_tutorial_is_met_at_its_best():
     what = "forward, d = 128, float16, against tutorial"
-    rows = made_up("ours", 1.0, dtype="float16") + made_up("tutorial", 1.2, dtype="float16")
+    rows = made_up("fused", 1.0, dtype="float16") + made_up("tutorial", 1.2, dtype="float16")
     assert verdict(rows, what)[0] == "goal met"
     faster = [*rows, *made_up("tutorial, warp-specialised", 1.05, dtype="float16")]
     assert verdict(faster, what)[0] == "goal missed"
@@ -254,29 +254,29 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     place = CpuPlace()
     field = _contenders.contenders(place, compiled=False)
     backends = ("flash", "cuDNN", "efficient", "math")
-    ours_ = ("ours", "ours, deterministic")
+    ours_ = ("fused", "two-pass")
     assert tuple(field) == (*ours_, *(f"SDPA {name}" for name in backends), "FlexAttention")
     record = attention.measured([tiny()], field, place) | {"quick": True}
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
-    assert "ours, deterministic" not in forward and "ms" in backward["ours, deterministic"]
-    for name in ("ours", "SDPA flash", "SDPA math"):
+    assert "two-pass" not in forward and "ms" in backward["two-pass"]
+    for name in ("fused", "SDPA flash", "SDPA math"):
         for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
             assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
     pairs = 4 * 2 * 48 * 48 * 16 / 2
-    assert math.isclose(forward["ours"]["tflops"], pairs / 1e18)
-    assert math.isclose(backward["ours"]["tflops"], 2.5 * pairs / 1e18)
+    assert math.isclose(forward["fused"]["tflops"], pairs / 1e18)
+    assert math.isclose(backward["fused"]["tflops"], 2.5 * pairs / 1e18)
     # Off a GPU these have no kernel, and FlexAttention has no backward pass: a reason, not a hole.
     for name in ("SDPA cuDNN", "SDPA efficient"):
         assert forward[name]["refused"] and backward[name]["refused"]
     assert "ms" in forward["FlexAttention"] and "CPU" in backward["FlexAttention"]["refused"]
     errors = {row["contender"]: row for row in record["errors"]}
     assert set(errors) == {*ours_, "SDPA flash", "SDPA math", "FlexAttention"}
-    assert errors["ours, deterministic"]["bit_equal"] is True
+    assert errors["two-pass"]["bit_equal"] is True
     assert all(row["worst_block"] < 0.002 for row in errors.values())
     text = attention.show(record)
-    assert "ours, float16" not in text and "SDPA cuDNN, float16 (3 rows): " in text
+    assert "fused, float16" not in text and "SDPA cuDNN, float16 (3 rows): " in text
     assert text.count("not judged: 0 of 10 shapes") == len(GOALS)
     assert text.splitlines()[-1].startswith("no GPU but a test, Python ")
     drawn = attention.pictures(record)
@@ -295,16 +295,16 @@ def run_with(**field):
 
 
 def test_a_contender_that_is_wrong_is_not_timed():
-    record = run_with(ours=lambda q, k, v, causal: sdpa(q, k, v, causal) * 1.2)
+    record = run_with(fused=lambda q, k, v, causal: sdpa(q, k, v, causal) * 1.2)
     for pass_ in PASSES:
         assert is_wrong(record, pass_, ": relative errors O 0.2")
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
     assert [row["contender"] for row in record["errors"]] == ["SDPA flash"]
-    assert "ours, bfloat16 (3 rows): its values are wrong" in attention.show(record | {"quick": True})
+    assert "fused, bfloat16 (3 rows): its values are wrong" in attention.show(record | {"quick": True})
 
 
 def test_what_is_not_written_is_wrong():
-    record = run_with(ours=lambda q, k, v, causal: sdpa(q, k, v, causal) * float("nan"))
+    record = run_with(fused=lambda q, k, v, causal: sdpa(q, k, v, causal) * float("nan"))
     assert is_wrong(record)
 
 
@@ -318,10 +318,10 @@ def test_a_wrong_gradient_costs_the_backward_passes_only():
         def backward(ctx, do):
             return do * 1.5
 
-    record = run_with(ours=lambda q, k, v, causal: Wrong.apply(sdpa(q, k, v, causal)))
-    assert "ms" in by_contender(record, "forward")["ours"]
+    record = run_with(fused=lambda q, k, v, causal: Wrong.apply(sdpa(q, k, v, causal)))
+    assert "ms" in by_contender(record, "forward")["fused"]
     for pass_ in ("backward", "forward+backward"):
-        assert "wrong: relative errors dQ 0.5" in by_contender(record, pass_)["ours"]["refused"]
+        assert "wrong: relative errors dQ 0.5" in by_contender(record, pass_)["fused"]["refused"]
 
 
 def test_a_contender_that_fails_keeps_its_reason():
@@ -331,11 +331,11 @@ def test_a_contender_that_fails_keeps_its_reason():
         warnings.warn("the head size is odd", stacklevel=1)
         raise RuntimeError("no kernel\nand more lines")
 
-    record = run_with(ours=sdpa, SOMEBODY=failing)
+    record = run_with(fused=sdpa, SOMEBODY=failing)
     for pass_ in PASSES:
         row = by_contender(record, pass_)["SOMEBODY"]
         assert row["refused"] == "RuntimeError: no kernel; the head size is odd" and "ms" not in row
-        assert "ms" in by_contender(record, pass_)["ours"]
+        assert "ms" in by_contender(record, pass_)["fused"]
 
 
 def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
@@ -347,11 +347,11 @@ def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
             raise RuntimeError("out of memory")
         return sdpa(q, k, v, causal)
 
-    record = run_with(ours=soon_tired)
+    record = run_with(fused=soon_tired)
     for pass_ in PASSES:
-        assert by_contender(record, pass_)["ours"]["refused"] == "RuntimeError: out of memory"
+        assert by_contender(record, pass_)["fused"]["refused"] == "RuntimeError: out of memory"
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
-    assert "ours" in {row["contender"] for row in record["errors"]}
+    assert "fused" in {row["contender"] for row in record["errors"]}
 
 
 def test_math_is_not_tried_where_its_matrices_do_not_fit():

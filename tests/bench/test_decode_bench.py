@@ -38,7 +38,7 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     assert {(goal.goal, goal.floor, goal.over, goal.figure) for goal in decode.GOALS} == {
         (0.80, 0.65, "least", "share")
     }
-    where = {"H": 32, "H_kv": 8, "B": 1, "contender": "ours"}
+    where = {"H": 32, "H_kv": 8, "B": 1, "contender": "split-KV"}
     shares = {4096: 0.1, 32768: 0.9, 65536: 0.7, 131072: 0.85}
     rows = [where | {"N": N, "share": share} for N, share in shares.items()]
     found = {goal.what: judged(rows, goal) for goal in decode.GOALS}
@@ -54,7 +54,7 @@ def copied(monkeypatch, copy):
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypatch):
     field = decode.contenders()
-    assert list(field) == ["ours", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"]
+    assert list(field) == ["split-KV", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"]
     shapes = [Shape("float16", 16, 200, 2, 4, H_kv) for H_kv in (4, 2)]
     copied(monkeypatch, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
     record = decode.measured(shapes, field, place)
@@ -63,12 +63,12 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypa
         some = {"rows": [row for row in record["rows"] if row["H_kv"] == shape.H_kv]}
         rows = by_contender(some, "forward")
         rate = decode.must_read(shape) / LAP / 1e6
-        for name in ("ours", "SDPA math"):
+        for name in ("split-KV", "SDPA math"):
             assert math.isclose(rows[name]["gbytes_per_s"], rate)
             assert math.isclose(rows[name]["share"], rate / 1e-13) and rows[name]["us"] == 1000 * LAP
         assert rows["SDPA cuDNN"]["refused"]
     assert {row["pass"] for row in record["rows"]} == {"forward"}
-    ours = [row for row in record["errors"] if row["contender"] == "ours"]
+    ours = [row for row in record["errors"] if row["contender"] == "split-KV"]
     assert len(ours) == 2 and all(set(row) & {"O", "dQ"} == {"O"} for row in record["errors"])
     assert all(row["O"] < 0.002 for row in record["errors"])
     shown = decode.show(record)
@@ -81,4 +81,4 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
         return torch.nn.functional.scaled_dot_product_attention(q, k[:, :, 20:], v[:, :, 20:])
 
     copied(monkeypatch, {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0})
-    assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"ours": forgetful}, CpuPlace()))
+    assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"split-KV": forgetful}, CpuPlace()))

@@ -14,7 +14,7 @@ OFF = Goal({}, 0.15, 0.3, 2, figure="off", over="largest")
 
 
 def rows(key, *values, **facts):
-    return [{"contender": "ours", "N": 2 + n, "B": 1, key: x, **facts} for n, x in enumerate(values)]
+    return [{"contender": "fused", "N": 2 + n, "B": 1, key: x, **facts} for n, x in enumerate(values)]
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def rows(key, *values, **facts):
 def test_a_number_is_judged_by_the_worst_of_all_shapes(goal, key, values, reached, verdict):
     others = [
         {"contender": "SOMEBODY", "N": 2, "B": 1, key: 7.0},
-        {"contender": "ours", "N": 2, "B": 1, "refused": "tired"},
+        {"contender": "fused", "N": 2, "B": 1, "refused": "tired"},
     ]
     if goal is SHARE:
-        others += [*rows(key, 0.1, B=8), {"contender": "ours", "N": 9, "B": 1, key: 0.1}]
+        others += [*rows(key, 0.1, B=8), {"contender": "fused", "N": 9, "B": 1, key: 0.1}]
     found = judged([*rows(key, *values), *others], goal)
     assert (found["reached"], found["verdict"]) == (reached, verdict)
 
@@ -46,16 +46,16 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
         "rows": [
             {"pass": "forward", "mask": mask, "N": N, "contender": name, "ms": ms}
             for mask, N, name, ms in [
-                ("a", 1, "ours", 1.0), ("a", 1, "Flex", 2.0), ("a", 2, "ours", 1.0), ("a", 2, "Flex", 8.0),
-                ("b", 1, "ours", 1.0), ("b", 2, "Flex", 64.0),
+                ("a", 1, "fused", 1.0), ("a", 1, "Flex", 2.0), ("a", 2, "fused", 1.0), ("a", 2, "Flex", 8.0),
+                ("b", 1, "fused", 1.0), ("b", 2, "Flex", 64.0),
             ]
         ]
     }  # fmt: skip
     goals = [Goal({"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
     layout = Layout(("mask", "pass"), ("N",), "ms", "milliseconds", (), "Flex", 2)
     found = compared(record, layout, goals)
-    assert [row["ratio"] for row in found["rows"] if row["contender"] == "ours"] == [2.0, 8.0, None]
-    (mean,) = (row for row in found["means"] if row["contender"] == "ours")
+    assert [row["ratio"] for row in found["rows"] if row["contender"] == "fused"] == [2.0, 8.0, None]
+    (mean,) = (row for row in found["means"] if row["contender"] == "fused")
     assert (mean["mask"], mean["shapes"], mean["of"]) == ("a", 2, 2) and math.isclose(mean["ratio"], 4.0)
     assert [goal["verdict"] for goal in found["goals"]] == [
         "goal met",
@@ -88,7 +88,7 @@ def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
 
     place = CpuPlace()
     place.stopwatch = Watch()
-    record = BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"ours": attend}, place)
+    record = BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"fused": attend}, place)
     assert not [row for row in record["rows"] if "refused" in row]
     # Forward; backward, whose forward pass is not timed; both.
     assert list(dict.fromkeys(laps)) == ["clock attend", "attend clock"]
@@ -104,7 +104,7 @@ def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
 
     shape = Shape("float16", 16, 8, 1, 1, True)
     bench = replace(BENCH, problem=too_large)
-    record = bench.measured([shape], {"ours": None, "SDPA flash": None}, CpuPlace())
+    record = bench.measured([shape], {"fused": None, "SDPA flash": None}, CpuPlace())
     assert len(record["rows"]) == 6 and not record["errors"]
     for row in record["rows"]:
         assert row["refused"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate"

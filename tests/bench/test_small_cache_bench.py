@@ -29,21 +29,21 @@ def test_goals_are_those_agreed():
 
 def test_ours_in_every_way_beside_its_rivals_on_the_cpu(interpreter, place):
     field = small_cache.contenders(place)
-    ways = ["ours", "ours, whole rows", "ours, fused", "ours, materialised"]
+    ways = ["default", "whole rows", "fused split-d", "materialised"]
     assert list(field) == [*ways, "SDPA efficient", "SDPA flash", "SDPA math"]
     record = small_cache.measured([Shape("float16", 24, 24, 1, 1, True)], field, place) | {"quick": True}
     assert holds_numbers(record)
     for pass_ in ("forward", "backward", "forward+backward"):
         rows = by_contender(record, pass_)
         assert all("ms" in rows[name] for name in (*ways, "SDPA math")), pass_
-        assert rows["SDPA efficient"]["refused"] and rows["ours"]["ratio"] is None
+        assert rows["SDPA efficient"]["refused"] and rows["default"]["ratio"] is None
     flop = 4 * 24 * 24 * 24 / 2
-    assert math.isclose(by_contender(record, "backward")["ours, fused"]["tflops"], 2.5 * flop / 1e18)
+    assert math.isclose(by_contender(record, "backward")["fused split-d"]["tflops"], 2.5 * flop / 1e18)
     assert {row["contender"] for row in record["errors"]} >= set(ways)
     assert all(row["worst_block"] < 0.002 for row in record["errors"])
     shown = small_cache.show(record)
     assert shown.count("not judged: 0 of 6 shapes have both times") == 2
-    assert "ours, mater." in shown and shown.splitlines()[-1].startswith("no GPU but a test, Python ")
+    assert "materialised" in shown and shown.splitlines()[-1].startswith("no GPU but a test, Python ")
 
 
 def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpreter, place):
@@ -51,11 +51,11 @@ def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpret
 
     place.free = 0
     field = small_cache.contenders(place)
-    some = {name: field[name] for name in ("ours, whole rows", "ours, materialised", "SDPA math")}
+    some = {name: field[name] for name in ("whole rows", "materialised", "SDPA math")}
     shape = Shape("float16", LARGEST_WHOLE + 8, 16, 1, 1, False)
     rows = by_contender(small_cache.measured([shape], some, place), "forward")
-    assert rows["ours, whole rows"]["refused"].startswith(f"ValueError: q has head size d = {shape.d}")
-    for name in ("ours, materialised", "SDPA math"):
+    assert rows["whole rows"]["refused"].startswith(f"ValueError: q has head size d = {shape.d}")
+    for name in ("materialised", "SDPA math"):
         assert rows[name]["refused"].startswith("its N × N matrices need about ")
 
 
@@ -66,7 +66,7 @@ def test_each_way_is_asked_for_by_name(interpreter, place, monkeypatch):
     monkeypatch.setattr(kernels, "attention", lambda q, k, v, **options: asked.append(options))
     field = small_cache.contenders(place)
     q = torch.zeros(1, 1, 1, 1)
-    for name in ("ours", *small_cache.BY_TILE_D.values()):
+    for name in ("default", *small_cache.BY_TILE_D.values()):
         field[name](q, q, q, True)
     ways = ({}, *({"tile_d": way} for way in ("never", "fused", "materialised")))
     assert asked == [{"causal": True} | way for way in ways]

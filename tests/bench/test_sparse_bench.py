@@ -110,7 +110,7 @@ def test_the_line_is_found_and_what_lies_off_it():
 
 def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
     return [
-        {"dtype": "bfloat16", "d": d, "N": N, "pass": pass_, "contender": "ours"}
+        {"dtype": "bfloat16", "d": d, "N": N, "pass": pass_, "contender": "fused"}
         | {"mask": name, "density": s, "ms": ms_of(s)}
         for name, s in _density.NAMES.items()
         if s in shares
@@ -118,7 +118,7 @@ def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
 
 
 def test_a_line_takes_every_share_and_stands_beside_the_kernel_without_a_mask():
-    plain = {"d": 64, "N": 8192, "pass": "forward", "contender": "ours", "mask": NO_MASK, "ms": 7.5}
+    plain = {"d": 64, "N": 8192, "pass": "forward", "contender": "fused", "mask": NO_MASK, "ms": 7.5}
     (found,) = lines([*timed(lambda s: 8 * s + 1), plain], NO_MASK)
     assert (found["unmasked_ms"], len(found["points"])) == (7.5, 5)
     assert math.isclose(found["dense_ms"], 8.0) and math.isclose(found["overhead_ms"], 1.0)
@@ -165,8 +165,8 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     record = SMALL.measured(asked, field, place, quick=True)
     assert holds_numbers(record)
     forward, both = by_contender(record, "forward"), by_contender(record, "forward+backward")
-    assert (forward["ours"]["ratio"], forward["ours"]["density"]) == (1.0, 1.0)
-    assert "CPU" in both["FlexAttention"]["refused"] and "ms" in both["ours"]
+    assert (forward["fused"]["ratio"], forward["fused"]["density"]) == (1.0, 1.0)
+    assert "CPU" in both["FlexAttention"]["refused"] and "ms" in both["fused"]
     assert forward["SDPA efficient"]["refused"]  # off a GPU it has no kernel
     assert [one["pass"] for one in record["lines"]] == ["forward", "backward", "forward+backward"]
     assert {row["mask"] for row in record["density_rows"]} == {NO_MASK, *NAMES}
@@ -176,7 +176,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
         assert math.isclose(row["tflops"], flop / LAP / 1e9)
     assert {row["density"] for row in record["density_rows"]} >= {0.25, 1.0}
     worst = {(row["contender"], row["mask"]): row["worst_block"] for row in record["errors"]}
-    assert {mask for name, mask in worst if name == "ours"} == {"window", NO_MASK, *NAMES}
+    assert {mask for name, mask in worst if name == "fused"} == {"window", NO_MASK, *NAMES}
     assert all(error < 0.002 for error in worst.values())
     shown = sparse.show(record)
     assert shown.count("not judged") == len(sparse.GOALS) + len(sparse.LINE_GOALS)
@@ -195,10 +195,10 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
 
     monkeypatch.setattr("iocourse.bench.gpu.trial.tried", third_is_cut_off)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
-    field = {"ours": None, "somebody": None}
+    field = {"fused": None, "somebody": None}
     with pytest.raises(KeyboardInterrupt):
         sparse.measured(shapes, field, place, keep=kept.append)
-    assert [list(some) for _, _, some, *_ in tried] == [["ours", "somebody"], ["ours"], ["ours"]]
+    assert [list(some) for _, _, some, *_ in tried] == [["fused", "somebody"], ["fused"], ["fused"]]
     assert [record["shapes"] for record in kept] == [{"asked": 4, "done": 1}, {"asked": 4, "done": 2}]
     assert all(f"cut off after {n} of 4 shapes" in sparse.show(record) for n, record in enumerate(kept, 1))
 
@@ -208,12 +208,12 @@ def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     shape = Shape("bfloat16", 16, 96, 1, 1, "random")
-    assert is_wrong(SMALL.measured([shape], {"ours": deaf}, place))
+    assert is_wrong(SMALL.measured([shape], {"fused": deaf}, place))
 
 
 def test_booleans_are_not_tried_where_they_do_not_fit(place):
     place.free = 2 * 3 * 96 * 96 - 1
     efficient = sparse.contenders(place)["SDPA efficient"]
     shape = Shape("float16", 16, 96, 1, 1, "random")
-    record = SMALL.measured([shape], {"ours": efficient, "x": efficient}, place)
+    record = SMALL.measured([shape], {"fused": efficient, "x": efficient}, place)
     assert by_contender(record, "forward")["x"]["refused"].startswith("N × N masks need about ")

@@ -39,7 +39,7 @@ def test_packed_and_padded_hold_the_same_numbers():
     lengths = drawn(shape)
     assert all(some.tolist() == [sum(lengths[:s]) for s in range(5)] for some in one.given.seen[:2])
     assert one.given.seen[2:] == (max(lengths), max(lengths))
-    packed, padded = one.given_to("ours"), one.given_to("SDPA flash")
+    packed, padded = one.given_to("fused"), one.given_to("SDPA flash")
     assert one.given_to("varlen_attn") is packed and one.given_to("SDPA cuDNN") is padded
     for x, wide in zip((*packed.inputs, packed.do), (*padded.inputs, padded.do), strict=True):
         assert wide.shape == (4, 2, max(lengths), 8) and x.shape == (sum(lengths), 2, 8)
@@ -54,7 +54,7 @@ def made_up(ours, padded, kinds=KINDS):
     return [
         {"pass": "backward", "d": 64, "dtype": "bfloat16", "lengths": kind, "contender": name, "ms": ms}
         for kind in kinds
-        for name, ms in (("ours", ours), ("SDPA flash", padded))
+        for name, ms in (("fused", ours), ("SDPA flash", padded))
     ]
 
 
@@ -73,18 +73,18 @@ def test_speed_is_judged_against_the_padding_saved(ratio, verdict):
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     field = varlen.contenders()
-    assert list(field) == ["ours", "varlen_attn", "SDPA flash", "SDPA cuDNN"]
+    assert list(field) == ["fused", "varlen_attn", "SDPA flash", "SDPA cuDNN"]
     shape = Shape("float16", 16, 1, "log-uniform", 3, 8, 48)
     record = varlen.measured([shape], field, place) | {"quick": True}
     assert holds_numbers(record) and record["lengths"] == {"log-uniform": drawn(shape)}
     for pass_, factor in (("forward", 1.0), ("backward", 2.5), ("forward+backward", 3.5)):
         rows = by_contender(record, pass_)
-        assert rows["ours"]["ratio"] == rows["SDPA flash"]["ratio"] == 1.0
-        assert math.isclose(rows["ours"]["of_saved"], 1 / saved(drawn(shape)))
-        assert math.isclose(rows["ours"]["tflops"], factor * 4 * 16 * pairs(drawn(shape)) / LAP / 1e9)
+        assert rows["fused"]["ratio"] == rows["SDPA flash"]["ratio"] == 1.0
+        assert math.isclose(rows["fused"]["of_saved"], 1 / saved(drawn(shape)))
+        assert math.isclose(rows["fused"]["tflops"], factor * 4 * 16 * pairs(drawn(shape)) / LAP / 1e9)
         # Off a GPU these have no kernel.
         assert rows["varlen_attn"]["refused"] and rows["SDPA cuDNN"]["refused"]
-    assert {row["contender"] for row in record["errors"]} == {"ours", "SDPA flash"}
+    assert {row["contender"] for row in record["errors"]} == {"fused", "SDPA flash"}
     assert all(row["worst_block"] < 0.002 for row in record["errors"])
     shown = varlen.show(record)
     assert "padding saved" in shown and shown.count("not judged: 0 of 3 shapes") == len(varlen.GOALS)
@@ -97,4 +97,4 @@ def test_a_neighbour_that_is_read_is_wrong(place):
         return o[0].transpose(0, 1)
 
     shape = Shape("float16", 16, 1, "equal", 3, 8, 48)
-    assert is_wrong(varlen.measured([shape], {"ours": one_sequence}, place))
+    assert is_wrong(varlen.measured([shape], {"fused": one_sequence}, place))

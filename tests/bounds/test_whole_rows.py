@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -37,12 +37,12 @@ def test_the_least_that_a_pair_pays(pair, charged, least):
     assert cheapest_walk(pair, charged).cost == least
 
 
-def test_all_of_it_takes_less_than_two_seconds():
+def test_all_of_it_takes_less_than_two_seconds_of_a_core():
     cheapest_walk.__wrapped__.__globals__["_search"].cache_clear()
-    start = perf_counter()
+    start = thread_time()
     for charged in (LOADS_AND_EXITS, HALVES, WITH_EDGES):
         cheapest_walk(BACKWARD, charged)
-    assert perf_counter() - start < 2
+    assert thread_time() - start < 2
 
 
 @pytest.mark.parametrize("kind", ["load", "enter", "leave"])

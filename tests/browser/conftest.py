@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from apart import Apart
 
 from iocourse.course.authoring.execution import lesson_environment
-from iocourse.course.lab import PROMPT
+from iocourse.course.lab import OURS
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -88,7 +89,7 @@ def chromium():
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} is on PATH")
-    with playwright.sync_playwright() as started:
+    with Apart(playwright.sync_playwright()) as started:
         browser = started.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
@@ -119,7 +120,7 @@ def lab_server(tmp_path_factory, jupyter_environment):
     server = Server(f"http://127.0.0.1:{port}", secrets.token_hex(16), folder)
     command = [sys.executable, "-m", "iocourse.course.lab.server", "--no-browser", "--ip=127.0.0.1"]
     command += [f"--port={port}"]
-    command += [PROMPT, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
+    command += [*OURS, "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}", "--allow-root"]
     command += [f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}"]
     command += ["--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None"]
     log = folder / "jupyter.log"

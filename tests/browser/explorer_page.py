@@ -3,10 +3,11 @@
 import time
 from itertools import cycle, islice
 
-from playwright.sync_api import expect
+from apart import Apart
+from playwright import sync_api
 
+expect = Apart(sync_api.expect)
 WAIT = 20_000  # milliseconds
-SLOW = 1000  # milliseconds after which a key has changed nothing
 
 # From a key or the pointer to the first frame after the new picture is in the page.
 STOPWATCH = """root => {
@@ -118,7 +119,7 @@ class ExplorerPage:
         for key in islice(keys, count):
             self.rest()
             self.slider(slider).press(key)
-            took = self.root.evaluate(LATENCIES, [len(took), SLOW])
+            took = self.root.evaluate(LATENCIES, [len(took), WAIT])
         return took
 
     def time_drag(self, by, steps, seconds=1.0):
@@ -132,7 +133,7 @@ class ExplorerPage:
         mouse.down()
         self.root.evaluate(STOPWATCH)
         end, moves = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
+        while time.monotonic() < end or self.root.evaluate("root => root.watched.frames.length") < 3:
             moves += 1
             share = abs((moves + steps) % (2 * steps) - steps) / steps
             mouse.move(x + by[0] * share, y + by[1] * share)

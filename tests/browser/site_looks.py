@@ -20,6 +20,22 @@ FORMULAS = """async () => {
             wrong: wrong.map(error => error.textContent.slice(0, 80)),
             raw: texts.filter(text => /\\$|\\\\[a-zA-Z(\\[]/.test(text)).map(text => text.slice(0, 80))};
 }"""
+# A word may end a line with its hyphen.
+BROKEN_WORDS = """() => [...document.querySelectorAll('article :is(h1, h2, h3)')].flatMap(heading => {
+    const found = [], texts = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node; node = texts.nextNode())
+        for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+            const range = document.createRange();
+            range.setStart(node, word.index);
+            range.setEnd(node, word.index + word[0].length);
+            const lines = new Set([...range.getClientRects()].map(one => Math.round(one.top)));
+            if (lines.size > 1) found.push(word[0]);
+        }
+    return found;
+})"""
+CUT_COMMANDS = """() => [...document.querySelectorAll(':is(.highlight-bash, .highlight-powershell) pre')]
+    .filter(command => command.scrollWidth > command.clientWidth)
+    .map(command => command.textContent.slice(0, 80))"""
 
 
 def without_a_name(page):
@@ -54,6 +70,16 @@ def too_wide(page):
     return page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
+def broken_words(page):
+    """Words of headings that are broken from one line to the next."""
+    return page.evaluate(BROKEN_WORDS)
+
+
+def cut_commands(page):
+    """Commands of which a part is out of sight."""
+    return page.evaluate(CUT_COMMANDS)
+
+
 def what_is_wrong(page):
     """A line for each thing that is not right on the page in view, light and dark, wide and on a phone."""
     page.set_viewport_size({"width": 1280, "height": 900})
@@ -69,6 +95,9 @@ def what_is_wrong(page):
     wrong += [f"without a name: {node}" for node in without_a_name(page)]
     page.emulate_media(color_scheme="dark")
     wrong += [f"dark, too pale: {text}" for text in pale_text(page)]
-    page.set_viewport_size({"width": 390, "height": 800})
+    wrong += [f"cut off: {command}" for command in cut_commands(page)]
+    page.set_viewport_size({"width": 360, "height": 800})
+    wrong += [f"on a phone, cut off: {command}" for command in cut_commands(page)]
+    wrong += [f"on a phone, broken in a heading: {word}" for word in broken_words(page)]
     wrong += [f"{too_wide(page)} pixels too wide for a phone"] * (too_wide(page) > 0)
     return wrong + [f"on a phone, without a name: {node}" for node in without_a_name(page)]

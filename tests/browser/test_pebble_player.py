@@ -1,8 +1,7 @@
 """The pebble player in JupyterLab and a real Chromium: by keyboard alone, and by clicks on the graph."""
 
 import pytest
-from explorer_page import WAIT, ExplorerPage
-from playwright.sync_api import expect
+from explorer_page import WAIT, ExplorerPage, expect
 
 from iocourse.pebbling import dot, optimum, softmax_row
 

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import needs
 import pytest
-from site_looks import formulas, headings, pale_text, too_wide, what_is_wrong, without_a_name
+from site_looks import (
+    broken_words,
+    cut_commands,
+    formulas,
+    headings,
+    pale_text,
+    too_wide,
+    what_is_wrong,
+    without_a_name,
+)
 
+from iocourse.course.checkout import read_project
 from iocourse.site.checking import problems_of
 
 needs.installed("sphinx", "myst_nb", "furo")
@@ -27,6 +37,7 @@ machinery.PathFinder.find_spec = classmethod(seen)
 """
 LOOKED_AT = (
     "index",
+    "lessons/04_flash_forward",
     "lessons/05b_the_proof",
     "bounds",
     "schedules",
@@ -34,6 +45,7 @@ LOOKED_AT = (
     "api/kernels",
     "api/machine",
     "errata",
+    "guide/install",
 )
 
 
@@ -120,7 +132,8 @@ def a_lesson_leads_to_jupyterlite(page, site):
         page.wait_for_url("**/lite/lab/index.html?path=04_flash_forward.ipynb")
         assert page.title() == "JupyterLite"
     page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
-    assert page.get_by_role("link", name="exercises", exact=True).count() == 1
+    published = read_project(ROOT).claimed  # until then there is nothing in Colab to open
+    assert page.get_by_role("link", name="exercises", exact=True).count() == published
     assert page.get_by_role("link", name="in this browser").count() == 0
 
 
@@ -139,6 +152,16 @@ def search_finds(page, site):
         ("<a href='#x'><svg></svg></a>", without_a_name, "link"),
         ("<img src='data:,' width=9 height=9>", without_a_name, "image"),
         ("<input type=range>", without_a_name, "slider"),
+        (
+            f"<article style='width:150px;overflow-wrap:anywhere'><h2>well-known {'word' * 9}</h2></article>",
+            broken_words,
+            "word",
+        ),
+        (
+            f"<div class=highlight-bash><pre style='overflow:auto'>{'word' * 99}</pre></div>",
+            cut_commands,
+            "word",
+        ),
     ],
 )
 def test_what_the_looks_are_for_is_seen(chromium, html, asked, found):
@@ -174,6 +197,44 @@ STATIC = ROOT / "docs" / "_static"
 
 
 @pytest.fixture
+def with_a_command(tmp_path, chromium):
+    """A page with a command, and what the site brings along to copy it."""
+    command = "python3 -m venv .venv &amp;&amp; .venv/bin/pip install -q -c constraints.txt -e '.[lab]'"
+    (tmp_path / "page.html").write_text(
+        f'<meta charset="utf-8"><link rel="stylesheet" href="{(STATIC / "site.css").as_uri()}">'
+        f'<script src="{(STATIC / "copy.js").as_uri()}"></script><article><div class="highlight-bash">'
+        f'<div class="highlight"><pre style="overflow-x:auto">{command}\n</pre></div></div></article>'
+    )
+    page = chromium.new_page(viewport={"width": 360, "height": 800})
+    page.goto((tmp_path / "page.html").as_uri())
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["clipboard", "by selection"])
+def test_a_command_is_shown_whole_and_copied_as_one_line(with_a_command, allowed):
+    page = with_a_command
+    assert page.locator("pre").bounding_box()["height"] > 25 and cut_commands(page) == []
+    page.evaluate(
+        """allowed => {
+            const write = async text => { if (!allowed) throw Error('no'); window.kept = text; };
+            Object.defineProperty(navigator, 'clipboard', {value: {writeText: write}});
+            document.execCommand = () => { window.kept = String(document.activeElement.value); return true; };
+        }""",
+        allowed,
+    )
+    page.get_by_role("button", name="copy").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="copied").wait_for(timeout=5000)
+    assert (
+        page.evaluate("kept")
+        == "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[lab]'"
+    )
+    page.get_by_role("button", name="copy", exact=True).wait_for(timeout=5000)
+    assert page.locator("textarea").count() == 0
+
+
+@pytest.fixture
 def with_a_picture(tmp_path, chromium):
     """A page with a picture 900 pixels wide, and what the site brings along to enlarge it."""
     (tmp_path / "page.html").write_text(
@@ -201,6 +262,16 @@ def test_on_a_phone_a_picture_is_whole_and_can_be_enlarged_by_keyboard(with_a_pi
     button.click()
     assert picture.bounding_box()["width"] <= 390
     assert page.get_by_role("button", name="enlarge the picture", pressed=False).count() == 1
+
+
+def test_a_tap_on_a_picture_enlarges_it_where_it_was_tapped(with_a_picture):
+    page, picture = with_a_picture, with_a_picture.get_by_role("img", name="A map.")
+    narrow = picture.bounding_box()
+    picture.click(position={"x": 0.9 * narrow["width"], "y": 20})
+    assert picture.bounding_box()["width"] == 900
+    assert page.evaluate("document.querySelector('.enlargeable').scrollLeft") > 400
+    picture.click(position={"x": 800, "y": 20})
+    assert picture.bounding_box() == narrow
 
 
 def test_where_a_picture_has_room_there_is_no_button(with_a_picture):

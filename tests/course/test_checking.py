@@ -1,5 +1,6 @@
 """check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
 
+import sys
 import time
 from dataclasses import replace
 from typing import ClassVar
@@ -16,12 +17,12 @@ from iocourse.course import (
     checking,
     exercise,
     hint,
-    hinting,
     judging,
     measured,
     predict,
     predictions,
     progress,
+    solved,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
@@ -83,7 +84,6 @@ def _two_exercises(monkeypatch, tmp_path):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.delenv("IOCOURSE_SEED", raising=False)
     monkeypatch.setattr(exercise, "_exercises", {e.id: e for e in (DOUBLE, FLASH)})
-    monkeypatch.setattr(hinting, "_shown", {})
     monkeypatch.setattr(predictions, "_predicted", {})
 
 
@@ -136,6 +136,18 @@ class TestCheck:
         check("99.1", my_double)
         with pytest.raises(CheckFailed, match="every entry is doubled"):
             check("99.1", lambda x: x)
+
+    def test_a_solved_notebook_raises_one_short_error_below_the_report(self, monkeypatch, capsys):
+        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+        monkeypatch.setattr(progress, "_nobodys", {})
+        check("99.1", my_double)
+        with pytest.raises(CheckFailed) as raised:
+            check("99.1", lambda x: x, seed=7)
+        assert "FAILS  every entry is doubled: 1 of 1 entries differ" in capsys.readouterr().out
+        said = "CheckFailed: exercise 99.1 is not solved: every entry is doubled: 1 of 1 entries differ"
+        (shown,) = raised.value._render_traceback_()  # all that IPython shows of it
+        first, second = shown.split("\n")
+        assert first.startswith(said) and second == checking.WHY_IT_RAISES
 
     @pytest.mark.parametrize("answer", [None, 3, "my_double", np.zeros(3)])
     def test_what_is_no_function_is_refused(self, answer):
@@ -313,15 +325,15 @@ class TestWhatIsRecorded:
         check("99.1", says_so)
         assert progress.load()["99.1"]["attempts"] == 1
 
-    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self, capsys):
+    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self):
         def endless(x):
             if x.size == 3:
                 raise KeyboardInterrupt
             return 2 * x
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as stopped:
             check("99.1", endless, seed=4)
-        out = capsys.readouterr().out.splitlines()
+        out = str(stopped.value).splitlines()
         assert out[:2] == ["99.1 Double", "  interrupted in case n=3"]
         assert out[2].endswith(": raise KeyboardInterrupt")
         assert out[3] == "Counted as tried. Same inputs again: seed=4"
@@ -329,6 +341,17 @@ class TestWhatIsRecorded:
 
 
 class TestSignsOfLife:
+    def test_a_solved_notebook_prints_nothing_that_depends_on_time(self, monkeypatch, capsys):
+        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+        with waiting.signs_of_life():
+            time.sleep(0.05)
+        assert capsys.readouterr().out == ""
+        monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
+        with waiting.signs_of_life():
+            time.sleep(0.05)
+        assert capsys.readouterr().out.startswith("still running: the inputs are drawn")
+
     def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
         monkeypatch.setattr(waiting, "SECONDS", 0.01)
 
@@ -622,18 +645,32 @@ class TestJudging:
 
 
 class TestHints:
-    def test_each_call_goes_one_level_further_and_the_last_repeats(self, capsys):
-        for _ in range(4):
-            hint("99.1")
+    def test_running_a_cell_again_shows_the_same_hint_and_a_level_is_asked_for(self, capsys):
+        for levels in ((), (), (2,), (), (3,)):
+            hint("99.1", *levels)
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split(":")[0] for line in lines] == [f"Hint {n} of 3 for 99.1" for n in (1, 2, 3, 3)]
+        first = ["Hint 1 of 3 for 99.1: a nudge", 'hint("99.1", 2) shows the next.']
+        second = ["Hint 2 of 3 for 99.1: half of it", 'hint("99.1", 3) shows the next.']
+        third = ["Hint 3 of 3 for 99.1: nearly all of it", "This was the last hint."]
+        assert lines == [*first, *first, *second, *first, *third]
         assert progress.load()["99.1"]["hints"] == 3
+
+    def test_no_line_of_a_hint_is_longer_than_100_letters_and_no_word_is_broken(self, monkeypatch, capsys):
+        monkeypatch.setattr(exercise, "_exercises", {})
+        printed = set()
+        for one in exercise.exercises().values():
+            for level, words in enumerate(one.hints, start=1):
+                hint(one.id, level, count=False)
+                out = capsys.readouterr().out
+                assert set(words.split()) <= set(out.split())
+                printed |= {len(line) for line in out.splitlines()}
+        assert 80 < max(printed) <= 100
 
     def test_an_example_of_a_hint_is_not_charged(self, capsys):
         hint("99.1", count=False)
         assert capsys.readouterr().out.startswith("Hint 1 of 3") and progress.load() == {}
 
-    @pytest.mark.parametrize("level", [0, 4, "2", True])
+    @pytest.mark.parametrize("level", [0, 4, "2", True, None])
     def test_another_level_is_refused(self, level):
         with pytest.raises(ValueError, match="level must be 1 to 3"):
             hint("99.1", level)
@@ -691,6 +728,17 @@ class TestPredictions:
         monkeypatch.setattr(predictions, "_predicted", {})
         measured("9.2", words=3)
         assert "3 predicted: right" in capsys.readouterr().out
+
+    def test_the_prediction_of_another_copy_is_not_compared_with_an_empty_cell(self, monkeypatch, capsys):
+        predict("9.2", words=3)
+        monkeypatch.setattr(predictions, "_predicted", {})  # the kernel of another copy of the lesson
+        predict("9.2", words=...)
+        measured("9.2", words=3)
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "Prediction 9.2: write your answer for words in place of ... before you go on",
+            "words: 3 measured, no prediction",
+        ]
+        assert progress.load()["p9.2"]["prediction"] == {"words": 3}
 
     def test_what_is_no_number_is_named_and_stops_nothing(self, capsys):
         predict("9.1", best="F3", words=np.int64(3), often=None)

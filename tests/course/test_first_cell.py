@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from iocourse.course.authoring.first_cell import first_cell, with_first_cell, without_first_cell
 from iocourse.course.checkout import Project
+from iocourse.course.solved import MARK
 from iocourse.grade.cells import execute
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,13 @@ NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROO
 NOBODYS = Project("owner/course", "v0.2.0")
 CLAIMED = Project("owner/course", "v0.2.0", claimed=True)
 BY_NAME, BY_ADDRESS = "iocourse~=0.2.0", "iocourse @ git+https://github.com/owner/course@v0.2.0"
-SENTENCE = "iocourse is missing: connect to the network and run this cell again, or first put its wheel "
+SENTENCE = "iocourse is missing: "
+NOT_CLAIMED = (
+    "iocourse is missing: it is not installed, it is not on the package index yet, "
+    "and no wheel of it was found. "
+    "Put its wheel (iocourse-0.2.0-py3-none-any.whl) beside this notebook or into MyDrive/iocourse "
+)
+WHEEL = "./iocourse-0.2.0-py3-none-any.whl"
 LATER = "iocourse is missing: the first cell says what to do.\n"
 
 
@@ -32,8 +38,11 @@ def text_of(project):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without iocourse, in a folder of its own; a place among `holds` can be installed from."""
+    """A machine without iocourse, in a folder of its own; a place among `holds` can be installed from, and of
+    others pip says why not. `hidden_by`: a folder named iocourse, which has no origin.
+    """
     here = SimpleNamespace(holds=(), asked=[], origin=None, handlers=[], folder=tmp_path)
+    here.hidden_by, here.said = None, ""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "drive" / "iocourse").mkdir(parents=True)
 
@@ -41,10 +50,14 @@ def machine(tmp_path, monkeypatch):
         assert command[:4] == [sys.executable, "-m", "pip", "install"]
         here.asked.append(command[-1])
         here.origin = "site-packages" if Path(command[-1]).name in here.holds else here.origin
+        return SimpleNamespace(stderr=here.said)
 
     def found(name):
         assert name == "iocourse"
-        return SimpleNamespace(origin=here.origin)  # as of a folder of that name, where it is None
+        if here.origin is None and here.hidden_by is None:
+            return None
+        places = [str(here.hidden_by)] if here.origin is None else ["site-packages"]
+        return SimpleNamespace(origin=here.origin, submodule_search_locations=places)
 
     monkeypatch.setattr(subprocess, "run", install)
     monkeypatch.setattr(importlib.util, "find_spec", found)
@@ -77,7 +90,7 @@ def test_wheels_come_before_the_index_the_newest_first(machine, capsys):
     put(machine.folder / "drive" / "iocourse", "iocourse-0.2.2-py3-none-any.whl", age=20)
     put(machine.folder, "other-0.2.0-py3-none-any.whl")
     machine.holds = (BY_NAME,)
-    machine.run()
+    machine.run(CLAIMED)
     assert [Path(one).name[:14] for one in machine.asked] == [
         "iocourse-0.2.1", "iocourse-0.2.2", "iocourse-0.2.0", BY_NAME[:14]]  # fmt: skip
     assert capsys.readouterr().out == ""
@@ -90,18 +103,84 @@ def test_a_wheel_that_can_be_installed_ends_the_search(machine):
     assert [Path(one).name for one in machine.asked] == ["iocourse-0.2.0-py3-none-any.whl"]
 
 
-@pytest.mark.parametrize(("project", "places"), [(NOBODYS, [BY_NAME]), (CLAIMED, [BY_NAME, BY_ADDRESS])])
-def test_the_repository_is_asked_last_and_only_where_its_address_is_claimed(machine, capsys, project, places):
+@pytest.mark.parametrize(("project", "places"), [(NOBODYS, []), (CLAIMED, [BY_NAME, BY_ADDRESS])])
+def test_index_and_repository_are_asked_last_and_only_where_they_are_claimed(
+    machine, capsys, project, places
+):
     machine.run(project)
     assert machine.asked == places
-    assert capsys.readouterr().out.startswith(SENTENCE) and len(machine.handlers) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(SENTENCE) and said.count("\n") == 1 and len(machine.handlers) == 1
+    assert said.startswith(NOT_CLAIMED) != project.claimed
+    assert ("onnect to the network" in said) == project.claimed
     assert ("the repository" in text_of(project)) == project.claimed == ("git+" in text_of(project))
+    assert ("the package index; " in text_of(project)) == project.claimed
 
 
+def test_while_nothing_is_claimed_it_says_how_to_get_the_wheel(machine, capsys):
+    machine.run(NOBODYS)
+    said = capsys.readouterr().out
+    assert "iocourse-0.2.0-py3-none-any.whl" in said and "MyDrive/iocourse" in said
+    assert "`python -m build`" in said and "`iocourse lab`" in said
+
+
+NO_PIP = "/usr/bin/python: No module named pip"
+BROKEN = "WARNING: Retrying after connection broken by 'NewConnectionError'"
+ABSENT = "ERROR: No matching distribution found for iocourse~=0.2.0"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            NO_PIP,
+            f"this Python has no pip ({NO_PIP}). Run `{sys.executable} -m ensurepip` and this cell again, ",
+        ),
+        (f"{BROKEN}\n{ABSENT}\n", f"no network ({ABSENT}). "),
+        ("fatal: Could not resolve host: github.com\nerror: git failed", "no network (error: git failed). "),
+        (f"ERROR: from versions: 0.1.0\n{ABSENT}\n", f"no such version ({ABSENT}). "),
+        (
+            "ERROR: it is no zip file",
+            f"cannot install {WHEEL} (ERROR: it is no zip file). ",
+        ),
+        ("", f"cannot install {WHEEL} (it said nothing). "),
+    ],
+)
+def test_the_reason_is_the_one_that_pip_gives_and_its_last_line_is_kept(machine, capsys, said, why):
+    put(machine.folder, "iocourse-0.2.0-py3-none-any.whl")
+    machine.said = said
+    machine.run()
+    printed = capsys.readouterr().out
+    assert printed.startswith(SENTENCE + why) and printed.count("\n") == 1
+    if said == NO_PIP:
+        assert f"or `uv pip install --python {sys.executable} '{WHEEL}'`. " in printed
+
+
+def test_of_several_reasons_the_first_is_given(machine, capsys):
+    machine.said = NO_PIP
+    machine.run(CLAIMED)
+    assert machine.asked == [BY_NAME, BY_ADDRESS]
+    assert f"or `uv pip install --python {sys.executable} '{BY_NAME}'`. Connect to" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("project", [NOBODYS, CLAIMED])
+def test_a_folder_of_that_name_is_named_and_nothing_is_installed(machine, capsys, project):
+    put(machine.folder, "iocourse-0.2.0-py3-none-any.whl")
+    machine.holds = ("iocourse-0.2.0-py3-none-any.whl", BY_NAME)
+    machine.hidden_by = machine.folder / "iocourse"
+    machine.run(project)
+    said = capsys.readouterr().out
+    assert machine.asked == [] and len(machine.handlers) == 1 and said.count("\n") == 1
+    assert said.startswith(f"{SENTENCE}the folder {machine.hidden_by} has its name and hides it")
+    assert "nothing was installed" in said and "`pip install -e`" in said and "restart the kernel" in said
+
+
+@pytest.mark.parametrize("project", [NOBODYS, CLAIMED])
 @pytest.mark.parametrize("works", [True, False])
 def test_jupyterlite_asks_piplite_alone_and_says_the_sentence_where_it_fails(
-    machine, monkeypatch, capsys, works
+    machine, monkeypatch, capsys, works, project
 ):
+    """While the name is not claimed, piplite may only take the wheel of its own site."""
     piplite = ModuleType("piplite")
 
     async def install(name):
@@ -110,13 +189,14 @@ def test_jupyterlite_asks_piplite_alone_and_says_the_sentence_where_it_fails(
             raise ValueError("no such wheel")
         machine.origin = "site-packages"
 
-    piplite.install = install
+    piplite.install, piplite.piplite = install, SimpleNamespace(_PIPLITE_DISABLE_PYPI=False)
     monkeypatch.setitem(sys.modules, "piplite", piplite)
     monkeypatch.setattr(sys, "platform", "emscripten")
-    machine.run(CLAIMED)
+    machine.run(project)
     assert machine.asked == [f"piplite {BY_NAME}"]
-    said = capsys.readouterr().out
-    assert said == "" if works else said.startswith(SENTENCE) and said.count("\n") == 1
+    assert project.claimed != piplite.piplite._PIPLITE_DISABLE_PYPI
+    said, why = capsys.readouterr().out, "cannot install its wheel (no such wheel). "
+    assert said == "" if works else said.startswith(SENTENCE + why) and said.count("\n") == 1
 
 
 SESSION = """
@@ -140,24 +220,28 @@ def a_wheel(folder):
 
 
 def test_with_ipython_and_pip_offline_one_sentence_then_the_wheel_is_found(tmp_path):
-    """Nothing here stands for anything: IPython runs the cells, pip is asked, and there is no index."""
-    pytest.importorskip("IPython", reason="IPython is not installed")
-    site, target, folder = Path(sysconfig.get_path("purelib")), tmp_path / "target", tmp_path / "here"
+    """IPython runs the cells, pip is asked, and there is no index: first beside a folder named iocourse, then
+    with no wheel, then with one.
+    """
+    ipython = pytest.importorskip("IPython", reason="IPython is not installed")
+    site, target, folder = Path(ipython.__file__).parents[1], tmp_path / "target", tmp_path / "here"
     if (site / "iocourse").exists():
         pytest.skip("iocourse is installed as a copy, and cannot be hidden")
-    (folder / "iocourse").mkdir(parents=True)  # a mere folder of that name
+    (folder / "iocourse").mkdir(parents=True)
     a_wheel(tmp_path)
     first = text_of(NOBODYS)
     move = f"import os; os.rename({str(tmp_path)!r} + '/{(w := 'iocourse-0.2.0-py3-none-any.whl')}', '{w}')"
-    cells = [first, "import iocourse.course", "check('0A')", "1 / 0"]
+    cells = [first, "import os; os.rmdir('iocourse')"]
+    cells += [first, "import iocourse.course", "check('0A')", "1 / 0"]
     cells += [move, first, "import iocourse; print(iocourse.name)", "nothing_of_that_name"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(target)]), "PIP_NO_INDEX": "1"}
     env |= {"PIP_TARGET": str(target), "PIP_CONFIG_FILE": os.devnull, "IPYTHONDIR": str(tmp_path)}
     # -S: what was installed for development is not found
     done = subprocess.run([sys.executable, "-S", "-c", SESSION], input=json.dumps(cells), env=env, cwd=folder,
                           capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
-    _, missing, imported, checked, own, _, found, used, named = done.stdout.split("=== cell\n")
-    assert missing.startswith(SENTENCE) and missing.count("\n") == 1
+    _, hidden, _, missing, imported, checked, own, _, found, used, named = done.stdout.split("=== cell\n")
+    assert hidden.startswith(f"{SENTENCE}the folder {folder / 'iocourse'} has its name and hides it")
+    assert missing.startswith(NOT_CLAIMED) and hidden.count("\n") == missing.count("\n") == 1
     assert imported == checked == LATER
     assert "ZeroDivisionError" in own  # the student's own errors are shown
     assert (found, used) == ("", "from the wheel\n")
@@ -169,9 +253,10 @@ def test_the_cell_comes_and_goes_and_touches_nothing_else():
         "cells": [{"cell_type": "markdown", "id": "a"}, {"cell_type": "code", "id": "b"}],
         "nbformat": 4,
     }
-    put_in = with_first_cell(notebook, NOBODYS)
-    assert [cell["id"] for cell in put_in["cells"]] == ["a", "install", "b"]
-    assert without_first_cell(put_in) == notebook
+    for solved in (False, True):
+        put_in = with_first_cell(notebook, NOBODYS, solved=solved)
+        assert [cell["id"] for cell in put_in["cells"]] == ["a", "install", "b"]
+        assert without_first_cell(put_in) == notebook
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -181,4 +266,7 @@ def test_every_notebook_has_it_folded_and_before_all_other_code(path):
     assert first["id"] == "install" and first["outputs"] == []
     assert first["metadata"]["jupyter"] == {"source_hidden": True}
     assert (first["metadata"]["cellView"], first["source"][0][:9]) == ("form", "# @title ")
-    assert "git+" not in "".join(first["source"])  # nobody has claimed the address
+    source = "".join(first["source"])
+    assert "git+" not in source and "[*_wheels()]:" in source  # nobody has claimed the address and the name
+    marked = first["source"][-1].startswith(f"{MARK} = True")
+    assert marked == (path.parent.name == "solutions") == any(MARK in line for line in first["source"])

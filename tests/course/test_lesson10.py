@@ -67,6 +67,7 @@ def test_what_needs_numpy_only_comes_before_the_first_import_of_triton():
 # ---------------------------------------------------------------------- 10.1 to 10.3, NumPy
 def test_section_10_1(in_numpy):
     X, Y, words = np.arange(1000.0), np.zeros(1000), in_numpy["words"]
+    words.update(read=0, written=0)
     for program in range(8):
         in_numpy["copy_program"](program, X, Y, 1000, 128)
     assert (X == Y).all() and words == {"read": 1000, "written": 1000}

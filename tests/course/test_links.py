@@ -19,7 +19,7 @@ from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "colab.yml"
-PROJECT = Project("owner/course", "v1.0.0")
+PROJECT = Project("owner/course", "v1.0.0", claimed=True)
 ANY_LINK = re.compile(r"(?:\]\(|(?:href|src)=[\"'])([^)\"'\s]+)")
 
 
@@ -94,6 +94,10 @@ def test_each_kind_of_link(link, folder, full):
     notebook = {"cells": [{"cell_type": "markdown", "source": [f"a [b]({link}),\n", "c"]}]}
     made = json.loads(with_full_links(notebook, folder, PROJECT, beside=["beside.md"]))
     assert made["cells"][0]["source"] == [f"a [b]({full}),\n", "c"]
+    unclaimed = replace(PROJECT, claimed=False)
+    (cell,) = json.loads(with_full_links(notebook, folder, unclaimed, beside=["beside.md"]))["cells"]
+    text = "".join(cell["source"])
+    assert PROJECT.slug not in text and ("[b](" in text) == (PROJECT.slug not in full)
 
 
 CLAIMED = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("claimed = false", "claimed = true")

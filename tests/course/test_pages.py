@@ -58,7 +58,7 @@ def test_the_alt_text_and_the_sentence_below_the_figure_give_the_counted_words()
 def test_the_result_that_was_counted_is_counted_again():
     counted = (pages.marked(README, "results") or "").splitlines()[2]
     N, d, M = (int(n.replace(",", "")) for n in re.findall(r"[NdM] = ([\d,]+\d)", counted))
-    shapes, flash = np.empty((3, N, d), dtype=np.float32), schedules.flash2
+    shapes, flash = np.zeros((3, N, d), dtype=np.float32), schedules.flash2
     dry = run(flash, M=M, dry=True, Q=shapes[0], K=shapes[1], V=shapes[2], **flash.tiles(N, d, M)).ledger
     assert f"{dry.total:,}, {dry.total / bounds.lower_bound('forward', N, d, M)[0]:.2f} times" in counted
 

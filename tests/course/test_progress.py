@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import progress
+from iocourse.course import progress, solved
 from iocourse.refusal import Refused
 
 
@@ -124,31 +123,38 @@ from iocourse.course import predict, progress
 progress.record("4B", "solved")
 predict("4.1", words=3)
 assert progress.load()["4B"]["status"] == "solved", "within the run it is known"
-print(progress.location().exists(), progress.location())
 """
 
 
 @pytest.mark.parametrize("folder", ["solutions", "work"])
-def test_what_lies_in_solutions_records_nothing_of_the_students(tmp_path, folder, home):
+@pytest.mark.parametrize("line", ["### BEGIN SOLUTION one line", "# %% nothing of the kind"])
+def test_a_source_with_answers_records_nothing_of_the_students_wherever_it_lies(tmp_path, home, folder, line):
     (tmp_path / folder).mkdir()
-    (tmp_path / "solutions").mkdir(exist_ok=True)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
     script = tmp_path / folder / "04_flash_forward.py"
-    script.write_text(SOLVES)
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    known, where = ran.stdout.splitlines()[-1].split(" ", 1)
-    assert known == "True"
-    assert home.exists() == Path(where).exists() == (folder == "work")
+    script.write_text(f"{line}\n{SOLVES}", encoding="utf-8")
+    (tmp_path / "tmp").mkdir()
+    env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    subprocess.run([sys.executable, script], check=True, cwd=script.parent, env=env)
+    assert home.exists() == (line[:3] != "###")
+    assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_a_kernel_in_the_folder_of_solutions_records_nothing_and_a_command_there_does(monkeypatch, home):
-    monkeypatch.chdir(Path(__file__).parents[2] / "solutions")
-    assert progress.location() == home / "progress.json"
-    app = SimpleNamespace(IPKernelApp=SimpleNamespace(initialized=lambda: True))
-    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", app)
-    assert progress.location() != home / "progress.json"
-    monkeypatch.chdir("../lessons")
-    assert progress.location() == home / "progress.json"
+def test_what_a_marked_notebook_solves_is_known_to_it_alone(tmp_path, monkeypatch, home):
+    progress.record("1A", "tried")
+    before = (home / "progress.json").read_bytes()
+    monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+    monkeypatch.setattr(progress, "_nobodys", {})
+    assert progress.load() == {}
+    progress.record("4B", "solved")
+    progress.record_words("C1", 70)
+    assert progress.best_words("C1") == 70 and set(progress.load()) == {"4B", "challenge C1"}
+    assert progress.export_to(tmp_path / "it.json") == 2
+    assert progress.reset() is None and progress.load() == {}
+    assert progress.import_from(tmp_path / "it.json") == 2 == len(progress.load())
+    assert (home / "progress.json").read_bytes() == before and len(list(home.iterdir())) == 1
+    monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
+    assert set(progress.load()) == {"1A"}
 
 
 def test_export_and_import_merge_with_the_better_status(tmp_path):
@@ -177,6 +183,8 @@ def test_export_and_import_merge_with_the_better_status(tmp_path):
     [
         ("nonsense", "is not JSON"),
         ('{"cells": []}', "is no progress file"),
+        ('{"format": 0, "exercises": {}}', "has format 0, and this version of iocourse reads format 1$"),
+        ('{"format": 2, "exercises": {}}', "has format 2, and .* reads format 1; update iocourse$"),
         ('{"format": 1, "exercises": {"4B": 3}}', "'4B' has status 3; allowed: seen, tried, solved"),
         ('{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
         (
@@ -317,7 +325,8 @@ def test_a_drive_that_takes_nothing_costs_a_warning_and_the_machine_keeps_its_ow
     monkeypatch.setattr(progress, "write_whole", full)
     with pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
         assert progress.load() == {}
-    with pytest.warns(UserWarning, match="could not be written: .*No space left"):
+    here = pytest.warns(UserWarning, match="could not be written: .*No space left")
+    with here, pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
         progress.record("4B", "solved")
     mine = tmp_path / "local" / "iocourse" / "progress.json"
     assert set(progress.parse(mine.read_text(), "it")) == {"4A"}

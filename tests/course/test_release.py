@@ -353,7 +353,7 @@ def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_r
     main(["release"])
     path = course / "lessons" / "01_sum.ipynb"
     (seen,) = [c for c in json.loads(path.read_text())["cells"] if c.get("outputs")]
-    assert seen["source"] == ["40 + 2"] and seen["execution_count"] is None
+    assert seen["source"] == ["40 + 2"] and seen["execution_count"] == 6
     assert seen["outputs"] == cell(solved(course), seen["id"])["outputs"]
     assert not [said for said in release.check(course) if "stale" in said and "01_sum" in said]
     path.write_text(path.read_text().replace('"42"', '"43"'))
@@ -451,8 +451,14 @@ def test_an_expected_exception_is_kept_without_its_paths():
 
 # --- release --check -------------------------------------------------------------------------------------
 
-RECORD = {"date": "2026-01-01", "cores": 2, "repeats": 3, "versions": {"Python": "3.11.2"},
-          "notebooks": {"01_sum": {"seconds": [1.0], "median_s": 1.04}}}  # fmt: skip
+RECORD = {
+    "date": "2026-01-01",
+    "commit": "0" * 40,
+    "cores": 2,
+    "repeats": 3,
+    "versions": {"Python": "3.11.2"},
+    "notebooks": {"01_sum": {"seconds": [1.0], "median_s": 1.04}},
+}
 
 
 @pytest.fixture
@@ -511,6 +517,18 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
         (released / page).write_text(kept)
     (released / pages.TIMES).unlink()
     assert "does not exist; run: iocourse bench notebooks" in checked(capsys)[1]
+
+
+@pytest.mark.parametrize("missing", ["cores", "versions", "date", "commit"])
+def test_a_record_without_its_origin_stops_the_build_and_is_named(released, capsys, missing):
+    (released / pages.TIMES).write_text(json.dumps({k: v for k, v in RECORD.items() if k != missing}))
+    before = files(released)
+    for option in ([], ["--check"]):
+        assert main(["release", *option]) == 1
+        said = "".join(capsys.readouterr())
+        named = "device" if missing == "cores" else missing
+        assert f"iocourse/data/bench/notebooks.json has no {named}: record it again" in said
+    assert files(released) == before
 
 
 def test_check_follows_relative_links(released, capsys):

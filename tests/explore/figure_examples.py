@@ -70,7 +70,7 @@ def kernel_record(*rows):
     return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
 
 
-CONTENDERS = ("ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN",
+CONTENDERS = ("fused", "two-pass", "SDPA flash", "SDPA cuDNN",
               "SDPA efficient", "SDPA math", "FlexAttention", "tutorial",
               "tutorial, warp-specialised")  # fmt: skip
 
@@ -279,7 +279,7 @@ EXAMPLES = {
     ],
     "bench_bars": [
         lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),
-        lambda: explore.bench_bars(bench_record((128,), ("ours",)), causal=True),
+        lambda: explore.bench_bars(bench_record((128,), ("fused",)), causal=True),
         lambda: explore.bench_bars(
             bench_record((512, 8192), CONTENDERS[:7], "forward+backward", (0,)),
             pass_="forward+backward", title="T" * 100,

@@ -110,10 +110,10 @@ def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
 
 def test_live_a_figure_is_an_svg_image_with_its_words(monkeypatch):
     picture, shown = EXAMPLES["bars"][0](), []
-    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    monkeypatch.setattr("iocourse.explore.draw.picture.show", lambda *given: shown.append(given))
     picture._ipython_display_()
-    saved, _ = picture._repr_mimebundle_()
-    assert shown[0] == saved | {"text/html": picture.to_html()} and "text/html" not in saved
+    saved, metadata = picture._repr_mimebundle_()
+    assert shown == [(saved, picture.to_html(), metadata)] and "text/html" not in saved
     image = ET.fromstring(f"{picture.to_html().removesuffix('>')}/>")
     assert (image.tag, image.get("alt"), image.get("title")) == ("img", picture.alt, picture.title)
     kind, data = image.get("src").split(";base64,")

@@ -166,7 +166,7 @@ def test_a_recorded_rate_stands_where_it_was_measured(causal):
     record = dense_record()
     row = next(
         row for row in record["rows"]
-        if (row["N"], row["causal"], row["contender"]) == (1024, causal, "ours")
+        if (row["N"], row["causal"], row["contender"]) == (1024, causal, "fused")
     )  # fmt: skip
     (one,) = measured(s, records_of({"attention": record}))
     assert (one.name, one.tflops) == ("forward", row["tflops"])
@@ -188,7 +188,7 @@ def test_rates_of_other_chips_and_sizes_are_not_shown(change):
 
 def row_of(**facts):
     """A made-up row of our kernels at N = 4096, d = 128."""
-    row = {"dtype": "bfloat16", "d": 128, "N": 4096, "B": 1, "H": 32, "pass": "forward", "contender": "ours"}
+    row = {"dtype": "bfloat16", "d": 128, "N": 4096, "B": 1, "H": 32, "pass": "forward", "contender": "fused"}
     return row | {"ms": 0.25} | facts
 
 

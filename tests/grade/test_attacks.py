@@ -35,7 +35,11 @@ def without_walls() -> str:
 
 
 WHY_NOT = without_walls()
-walls = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def walls(test):
+    """A test of the walls. Where it cannot run, the summary says so in a line of its own."""
+    return pytest.mark.security(pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)(test))
 
 
 def body_of(exercise_id, body):

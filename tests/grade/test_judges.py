@@ -42,10 +42,9 @@ def test_a_judge_that_ends_badly_costs_its_own_submission_only(jobs, tmp_path):
 
 
 def test_what_is_nobodys_answers_fault_ends_the_command_and_every_judge(tmp_path):
-    began = time.monotonic()
+    an_hour = 3600  # which the one that never ends may take: were it waited for, this test would be cut off
     with pytest.raises(Refused, match="no space left"):
-        list(side_by_side(dies, ["never ends", "full disk"], 2, 60, str(tmp_path)))
-    assert time.monotonic() - began < 30
+        list(side_by_side(dies, ["never ends", "full disk"], 2, an_hour, str(tmp_path)))
 
 
 def changes_the_class(known, name):

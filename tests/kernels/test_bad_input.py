@@ -269,13 +269,13 @@ class Chip:
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
         monkeypatch.setattr(torch.version, "hip", hip)
-        arguments._check_chip.cache_clear()
+        arguments._check_chip_once.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forget_chips():
     yield
-    arguments._check_chip.cache_clear()
+    arguments._check_chip_once.cache_clear()
 
 
 def test_a_gpu_that_triton_no_longer_compiles_for(monkeypatch):

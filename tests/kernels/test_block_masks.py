@@ -255,7 +255,7 @@ def test_a_mask_given_twice_is_cut_once(make: Any, built: list[tuple[int, int]])
 
 def test_a_prepared_mask_is_cut_once_and_serves_other_tensors(built: list[tuple[int, int]]):
     q, k = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 2)
-    mask = tiled_mask(FOUR, q, k)
+    mask = tiled_mask(FOUR.clone(), q, k)  # that no other test has cut
     assert isinstance(mask, TiledMask) and mask.shape == (1, 1, 60, 60) and not built
     other = numbers(1, torch.float32, (3, 4, 60, 8), *[(3, 2, 60, 8)] * 2)
     with using(**SMALL):

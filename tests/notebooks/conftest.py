@@ -65,18 +65,23 @@ def begin_warm(importers, monkeypatch):
     return begin
 
 
-def nbval(notebook, address, *, strict_outputs, strict_checks, cell_timeout=CELL_TIMEOUT):
-    """Run a notebook in the kernel of this Python.
+def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout=CELL_TIMEOUT, hidden=None):
+    """Run a notebook by nbval as somebody types it, but for what makes it begin sooner and end in time.
 
-    `strict_outputs` compares every output with the saved one, `strict_checks` lets a failing check raise.
-    Stops after three failing cells: one error brings down every cell that needs its result.
+    `strict_outputs` compares every output with the saved one. `strict_checks` says whether a failing check
+    raises, by IOCOURSE_STRICT; where it is None the notebook says so itself, inputs are drawn anew, and
+    nothing of the environment is ours. `hidden`: a folder with a `sitecustomize.py`, for packages that are to
+    be missing. Stops after three failing cells: one error brings down every cell that needs its result.
     """
-    command = ["pytest", "-c", str(HERE / "nbval.ini"), "-p", "nbval_rules"]
-    command += ["-p", "no:cacheprovider", "--color=no", "-q", "--maxfail=3", "--no-header"]
-    command += ["--nbval" if strict_outputs else "--nbval-lax", "--nbval-current-env"]
+    command = ["pytest", "-p", "begin_warm", "-p", "no:cacheprovider", "--color=no", "-q", "--maxfail=3"]
+    command += ["--no-header", "--nbval" if strict_outputs else "--nbval-lax", "--nbval-current-env"]
     command += [f"--nbval-cell-timeout={cell_timeout}", str(notebook)]
-    with lesson_environment(ROOT, strict=strict_checks) as env, tempfile.TemporaryFile("w+") as output:
+    with lesson_environment(ROOT, strict=bool(strict_checks)) as env, tempfile.TemporaryFile("w+") as output:
+        if strict_checks is None:
+            del env["IOCOURSE_STRICT"], env["IOCOURSE_SEED"]
         env["PYTHONPATH"] += os.pathsep + str(HERE)
+        if hidden:
+            env["PYTHONPATH"] = str(hidden) + os.pathsep + env["PYTHONPATH"]
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
             "1"  # the other plugins take longer to load than a lesson to run
         )
@@ -88,4 +93,9 @@ def nbval(notebook, address, *, strict_outputs, strict_checks, cell_timeout=CELL
 @pytest.fixture(name="nbval")
 def nbval_fixture(begin_warm):
     pytest.importorskip("nbval")
-    return lambda notebook, **how: nbval(notebook, begin_warm(notebook.read_text(encoding="utf-8")), **how)
+
+    def run(notebook, **how):
+        imported = "" if how.get("hidden") else notebook.read_text(encoding="utf-8")
+        return nbval(notebook, begin_warm(imported), **how)
+
+    return run

@@ -59,8 +59,10 @@ def test_a_broken_notebook_fails_and_its_cells_are_printed(notebooks, nbval):
         assert said in result.text
 
 
-def test_html_is_not_compared_and_text_is(notebooks, nbval):
-    show = "class T:\\n    _repr_html_ = lambda s: str(id(s))\\n    __repr__ = lambda s: '42'\\nT()"
+def test_html_that_takes_the_place_of_text_is_not_compared_and_the_text_is(notebooks, nbval):
+    shown = "show({'text/plain': repr(s)}, str(id(s)))"
+    show = "from iocourse.console import show\\nclass T:\\n"
+    show += f"    _ipython_display_ = lambda s: {shown}\\n    __repr__ = lambda s: '42'\\nT()"
     path = broken(notebooks, ("add(20, 22)", show))
     result = nbval(path, strict_outputs=True, strict_checks=True)
     assert result.passed, result

@@ -145,6 +145,7 @@ def _take_over(env, cwd, output):
     os.close(output)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # what was found before is not what this environment says
     os.chdir(cwd)
     sys.path[0:1] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     sys.modules.pop("sitecustomize", None)

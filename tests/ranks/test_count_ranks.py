@@ -3,7 +3,7 @@
 import pytest
 from count_command import as_json, counted, refused
 
-from iocourse import ranks, schedules
+from iocourse import count, ranks, schedules
 from iocourse.count.across_ranks import PLACES
 from iocourse.ranks import balance
 from iocourse.ranks.bounds import lower_bound
@@ -200,3 +200,8 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
 )
 def test_each_bad_argument_is_named_in_one_line(capsys, arguments, line):
     assert line in refused(capsys, *arguments)
+
+
+def test_what_the_options_allow_is_what_ranks_have():
+    """The command line writes it down, because importing ranks for every count would be slow."""
+    assert count.LAYOUTS == ranks.LAYOUTS and tuple(PLACES) == count.PLACES

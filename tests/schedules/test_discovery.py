@@ -63,7 +63,7 @@ def toy(m, Q, K, V, *, Br, Bc):
 @pytest.fixture
 def library(tmp_path):
     """A copy of the library to add files to, and a way to run a line of Python in it."""
-    shutil.copytree(PACKAGE, tmp_path / "iocourse", ignore=shutil.ignore_patterns("__pycache__", "data"))
+    shutil.copytree(PACKAGE, tmp_path / "iocourse", ignore=shutil.ignore_patterns("__pycache__"))
 
     def run(code, **files):
         for name, text in files.items():

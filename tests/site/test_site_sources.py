@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iocourse import schedules
 from iocourse.bounds import STATUSES
 from iocourse.course.checkout import find_checkout, read_project
 from iocourse.data.recorded import NAMES, recorded
@@ -21,7 +22,7 @@ from iocourse.site.pages.bench import bench_page
 from iocourse.site.pages.bounds import EVERY
 from iocourse.site.pages.lessons import in_the_browser, lessons_table
 from iocourse.site.pages.schedules import schedules_page
-from iocourse.site.sources import write_sources
+from iocourse.site.sources import the_map, write_sources
 
 ROOT = find_checkout()
 PROJECT = replace(read_project(ROOT), claimed=True)
@@ -189,6 +190,8 @@ def test_the_page_of_schedules_has_each_with_its_closed_form():
     for name, schedule in REGISTRY.items():
         assert f"### {schedule.title}\n" in page and f"[{name}](#schedule-{name.replace('_', '-')})" in page
     assert page.count("**Closed form.** ") == len(REGISTRY)
+    row = next(line for line in page.splitlines() if line.startswith("| [flash2]"))
+    assert row.endswith("| F2 | [4.1](#there) | forward |")  # short: one line on a phone too
     assert "2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d." in page  # of F3
     assert not re.findall(r"\*\*Closed form\.\*\* \n", page)
 
@@ -215,6 +218,14 @@ def test_measured_is_what_is_recorded_and_nothing_else():
     assert len(pictures) > 5
     for file, picture in pictures.items():
         assert f"pictures/{file}" in text and " ".join(picture.alt.split()) in text
+
+
+def test_what_the_landing_pages_map_calls_best_no_schedule_of_the_course_beats():
+    N, d, M = 8192, 64, 58368
+    best, alt = schedules.best(N, d, M), the_map().alt
+    assert f"M = {M:,}: {best.schedule.title} (" in alt
+    assert f"moves the fewest words, {best.cost.total:,}." in alt
+    assert "1.19 × the lower bound" in alt and "]" not in alt
 
 
 def test_pages_that_are_not_there_yet_leave_no_empty_place(tmp_path):

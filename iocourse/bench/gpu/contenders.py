@@ -21,7 +21,12 @@ from .problem import FLEX as FLEX
 from .problem import Pairs, Tensor
 
 Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
-OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
+# The library's kernels by what runs: the backward pass of `attention`; `decode`; `attention` at large d,
+# which chooses among three ways.
+FUSED, TWO_PASS = "fused", "two-pass"
+SPLIT_KV, DEFAULT = "split-KV", "default"
+FIRST = (FUSED, SPLIT_KV, DEFAULT)  # whose ratios and goals are judged: one of them in each subject
+FLASH, CUDNN = "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
@@ -40,8 +45,8 @@ def contenders(
     compiled, as its users must; without, its slow reference runs, for tests.
     """
     field: dict[str, Contender] = {
-        OURS: ours,
-        DETERMINISTIC: partial(ours, deterministic=True),
+        FUSED: partial(ours, deterministic=False),
+        TWO_PASS: partial(ours, deterministic=True),
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: partial(with_matrices, partial(sdpa, MATH), place),
         FLEX: partial(flex, compiled),
@@ -150,7 +155,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
 
 def left_out(field: Mapping[str, Contender], without: Sequence[str]) -> dict[str, Contender]:
     """Who takes part, without those named. Raises Refused at nobody's name, and ours, which ratios are of."""
-    rest = [name for name in field if name != OURS]
+    rest = [name for name in field if name not in FIRST]
     for name in without:
         if name not in rest:
             raise Refused(f"--without {name!r} is no contender to leave out; allowed: {', '.join(rest)}")

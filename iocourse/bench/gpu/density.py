@@ -9,7 +9,7 @@ import numpy as np
 from iocourse.bench import Row, grouped
 from iocourse.console import number, table
 
-from .contenders import OURS
+from .contenders import FIRST
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 KIND = "random, "  # what the names of its masks begin with
@@ -38,7 +38,7 @@ def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
     unmasked_ms is the time of the kernel that knows of no mask, `unmasked`, None where it was not timed.
     """
     keys = ("d", "N", "pass", "contender")
-    mine = (row for row in rows if row["contender"] == OURS and "ms" in row)
+    mine = (row for row in rows if row["contender"] in FIRST and "ms" in row)
     found = []
     for kind, some in grouped(mine, keys).items():
         here = {row["mask"]: row for row in some}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from iocourse.bench import Row, grouped, verdict
 from iocourse.gpu.roofline import PASSES as PASSES
 
-from .contenders import OURS
+from .contenders import FIRST
 
 
 class Layout(NamedTuple):
@@ -116,7 +116,7 @@ def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[
 def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:
     """A goal with what was reached and a verdict; part of the shapes is no verdict."""
     figure = _times_of(rows, goal.rival, same_work) if goal.rival else lambda row: row.get(goal.figure)
-    ours = (row for row in rows if row["contender"] == OURS and _meant(row, goal.where))
+    ours = (row for row in rows if row["contender"] in FIRST and _meant(row, goal.where))
     numbers = [number for number in map(figure, ours) if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
     if reached is None or len(numbers) < goal.shapes:

@@ -10,8 +10,9 @@ from typing import Any
 
 from iocourse.bench import Row, circumstances
 from iocourse.console import steps
+from iocourse.data.recorded import kernels_code
 
-from .contenders import OURS, Contender
+from .contenders import FIRST, Contender
 from .judging import PASSES, Goal, Layout, compared
 from .place import Place, cuda_place
 from .problem import Problem
@@ -55,7 +56,12 @@ class Bench:
 
         seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
         facts = {"quick": quick, "subject": self.name, **circumstances("torch", "triton")}
-        facts |= {"device": place.facts(), "seed": seed, "contenders": list(field)} | self.facts(place, asked)
+        facts |= {
+            "kernels_code": kernels_code(),
+            "device": place.facts(),
+            "seed": seed,
+            "contenders": list(field),
+        } | self.facts(place, asked)
         rows, errors = list[Row](), list[Row]()
 
         def record(done: int) -> Row:
@@ -65,7 +71,8 @@ class Bench:
 
         for done, shape in enumerate(steps(asked, "shapes"), 1):
             place.tidy()
-            some = {OURS: field[OURS]} if self.only_ours(shape) else field
+            first = {name: one for name, one in field.items() if name in FIRST}
+            some = first if self.only_ours(shape) else field
             found = tried(shape, self.problem, some, place, self.passes, seed)
             rows += found[0]
             errors += found[1]

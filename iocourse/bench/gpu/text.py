@@ -8,13 +8,10 @@ from iocourse.bench import Row, grouped
 from iocourse.console import DASH, number, paragraphs, table
 from iocourse.data.recorded import provenance
 
-from .contenders import DETERMINISTIC, FLEX, OURS, SPECIALISED
+from .contenders import FIRST, FLEX, SPECIALISED
 from .judging import PASSES, Layout, about, cell
 
-SHORT = {
-    DETERMINISTIC: "ours, det.", "ours, materialised": "ours, mater.",
-    "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
-}  # fmt: skip
+SHORT = {FLEX: "Flex", SPECIALISED: "tut., warp"}
 
 
 def text(result: Row, layout: Layout, *more: str) -> str:
@@ -49,7 +46,8 @@ def _tables(result: Row, layout: Layout) -> Iterator[str]:
         for shape, some in grouped(rows, layout.lines).items():
             here = {row["contender"]: row for row in some}
             figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
-            last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
+            first: Row = next((here[name] for name in FIRST if name in here), {})
+            last = (number(first.get(key), 2) for key, _ in layout.last)
             lines.append([*map(cell, shape), *figures, *last])
         yield f"{layout.unit}, {about(layout.tables, kind)}\n{table(lines, left=len(heads), gap=3)}"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
 
-from .contenders import DETERMINISTIC, Contender, reason_of, with_warnings
+from .contenders import TWO_PASS, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
 from .problem import Problem
@@ -38,7 +38,7 @@ def tried(
 
 def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
     """Who is timed in a pass. Forward nothing could be in another order: ours once."""
-    return [name for name in field if (name, pass_) != (DETERMINISTIC, "forward")]
+    return [name for name in field if (name, pass_) != (TWO_PASS, "forward")]
 
 
 def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:

@@ -8,7 +8,7 @@ from typing import Any
 from iocourse.bench import Row, grouped
 from iocourse.console import DASH, paragraphs, table
 from iocourse.data.recorded import provenance
-from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
+from iocourse.explore.facts.records.lowrank import FASTER_EXACT, LIMITS, fastest, panels_of
 
 from .goals import JUDGED, goals, script_speedup
 
@@ -61,7 +61,8 @@ def _forward(rows: Sequence[Row]) -> str:
         ]  # fmt: skip
 
     notes = [
-        "one baseline: every speed-up is over exact softmax of this run, the faster of in place and SDPA;",
+        "one baseline: every speed-up is over exact softmax of this run, the faster of in place and SDPA.",
+        FASTER_EXACT,
         "script: the published algorithm, written anew, with the error of its own operator, which is not",
         "softmax; their operator: ours on it, in two passes; ours from arrays, and from tensors (torch)",
         "milliseconds, with every check; errors in per cent, with * ‖x - y‖ / ‖x + y‖, the published metric",
@@ -110,6 +111,7 @@ def _gradient(rows: Sequence[Row]) -> str:
         "softmax; * of dQ, dK, dV, in the published metric; O, dQ, dK, dV: usual relative errors",
         "in place: an exact gradient written by hand, no score twice, which is given dO before it begins;",
         "speed-ups over the faster of it and SDPA's autograd; the published script has no gradient",
+        FASTER_EXACT,
         *_skipped(rows),
     ]
     return "\n".join([_by_degree(head, rows, line, once=range(3)), *notes])
@@ -126,8 +128,12 @@ def _causal(rows: Sequence[Row]) -> str:
         alone = [str(one["g"]), _ms(one["forward_ms"]), _times(one["forward_speedup"])]
         return [*left, *alone, *_speed(one), *map(_per_cent, one["errors"].values())]
 
-    note = "usual relative errors in per cent; SDPA: both passes, and forward alone"
-    return "\n".join([_by_degree(head, rows, line, once=range(3)), note, *_skipped(rows)])
+    notes = [
+        "usual relative errors in per cent; SDPA: both passes, and forward alone",
+        FASTER_EXACT,
+        *_skipped(rows),
+    ]
+    return "\n".join([_by_degree(head, rows, line, once=range(3)), *notes])
 
 
 def _scaling(record: Row) -> str:
@@ -224,7 +230,7 @@ def _gpu(found: Row) -> str:
 def _goals(record: Row) -> str:
     lines = [["goals", "wanted", "reached", ""]]
     lines += [[row[key] for key in ("what", "wanted", "reached", "verdict")] for row in goals(record)]
-    return "\n".join([table(lines), *JUDGED])
+    return "\n".join([table(lines), *JUDGED, FASTER_EXACT])
 
 
 def _said(record: Row) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
 from iocourse.console import crossed, paragraphs, steps, table
-from iocourse.data.recorded import provenance
+from iocourse.data.recorded import kernels_code, provenance
 from iocourse.gpu import measured
 from iocourse.gpu.timing import CudaStopwatch
 
@@ -65,6 +65,7 @@ def tuned(
     `arch` is a row of the tile table; `problem` makes that of (d, causal); `keep` is as of `run`.
     """
     record = {"subject": NAME, **circumstances("torch", "triton"), "device": place.facts(), "arch": arch}
+    record |= {"kernels_code": kernels_code()}
     record |= {"asked": len(asked), "kernels": [], "tiles": []}  # which grow
 
     @lru_cache(maxsize=1)

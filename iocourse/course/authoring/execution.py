@@ -54,6 +54,8 @@ def lesson_environment(root: Path, *, strict: bool) -> Iterator[dict[str, str]]:
         env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         env |= {"IOCOURSE_HOME": home, "IPYTHONDIR": home, "IOCOURSE_SEED": SEED, "PYTHONHASHSEED": "0"}
         env["IOCOURSE_STRICT"] = "1" if strict else "0"
+        # What a kernel that is killed leaves behind goes with the folder.
+        env |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), home)
         yield env
 
 

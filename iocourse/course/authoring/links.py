@@ -19,13 +19,20 @@ from iocourse.course.copies.notebook import to_text
 from iocourse.refusal import Refused, write_whole
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
+# The same with its text; not a picture.
+TEXT_AND_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)" + LINK.pattern)
 FOLDERS = ("lessons", "solutions")
+
+
+def named(text: str, path: str) -> str:
+    """What stands in place of a link to a file of the repository while its address is not claimed."""
+    return text if text.strip("`") == path else f"{text} (`{path}` in the repository)"
 
 
 def with_full_links(
     notebook: dict[str, Any], folder: str, project: Project, beside: Collection[str] = ()
 ) -> str:
-    """The text of a notebook whose relative links are written in full.
+    """The text of a notebook whose relative links are in full, or named while the address is not claimed.
 
     Args:
         notebook: nbformat 4 JSON.
@@ -35,15 +42,17 @@ def with_full_links(
     """
 
     def full(found: re.Match[str]) -> str:
-        if found[1] in beside:
+        said, target, anchor = found.groups()
+        if target in beside:
             return found[0]
-        path = posixpath.normpath(posixpath.join(folder, found[1]))
-        return (
-            f"]({project.colab(path) if path.endswith('.ipynb') else project.page(path) + (found[2] or '')})"
-        )
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if not project.claimed:
+            return named(said, path)
+        aim = project.colab(path) if path.endswith(".ipynb") else project.page(path) + (anchor or "")
+        return f"[{said}]({aim})"
 
     cells = [
-        cell | {"source": LINK.sub(full, "".join(cell["source"])).splitlines(keepends=True)}
+        cell | {"source": TEXT_AND_LINK.sub(full, "".join(cell["source"])).splitlines(keepends=True)}
         if cell["cell_type"] == "markdown"
         else cell
         for cell in notebook["cells"]

@@ -22,7 +22,7 @@ from iocourse.bounds import lower_bound
 from iocourse.course.authoring.kernel_lessons import runs_kernels
 from iocourse.course.authoring.source import Cell
 from iocourse.course.checkout import Project
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.facts.memory_map import memories
 from iocourse.explore.figures.charts import curve
@@ -43,8 +43,8 @@ DRAWN = {  # name in the figure -> schedule
 }
 CUDNN = "SDPA cuDNN"
 TIMED = (  # pass, contender, name in README's table; all relative to PyTorch's FlashAttention-2
-    ("forward", "ours", "speed of the forward kernel"),
-    ("backward", "ours, deterministic", "speed of the two-pass backward kernels"),
+    ("forward", "fused", "speed of the forward kernel"),
+    ("backward", "two-pass", "speed of the two-pass backward kernels"),
 )
 # The lessons to take first, in order. The test of README's table holds that they build on each other alone.
 SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
@@ -110,6 +110,16 @@ def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[
     if marked(_read(root / README), "figure") is not None and not figure_is_current(root):
         yield f"{FIGURE.as_posix()} is stale: run iocourse release"
     yield from _unrecorded(root)
+
+
+def records_without_origin(root: Path) -> list[str]:
+    """The records that lack device, versions, date or commit, one line each."""
+    faults = []
+    for path in sorted((root / TIMES).parent.glob("*.json")):
+        if missing := lacking(json.loads(path.read_text(encoding="utf-8"))):
+            at = path.relative_to(root).as_posix()
+            faults.append(f"{at} has no {' and no '.join(missing)}: record it again, or add what is known")
+    return faults
 
 
 def _unrecorded(root: Path) -> Iterator[str]:
@@ -183,14 +193,14 @@ def _timed() -> Iterator[tuple[str, str, str]]:
     """A row for each pass of the kernels, from the recorded run."""
     record = recorded("attention")
     means = {(one["pass"], one["d"], one["contender"]): one for one in record["means"]} if record else {}
-    for pass_, contender, name in TIMED:
+    for n, (pass_, contender, name) in enumerate(TIMED):
         pairs = [(means[pass_, size, contender], means[pass_, size, CUDNN]) for size in (64, 128) if means]
         values = [
-            f"{ours['ratio']:.2f} × at d = {ours['d']} ({ours['shapes']} of {ours['of']} shapes; "
+            f"{ours['ratio']:.2f} × at d = {ours['d']} (mean of {ours['shapes']} of {ours['of']} shapes; "
             f"cuDNN: {theirs['ratio']:.2f} ×)"
             for ours, theirs in pairs
         ]
-        yield name, "; ".join(values), provenance(record)
+        yield name, "; ".join(values), "the same run" if n else provenance(record)
 
 
 def signature(picture: Picture) -> bytes:

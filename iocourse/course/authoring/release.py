@@ -133,9 +133,9 @@ def _notebook(cells: list[Json]) -> Json:
     return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
-def finished(lesson: Lesson, notebook: Json) -> str:
+def finished(lesson: Lesson, notebook: Json, *, solved: bool) -> str:
     """One of the lesson's notebooks as it is written: with its first cell."""
-    return to_text(with_first_cell(notebook, lesson.project))
+    return to_text(with_first_cell(notebook, lesson.project, solved=solved))
 
 
 def _code(notebook: Json) -> list[Json]:
@@ -171,10 +171,12 @@ def _with_run(cell: Json, run: Json) -> Json:
 
 
 def with_shown_outputs(student: Json, solved: Json) -> Json:
-    """The student's notebook with the saved outputs of its cells tagged `shown`: seen before any has run."""
-    outputs = {cell["id"]: cell["outputs"] for cell in _code(solved)}
+    """The student's notebook with the saved outputs of its cells tagged `shown`, seen before any has run, and
+    the count of that run: nbval refuses outputs without one.
+    """
+    runs = {cell["id"]: cell for cell in _code(solved)}
     cells = [
-        cell | {"outputs": outputs[cell["id"]]} if "shown" in cell["metadata"].get("tags", []) else cell
+        _with_run(cell, runs[cell["id"]]) if "shown" in cell["metadata"].get("tags", []) else cell
         for cell in student["cells"]
     ]
     return student | {"cells": cells}
@@ -227,13 +229,16 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
     """
     texts: dict[Path, str] = {}
     project = read_project(root)
+    if faults := pages.records_without_origin(root):
+        raise ReleaseFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         ran = kept or run_solved(lesson, root)
-        texts[path] = finished(lesson, ran)
-        texts[Path("lessons") / path.name] = finished(lesson, with_shown_outputs(lesson.student, ran))
+        texts[path] = finished(lesson, ran, solved=True)
+        student = with_shown_outputs(lesson.student, ran)
+        texts[Path("lessons") / path.name] = finished(lesson, student, solved=False)
     texts |= pages.pages(root, {} if only else rows(lessons), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
@@ -270,6 +275,8 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         Refused: the repository's URL is unset, or there is no such lesson.
         ReleaseFailed: a source cannot be read.
     """
+    if faults := pages.records_without_origin(root):
+        return faults
     project = read_project(root)
     lessons = read_lessons(root, project)
     labels = prose.course_labels([lesson.cells for lesson in lessons])
@@ -288,10 +295,10 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
     path = root / "solutions" / f"{lesson.stem}.ipynb"
     kept = with_saved_outputs(lesson.solved, path)
-    if kept is None or finished(lesson, kept) != _read(path):
+    if kept is None or finished(lesson, kept, solved=True) != _read(path):
         yield f"solutions/{lesson.stem}.ipynb is stale: run iocourse release"
     student = with_shown_outputs(lesson.student, kept or lesson.solved)
-    if finished(lesson, student) != _read(root / "lessons" / path.name):
+    if finished(lesson, student, solved=False) != _read(root / "lessons" / path.name):
         yield f"lessons/{lesson.stem}.ipynb is stale: run iocourse release"
     for n, cell in enumerate((kept or lesson.solved)["cells"]):
         for fault in execution.faults(cell, cell.get("outputs", [])):

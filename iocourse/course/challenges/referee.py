@@ -10,7 +10,6 @@ know: a winner wants to be read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +24,7 @@ from ..budgets import every_input_loaded, fits
 from ..checking import fresh_seed, judge, read_first
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, is_right, only_where, values_in
-from ..messages.waiting import Doing, signs_of_life
+from ..messages.waiting import Doing, Interrupted, signs_of_life
 from ..messages.where import below, line_of
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
@@ -53,12 +52,12 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
     """
     asked = find(which)
     _refuse_other_tiles(asked, tiles)
-    with signs_of_life(silent=bool(os.environ.get("IOCOURSE_SEED"))) as doing:
+    with signs_of_life() as doing:
         try:
             verdict = judged(asked, schedule, tiles, fresh_seed(), doing)
         except KeyboardInterrupt as stop:
-            print(f"{_head(asked)}\n  interrupted in {doing.now}{below(line_of(stop))}")
-            raise
+            said = f"{_head(asked)}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            raise Interrupted(said) from None
     if verdict.refused:
         print(f"{_head(asked)}\n  refused: {verdict.refused}")
         return

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .notebook import Json, as_copy, is_the_students, key, print_of, prints, recorded, title
+from ..exercise import find
+from .answers import Wanted, find_answers
+from .notebook import Json, as_copy, is_the_students, key, print_of, prints, recorded, tags, text_of, title
 
 HEADING = "kept-from-your-copy"  # the id of the cell above what has no place
 _TEXT = ["### Kept from your copy\n", "\n", "The lesson has no place for these cells any more."]
@@ -54,11 +56,14 @@ class _Old:
         for at, cell in enumerate(lesson):
             self.by_print[print_of(cell)].append(at)
 
-    def changed(self, cell: Json) -> bool:
-        """Whether the student wrote in it; where nothing is recorded, whether the lesson has no such text."""
+    def changed(self, cell: Json, name: str = "") -> bool:
+        """Whether the student wrote in it; where nothing is recorded, whether the lesson has no such text.
+
+        `name` is its key in the lesson, where it may have lost its own.
+        """
         if not self.known:
             return print_of(cell) not in self.by_print
-        return self.base.get(key(cell)) != print_of(cell)
+        return self.base.get(name or key(cell)) != print_of(cell)
 
     def stranger(self, cell: Json) -> Json:
         """A cell that takes no place of the lesson, and so none of its ids."""
@@ -97,7 +102,10 @@ def _seated(
 ) -> tuple[dict[int, Json], dict[int, list[Json]], list[Json]]:
     """Who takes each place of the lesson, who follows it, and who has no place any more."""
     places = [old.place(cell) for cell in mine]
-    owners = _owners(mine, lesson, places)
+    answers = _answers(mine, lesson)
+    for n, place in answers.items():
+        places[n] = place
+    owners = _owners(mine, lesson, places, answers)
     after: dict[int, list[Json]] = defaultdict(list)
     homeless: list[Json] = []
     at = ADDED  # before the first cell
@@ -109,10 +117,38 @@ def _seated(
     return {place: mine[n] for place, n in owners.items()}, after, homeless
 
 
-def _owners(mine: Sequence[Json], lesson: Sequence[Json], places: Sequence[int]) -> dict[int, int]:
-    """Which of the student's cells takes a place: of a cell and its copies the one with the lesson's id."""
-    owners: dict[int, int] = {}
+def _answers(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
+    """Places of the cells that hold answers to the lesson's exercises, found as `iocourse grade` does."""
+    places = {key(cell).removeprefix("ex-"): at for at, cell in enumerate(lesson) if "exercise" in tags(cell)}
+    wanted = [one for name, at in places.items() for one in _wanted(name, lesson[at])]
+    found = find_answers(mine, wanted)
+    taken = [answer.at for answer in found.values()]
+    return {
+        answer.at: places[name]
+        for name, answer in found.items()
+        if answer.at is not None and taken.count(answer.at) == 1
+    }
+
+
+def _wanted(name: str, cell: Json) -> list[Wanted]:
+    """What is looked up for an exercise; nothing for one that this version of the course lacks."""
+    try:
+        exercise = find(name)
+    except ValueError:
+        return []
+    return [Wanted(exercise.id, exercise.function, cell["id"], text_of(cell))]
+
+
+def _owners(
+    mine: Sequence[Json], lesson: Sequence[Json], places: Sequence[int], answers: Mapping[int, int]
+) -> dict[int, int]:
+    """Which of the student's cells takes a place: an answer that was found; of a cell and its copies the one
+    with the lesson's id.
+    """
+    owners = {place: n for n, place in answers.items()}
     for n, place in enumerate(places):
+        if place in answers.values():
+            continue
         if place >= 0 and (place not in owners or mine[n].get("id") == lesson[place]["id"]):
             owners[place] = n
     return owners
@@ -124,12 +160,12 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
         yield theirs
     elif print_of(cell) == print_of(theirs):
         yield _with_run(theirs, cell)
-    elif not old.changed(cell):
+    elif not old.changed(cell, key(theirs) if is_the_students(theirs) else ""):
         yield theirs
     elif is_the_students(theirs):
-        merged.answers.append(title(cell))
-        if old.known and old.base[key(cell)] != print_of(theirs):
-            merged.asked_anew.append(title(cell))
+        merged.answers.append(title(theirs))
+        if old.known and old.base.get(key(theirs)) != print_of(theirs):
+            merged.asked_anew.append(title(theirs))
         yield _in_its_cell(cell, theirs)
     elif old.known and old.base[key(cell)] == print_of(theirs):
         merged.others += 1

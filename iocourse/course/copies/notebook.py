@@ -56,7 +56,7 @@ def to_text(notebook: Json) -> str:
 def text_of(cell: Json) -> str:
     """A cell's source, which notebooks keep as a text or as lines."""
     source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(source)
+    return source if isinstance(source, str) else "".join(map(str, source))
 
 
 def tags(cell: Json) -> set[str]:

@@ -16,6 +16,7 @@ from iocourse.console import ended_by_term
 from iocourse.course.checkout import FIRST, Course, find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
+from iocourse.course.lab.port import require_port
 from iocourse.course.progress import home
 from iocourse.refusal import Refused, read_json, write_whole
 
@@ -24,8 +25,11 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
-# For Jupyter's server: what a kernel says is not held back.
-PROMPT = f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection"
+# For Jupyter's server: what a kernel says is not held back, and a saved notebook shows its pictures.
+OURS = (
+    f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection",
+    f"--ServerApp.contents_manager_class={__name__}.contents.StillPictures",
+)
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 
 
@@ -55,9 +59,11 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
         JupyterLab's exit code.
 
     Raises:
-        Refused: no lessons, a copy cannot be written, or JupyterLab is not installed.
+        Refused: no lessons, a copy cannot be written, JupyterLab is not installed, or the options ask for a
+            port that is not to be had.
     """
     course = find_course()
+    require_port(options)
     if importlib.util.find_spec("jupyterlab") is None:
         raise Refused(f"JupyterLab is not installed here: {INSTALL}")
     _prepare(course)
@@ -88,15 +94,24 @@ def _few(names: Sequence[str]) -> str:
 def _config_path() -> str:
     """Where JupyterLab looks for settings: ours are defaults, which the student's own override."""
     folder = home() / "jupyter"
-    (folder / "labconfig").mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1))
+    try:
+        (folder / "labconfig").mkdir(parents=True, exist_ok=True)
+        write_whole(
+            folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1)
+        )
+    except OSError as error:
+        raise Refused(
+            f"{folder} cannot be written: {error.strerror or error}. The course and JupyterLab keep files in "
+            "your home folder; start with another one, as in HOME=/tmp/me iocourse lab"
+        ) from None
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_CONFIG_PATH")]))
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
-    command = [sys.executable, "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
+    # -P: a random.py of the student's in the current folder does not stand for Python's own.
+    command = [sys.executable, "-P", "-m", f"{__name__}.server", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
-    command.append(PROMPT)
+    command += OURS
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
     if not browser:
         command.append("--no-browser")
@@ -115,7 +130,11 @@ def _attend(server: subprocess.Popen[bytes], token: str) -> int:
             if url:
                 opened = f"\nThe course is open at\n    {url}\nStop it with Ctrl-C in this terminal.\n"
                 print(opened, flush=True)
-            return server.wait()
+            code = server.wait()
+            if code and not url:
+                said = f"JupyterLab ended before it answered (exit code {code}); its own lines above say why"
+                print(f"iocourse lab: {said}", file=sys.stderr)
+            return code
         except KeyboardInterrupt:  # the terminal has sent it to JupyterLab too, which asks before it stops
             return _stop(server)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 from .chart import Axis, Line, every_line, key_line
@@ -13,6 +14,7 @@ from .picture import LARGE, SMALL, Element, Picture, Text, centred, text_width, 
 COLUMNS = 2
 WIDTH, HEIGHT = 430.0, 320.0  # of one panel
 TOP, LEGEND_LINE = 66.0, 24.0
+CHARACTERS, NOTE_LINE = 120, 18.0  # of a line of the note, and from line to line
 
 
 class Panel(NamedTuple):
@@ -30,7 +32,7 @@ class Panel(NamedTuple):
         return f"{self.ylabel} against {self.xlabel}: {said}."
 
 
-def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: str) -> Picture:
+def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: str, note: str = "") -> Picture:
     """Panels in two columns; lines of the same label share their stroke and stand once in the legend.
 
     Args:
@@ -38,6 +40,7 @@ def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: st
         panels: one or more.
         source: where the numbers come from.
         numbers: what is shown, as text.
+        note: what a reader has to know of them; drawn below the legend.
 
     Raises:
         ValueError: there is no panel, or one without a line.
@@ -51,8 +54,14 @@ def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: st
     y = TOP + HEIGHT * -(-len(panels) // COLUMNS) + 18
     keys = list(_legend([line for panel in panels for line in panel.lines], y, width))
     bottom = max((e.y for e in keys if isinstance(e, Text)), default=y)
-    alt = f"{title}. {' '.join(panel.in_words for panel in panels)} Measured: {source}."
-    return titled(title, (width, bottom + 18), alt, f"{numbers}\n{source}", (*drawn, *keys))
+    bottom += 6 if note else 0
+    for line in wrap(note, CHARACTERS):
+        bottom += NOTE_LINE
+        drawn.append(Text(18, bottom, line, SMALL, colour=QUIET))
+    said = " ".join(filter(None, [*(panel.in_words for panel in panels), note]))
+    alt = f"{title}. {said} Measured: {source}."
+    words = "\n".join(filter(None, (numbers, note, source)))
+    return titled(title, (width, bottom + 18), alt, words, (*drawn, *keys))
 
 
 def _panel(panel: Panel, left: float, top: float) -> Iterator[Element]:

@@ -14,6 +14,7 @@ from html import escape
 from io import BytesIO
 from typing import Any
 
+from ...console import show
 from .html import image
 from .palette import INK, PAPER, Dash
 
@@ -152,11 +153,8 @@ class Picture:
 
         JupyterLab and Colab draw a PNG without its words, and prefer HTML.
         """
-        from IPython.display import display
-
         data, metadata = self._repr_mimebundle_()
-        data["text/html"] = self.to_html()
-        display(data, metadata=metadata, raw=True)
+        show(data, self.to_html(), metadata)
         print(self.numbers)
 
 

@@ -30,7 +30,7 @@ HEADS_A_TILE = 64  # query heads that read K and V together in the decode step
 Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 NAMES = ("resources", "attention", "sparse", "decode")  # the first for tiles, the others measured on a GPU
-OURS = "ours"
+OURS = ("fused", "split-KV")  # contenders: of attention and masks, of decode
 TYPES = ("bfloat16", "float16")
 NEAR = 0.03  # how far a mask's share of the pairs may lie from the density asked for
 UNMASKED = "no mask"  # rows of the kernel that knows of no mask
@@ -224,7 +224,7 @@ def _ours(record: Record, s: Sizes, key: str = "rows") -> Iterator[Row]:
     """Rows of our kernels that were timed, of this N and d, in 16 bits."""
     for row in record.get(key, ()):
         same = (row["N"], row["d"]) == (s.N, s.d) and row["dtype"] in TYPES
-        if row["contender"] == OURS and "ms" in row and same:
+        if row["contender"] in OURS and "ms" in row and same:
             yield row
 
 

@@ -18,8 +18,8 @@ TOP, LINE, HEAD, BAR = 82.0, 19.0, 40.0, 13.0
 LONGEST, GAP = 84.0, 20.0  # pixels of the longest bar, between the columns
 RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
 OURS = {
-    "ours": Fill(BLUE, ""),
-    "ours, deterministic": Fill(SKY, "/"),
+    "fused": Fill(BLUE, ""),
+    "two-pass": Fill(SKY, "/"),
 }
 RIVAL = Fill("#BDBDBD", "")
 KINDS = {False: "full", True: "causal"}
@@ -198,14 +198,14 @@ def _bar(x: float, middle: float, fastest: float, contender: str, entry: _Entry)
 # ---------------------------------------------------------------------- in words
 def _alt(name: str, source: str, rows: _Rows) -> str:
     told = [f"{name}: bars for {', '.join(rows.contenders)} at each N, measured with {source}"]
-    told += [_ours(rows, causal) for causal in rows.causal if "ours" in rows.of(causal)]
+    told += [_ours(rows, causal) for causal in rows.causal if "fused" in rows.of(causal)]
     refusals = sum(entry.tflops is None for entry in rows.entries.values())
     told.append(f"{refusals} of {len(rows.entries)} bars are missing: the contender refused the shape")
     return ". ".join(told if refusals else told[:-1]) + "."
 
 
 def _ours(rows: _Rows, causal: bool) -> str:
-    found = [(shape, rows.entries.get((causal, shape, "ours"))) for shape in rows.shapes]
+    found = [(shape, rows.entries.get((causal, shape, "fused"))) for shape in rows.shapes]
     said = [f"{entry.long} at {shape}" for shape, entry in found if entry is not None]
     return f"Ours, {KINDS[causal]} (beside it the ratio to {RIVAL_OF_ALL}): {', '.join(said)}"
 

@@ -12,6 +12,7 @@ from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
 from ..draw.picture import Picture
 from ..draw.record import Record, none_yet, source_of
+from ..facts.records.lowrank import FASTER_EXACT
 
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"
@@ -55,7 +56,7 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
         Panel("error in their metric, %", "d (n = 10 · 2ᵈ)", lines[0], (None, 10)),
         Panel("speed-up over exact attention", "d (n = 10 · 2ᵈ)", lines[1], (None, 10)),
     ]
-    return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed))
+    return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), FASTER_EXACT)
 
 
 _READ: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {

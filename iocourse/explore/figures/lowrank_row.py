@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import log
+from textwrap import wrap
 
 from ...console import table
 from ..draw.figure import figure
@@ -11,9 +12,10 @@ from ..draw.palette import BLUE, INK, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
 from ..draw.record import Record, none_yet, source_of
 from ..draw.wording import figures
-from ..facts.records.lowrank import Compared, Measured, compared, degrees, sizes
+from ..facts.records.lowrank import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 
 LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
+CHARACTERS, LINE = 110, 18.0  # of a line of words below the bars
 FILLS = (Fill("#BDBDBD", ""), Fill(BLUE, ""), Fill(SKY, "/"))  # exact, ours, the script
 
 
@@ -44,11 +46,14 @@ def lowrank_row(record: Record | None, d: int = 12, g: int = 3) -> Picture:
         drawn.append(Text(18, y, one.what, NORMAL, bold=True))
         drawn += _bars(one.rows, y + 8, low, high)
         y += STEP * len(one.rows) + 40
+    for line in wrap(FASTER_EXACT, CHARACTERS):
+        drawn.append(Text(18, y, line, SMALL, colour=QUIET))
+        y += LINE
     rows = [[one.what, *_said(row)] for one in found for row in one.rows]
     numbers = table([["passes", "who", "ms", "speed-up", "error"], *rows], left=2)
     sentences = ". ".join(f"{what}: {who} {ms} {times} {off}".rstrip() for what, who, ms, times, off in rows)
-    alt = f"{title}. {sentences}. {source}."
-    return titled(title, (780.0, y), alt, f"{numbers}\n{source}", drawn)
+    alt = f"{title}. {sentences}. {FASTER_EXACT} {source}."
+    return titled(title, (780.0, y), alt, f"{numbers}\n{FASTER_EXACT}\n{source}", drawn)
 
 
 def _range(record: Record) -> tuple[float, float]:
@@ -81,4 +86,4 @@ def lowrank_row_words(found: Sequence[Compared]) -> str:
     better = "a smaller error" if (ours.error or 0.0) < (script.error or 0.0) else "a larger error"
     faster = "and less time" if ours.ms < script.ms else "and more time"
     times = f"{figures(ours.speedup)} times as fast as exact attention, the script {figures(script.speedup)}"
-    return f"Forward: {better} {faster} than the script; {times}."
+    return f"Forward: {better} {faster} than the script; {times}. {FASTER_EXACT}"

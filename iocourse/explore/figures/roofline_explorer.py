@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from ...console import table
@@ -98,7 +99,7 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     """The picture of checked sizes against records, {} where there is none."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
-    frame, notes = _frame(shown), [shown.remark, *caveats([shown.chip])]
+    frame, notes = _frame(shown), [*wrap(shown.remark, 120), *caveats([shown.chip])]
     drawn: list[Element] = [
         *_key(),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),

@@ -141,9 +141,14 @@ def _check_device(device: torch.device) -> None:
     _check_chip(device.index or 0)
 
 
-@cache
+@torch.compiler.assume_constant_result  # torch.compile calls it without tracing torch.cuda's functions
 def _check_chip(index: int) -> None:
-    """Once for each device: refuse what Triton has no backend for, and say why a Turing chip is slow."""
+    """Raise ValueError if Triton has no backend for this device; warn if it is a Turing GPU."""
+    _check_chip_once(index)
+
+
+@cache
+def _check_chip_once(index: int) -> None:
     name = torch.cuda.get_device_name(index)
     if torch.version.hip:
         raise ValueError(f"q is on {name}; allowed: an NVIDIA GPU, these tiles are chosen for no other")
@@ -158,7 +163,7 @@ def _check_chip(index: int) -> None:
             f"{name} (compute capability {major}.{minor}): the answer is right and slow, because Triton uses "
             "tensor cores from 8.0 on and computes every product here on the ordinary cores. "
             "torch.nn.functional.scaled_dot_product_attention is faster on this chip.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -202,13 +202,19 @@ def architecture(device: torch.device) -> int | None:
     """The row of the tables for a device: its architecture, or None where kernels are interpreted."""
     if runtime.pretended is not None:
         return runtime.pretended
-    return None if runtime.INTERPRETED else row_of(_capability(device.index or 0))
+    return None if runtime.INTERPRETED else _device_row(device.index or 0)
+
+
+@torch.compiler.assume_constant_result  # torch.compile calls it without tracing torch.cuda's functions
+def _device_row(index: int) -> int:
+    """The row for a CUDA device."""
+    return _device_row_once(index)
 
 
 @cache
-def _capability(index: int) -> int:
+def _device_row_once(index: int) -> int:
     major, minor = torch.cuda.get_device_capability(index)
-    return int(major * 10 + minor)
+    return row_of(int(major * 10 + minor))
 
 
 def row_of(capability: int) -> int:

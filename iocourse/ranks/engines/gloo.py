@@ -23,6 +23,8 @@ from .link import Group, Parcel, Place, Plan, Shapes, place_of
 
 SHIFTS, MESSAGES = 0, 1  # tags
 PATIENCE = 1.0  # seconds in which ranks should end once one has failed
+ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand breaks while it is made
+FORMING = 10.0  # seconds that an attempt may take, once all ranks are there
 Works = list[tuple[int, Any]]  # what is under way, with the rank at the other end; -1: all of them
 Under = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
 
@@ -33,7 +35,8 @@ def process_group(store: Any, rank: int, size: int, backend: str, timeout: float
     group = dist.ProcessGroup(store, rank, size)
     if backend == "gloo":
         kind, device = dist.ProcessGroup.BackendType.GLOO, torch.device("cpu")
-        made = dist.ProcessGroupGloo(store, rank, size, limit)
+        made = dist.ProcessGroupGloo(store, rank, size, min(limit, timedelta(seconds=FORMING)))
+        made._set_default_timeout(limit)
     elif backend == "nccl":
         kind, device = dist.ProcessGroup.BackendType.NCCL, torch.device("cuda")
         options = dist.ProcessGroupNCCL.Options()
@@ -64,6 +67,8 @@ class TorchLink:
     ) -> None:
         self.rank, self.plan, self.store = rank, plan, store
         self.timeout, self.backend = timeout, backend
+        # Without it gloo's messages wait no longer than FORMING; with it NCCL would hold up this process.
+        self.limit = (timedelta(seconds=timeout),) if backend == "gloo" else ()
         self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
         self.groups: dict[tuple[Any, ...], Any] = {}
         self.under_way: dict[Place, Under] = {}
@@ -74,13 +79,32 @@ class TorchLink:
     def _group(self, group: Group) -> Any:
         if group.key not in self.groups:
             store = dist.PrefixStore(repr(group.key), self.store)
-            at = group.members.index(self.rank)
+            at, size = group.members.index(self.rank), len(group.members)
             try:
-                made = process_group(store, at, len(group.members), self.backend, self.timeout)
-            except RuntimeError as error:  # one of the others has ended
+                self.groups[group.key] = self._formed(store, at, size)
+            except RuntimeError as error:  # one of the others has ended, or no attempt went well
                 raise TimedOut(f"rank {self.rank} could not reach the others: the {_how(error)}") from None
-            self.groups[group.key] = made
         return self.groups[group.key]
+
+    def _formed(self, store: Any, at: int, size: int) -> Any:
+        """The group, formed again where that broke for any of its ranks.
+
+        Each says in the store that it is there, and after an attempt how that went: so all go on to the next,
+        under a prefix of its own, or none does.
+        """
+        until = time.monotonic() + self.timeout
+        _all_say(store, "there", at, size, "", until)
+        broke = RuntimeError("a connection broke in every attempt")
+        for attempt in range(ATTEMPTS):
+            made, fresh = None, dist.PrefixStore(f"attempt {attempt}", store)
+            try:
+                made = process_group(fresh, at, size, self.backend, self.timeout)
+            except RuntimeError as error:
+                broke = error
+            said = "broke" if made is None else "formed"
+            if "broke" not in _all_say(store, f"after {attempt}", at, size, said, until):
+                return made
+        raise broke
 
     def post(self, parcel: Parcel) -> None:
         shapes = self.plan.get(place_of(parcel))
@@ -123,7 +147,7 @@ class TorchLink:
 
     def _wait(self, parcel: Parcel, other: int, work: Any) -> None:
         try:
-            work.wait()
+            work.wait(*self.limit)
         except RuntimeError as error:
             raise self._late(parcel, other, error) from None
 
@@ -179,6 +203,14 @@ class TorchLink:
         return torch.empty(0, dtype=torch.float64, device=self.device) if array is None else array.flatten()
 
 
+def _all_say(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
+    """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
+    store.set(f"{what} {at}", said)
+    keys = [f"{what} {rank}" for rank in range(size)]
+    store.wait(keys, timedelta(seconds=max(0.001, until - time.monotonic())))
+    return [store.get(key).decode() for key in keys]
+
+
 def _how(error: RuntimeError) -> str:
     said = str(error).lower()
     return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
@@ -190,9 +222,9 @@ class Filling:
     def __init__(self, work: Any, parts: Sequence[Any], arrays: Sequence[Any]) -> None:
         self.work, self.parts, self.arrays = work, parts, arrays
 
-    def wait(self) -> None:
-        """Wait, and fill the arrays."""
-        self.work.wait()
+    def wait(self, *limit: timedelta) -> None:
+        """Wait, no longer than a limit, and fill the arrays."""
+        self.work.wait(*limit)
         for part, array in zip(self.parts, self.arrays, strict=True):
             if array is not None:
                 array.copy_(part.view(array.shape))

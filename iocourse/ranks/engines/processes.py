@@ -68,8 +68,9 @@ def shipped(what: Any) -> bytes:
 def _start(folder: Path) -> subprocess.Popen[bytes]:
     """The process that becomes the ranks. Each thinks with one thread: they share the machine."""
     told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    paths = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-m", "iocourse.ranks.engines.member", str(folder)]
+    # Python's own modules before a random.py of the student's in the current folder: hence -P, and last.
+    paths = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
+    command = [sys.executable, "-P", "-m", "iocourse.ranks.engines.member", str(folder)]
     with (folder / "said").open("wb") as said:
         return subprocess.Popen(
             command,

@@ -8,6 +8,7 @@ from typing import Any
 from ...bench import subjects
 from ...bench.attention import pictures as attention
 from ...bench.lowrank import pictures as lowrank
+from ...console import DASH, table
 from ...data.recorded import NAMES, NONE_YET, provenance, recorded
 from ...explore import depth_errors, kernel_resources, training_curves
 from ...explore.draw.picture import Picture
@@ -32,10 +33,59 @@ def _resources(record: dict[str, Any]) -> Pictures:
 
 DRAWN: dict[str, Callable[[dict[str, Any]], Pictures]] = {
     "attention": attention,
+    "attention-n4096": attention,
+    "attention-tutorial": attention,
     "depth": _depth,
     "lowrank": lowrank,
     "resources": _resources,
 }
+
+
+def _answers(record: dict[str, Any]) -> str:
+    keys = ("answer", "ms", "tflops", "registers", "instructions_per_score", "exponentials_per_score")
+    heads = (
+        "answer to 11F",
+        "ms",
+        "TFLOP/s",
+        "registers",
+        "instructions per score",
+        "exponentials per score",
+    )
+    rows = [[_cell(row.get(key)) for key in keys] for row in record["rows"]]
+    return f"{record['problem']}\n{table([heads, *rows])}"
+
+
+def _cell(value: Any) -> str:
+    return DASH if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _profile(record: dict[str, Any]) -> str:
+    return "\n\n".join(_launch(run) for run in record["runs"])
+
+
+def _launch(run: dict[str, Any]) -> str:
+    """The bytes of one launch: what it must move, its closed form, and what Nsight Compute counted."""
+    asked, ways = run["question"], {"compulsory": "compulsory", "closed_form": "closed form"}
+    ways |= {"l2": "SMs to and from L2", "dram": "L2 to and from DRAM"}
+    rows = [
+        [what, *(_count(run["bytes"][way][what]) for way in ways)] for what in ("read", "added", "written")
+    ]
+    sizes = f"N = {asked['N']:,}, d = {asked['d']}, {asked['batch'] * asked['heads']} heads"
+    mask = ", causal" if asked["causal"] else ""
+    return f"{asked['what']}, {sizes}{mask}, {asked['dtype']}\n{table([['bytes', *ways.values()], *rows])}"
+
+
+def _count(number: int | None) -> str:
+    return DASH if number is None else f"{number:,}"
+
+
+def _roofs(record: dict[str, Any]) -> str:
+    rates = f"product {record['product_tflops']:.0f} TFLOP/s, copy {record['copy_tb_s']:.2f} TB/s"
+    return f"{rates} ({record['problem']})"
+
+
+# Records that no subject of `iocourse bench` makes.
+TOLD: dict[str, Callable[[dict[str, Any]], str]] = {"answers": _answers, "profile": _profile, "roofs": _roofs}
 
 
 def bench_page() -> tuple[str, Pictures]:
@@ -46,9 +96,11 @@ def bench_page() -> tuple[str, Pictures]:
         record = recorded(name)
         if record is None:
             continue
-        parts.append(f"## {name}\n\nMeasured with {provenance(record)}: `iocourse bench {name}`.")
+        command = "" if name in TOLD else f": `iocourse bench {record['subject']}`"
+        parts.append(f"## {name}\n\nMeasured with {provenance(record)}{command}.")
         drawn = DRAWN[name](record) if name in DRAWN else {}
-        parts += _figures(name, drawn) if drawn else [folded("The numbers", subjects()[name].show(record))]
+        told = TOLD[name] if name in TOLD else subjects()[record["subject"]].show
+        parts += _figures(name, drawn) if drawn else [folded("The numbers", told(record))]
         shown |= {f"{name}-{part}.png": picture for part, picture in drawn.items()}
     without = [name for name in NAMES if recorded(name) is None]
     if without:

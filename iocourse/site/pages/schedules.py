@@ -30,14 +30,23 @@ def anchor(name: str) -> str:
 
 def _contents(sections: Mapping[str, str]) -> str:
     rows = [
-        f"| [{s.name}](#{anchor(s.name)}) | {s.label} | {s.pass_} | {_taught(s, sections)} |"
+        f"| [{s.name}](#{anchor(s.name)}) | {s.label} | {_short(s, sections)} | {s.pass_} |"
         for s in REGISTRY.values()
     ]
-    return "\n".join(["| name | in formulas | pass | taught in |", "| --- | --- | --- | --- |", *rows])
+    return "\n".join(["| name | label | section | pass |", "| --- | --- | --- | --- |", *rows])
 
 
 def _taught(schedule: Schedule, sections: Mapping[str, str]) -> str:
-    return sections[".".join(str(number) for number in schedule.lesson[:2])]
+    return sections[_section(schedule)]
+
+
+def _short(schedule: Schedule, sections: Mapping[str, str]) -> str:
+    """The link, of which the table shows the number: a row is one line on a phone too."""
+    return f"[{_section(schedule)}]" + _taught(schedule, sections).partition("]")[2]
+
+
+def _section(schedule: Schedule) -> str:
+    return ".".join(str(number) for number in schedule.lesson[:2])
 
 
 def _entry(schedule: Schedule, sections: Mapping[str, str]) -> str:
@@ -51,7 +60,7 @@ def _entry(schedule: Schedule, sections: Mapping[str, str]) -> str:
         ("Taught in", _taught(schedule, sections)),
     ]
     facts += [("Values", stands), ("Source", schedule.source)]
-    told = "\n".join(f"- {name}: {text}" for name, text in facts if text)
+    told = " · ".join(f"{name}: {text}" for name, text in facts if text)
     said = _paragraphs(schedule.__doc__)[0]
     form = "\n\n".join(_paragraphs(schedule.cost_form.__doc__))
     return f"({anchor(schedule.name)})=\n### {schedule.title}\n\n{said}\n\n**Closed form.** {form}\n\n{told}"

@@ -1,0 +1,397 @@
+"""Answers in a notebook: which cell holds the answer to each exercise, whichever way the notebook was saved.
+
+A cell is looked up by its name, then by nbgrader's id, then by its cell id, and last by the function that it
+defines at top level. A cell that defines the function of another exercise is not a candidate. Of several
+candidates the last one before the check cell counts, because the check used that one. `iocourse grade`, its
+feedback, the nbgrader settings and `iocourse lab --update` all use this module.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .notebook import Json, text_of
+
+LONGEST = 200_000  # characters of a cell that is parsed
+LEVELS = ("name", "nbgrader id", "cell id")
+SHOWN = 40  # characters of a cell's first line in a message
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+_KINDS = {"markdown": "Markdown", "raw": "Raw"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An exercise whose cell is looked up.
+
+    Attributes:
+        exercise: its id, such as 2A.
+        function: the name that its cell defines.
+        cell: the id of its cell in the lesson.
+        stub: the text of that cell in the lesson, "" if not known.
+    """
+
+    exercise: str
+    function: str
+    cell: str = ""
+    stub: str = ""
+
+    def ids(self, kind: str = "ex") -> tuple[str, str, str]:
+        """The name, nbgrader id and cell id of the exercise cell, or of its check cell (kind "check")."""
+        name = f"{kind}-{self.exercise}"
+        dashed = name.replace(".", "-")
+        return name, dashed, (self.cell or dashed) if kind == "ex" else dashed
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The cell that holds the answer to an exercise.
+
+    Attributes:
+        at: its position in the notebook, counted from 0; None if no cell can be graded.
+        helpers: positions of the student's own cells that define names it uses.
+        notes: lines for the teacher: what was found, what was graded, what to ask the student.
+        fault: the same if no cell can be graded, otherwise "".
+    """
+
+    at: int | None = None
+    helpers: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def cells(self) -> list[int]:
+        """Positions of the cells to run, in the order of the notebook."""
+        return sorted({*self.helpers, *([] if self.at is None else [self.at])})
+
+
+def find_answers(
+    cells: Sequence[Json], wanted: Sequence[Wanted], own: Mapping[str, str] | None = None
+) -> dict[str, Answer]:
+    """Return the answer to each exercise, by the id of the exercise.
+
+    Args:
+        cells: all cells of the student's notebook.
+        wanted: the exercises of the lesson.
+        own: the lesson's own cells that are run, texts by id. For a name that they define no cell of the
+            student's is run; one that the notebook lacks is noted.
+    """
+    own = own or {}
+    parsed = [_Cell(at, cell) for at, cell in enumerate(cells)]
+    provided = frozenset().union(*map(bound, own.values()))
+    there = {" ".join(cell.text.split()) for cell in parsed}
+    missing = [name for name, text in own.items() if " ".join(text.split()) not in there]
+    notes = [
+        f"the lesson's cell {name} is missing or changed; the lesson's own text was run: nothing to ask"
+        for name in missing
+    ]
+    return {one.exercise: _Search(parsed, one, wanted, provided, [*notes]).answer() for one in wanted}
+
+
+def likely(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
+    """Return how many of the exercises have a cell with their id or function, without parsing code."""
+    ids = {one for cell in cells for one in _ids(cell) if one}
+    text = "\n".join(text_of(cell)[:LONGEST] for cell in cells)
+    return sum(bool(ids & set(one.ids())) or bool(_def(one.function).search(text)) for one in wanted)
+
+
+def bound(text: str) -> set[str]:
+    """Return the names that this code binds at top level."""
+    code = _parsed(text)
+    return set() if code is None else {name for node in code.body for name in _bound(node)}
+
+
+def notes_of(answers: Mapping[str, tuple[Sequence[str], str]]) -> str:
+    """Return one line for the teacher: each note or fault once, with the exercises it is about.
+
+    Args:
+        answers: notes and fault of each exercise, by its id.
+    """
+    about: dict[str, list[str]] = {}
+    for exercise, (notes, fault) in answers.items():
+        for note in [*notes, *([fault] if fault else [])]:
+            about.setdefault(note, []).append(exercise)
+    told: dict[str, list[str]] = {}
+    for note, ids in about.items():
+        told.setdefault(", ".join(ids), []).append(note)
+    return "; ".join(f"{ids}: {'; '.join(notes)}" for ids, notes in told.items())
+
+
+class _Cell:
+    """A cell with its position, its ids and what it defines."""
+
+    def __init__(self, at: int, cell: Json) -> None:
+        self.at, self.kind, self.text = at, cell.get("cell_type"), text_of(cell)
+        self.ids = _ids(cell)
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """Names it binds at top level; of code that cannot be parsed, the functions that a line begins."""
+        if _parsed(self.text) is None or self.kind != "code":
+            return set(re.findall(r"^(?:async[ \t]+)?def[ \t]+(\w+)", self.text, re.MULTILINE))
+        return bound(self.text)
+
+    def __str__(self) -> str:
+        lines = (line.strip() for line in self.text.splitlines())
+        first = next(filter(None, lines), "empty")
+        return f"cell {self.at + 1} ({first[:SHOWN]}{'…' if len(first) > SHOWN else ''})"
+
+
+@dataclass
+class _Search:
+    """The search for the cell of one exercise."""
+
+    cells: Sequence[_Cell]
+    one: Wanted
+    wanted: Sequence[Wanted]
+    provided: Collection[str]
+    notes: list[str] = field(default_factory=list)
+
+    def answer(self) -> Answer:
+        """The cell that counts, or why there is none."""
+        code = [cell for cell in self.cells if cell.kind == "code"]
+        levels = [[cell for cell in code if cell.ids[n] == self.one.ids()[n]] for n in range(len(LEVELS))]
+        rule, candidates = self._chosen_level(levels, code)
+        if not candidates:
+            return Answer(fault=self._missing())
+        chosen = self._settled(candidates)
+        if chosen is None:
+            named = " and ".join(map(str, candidates))
+            where = f"have the {LEVELS[rule]} of" if rule < len(LEVELS) else "define the function of"
+            fault = f"{named} {where} exercise {self.one.exercise}, and no check cell follows them"
+            return Answer(fault=f"{fault}; none was graded: ask the student which one counts")
+        self._note_the_rule(rule, chosen, levels)
+        self._note_the_others(chosen, candidates, levels[rule] if rule < len(LEVELS) else candidates)
+        helpers = self._helpers(chosen)
+        return Answer(chosen.at, helpers, tuple(self.notes))
+
+    def _chosen_level(self, levels: Sequence[list[_Cell]], code: Sequence[_Cell]) -> tuple[int, list[_Cell]]:
+        """The first level with a cell that defines the function, and its candidates; otherwise the first
+        level with a cell that does not contradict it.
+        """
+        defining = [[cell for cell in level if self.one.function in cell.bound] for level in levels]
+        last = max((cell.at for level in defining for cell in level), default=-1)
+        elsewhere = [cell for cell in code if self.one.function in cell.bound]
+        for n, level in enumerate(defining):
+            level = [cell for cell in level if n == 0 or not self._is_named_for_another(cell, n)]
+            if level and not all(map(self._is_untouched, level)):
+                return n, level
+            if level:  # the stub: an answer below it, in a cell of the student's own, is what the check used
+                check = self._check()
+                own = [c for c in elsewhere if c.at > last and not self._is_untouched(c)]
+                own = [c for c in own if check is not None and c.at < check]
+                return (len(LEVELS), own) if own else (n, level)
+        if elsewhere:
+            return len(LEVELS), elsewhere
+        for n, level in enumerate(levels):
+            level = [cell for cell in level if not self._contradicts(cell, n)]
+            if level:
+                return n, level
+        return 0, []
+
+    def _is_untouched(self, cell: _Cell) -> bool:
+        return bool(self.one.stub) and cell.text.split() == self.one.stub.split()
+
+    def _is_named_for_another(self, cell: _Cell, level: int) -> bool:
+        """Whether an id of an earlier level belongs to another exercise."""
+        others = [other.ids() for other in self.wanted if other.exercise != self.one.exercise]
+        return any(cell.ids[n] == ids[n] for ids in others for n in range(level))
+
+    def _contradicts(self, cell: _Cell, level: int) -> bool:
+        others = [other for other in self.wanted if other.exercise != self.one.exercise]
+        return self._is_named_for_another(cell, level) or any(o.function in cell.bound for o in others)
+
+    def _check(self) -> int | None:
+        """The position of the last check cell of the exercise."""
+        ids = self.one.ids("check")
+        call = re.compile(rf"""^check\(\s*["']{re.escape(self.one.exercise)}["']""", re.MULTILINE)
+        found = [c.at for c in self.cells if any(map(_same, c.ids, ids)) or call.search(c.text)]
+        return max(found, default=None)
+
+    def _settled(self, candidates: Sequence[_Cell]) -> _Cell | None:
+        """The last candidate before the check; without one, the only text there is."""
+        check = self._check()
+        before = [cell for cell in candidates if check is not None and cell.at < check]
+        if before:
+            return before[-1]
+        return candidates[-1] if len({cell.text for cell in candidates}) == 1 else None
+
+    def _missing(self) -> str:
+        """Why no code cell was found."""
+        ids, exercise = self.one.ids(), self.one.exercise
+        for cell in self.cells:
+            if cell.kind in _KINDS and (any(map(_same, cell.ids, ids)) or self.one.function in cell.bound):
+                return (
+                    f"the cell of exercise {exercise} is a {_KINDS[str(cell.kind)]} cell; change it to Code: "
+                    f"cell {cell.at + 1} was not graded, ask the student to hand it in again"
+                )
+        return (
+            f"the cell of exercise {exercise} was deleted, and no code cell defines {self.one.function}; "
+            "nothing was graded: ask the student to work in the lesson's own cells"
+        )
+
+    # -------------------------------------------------------------- what the teacher reads
+    def _note_the_rule(self, rule: int, chosen: _Cell, levels: Sequence[Sequence[_Cell]]) -> None:
+        marked, function = [cell for level in levels for cell in level], self.one.function
+        if rule == len(LEVELS) and marked and all(map(self._is_untouched, marked)):
+            note = (
+                f"the lesson's cell is not filled in; {chosen}, which defines {function} below it, was "
+                "graded: ask the student to answer in the lesson's cell"
+            )
+        elif rule == len(LEVELS) and marked:
+            id_of = next(LEVELS[n] for n, own in enumerate(self.one.ids()) if marked[0].ids[n] == own)
+            note = (
+                f"{marked[0]} has its {id_of} but does not define {function}; {chosen} does and was graded: "
+                "ask the student to answer each exercise in its own cell"
+            )
+        elif rule == len(LEVELS) and self._is_named_for_another(chosen, len(LEVELS)):
+            note = (
+                f"its own cell is missing; {chosen}, which defines {function}, was graded: "
+                "ask the student to answer each exercise in its own cell"
+            )
+        elif rule == len(LEVELS):
+            note = (
+                "the cell has lost its name and its ids; it was found by the function it defines and graded: "
+                "ask the student to keep the lesson's file and not to copy it into a new one"
+            )
+        elif rule:
+            note = (
+                f"the cell has lost its name; it was found by its {LEVELS[rule]} and graded: nothing to ask"
+            )
+        elif len(levels[0]) == 1 and not _same(chosen.ids[2], self.one.ids()[2]):
+            what = "another cell id than in the lesson" if chosen.ids[2] else "no cell id"
+            note = f"the cell has {what}; it was found by its name and graded: nothing to ask"
+        else:
+            return
+        self.notes.append(note)
+
+    def _note_the_others(self, chosen: _Cell, candidates: Sequence[_Cell], same: Sequence[_Cell]) -> None:
+        check, function = self._check(), self.one.function
+        if function not in chosen.bound:
+            self.notes.append(
+                f"{chosen} does not define {function}; it was graded as it is: "
+                "ask the student to keep the name of the function"
+            )
+        if len(same) > 1:
+            places = ", ".join(str(cell.at + 1) for cell in same)
+            last = check is not None and chosen.at < check
+            why = "the last before its check" if last else "like the others"
+            why = f"the only one that defines {function}" if len(candidates) == 1 else why
+            alike = len({cell.text for cell in same}) == 1
+            ask = "keep one of them" if alike else "keep the one that counts, because they differ"
+            told = f"{len(same)} cells are marked as its cell (cells {places}); {chosen}, {why}, was graded"
+            self.notes.append(f"{told}: ask the student to {ask}")
+        others = [c for c in self.cells if c.kind == "code" and c not in same and function in c.bound]
+        others = [c for c in others if not self._is_untouched(c) and c is not chosen]
+        if others:
+            told = (
+                f"{' and '.join(map(str, others))} also defines {function} and was not graded; {chosen} was"
+            )
+            self.notes.append(f"{told}: ask the student which one counts")
+        if check is None:
+            self.notes.append("its check cell is missing; the answer was graded: nothing to ask")
+        elif check == chosen.at:
+            self.notes.append("its check is in the same cell; the answer was graded: nothing to ask")
+        elif check < chosen.at:
+            self.notes.append("its check cell is above the answer; the answer was graded: nothing to ask")
+
+    # -------------------------------------------------------------- cells that the answer needs
+    def _helpers(self, chosen: _Cell) -> tuple[int, ...]:
+        """The student's own cells with names that the answer uses, and those that they use."""
+        check = self._check()
+        end = check if check is not None and check > chosen.at else len(self.cells)
+        taken = {name for one in self.wanted for name in one.ids() + one.ids("check")}
+        functions = {one.function for one in self.wanted}
+        marked = set(self.one.ids())
+        own = [
+            cell
+            for cell in self.cells[:end]
+            if cell is not chosen and cell.kind == "code" and len(cell.text) <= LONGEST
+            if not set(cell.ids) & (taken - marked) and not functions & cell.bound
+        ]
+        found: dict[int, str] = {}
+        need, known = _needed(chosen.text), {*self.provided, *functions, *chosen.bound}
+        while need - known:
+            name = min(need - known)
+            known.add(name)
+            cell = next((cell for cell in reversed(own) if name in cell.bound), None)
+            if cell is not None:
+                found.setdefault(cell.at, name)
+                known |= cell.bound
+                need |= _needed(cell.text)
+        for at, name in sorted(found.items()):
+            self.notes.append(
+                f"it uses {name} of cell {at + 1}, which is the student's own; both were graded: "
+                "ask the student to put it into the cell of the exercise"
+            )
+        return tuple(sorted(found))
+
+
+def _same(mine: str, theirs: str) -> bool:
+    return bool(mine) and mine == theirs
+
+
+def _ids(cell: Json) -> tuple[str, str, str]:
+    """The name, nbgrader id and cell id of a cell; "" for each that it lacks."""
+    metadata = cell.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    nbgrader = metadata.get("nbgrader")
+    grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else ""
+    name, grade_id, own = (
+        one if isinstance(one, str) else "" for one in (metadata.get("name"), grade_id, cell.get("id"))
+    )
+    return name, grade_id, own
+
+
+def _def(function: str) -> re.Pattern[str]:
+    return re.compile(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(function)}\b", re.MULTILINE)
+
+
+def _parsed(text: str) -> ast.Module | None:
+    """The code of a cell without its magics; None if it is not valid Python."""
+    for source in (text, _MAGIC.sub(r"\1pass", text)) if len(text) <= LONGEST else ():
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return None
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names that a statement binds in its own scope."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _bound(child)
+
+
+def _needed(text: str) -> set[str]:
+    """The global names that this code uses."""
+    code = _parsed(text)
+    if code is None:
+        return set()
+    try:
+        table = symtable.symtable(ast.unparse(code), "<cell>", "exec")
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    return set(_globals(table))
+
+
+def _globals(table: symtable.SymbolTable) -> Iterator[str]:
+    top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (top or symbol.is_global()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _globals(child)

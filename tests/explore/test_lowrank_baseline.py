@@ -1,0 +1,69 @@
+"""Wherever exact attention's time is divided by low rank's, it is said that a faster exact run exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from figure_layout import check_layout, texts
+from made_up_lowrank import record
+
+from iocourse import explore
+from iocourse.bench.lowrank import pictures
+from iocourse.bench.lowrank.text import text
+from iocourse.data.recorded import recorded
+from iocourse.explore.facts.records.lowrank import FASTER_EXACT
+from iocourse.site.pages.bench import bench_page
+
+ROOT = Path(__file__).parents[2]
+SAID = "exact run was measured 1.4 to 3.8 times faster than this baseline"
+TOLD = "so divide the ratios by that factor"
+RATIO = re.compile(r"[\d,.]+×")
+PAGES = (
+    "CHANGELOG.md", "docs/guide/low-rank.md",
+    "solutions/17_depth_and_honesty.py", "solutions/17b_a_table_and_a_choice.py",
+)  # fmt: skip
+
+
+def says_it(words):
+    joined = " ".join(words.split())
+    return SAID in joined and TOLD in joined
+
+
+@pytest.mark.parametrize("found", [record(), recorded("lowrank")], ids=["made up", "recorded"])
+def test_every_table_of_the_bench_with_a_ratio_says_it(found):
+    every = text(found).split("\n\n")
+    parts = [part for part in every if RATIO.search(part) and not part.startswith("milliseconds at n")]
+    assert [part.split()[0].rstrip(":") for part in parts] == [
+        "forward", "forward+backward", "causal", "goals",
+    ]  # fmt: skip
+    assert all(map(says_it, parts))
+
+
+@pytest.mark.parametrize("section", ["forward", "gradient", "causal"])
+@pytest.mark.parametrize("found", [record(), recorded("lowrank")], ids=["made up", "recorded"])
+def test_every_picture_of_rows_says_it_to_the_eye_in_words_and_in_numbers(found, section):
+    for picture in (explore.lowrank_rows(found, section=section), explore.lowrank_row(found, 8, 3)):
+        check_layout(picture)
+        assert RATIO.search(picture.numbers)
+        assert says_it(picture.numbers) and says_it(picture.alt) and says_it(" ".join(texts(picture)))
+
+
+def test_every_recorded_picture_with_a_ratio_says_it_and_so_does_the_site():
+    drawn = pictures(recorded("lowrank"))
+    with_ratio = [name for name, picture in drawn.items() if RATIO.search(picture.numbers)]
+    assert with_ratio == ["rows", "gradient"] and all(says_it(drawn[name].numbers) for name in with_ratio)
+    page, _ = bench_page()
+    assert page.count(FASTER_EXACT) == 2 * len(with_ratio)  # in the alternative text and in the numbers
+
+
+def test_the_explorer_says_it_at_every_setting():
+    table = explore.lowrank_table(8, 3)
+    assert says_it(table.words)
+    table.set("d", 12)
+    assert "times as fast as exact attention" in table.words and says_it(table.words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_that_state_a_ratio_say_it_once(page):
+    words = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert words.count(SAID) == words.count(TOLD) == 1

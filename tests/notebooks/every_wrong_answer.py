@@ -1,0 +1,19 @@
+"""In every solved notebook one wrong answer is seen by `pytest --nbval-lax`, first of all at its check.
+
+`pytest -n 0 tests/notebooks/every_wrong_answer.py`, some minutes; the suite does one lesson of each act.
+"""
+
+from pathlib import Path
+
+import pytest
+from wrong import refused, with_wrong_answer
+
+SOLVED = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.ipynb"))
+
+
+@pytest.mark.parametrize("path", SOLVED, ids=lambda path: path.stem)
+def test_lax_refuses_a_wrong_answer(path, tmp_path, nbval):
+    text, exercise = with_wrong_answer(path)
+    (tmp_path / path.name).write_text(text, encoding="utf-8")
+    result = nbval(tmp_path / path.name, strict_outputs=False)
+    assert refused(result, exercise), result
