@@ -17,7 +17,6 @@ import time
 import traceback
 from functools import partial
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import stubbed_gpu
 import torch
@@ -28,7 +27,6 @@ from iocourse.bench.tune import problem
 from iocourse.kernels import attention, attention_varlen, decode, using
 from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
-from iocourse.kernels.host import operators
 from iocourse.kernels.host.tiles import SlicedTiles, Tiles
 from iocourse.kernels.row_products import row_products_kernel
 from iocourse.lowrank.tensors.launched import (
