@@ -133,6 +133,8 @@ try:
     import triton.language as tl
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
+else:
+    print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 # %% [markdown]
 # Line by line, the NumPy program turns into this:

@@ -178,6 +178,8 @@ try:
     import triton.language as tl
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
+else:
+    print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 # %% [markdown]
 # In this lesson a tensor is $(H, N, d)$, float32: $H$ heads, each an attention of its own. A launch has two axes, blocks and heads. $d$ is a power of two (`tl.arange` asks for one; lesson 11 shows how the library pads), and every product says `input_precision="ieee"`: without it a GPU may round float32 factors to TF32, which keeps 11 significant bits.

@@ -469,6 +469,8 @@ try:
     import triton.language as tl
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
+else:
+    print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
 
 # %% [markdown]

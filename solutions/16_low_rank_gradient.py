@@ -666,8 +666,11 @@ else:
             dQ, dK, dV = jacobian_form(Q, K, V, G.numpy(), plan3, made)
             return torch.from_numpy(dQ), torch.from_numpy(dK), torch.from_numpy(dV)
 
+    x = torch.ones(4, 8, dtype=torch.float64, requires_grad=True)
+    print("backward pass:", LowRank.apply(x, x, x).grad_fn.name())
+
 # %% [markdown]
-# That is all. Now a network around it: three layers of two heads with a residual connection, and a loss of the kind of section 16.1. Hooks of torch count what is kept.
+# That is all: torch will call our backward pass. Now a network around it: three layers of two heads with a residual connection, and a loss of the kind of section 16.1. Hooks of torch count what is kept.
 
 # %%
 def network(X, layers, attend):

@@ -166,8 +166,7 @@ def first_figure() -> Picture:
 
 
 def _words(name: str, fast: int) -> int:
-    schedule = REGISTRY[name]
-    return int(schedule.cost(N, d, **schedule.tiles(N, d, fast)).total)
+    return int(REGISTRY[name].count(N, d, fast).total)
 
 
 def _last_memory_where_split_d_moves_less(sizes: Sequence[int]) -> int:
