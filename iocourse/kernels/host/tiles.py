@@ -194,6 +194,8 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 
 # What `using` knows: one name for each kernel that has a tile of its own.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
+# And ways of doing the same that no GPU has timed: values and words are tested, and nothing takes them unasked.
+UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
 
@@ -288,14 +290,16 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
 
 
 @contextmanager
-def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
-    """Choose tiles by hand: within `using(forward=(64, 32))` the kernels named take these.
+def using(**tiles: Tile | SlicedTile | tuple[int, ...] | bool) -> Iterator[None]:
+    """Choose by hand: within `using(forward=(64, 32))` the kernels named take these tiles.
 
     Args:
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
             (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
             (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
-            (the materialised one).
+            (the materialised one). True for a way that no GPU has timed, and that is off otherwise:
+            packed_descriptors (packed sequences are read through descriptors), row_descriptors (Q and O of
+            the forward pass too), last_merges (in a decode step the last program of a head merges its parts).
 
     Raises:
         ValueError: an unknown kernel, or a size that is no power of two of at least 16.
@@ -310,9 +314,18 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
         _chosen.update(before)
 
 
-def _checked(name: str, tile: Any) -> Tile | SlicedTile:
+def chosen(way: str) -> bool:
+    """Whether `using` asks for one of UNTIMED."""
+    return bool(_chosen.get(way, False))
+
+
+def _checked(name: str, tile: Any) -> Tile | SlicedTile | bool:
+    if name in UNTIMED:
+        if not isinstance(tile, bool):
+            raise ValueError(f"{name} is {tile!r}; allowed: True or False")
+        return tile
     if name not in CHOOSABLE:
-        raise ValueError(f"{name} is no kernel; allowed: {', '.join(CHOOSABLE)}")
+        raise ValueError(f"{name} is no kernel; allowed: {', '.join((*CHOOSABLE, *UNTIMED))}")
     kind = SlicedTile if name in SlicedTiles._fields else Tile
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
