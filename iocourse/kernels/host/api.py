@@ -64,7 +64,8 @@ def attention(
     window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
     deterministic: bool | None = None, tile_d: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
+    """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward, with one
+    exception that is known to be faster (see tile_d).
 
     Args:
         q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 1024. Any strides; on a GPU a tensor whose
@@ -89,9 +90,10 @@ def attention(
             one kernel with atomic additions. None: whichever is known to be faster (`dispatch.FUSED`): two
             kernels on sm_90 in 16 bits at d = 64 and 128, full or causal, else one.
         tile_d: whether d is cut into slices as well as N. None: where whole rows do not fit the chip, or move
-            more bytes, by the recorded table of resources and the closed forms; 'never' (d to 512); 'fused':
-            always, and nothing is materialised; 'materialised': always, with N × N scores written out, to be
-            counted and timed beside the others.
+            more bytes, by the recorded table of resources and the closed forms; and beyond d = 256 on sm_90
+            in 16 bits the backward pass of full and causal attention writes the weights and their gradients,
+            for as many heads at once as fit in 1 GiB (`dispatch.SLICES`). 'never' (d to 512); 'fused':
+            always, and nothing is materialised; 'materialised': always, with N × N scores written out.
 
     Under torch.autocast q, k and v are cast as PyTorch's own attention casts them. Gradients can be taken
     once, in reverse mode.

@@ -30,7 +30,7 @@ from ..score_kernels import (
 )
 from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
 from .runtime import pretending
-from .tiles import SlicedTile, Table, Tile, decode_tile, padded, row_products_tile
+from .tiles import SlicedTile, Table, Tile, decode_tile, matrix_bytes, padded, row_products_tile
 from .visibility import Seen, Side, View
 
 MOST_PARTS = 64  # the merge holds one row of O for each part
@@ -349,7 +349,42 @@ def scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV from P and dS, which are written out in q's type."""
+    """dQ, dK and dV from P and dS, which are written out in q's type, for a few heads at a time."""
+    gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    group = q.shape[1] // max(1, k.shape[1])
+    for batches, heads in _few_heads(k.shape[0], k.shape[1], matrix_bytes_of(q, k)):
+        queries, keys = (batches, slice(heads.start * group, heads.stop * group)), (batches, heads)
+        dlse_ = None if dlse is None else dlse[queries]
+        _scores_backward(
+            table, q[queries], k[keys], v[keys], o[queries], do[queries], lse[queries], dlse_, seen, scale,
+            *(x[part] for x, part in zip(gradients, (queries, keys, keys), strict=True)),
+        )  # fmt: skip
+    return gradients
+
+
+def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
+    """Bytes of P and dS of one head of keys, with all the queries' heads that share it."""
+    group = q.shape[1] // max(1, k.shape[1])
+    return 2 * group * q.shape[2] * k.shape[2] * q.element_size()
+
+
+def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
+    """Batches and heads of keys whose P and dS, `each` bytes a head of keys, are written out at once: as many
+    as stay below `matrix_bytes()`, and one head of keys at least.
+    """
+    at_once = max(1, matrix_bytes() // max(1, each))
+    batches = max(1, at_once // max(1, heads))
+    part = min(heads, at_once)
+    for batch in range(0, B, batches):
+        for head in range(0, heads, max(1, part)):
+            yield slice(batch, min(B, batch + batches)), slice(head, min(heads, head + part))
+
+
+def _scores_backward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    seen: Seen, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
+) -> None:  # fmt: skip
+    """All of these heads at once, into dq, dk and dv."""
     B, H, n_q, d = q.shape
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
     p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
@@ -360,7 +395,6 @@ def scores_backward(
         *rows(q, k, v, do), prepared, p, ds,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     tile = table.sliced.query_gradients
     view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
     start(
@@ -373,7 +407,6 @@ def scores_backward(
         key_gradients_kernel, slices * view.programs,
         p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
-    return dq, dk, dv
 
 
 FORWARD: dict[str, Pass] = {

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ...gpu import CHIPS
 from . import runtime
-from .dispatch import Backward, automatic, shared_bytes, why_fused
-from .launches import BACKWARD, FORWARD, decode_launches
-from .tiles import Table, table_for
+from .dispatch import Backward, automatic, shared_bytes, why_fused, why_no_matrix
+from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
+from .tiles import MATRIX_BYTES, Table, matrix_bytes, table_for
 from .visibility import Band, Packed, Seen, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
@@ -53,8 +53,7 @@ def backward_operator(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV. deterministic: None for what is known to be faster."""
     seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    fixed = split_by_default(_table(q, seen).arch, q, k, seen) if deterministic is None else deterministic
-    return backward(do, dlse, q, k, v, o, lse, seen, scale, fixed, way)
+    return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
 
 
 @backward_operator.register_fake
@@ -116,18 +115,20 @@ def forward(
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    seen: Seen, scale: float, deterministic: bool, way: str = "",
+    seen: Seen, scale: float, deterministic: bool | None, way: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     asked = q, k, v
     table = _table(q, seen)
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
-    which = "split" if deterministic else "fused"
-    chosen = way or way_for(which, table.arch, q, seen)
-    _check_room(chosen, which, table.arch, q, seen)
+    chosen, fixed = backward_way(table.arch, q, k, seen, deterministic)
+    chosen = way or chosen
+    _check_room(chosen, "split" if fixed else "fused", table.arch, q, seen)
+    if chosen == "materialised":
+        _check_matrices(q, k)
     with on_device(q.device, table.arch):
-        run = BACKWARD[chosen][deterministic]
+        run = BACKWARD[chosen][fixed]
         gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
     dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
     return dq, dk, dv
@@ -139,15 +140,22 @@ def _table(q: Tensor, seen: Seen) -> Table:
     return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
 
 
-def split_by_default(arch: int | None, q: Tensor, k: Tensor, seen: Seen) -> bool:
-    """Whether the backward pass takes two kernels where nobody says (see `dispatch.why_fused`)."""
+def backward_way(
+    arch: int | None, q: Tensor, k: Tensor, seen: Seen, deterministic: bool | None = None
+) -> tuple[str, bool]:  # fmt: skip
+    """The way to do a backward pass that is known to be fastest on a chip, and whether whole rows do it in
+    two kernels, which is for the lists in `dispatch` to say where deterministic is None.
+    """
     B, H, n_q, d = q.shape
     pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
     low, high = seen.band
     mask = "window" if low is not None or high not in (None, 0) else "full" if high is None else "causal"
-    return not why_fused(
-        Backward(arch, d, q.element_size(), mask, pairs, H // max(1, k.shape[1]), B * H * n_q)
-    )
+    group = H // max(1, k.shape[1])
+    one = Backward(arch, d, q.element_size(), mask, pairs, group, B * H * n_q, matrix_bytes_of(q, k))
+    fixed = not why_fused(one) if deterministic is None else deterministic
+    if not why_no_matrix(one):
+        return "materialised", fixed
+    return way_for("split" if fixed else "fused", arch, q, seen), fixed
 
 
 def way_for(which: str, arch: int | None, q: Tensor, seen: Seen) -> str:
@@ -173,6 +181,17 @@ def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: Seen) -
             f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
             f"{most // 1024} KB of shared memory, and sm_{arch} has {room // 1024} KB; "
             "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
+        )
+
+
+def _check_matrices(q: Tensor, k: Tensor) -> None:
+    """Raise ValueError where P and dS of one head of keys take more than `using(matrix_bytes=…)` allows."""
+    needed, most = matrix_bytes_of(q, k), matrix_bytes()
+    if most < needed and most != MATRIX_BYTES:
+        raise ValueError(
+            f"matrix_bytes is {most:,}, and P and dS of one head of keys take {needed:,} bytes with "
+            f"{q.shape[2]:,} queries and {k.shape[2]:,} keys; allowed: {needed:,} or more, or attention with "
+            "tile_d='fused'"
         )
 
 

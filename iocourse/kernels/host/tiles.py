@@ -194,8 +194,9 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 
 # What `using` knows: one name for each kernel that has a tile of its own.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
-# And ways of doing the same that no GPU has timed: values and words are tested, and nothing takes them unasked.
+# Ways of doing the same that no GPU has timed: values and words are tested, and nothing takes them unasked.
 UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
+MATRIX_BYTES = 2**30  # of P and dS at once: what was timed, 16 heads of N = 4,096 in 16 bits
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
 
@@ -290,7 +291,7 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
 
 
 @contextmanager
-def using(**tiles: Tile | SlicedTile | tuple[int, ...] | bool) -> Iterator[None]:
+def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
     """Choose by hand: within `using(forward=(64, 32))` the kernels named take these tiles.
 
     Args:
@@ -300,9 +301,12 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | bool) -> Iterator[None]
             (the materialised one). True for a way that no GPU has timed, and that is off otherwise:
             packed_descriptors (packed sequences are read through descriptors), row_descriptors (Q and O of
             the forward pass too), last_merges (in a decode step the last program of a head merges its parts).
+            matrix_bytes: the most that P and dS of the materialised backward pass take at once; 1 GiB if not
+            chosen.
 
     Raises:
-        ValueError: an unknown kernel, or a size that is no power of two of at least 16.
+        ValueError: an unknown name, a size that is no power of two of at least 16, or another value that is
+            not allowed.
     """
     checked = {name: _checked(name, tile) for name, tile in tiles.items()}
     before = dict(_chosen)
@@ -319,13 +323,20 @@ def chosen(way: str) -> bool:
     return bool(_chosen.get(way, False))
 
 
-def _checked(name: str, tile: Any) -> Tile | SlicedTile | bool:
+def matrix_bytes() -> int:
+    """The most that P and dS of the materialised backward pass take at once."""
+    return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
+
+
+def _checked(name: str, tile: Any) -> Tile | SlicedTile | int:
+    if name == "matrix_bytes":
+        return positive_int(name, tile)
     if name in UNTIMED:
         if not isinstance(tile, bool):
             raise ValueError(f"{name} is {tile!r}; allowed: True or False")
         return tile
     if name not in CHOOSABLE:
-        raise ValueError(f"{name} is no kernel; allowed: {', '.join((*CHOOSABLE, *UNTIMED))}")
+        raise ValueError(f"{name} is no kernel; allowed: {', '.join((*CHOOSABLE, *UNTIMED, 'matrix_bytes'))}")
     kind = SlicedTile if name in SlicedTiles._fields else Tile
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
