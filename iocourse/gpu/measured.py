@@ -82,7 +82,38 @@ def _checked(row: Any) -> tuple[Place, Sizes]:
             f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}; "
             "allowed: [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
         )
+    if fault := _fault(place, tuple(tile)):
+        raise Refused(
+            f"the measured tile {tile!r} of {place.kernel} {fault} on sm_{place.arch} with d = {place.d}, by "
+            "the record of resources; allowed: a tile that spills nothing there and waits fewer times than "
+            "it has products: fewer queries or keys, or more warps"
+        )
     return place, tuple(tile)
+
+
+def _fault(place: Place, tile: Sizes) -> str:
+    """What is recorded to be wrong in a step of the kernel with this tile; "" where nothing is."""
+    wanted = (*place, *tile, "band")
+    parts = ("arch", "kernel", "d", "bytes", "causal", "BM", "BN", "warps", "stages", "pairs")
+    for row in (recorded("resources") or {"shipped": []})["shipped"]:
+        loop = row.get("hot_loop")
+        if loop and tuple(row[part] for part in parts) == wanted:
+            if loop["spills"]:
+                return f"spills {loop['spills']} registers a step"
+            if 0 < loop["wgmma"] <= (loop.get("waits") or 0):
+                return f"waits for each of its {loop['wgmma']} products"
+    return ""
+
+
+def made_with_another_triton(arch: int, version: str) -> str:
+    """A line where tiles of this architecture were measured with another Triton than `version`; else ""."""
+    theirs = ((recorded("tune") or {}).get("versions") or {}).get("triton", "none that it names")
+    if theirs == version or not any(place.arch == arch for place in measured()):
+        return ""
+    return (
+        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}: they are used; "
+        "`iocourse bench tune` measures anew"
+    )
 
 
 def _is_tile(tile: Any) -> bool:

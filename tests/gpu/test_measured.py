@@ -10,11 +10,22 @@ from iocourse.refusal import Refused
 ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
 
 
+# A row as `iocourse bench resources` records it, of the tile above.
+LOOP = {"spills": 0, "wgmma": 16, "waits": 1}
+COMPILED = [
+    {"arch": 90, "d": 128, "bytes": 2, "kernel": "forward", "causal": True, "pairs": "band",
+     "BM": 64, "BN": 64, "warps": 4, "stages": 3, "hot_loop": LOOP},
+]  # fmt: skip
+
+
 @pytest.fixture
 def package(monkeypatch, tmp_path):
     """A file in the place of the package's record of tune; what was read is forgotten before and after."""
     file = tmp_path / "tune.json"
-    read = {"tune": lambda: json.loads(file.read_text()) if file.exists() else None}
+    read = {
+        "tune": lambda: json.loads(file.read_text()) if file.exists() else None,
+        "resources": lambda: {"shipped": COMPILED},
+    }
     monkeypatch.setattr(measured, "recorded", lambda name: read[name]())
     measured.measured.cache_clear()
     yield file
@@ -42,9 +53,9 @@ def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
         assert tiles_for(90, 128, 2, causal=True).forward == (32, 32, 4, 1)
 
 
-def test_a_launch_takes_it(package):
+def test_a_launch_takes_it_but_not_of_packed_sequences(package):
     pytest.importorskip("triton")
-    from iocourse.kernels import attention
+    from iocourse.kernels import attention, attention_varlen
     from iocourse.kernels.host.launches import written_down
 
     import torch  # isort: skip  # after the kernels
@@ -55,6 +66,52 @@ def test_a_launch_takes_it(package):
         with written_down(90) as written:
             attention(q, q, q, causal=causal)
         assert written[0].constants["TILE"].BM == BM
+    with written_down(90) as written:
+        packed, cu = q[0].transpose(0, 1), torch.tensor([0, 100, 256], dtype=torch.int32)
+        attention_varlen(packed, packed, packed, cu, cu, causal=True)
+    assert written[0].constants["TILE"].BM == 128  # the table's: nothing was measured with them
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        (
+            {"spills": 3},
+            "of forward spills 3 registers a step on sm_90 with d = 128, by the record of resources",
+        ),
+        ({"waits": 16}, "waits for each of its 16 products on sm_90"),
+        ({"waits": 15}, ""),
+        ({"waits": None}, ""),
+    ],
+    ids=str,
+)
+def test_a_tile_that_is_recorded_to_spill_or_to_be_serialised_is_refused(package, monkeypatch, loop, said):
+    monkeypatch.setitem(COMPILED[0], "hot_loop", LOOP | loop)
+    if not said:
+        assert measured.tiles_of({"tiles": [ROW]})
+        return
+    with pytest.raises(Refused, match="fewer queries or keys, or more warps") as caught:
+        measured.tiles_of({"tiles": [ROW]})
+    assert said in str(caught.value)
+    assert measured.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
+
+
+def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monkeypatch):
+    pytest.importorskip("triton")
+    from iocourse.kernels.host import tiles
+
+    package.write_text(json.dumps({"tiles": [ROW], "versions": {"triton": "3.6.0"}}))
+    assert (
+        measured.made_with_another_triton(90, "3.6.0") == measured.made_with_another_triton(80, "3.7.1") == ""
+    )
+    monkeypatch.setattr(tiles.torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(tiles.triton, "__version__", "3.7.1")
+    tiles._device_row_once.cache_clear()
+    with pytest.warns(UserWarning, match=r"were measured with Triton 3\.6\.0, and this is 3\.7\.1") as said:
+        assert tiles._device_row_once(0) == tiles._device_row_once(0) == 90
+    assert len(said) == 1
+    assert tiles.tiles_for(90, 128, 2, causal=True).forward == tuple(ROW["tile"])
+    tiles._device_row_once.cache_clear()
 
 
 @pytest.mark.parametrize(

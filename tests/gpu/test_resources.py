@@ -114,9 +114,10 @@ def shipped_tiles():
     """The same keys -> BM, BN, BD, warps, stages, as the tables have them."""
     shipped = {}
     for (arch, d, width), tiles in TABLE.items():
-        named = tiles._asdict() | {"row_products": row_products_tile(d)}
-        for name, (BM, BN, *rest) in named.items():
-            for causal in (False, True):
+        for causal in (False, True):
+            launched = tiles_for(arch, d, width, causal=causal)  # the table's, or what was measured
+            named = launched._asdict() | {"row_products": row_products_tile(d)}
+            for name, (BM, BN, *rest) in named.items():
                 shipped[arch, d, width, name, causal, "band"] = (BM, BN, None, *rest)
         if width == 2 and d <= 128:
             listed = tiles_for(arch, d, width, listed=True)

@@ -45,6 +45,7 @@ def asked(monkeypatch):
     forget()
     monkeypatch.setattr(torch.cuda, "get_device_name", name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    monkeypatch.setattr(tiles, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
     monkeypatch.setattr(arguments, "INTERPRETED", False)
     monkeypatch.setattr(arguments, "_check_device", check)  # the tensors here are on the CPU
     monkeypatch.setattr(runtime, "INTERPRETED", False)

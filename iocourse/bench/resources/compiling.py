@@ -50,11 +50,12 @@ class Compilation(NamedTuple):
 
 
 def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
-    """A kernel of whole rows with the tile of the table, plain and causal."""
+    """A kernel of whole rows with the tiles that it is launched with, plain and causal."""
     from iocourse.kernels.host.tiles import row_products_tile, tiles_for
 
-    tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
     for causal in (False, True):
+        tiles = tiles_for(arch, d, width, causal=causal)
+        tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles, kernel)
         yield Compilation(arch, d, width, kernel, causal, *tile)
 
 

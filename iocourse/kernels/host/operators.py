@@ -135,8 +135,10 @@ def backward(
 
 
 def _table(q: Tensor, seen: Seen) -> Table:
-    """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's."""
-    causal = seen.band.high is not None
+    """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's. Packed
+    sequences take the table's: nothing was measured with them.
+    """
+    causal = None if seen.packed is not None else seen.band.high is not None
     return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
 
 

@@ -7,15 +7,17 @@ architecture (`iocourse bench resources`). What `iocourse bench tune` measured o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+import triton
 
 from ...costs.pairs import rows_of_delta
-from ...gpu.measured import measured_for
+from ...gpu.measured import made_with_another_triton, measured_for
 from ...sizes import positive_int
 from . import runtime
 
@@ -217,7 +219,10 @@ def _device_row(index: int) -> int:
 @cache
 def _device_row_once(index: int) -> int:
     major, minor = torch.cuda.get_device_capability(index)
-    return row_of(int(major * 10 + minor))
+    arch = row_of(int(major * 10 + minor))
+    if line := made_with_another_triton(arch, triton.__version__):
+        warnings.warn(line, stacklevel=2)
+    return arch
 
 
 def row_of(capability: int) -> int:
