@@ -17,7 +17,7 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@\S+\s+)?([A-Z][A-Z0-9_]*)(\S*
 _LABEL = re.compile(r"^([.$\w]+):")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _ENCODING = re.compile(r"/\* (0x[0-9a-f]{16}) \*/\s*$")
-_STALL = 41, 0xF  # the bits of the second word that say how many clocks the warp issues nothing more
+_STALL = 41, 0xF  # bits of the second word: clocks during which the warp issues nothing more
 _KINDS = {
     "wgmma": "[A-Z]GMMA",
     "mma": "[HIQO]MMA",

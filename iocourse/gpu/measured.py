@@ -92,27 +92,27 @@ def _checked(row: Any) -> tuple[Place, Sizes]:
 
 
 def _fault(place: Place, tile: Sizes) -> str:
-    """What is recorded to be wrong in a step of the kernel with this tile; "" where nothing is."""
+    """Return the recorded fault of the inner loop with this tile: spills, or serialised products; else ""."""
     wanted = (*place, *tile, "band")
     parts = ("arch", "kernel", "d", "bytes", "causal", "BM", "BN", "warps", "stages", "pairs")
     for row in (recorded("resources") or {"shipped": []})["shipped"]:
         loop = row.get("hot_loop")
         if loop and tuple(row[part] for part in parts) == wanted:
             if loop["spills"]:
-                return f"spills {loop['spills']} registers a step"
+                return f"spills {loop['spills']} registers per iteration"
             if 0 < loop["wgmma"] <= (loop.get("waits") or 0):
                 return f"waits for each of its {loop['wgmma']} products"
     return ""
 
 
 def made_with_another_triton(arch: int, version: str) -> str:
-    """A line where tiles of this architecture were measured with another Triton than `version`; else ""."""
+    """Return a warning if the tiles of this architecture were measured with another Triton, otherwise ""."""
     theirs = ((recorded("tune") or {}).get("versions") or {}).get("triton", "none that it names")
     if theirs == version or not any(place.arch == arch for place in measured()):
         return ""
     return (
-        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}: they are used; "
-        "`iocourse bench tune` measures anew"
+        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}: they are used. "
+        "To measure again: iocourse bench tune"
     )
 
 

@@ -96,8 +96,8 @@ def forward_kernel(
     l = tl.zeros((BM,), dtype=tl.float32)
     # Tiles that the left edge of the band cuts; whole tiles; tiles that the diagonal or the end of the keys
     # cuts. Only the first and the last kind pay for a mask, and the loops are laid out when the kernel is
-    # compiled. SKIPPING: a loop without a step is not entered. Else the compiler may set acc to zero in code
-    # beside the first loop, for the case that it has no step, and then waits for each product (see `Tiling`).
+    # compiled. SKIPPING: do not enter a loop with no iteration. Otherwise the compiler may set acc to zero in
+    # a block next to the first loop, for that case, and then it waits for every product (see `Tiling`).
     CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):
         if part == 1 or (part == 0 and SEEN.HAS_LOW) or (part == 2 and CUT_LAST):

@@ -77,7 +77,7 @@ def test_a_launch_takes_it_but_not_of_packed_sequences(package):
     [
         (
             {"spills": 3},
-            "of forward spills 3 registers a step on sm_90 with d = 128, by the record of resources",
+            "of forward spills 3 registers per iteration on sm_90 with d = 128, by the record of resources",
         ),
         ({"waits": 16}, "waits for each of its 16 products on sm_90"),
         ({"waits": 15}, ""),

@@ -37,7 +37,7 @@ def tried(
 
 
 def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
-    """Who is timed in a pass. Forward nothing could be in another order: ours once."""
+    """Return the names to time in a pass. Two-pass and fused have one forward pass, which is timed once."""
     return [name for name in field if (name, pass_) != (TWO_PASS, "forward")]
 
 

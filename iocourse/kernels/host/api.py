@@ -86,9 +86,9 @@ def attention(
             what torch.compile with fullgraph takes). Other masks are remembered while they live and nobody
             changes them, except NumPy's arrays and lists, which are cut in every call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
-            bit-equal from run to run; torch.use_deterministic_algorithms(True) asks for the same. False: in
-            one kernel with atomic additions. None: whichever is known to be faster (`dispatch.FUSED`): two
-            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal, else one.
+            bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
+            with atomic additions. None: the way that was measured to be faster (`dispatch.FUSED`): two
+            kernels on sm_90 in 16 bits at d = 64 and 128, full or causal; otherwise one.
         tile_d: whether d is cut into slices as well as N. None: where whole rows do not fit the chip, or move
             more bytes, by the recorded table of resources and the closed forms; and beyond d = 256 on sm_90
             in 16 bits the backward pass of full and causal attention writes the weights and their gradients,

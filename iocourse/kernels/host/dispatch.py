@@ -43,10 +43,10 @@ class Backward(NamedTuple):
     matrix_bytes: int = 0
 
 
-FEW_ROWS = 128 * 132  # a tile of queries for each multiprocessor of an H100 or H200
-# Where the fused backward pass is the default, each with its reason; everywhere else it is the split one.
-# That leaves what a GPU timed both ways (NVIDIA H200, bfloat16; float16 runs the same instructions): there
-# the split pass was 1.05 to 1.38 times as fast wherever the time was the GPU's and not the host's.
+FEW_ROWS = 128 * 132  # one tile of queries for each SM of an H100 or H200
+# Conditions under which the fused backward pass is the default, each with its reason. In all other cases the
+# two-pass one is, because it was measured to be faster (NVIDIA H200, bfloat16; float16 takes the same
+# instructions): 1.05 to 1.38 times as fast wherever the GPU, not the host, set the time.
 FUSED: tuple[tuple[Callable[[Backward], bool], str], ...] = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of one sweep"),
     (lambda one: one.arch != 90, "not timed on this chip"),
@@ -61,14 +61,14 @@ FUSED: tuple[tuple[Callable[[Backward], bool], str], ...] = (
 
 
 def why_fused(one: Backward) -> str:
-    """Why the fused backward pass, with its atomic additions, is the default here; "" where the split is."""
+    """Return the reason why the fused backward pass is the default here; "" if the two-pass one is."""
     return next((reason for applies, reason in FUSED if applies(one)), "")
 
 
-# Where the backward pass writes no matrix, each with its reason; elsewhere it writes P and dS. That leaves
-# what a GPU timed both ways (NVIDIA H200, bfloat16, d = 512): the materialised pass was 2.0 times as fast as
-# slices and 2.8 times as fast as whole rows in full attention, 2.4 and 2.3 times in causal attention. Work
-# and bytes of each of them grow in proportion to d.
+# Conditions under which the backward pass materialises nothing, each with its reason. In all other cases it
+# materialises P and dS, because that was measured to be faster (NVIDIA H200, bfloat16, d = 512): 2.0 times as
+# fast as slices of d and 2.8 times as fast as whole rows in full attention, 2.4 and 2.3 times in causal
+# attention. The work and the bytes of all three grow in proportion to d.
 SLICES: tuple[tuple[Callable[[Backward], bool], str], ...] = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of slices"),
     (lambda one: one.arch != 90, "not timed on this chip"),
@@ -83,7 +83,7 @@ SLICES: tuple[tuple[Callable[[Backward], bool], str], ...] = (
 
 
 def why_no_matrix(one: Backward) -> str:
-    """Why the backward pass writes no matrix by default; "" where it does, for a few heads at a time."""
+    """Return the reason why the backward pass materialises nothing by default; "" if it does."""
     return next((reason for applies, reason in SLICES if applies(one)), "")
 
 

@@ -349,7 +349,7 @@ def scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV from P and dS, which are written out in q's type, for a few heads at a time."""
+    """dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time."""
     gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     group = q.shape[1] // max(1, k.shape[1])
     for batches, heads in _few_heads(k.shape[0], k.shape[1], matrix_bytes_of(q, k)):
@@ -363,14 +363,14 @@ def scores_backward(
 
 
 def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
-    """Bytes of P and dS of one head of keys, with all the queries' heads that share it."""
+    """Return the bytes of P and dS of one key head, for all query heads that share it."""
     group = q.shape[1] // max(1, k.shape[1])
     return 2 * group * q.shape[2] * k.shape[2] * q.element_size()
 
 
 def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
-    """Batches and heads of keys whose P and dS, `each` bytes a head of keys, are written out at once: as many
-    as stay below `matrix_bytes()`, and one head of keys at least.
+    """Yield the batches and key heads whose P and dS are materialised at once: as many as fit in
+    `matrix_bytes()`, at least one key head. each: bytes per key head.
     """
     at_once = max(1, matrix_bytes() // max(1, each))
     batches = max(1, at_once // max(1, heads))
@@ -384,7 +384,7 @@ def _scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
 ) -> None:  # fmt: skip
-    """All of these heads at once, into dq, dk and dv."""
+    """The same for all heads of these tensors at once; writes into dq, dk and dv."""
     B, H, n_q, d = q.shape
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
     p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))

@@ -145,8 +145,8 @@ def _table(q: Tensor, seen: Seen) -> Table:
 def backward_way(
     arch: int | None, q: Tensor, k: Tensor, seen: Seen, deterministic: bool | None = None
 ) -> tuple[str, bool]:  # fmt: skip
-    """The way to do a backward pass that is known to be fastest on a chip, and whether whole rows do it in
-    two kernels, which is for the lists in `dispatch` to say where deterministic is None.
+    """Return the way of the backward pass, and whether whole rows take the two-pass kernels. If deterministic
+    is None, the lists in `dispatch` decide: the fastest way that was measured.
     """
     B, H, n_q, d = q.shape
     pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"

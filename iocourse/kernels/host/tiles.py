@@ -196,9 +196,9 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 
 # What `using` knows: one name for each kernel that has a tile of its own.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
-# Ways of doing the same that no GPU has timed: values and words are tested, and nothing takes them unasked.
+# Options that no GPU has timed. Their values and words are tested; all of them are off by default.
 UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
-MATRIX_BYTES = 2**30  # of P and dS at once: what was timed, 16 heads of N = 4,096 in 16 bits
+MATRIX_BYTES = 2**30  # for P and dS: what was timed, 16 heads of N = 4,096 in 16 bits
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
 
@@ -303,11 +303,11 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
             (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
             (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients
-            (the materialised one). True for a way that no GPU has timed, and that is off otherwise:
-            packed_descriptors (packed sequences are read through descriptors), row_descriptors (Q and O of
-            the forward pass too), last_merges (in a decode step the last program of a head merges its parts).
-            matrix_bytes: the most that P and dS of the materialised backward pass take at once; 1 GiB if not
-            chosen.
+            (the materialised one). True for an option that no GPU has timed, off by default:
+            packed_descriptors (load packed sequences through descriptors), row_descriptors (load Q and store
+            O of the forward pass through descriptors too), last_merges (in a decode step the last program of
+            a head merges its partial results). matrix_bytes: maximum size of P and dS that the materialised
+            backward pass keeps at once, in bytes (default 1 GiB).
 
     Raises:
         ValueError: an unknown name, a size that is no power of two of at least 16, or another value that is
@@ -324,12 +324,12 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
 
 
 def chosen(way: str) -> bool:
-    """Whether `using` asks for one of UNTIMED."""
+    """Return whether `using` turned on one of UNTIMED."""
     return bool(_chosen.get(way, False))
 
 
 def matrix_bytes() -> int:
-    """The most that P and dS of the materialised backward pass take at once."""
+    """Return the maximum size of P and dS in the materialised backward pass."""
     return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
 
 
