@@ -32,7 +32,7 @@ def run(*arguments, **options):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "iocourse", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=env, **options
+        command, capture_output=True, text=True, timeout=280, check=False, env=env, **options
     )
 
 

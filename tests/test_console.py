@@ -169,7 +169,7 @@ def test_what_is_saved_comes_first_then_html_in_its_place_and_a_terminal_has_the
     pytest.importorskip("IPython", reason="IPython is not installed")
     env = os.environ | {"IPYTHONDIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", SHOWN], env=env, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", SHOWN], env=env, capture_output=True, text=True, timeout=280, check=True
     )
     terminal, page = done.stdout.split("---\n")
     assert terminal.count("7 words moved") == 1 and "<table>" not in terminal

@@ -32,7 +32,7 @@ GUIDE = {
 
 def python(code: str) -> str:
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -317,7 +317,7 @@ def test_binder_is_accepted_by_repo2docker():
         "--user-name",
         "reader",
     ]
-    done = subprocess.run([*command, "."], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "."], cwd=ROOT, capture_output=True, text=True, timeout=280)
     dockerfile = done.stdout + done.stderr
     assert done.returncode == 0, dockerfile
     assert "python=3.12" in dockerfile

@@ -159,7 +159,7 @@ def test_lab_opens_the_course_from_an_empty_folder(installed, environment, folde
     command = [str(installed), "-m", "iocourse", "lab", "--no-browser", "--ServerApp.port=0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "encoding": "utf-8"}
     with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
-        stop = threading.Timer(90, process.kill)  # reading below waits for ever otherwise
+        stop = threading.Timer(280, process.kill)  # reading below waits for ever otherwise
         stop.start()
         try:
             address = _address(process)
@@ -182,7 +182,7 @@ def _address(process):
 
 def _contents(address):
     url = address[0].replace("/lab/tree/", "/api/contents/")
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=240) as answer:
         return json.load(answer)["content"]
 
 

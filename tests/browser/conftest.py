@@ -39,8 +39,8 @@ SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
 }
-START = 60_000  # milliseconds for JupyterLab to load and a kernel to start
-RUN = 120_000  # milliseconds for all cells of a lesson
+START = 240_000  # milliseconds for JupyterLab to load and a kernel to start
+RUN = 240_000  # milliseconds for all cells of a lesson
 
 LAB_IS_THERE = "window.jupyterapp?.restored.then(() => true)"
 OPEN = """async path => {
@@ -78,7 +78,7 @@ class Server:
     def ask(self, path, method="GET"):
         """The body of a request to the server's API."""
         request = urllib.request.Request(f"{self.url}/{path}?token={self.token}", method=method)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.read()
 
 
@@ -132,7 +132,7 @@ def lab_server(tmp_path_factory, jupyter_environment):
         yield server
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(240)
 
 
 def _wait_until_it_answers(server, process, log):

@@ -7,7 +7,7 @@ from apart import Apart
 from playwright import sync_api
 
 expect = Apart(sync_api.expect)
-WAIT = 20_000  # milliseconds
+WAIT = 120_000  # milliseconds
 
 # From a key or the pointer to the first frame after the new picture is in the page.
 STOPWATCH = """root => {

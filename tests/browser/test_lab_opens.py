@@ -62,7 +62,7 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
 
     page = open_page(ADDRESS.search(said)[0])
     assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == "work/00_start_here.ipynb"
-    page.locator("h1", has_text="00 Start here").wait_for(timeout=20_000)  # the title, rendered
+    page.locator("h1", has_text="00 Start here").wait_for(timeout=240_000)  # the title, rendered
     run_all(page)
     assert page.locator(".jp-OutputArea-output").count() > 0
 
@@ -72,7 +72,7 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
     assert prints(saved) == recorded(saved)  # run and saved, and still untouched
 
     page.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'work/notation.md'})")
-    page.locator(".jp-MarkdownViewer h1").wait_for(timeout=20_000)  # rendered, not its text in an editor
+    page.locator(".jp-MarkdownViewer h1").wait_for(timeout=240_000)  # rendered, not its text in an editor
 
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0, process.stdout.read()
+    assert process.wait(240) == 0, process.stdout.read()

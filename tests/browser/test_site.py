@@ -140,7 +140,7 @@ def a_lesson_leads_to_jupyterlite(page, site):
 def search_finds(page, site):
     """A word of a lesson leads to it."""
     page.goto((site / "search.html").as_uri() + "?q=staircase")
-    page.locator("#search-results a", has_text="proof of Theorem A").first.wait_for(timeout=30_000)
+    page.locator("#search-results a", has_text="proof of Theorem A").first.wait_for(timeout=120_000)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def test_a_command_is_shown_whole_and_copied_as_one_line(with_a_command, allowed
     )
     page.get_by_role("button", name="copy").focus()
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="copied").wait_for(timeout=5000)
+    page.get_by_role("button", name="copied").wait_for(timeout=120_000)
     assert (
         page.evaluate("kept")
         == "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[lab]'"
     )
-    page.get_by_role("button", name="copy", exact=True).wait_for(timeout=5000)
+    page.get_by_role("button", name="copy", exact=True).wait_for(timeout=120_000)
     assert page.locator("textarea").count() == 0
 
 
@@ -258,7 +258,7 @@ def test_on_a_phone_a_picture_is_whole_and_can_be_enlarged_by_keyboard(with_a_pi
     assert button.bounding_box()["height"] >= 44
     page.keyboard.press("Shift+Tab")  # to the picture, which arrow keys move
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.activeElement.scrollLeft > 0", timeout=5000)
+    page.wait_for_function("document.activeElement.scrollLeft > 0", timeout=120_000)
     button.click()
     assert picture.bounding_box()["width"] <= 390
     assert page.get_by_role("button", name="enlarge the picture", pressed=False).count() == 1
@@ -278,9 +278,9 @@ def test_where_a_picture_has_room_there_is_no_button(with_a_picture):
     page = with_a_picture
     page.get_by_role("button", name="enlarge the picture").click()
     page.set_viewport_size({"width": 1280, "height": 800})
-    page.get_by_role("button").wait_for(state="hidden", timeout=5000)
+    page.get_by_role("button").wait_for(state="hidden", timeout=120_000)
     page.set_viewport_size({"width": 390, "height": 800})
-    page.get_by_role("button", name="enlarge the picture", pressed=False).wait_for(timeout=5000)
+    page.get_by_role("button", name="enlarge the picture", pressed=False).wait_for(timeout=120_000)
 
 
 def test_all_looks_at_once_say_only_what_is_wrong(chromium):

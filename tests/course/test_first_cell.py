@@ -238,7 +238,7 @@ def test_with_ipython_and_pip_offline_one_sentence_then_the_wheel_is_found(tmp_p
     env |= {"PIP_TARGET": str(target), "PIP_CONFIG_FILE": os.devnull, "IPYTHONDIR": str(tmp_path)}
     # -S: what was installed for development is not found
     done = subprocess.run([sys.executable, "-S", "-c", SESSION], input=json.dumps(cells), env=env, cwd=folder,
-                          capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
+                          capture_output=True, text=True, timeout=280, check=True)  # fmt: skip
     _, hidden, _, missing, imported, checked, own, _, found, used, named = done.stdout.split("=== cell\n")
     assert hidden.startswith(f"{SENTENCE}the folder {folder / 'iocourse'} has its name and hides it")
     assert missing.startswith(NOT_CLAIMED) and hidden.count("\n") == missing.count("\n") == 1

@@ -430,7 +430,7 @@ def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CELL if where == "script" else IN_A_CELL.format(cell=CELL))
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=280, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["True 0", "True"], done.stdout

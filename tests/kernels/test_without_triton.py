@@ -28,7 +28,7 @@ def python(code, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=280,
     )
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def python(code):
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
