@@ -126,8 +126,8 @@ def rows(*arrays: Tensor | None) -> list[Rows | None]:
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
     """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used.
 
-    In one of packed sequences a program says where its rows end (see `pieces.corner`). Axes and strides are as
-    in `triton.tools.ragged_tma`.
+    In one of packed sequences a program says where its rows end (see `pieces.corner`): the axes and strides
+    are those of `triton.tools.ragged_tma`.
     """
     if not fast:
         return list(rows(*arrays))

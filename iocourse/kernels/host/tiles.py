@@ -194,7 +194,7 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 
 # What `using` knows: one name for each kernel that has a tile of its own.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
-# And other ways to do the same that no GPU has timed. Values and words are tested; each is off unless asked for.
+# And other ways to do the same that no GPU has timed. Values and words are tested; off unless asked for.
 UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
