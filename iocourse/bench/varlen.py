@@ -17,7 +17,7 @@ import numpy as np
 
 from iocourse.bench import Row
 
-from .gpu.contenders import CUDNN, FLASH, FUSED, Contender, sdpa
+from .gpu.contenders import CUDNN, FLASH, FUSED, PACKED_DESCRIPTORS, Contender, sdpa
 from .gpu.judging import PASSES, Goal, Layout, timed_with
 from .gpu.place import Place
 from .gpu.problem import WIDTH, Given, Problem, Tensor, normal, not_later, rates
@@ -118,7 +118,8 @@ def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
 
 def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: packed, PyTorch's own packed kernel, and padded."""
-    return {FUSED: _ours, PACKED: _varlen_attn} | {name: partial(sdpa, name) for name in PADDED}
+    packed = {FUSED: _ours, PACKED_DESCRIPTORS: _ours, PACKED: _varlen_attn}
+    return packed | {name: partial(sdpa, name) for name in PADDED}
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:

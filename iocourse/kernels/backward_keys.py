@@ -13,6 +13,7 @@ import triton.language as tl
 from .pieces import (
     LOG2_E,
     Pairs,
+    corner,
     heaviest,
     listed,
     load_rows,
@@ -71,7 +72,8 @@ def absorb_queries(
         if dQ_sum is not None:
             share = tl.dot(tl.trans(ds), k_tile, input_precision=TILE.PRECISION)  # (BM, DIM)
             if TILE.DESCRIPTORS:
-                dQ_sum.atomic_add([batch, head, at, 0], share.reshape(1, 1, BM, DIM))
+                place = corner(dQ_sum, batch, head, q0 + at, q0 + n_q)
+                dQ_sum.atomic_add(place, share.reshape(dQ_sum.block_shape))
             else:
                 rows, columns = at + tl.arange(0, BM), tl.arange(0, DIM)
                 there = (rows[:, None] < n_q) & (columns[None, :] < d)

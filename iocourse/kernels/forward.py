@@ -90,7 +90,7 @@ def forward_kernel(
     )
     LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
     stop = q0 + pairs.n_q
-    q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, False)
+    q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, TILE.ROW_DESCRIPTORS)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
@@ -107,6 +107,6 @@ def forward_kernel(
                     acc, m, l, q_tile, K, V, batch, head // shape.group, start, begin, end,
                     k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
                 )  # fmt: skip
-    store_rows(averaged(acc, l), O, batch, head, q0 + start, stop, d, BM, DIM)
+    store_rows(averaged(acc, l), O, batch, head, q0 + start, stop, d, BM, DIM, TILE.ROW_DESCRIPTORS)
     rows = start + tl.arange(0, BM)
     tl.store(LSE + rows, log_sums(m, l), mask=rows < pairs.n_q)

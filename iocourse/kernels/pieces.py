@@ -18,6 +18,8 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+# Where the rows of packed sequences end for a descriptor, at any number of rows (see `corner`).
+LAST_ROW = tl.constexpr(2**30)
 
 
 class Rows(NamedTuple):
@@ -77,7 +79,8 @@ class Tiling(NamedTuple):
     PADDED: columns from d on hold zeros. DESCRIPTORS: tiles that stream past come by tensor descriptor.
     PRECISION: of products of float32. SKIPPING: do not enter a loop with no iteration. On sm_90 no other
     instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits for every
-    product of the kernel (its warning C7515).
+    product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass use
+    descriptors, too.
     """
 
     BM: int
@@ -87,6 +90,7 @@ class Tiling(NamedTuple):
     DESCRIPTORS: bool
     PRECISION: str | None
     SKIPPING: bool = False
+    ROW_DESCRIPTORS: bool = False
 
 
 class Slicing(NamedTuple):
@@ -142,6 +146,18 @@ def inside(start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
 
 
 @triton.jit
+def corner(x, batch, head, start, n):
+    """Coordinates, for a descriptor, of the tile that begins at row `start` of a head whose rows end at n.
+
+    Of packed sequences (see `launches.streamed`) it has five axes, and its axis of rows ends at LAST_ROW. The
+    second axis shifts row n there, so what passes a sequence's end is out of bounds for the copy engine: it
+    loads zeros and stores nothing. The first axis takes the shift by LAST_ROW rows back, modulo 2⁶⁴ elements.
+    """
+    packed: tl.constexpr = len(x.block_shape) == 5
+    return (LAST_ROW, n, head, LAST_ROW - n + start, 0) if packed else (batch, head, start, 0)
+
+
+@triton.jit
 def load_rows(
     x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, DESCRIPTOR: tl.constexpr,
@@ -152,7 +168,7 @@ def load_rows(
     the ends, and no thread spends a register on them. A pointer asks for a mask, where there is an end.
     """
     if DESCRIPTOR:
-        tile = x.load([batch, head, start, 0]).reshape(ROWS, DIM)
+        tile = x.load(corner(x, batch, head, start, n)).reshape(ROWS, DIM)
     else:
         pointers = row_pointers(x, batch, head, start, ROWS, DIM)
         rows = (start + tl.arange(0, ROWS))[:, None] < n
@@ -169,10 +185,15 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(tile, x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
+def store_rows(
+    tile, x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr, DESCRIPTOR: tl.constexpr = False
+):  # fmt: skip
     """Write a tile's rows and columns that exist, in the tensor's own type."""
-    pointers = row_pointers(x, batch, head, start, ROWS, DIM)
-    tl.store(pointers, tile.to(x.start.dtype.element_ty), mask=inside(start, n, d, ROWS, DIM))
+    if DESCRIPTOR:
+        x.store(corner(x, batch, head, start, n), tile.to(x.dtype).reshape(x.block_shape))
+    else:
+        pointers = row_pointers(x, batch, head, start, ROWS, DIM)
+        tl.store(pointers, tile.to(x.start.dtype.element_ty), mask=inside(start, n, d, ROWS, DIM))
 
 
 @triton.jit

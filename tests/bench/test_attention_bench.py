@@ -254,13 +254,13 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     place = CpuPlace()
     field = _contenders.contenders(place, compiled=False)
     backends = ("flash", "cuDNN", "efficient", "math")
-    ours_ = ("fused", "two-pass")
+    ours_ = ("fused", "two-pass", "rows by descriptors")
     assert tuple(field) == (*ours_, *(f"SDPA {name}" for name in backends), "FlexAttention")
     record = attention.measured([tiny()], field, place) | {"quick": True}
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "two-pass" not in forward and "ms" in backward["two-pass"]
-    for name in ("fused", "SDPA flash", "SDPA math"):
+    for name in ("fused", "rows by descriptors", "SDPA flash", "SDPA math"):
         for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
             assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
@@ -301,6 +301,33 @@ def test_a_contender_that_is_wrong_is_not_timed():
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
     assert [row["contender"] for row in record["errors"]] == ["SDPA flash"]
     assert "fused, bfloat16 (3 rows): its values are wrong" in attention.show(record | {"quick": True})
+
+
+@pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
+def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
+    from iocourse.bench.gpu.contenders import WAYS
+    from iocourse.kernels.host.tiles import chosen
+
+    seen = {"forward": set(), "backward": set()}
+
+    class Asking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, o, contender):
+            seen["forward"].add((contender, chosen(WAYS[name])))
+            ctx.contender = contender
+            return o.clone()
+
+        @staticmethod
+        def backward(ctx, do):
+            seen["backward"].add((ctx.contender, chosen(WAYS[name])))
+            return do, None
+
+    def asking(contender):
+        return lambda q, k, v, causal: Asking.apply(sdpa(q, k, v, causal), contender)
+
+    record = run_with(fused=asking("fused"), **{name: asking(name)})
+    assert seen["forward"] == seen["backward"] == {("fused", False), (name, True)}
+    assert all("ms" in by_contender(record, pass_)[name] for pass_ in PASSES) and not chosen(WAYS[name])
 
 
 def test_what_is_not_written_is_wrong():

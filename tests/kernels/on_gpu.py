@@ -18,7 +18,14 @@ import oracle
 import torch
 
 from iocourse import lowrank
-from iocourse.kernels import attention, attention_varlen_with_lse, attention_with_lse, decode, tiled_mask
+from iocourse.kernels import (
+    attention,
+    attention_varlen_with_lse,
+    attention_with_lse,
+    decode,
+    tiled_mask,
+    using,
+)
 
 CASES = [
     # Nq, Nk, heads, options
@@ -100,7 +107,7 @@ def block_mask(dtype: torch.dtype, d: int, deterministic: bool) -> str:
 
 
 def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
-    """Sequences of 0 to 700 rows, each with its own diagonal."""
+    """Sequences of 0 to 700 rows, each with its own diagonal. NaN in the third of them reaches no other."""
     lengths = [(300, 500), (0, 40), (700, 700), (1, 3), (65, 0), (129, 64)]
     cu = [
         torch.tensor([0, *itertools.accumulate(pair[side] for pair in lengths)], dtype=torch.int32).cuda()
@@ -116,7 +123,22 @@ def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
         o, lse = attention_varlen_with_lse(*(x[0].transpose(0, 1) for x in leaves), *cu, **options)
         return o.transpose(0, 1)[None], lse[None]
 
-    return compared(kernels, q, k, v, do, torch.block_diag(*parts).bool().cuda())
+    if wrong := compared(kernels, q, k, v, do, torch.block_diag(*parts).bool().cuda()):
+        return wrong
+    queries, keys = (slice(*ends[2:4].tolist()) for ends in cu)
+    for x, third in ((q, queries), (do, queries), (k, keys), (v, keys)):
+        x[:, :, third] = math.nan
+    got = oracle.results(kernels, q, k, v, do, None)
+    for name, one, third in zip(got._fields, got, (queries,) * 3 + (keys,) * 2, strict=True):
+        if one[:, :, : third.start].isnan().any() or one[:, :, third.stop :].isnan().any():
+            return f"NaN in one sequence reaches {name} of another"
+    return ""
+
+
+def by_descriptor(dtype: torch.dtype, d: int, deterministic: bool) -> str:
+    """Packed sequences, and Q and O of the forward pass, through descriptors: off unless asked for."""
+    with using(packed_descriptors=True, row_descriptors=True):
+        return packed(dtype, d, deterministic) or worst(dtype, d, CASES[3], deterministic)
 
 
 def in_slices(dtype: torch.dtype, d: int, way: str | None) -> str:
@@ -169,6 +191,7 @@ def variants() -> list[tuple[Any, ...]]:
     return [
         *itertools.product([block_mask], WHOLE_SIZES, both),
         *itertools.product([packed], WHOLE_SIZES, both),
+        *itertools.product([by_descriptor], WHOLE_SIZES[:3], both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),
         *itertools.product([one_query], WHOLE_SIZES, (None, 1, 7)),
         *itertools.product([low_rank], LOW_RANK_SIZES, [(2, False), (2, True)]),

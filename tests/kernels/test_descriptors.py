@@ -1,20 +1,23 @@
 """The path of sm_90: tiles that stream past come by tensor descriptor. In the interpreter, against pointers.
 
-The fused backward pass adds to dQ through a descriptor as well, which Triton's interpreter does not know;
-that one is compiled only (tests/gpu).
+The fused backward pass adds to dQ through a descriptor as well, which Triton's interpreter does not know:
+`descriptors_everywhere` teaches it. Q and O of the forward pass, and packed sequences, only where asked for.
 """
+
+from itertools import accumulate
 
 import needs_interpreter  # noqa: F401
 import pytest
 import torch
+from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import traffic
-from iocourse.kernels import attention_with_lse, using
+from iocourse.kernels import attention_varlen_with_lse, attention_with_lse, using
 from iocourse.kernels.host import launches as made_by
 from iocourse.kernels.host import operators
 from iocourse.kernels.host.launches import written_down
-from iocourse.kernels.host.visibility import Band, Seen
+from iocourse.kernels.host.visibility import Band, Packed, Seen
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 
@@ -24,47 +27,133 @@ def transposed(*shape, dtype):
     return torch.randn(B, N, H, d).to(dtype).transpose(1, 2)
 
 
-@pytest.mark.parametrize("dtype, d", [(torch.float16, 24), (torch.float16, 64), (torch.float32, 20)])
+def added(self, kind, descriptor, value, indices):
+    """An interpreted addition through a descriptor."""
+    pointers, there = descriptor.materialize_pointers(indices)
+    add = self.ir_rmw_op_to_interpreter_rmw_op[interpreter._ir.ATOMIC_OP.FADD]
+    relaxed = self.ir_sem_to_interpreter_sem[interpreter._ir.MEM_SEMANTIC.RELAXED]
+    interpreter._interpreter.atomic_rmw(add, pointers.data, value.data, there, relaxed)
+
+
+def descriptors_everywhere(monkeypatch):
+    """From here on, whatever can be streamed through a descriptor is; the list of what was streamed."""
+    made = []
+
+    def streamed(*given, real=made_by.streamed):
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(made_by, "descriptors_fit", lambda *_: True)
+    monkeypatch.setattr(made_by, "streamed", streamed)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_descriptor_reduce", added, raising=False)
+    return made
+
+
+def outcome(attend, q, k, v, do):
+    """Words, and O, its log-sum-exps and all gradients, by both backward passes."""
+    results = []
+    tiles = {"forward": (32, 32), "queries": (32, 16), "keys": (16, 32), "fused": (32, 16)}
+    with using(**tiles), traffic.count() as ledger:
+        for deterministic in (True, False):
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            o, lse = attend(*leaves, deterministic=deterministic)
+            results += [o, lse, *torch.autograd.grad(o, leaves, do)]
+    return ledger, results
+
+
+def kinds(made):
+    """Which are descriptors, launch by launch."""
+    return [[isinstance(one, TensorDescriptor) for one in some] for some in made]
+
+
+def streamed(rows):
+    """What is expected of `outcome`: each time Q and O, where those are asked for, and K and V."""
+    forward = [[rows] * 2, [True] * 2]
+    # K and V for dQ; Q, dO and no dQ to add to. In the fused pass there is one.
+    return [*forward, [True] * 2, [True, True, False], *forward, [True] * 3]
+
+
+CASES = [(torch.float16, 24, False), (torch.float16, 64, True), (torch.float32, 20, True)]
+
+
+@pytest.mark.parametrize(("dtype", "d", "rows"), CASES)
 @pytest.mark.parametrize("options", [CAUSAL, WINDOW, FULL], ids=str)
-def test_descriptors_change_no_bit(options, dtype, d, monkeypatch):
+def test_descriptors_change_no_bit(options, dtype, d, rows, monkeypatch):
+    """rows: with those of Q and O."""
     torch.manual_seed(0)
     q, do = (transposed(1, 4, 75, d, dtype=dtype) for _ in range(2))
     k, v = (transposed(1, 2, 90, d, dtype=dtype) for _ in range(2))
 
-    def everything():
-        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        with using(forward=(32, 32), queries=(32, 16), keys=(16, 32)), traffic.count() as ledger:
-            o, lse = attention_with_lse(*leaves, **options, deterministic=True)
-            gradients = torch.autograd.grad(o, leaves, do)
-        return ledger, (o, lse, *gradients)
+    def attend(*leaves, **more):
+        return attention_with_lse(*leaves, **options, **more)
 
-    ledger, by_pointer = everything()
-    made = []
-
-    def streamed(*arguments, real=made_by.streamed):
-        made.extend(real(*arguments))
-        return made[-len(arguments) + 3 :]
-
-    monkeypatch.setattr(made_by, "descriptors_fit", lambda *_: True)
-    monkeypatch.setattr(made_by, "streamed", streamed)
-    descriptor_ledger, by_descriptor = everything()
-    # K and V forward, K and V for dQ, Q and dO for dK and dV, and no dQ to add to.
-    assert [isinstance(one, TensorDescriptor) for one in made] == [True] * 6 + [False]
+    ledger, by_pointer = outcome(attend, q, k, v, do)
+    made = descriptors_everywhere(monkeypatch)
+    with using(row_descriptors=rows):
+        descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
+    assert kinds(made) == streamed(rows)
     assert descriptor_ledger == ledger
     for one, other in zip(by_pointer, by_descriptor, strict=True):
         assert torch.equal(one, other)
 
 
-def descriptors_on(arch, q, k, v, do=None):
-    """For each launch on that architecture: does it take descriptors?"""
+LENGTHS = (20, 37), (35, 18), (0, 5), (3, 0), (64, 33), (9, 21)  # queries and keys of each sequence
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy computes with the poison too
+@pytest.mark.parametrize(("dtype", "d", "rows"), CASES[::2])
+@pytest.mark.parametrize("options", [CAUSAL, WINDOW, FULL], ids=str)
+def test_descriptors_of_packed_sequences_change_no_bit_and_end_where_a_sequence_does(
+    options, dtype, d, rows, monkeypatch
+):
+    """No word of a neighbour is read or written, so nothing that stands there reaches anybody."""
+    torch.manual_seed(0)
+    ends = [[0, *accumulate(pair[side] for pair in LENGTHS)] for side in (0, 1)]
+    cu = [torch.tensor(some, dtype=torch.int32) for some in ends]
+    q, do = (torch.randn(ends[0][-1], 4, d).to(dtype) for _ in range(2))
+    k, v = (torch.randn(ends[1][-1], 2, d).to(dtype) for _ in range(2))
+
+    def attend(*leaves, **more):
+        return attention_varlen_with_lse(*leaves, *cu, **options, **more)
+
+    ledger, by_pointer = outcome(attend, q, k, v, do)
+    made, poison = descriptors_everywhere(monkeypatch), float("inf" if rows else "nan")
+    with using(row_descriptors=rows):
+        descriptor_ledger, by_descriptor = outcome(attend, q, k, v, do)
+        for side, tensors in ((0, (q, do)), (1, (k, v))):
+            for x in tensors:
+                x[ends[side][1] : ends[side][4]] = poison
+                x[ends[side][5] :] = poison
+        _, poisoned = outcome(attend, q, k, v, do)
+    assert kinds(made) == streamed(rows) * 2
+    assert descriptor_ledger == ledger
+    for at, (want, got, other) in enumerate(zip(by_pointer, by_descriptor, poisoned, strict=True)):
+        assert torch.equal(want, got)
+        side = int(at % 5 > 2)  # dK and dV
+        for s in (0, 4):
+            axis = 1 if at % 5 == 1 else 0  # log-sum-exps have heads before rows
+            want_s, other_s = (
+                x.narrow(axis, ends[side][s], ends[side][s + 1] - ends[side][s]) for x in (want, other)
+            )
+            assert torch.equal(want_s, other_s)
+
+
+def launched_on(arch, q, k, v, do=None, packed=None):
+    """The launches on that architecture."""
     do = torch.randn(q.shape, dtype=q.dtype) if do is None else do
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
-    everything = Seen(Band(None, None))
+    everything = Seen(Band(None, None), packed=packed)
     with written_down(arch) as launches:
         operators.forward(q, k, v, everything, 1.0, "whole")
         operators.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
         operators.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
+    return launches
+
+
+def descriptors_on(*given, **more):
+    """For each launch on an architecture: does it take descriptors?"""
+    launches = launched_on(*given, **more)
     return ["TILE" in one.constants and one.constants["TILE"].DESCRIPTORS for one in launches]
 
 
@@ -96,3 +185,33 @@ def test_copies_where_borders_were_missing():
     assert descriptors_on(90, q, off, v) == [True, False, True, True, True]
     for d in (8, 12, 20):
         assert descriptors_on(90, *halves(d=d)) == [True, False, True, True, True]
+
+
+def test_packed_sequences_take_pointers_unless_descriptors_are_asked_for():
+    cu = torch.tensor([0, 40, 64], dtype=torch.int32)
+    given = halves(), Packed(cu, cu, 40, 40, False)
+    assert descriptors_on(90, *given[0], packed=given[1]) == [False] * 5
+    with using(packed_descriptors=True):
+        assert descriptors_on(90, *given[0], packed=given[1]) == [True, False, True, True, True]
+        assert descriptors_on(80, *given[0], packed=given[1]) == [False] * 5
+        wide = [x.float() for x in given[0]]
+        assert descriptors_on(90, *wide, packed=given[1]) == [False] * 5
+
+
+def row_descriptors_on(*given):
+    """Whether Q and O of the forward pass are descriptors, which the kernel must be told."""
+    forward, *backward = launched_on(*given)
+    assert not any("TILE" in one.constants and one.constants["TILE"].ROW_DESCRIPTORS for one in backward)
+    found = {isinstance(forward.arguments[at], TensorDescriptor) for at in (0, 3)}
+    assert found == {forward.constants["TILE"].ROW_DESCRIPTORS}
+    return found.pop()
+
+
+def test_q_and_o_take_pointers_unless_descriptors_are_asked_for():
+    q, k, v = halves()
+    assert not row_descriptors_on(90, q, k, v)
+    with using(row_descriptors=True):
+        assert row_descriptors_on(90, q, k, v) and row_descriptors_on(100, q, k, v)
+        assert not row_descriptors_on(80, q, k, v)
+        assert not row_descriptors_on(90, *(x.float() for x in (q, k, v)))
+        assert not row_descriptors_on(90, q[:, :1].expand(q.shape), k, v)

@@ -26,6 +26,9 @@ Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 FUSED, TWO_PASS = "fused", "two-pass"
 SPLIT_KV, DEFAULT = "split-KV", "default"
 FIRST = (FUSED, SPLIT_KV, DEFAULT)  # whose ratios and goals are judged: one of them in each subject
+# The library's kernels in ways that are off unless `using` asks for them: by contender, its name there.
+PACKED_DESCRIPTORS, ROW_DESCRIPTORS = "packed by descriptors", "rows by descriptors"
+WAYS = {PACKED_DESCRIPTORS: "packed_descriptors", ROW_DESCRIPTORS: "row_descriptors"}
 FLASH, CUDNN = "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
@@ -47,6 +50,7 @@ def contenders(
     field: dict[str, Contender] = {
         FUSED: partial(ours, deterministic=False),
         TWO_PASS: partial(ours, deterministic=True),
+        ROW_DESCRIPTORS: ours,
         **{name: partial(sdpa, name) for name in BACKENDS},
         MATH: partial(with_matrices, partial(sdpa, MATH), place),
         FLEX: partial(flex, compiled),

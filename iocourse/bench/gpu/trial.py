@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,11 +15,13 @@ from torch import Tensor
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
 
-from .contenders import TWO_PASS, Contender, reason_of, with_warnings
+from .contenders import TWO_PASS, WAYS, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
 from .problem import Problem
 from .values import RESULTS, WRONG, errors, exact_head
+
+Step = TypeVar("Step", bound=Callable[..., Any])
 
 
 def tried(
@@ -41,21 +43,36 @@ def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
     return [name for name in field if (name, pass_) != (TWO_PASS, "forward")]
 
 
-def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:
-    """A pass on q, k, v and the gradient of O; before a backward pass alone a forward one runs, untimed."""
+def work_of(
+    attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str, way: str | None = None
+) -> Work:
+    """A pass on q, k, v and the gradient of O; before a backward pass alone a forward one runs, untimed. Both
+    run within `using(way=True)`, should there be a way.
+    """
     alone = pass_ == PASSES[0]
     given = [x.detach().requires_grad_(not alone) for x in inputs]
 
+    @_within(way)
     def forward() -> Tensor:
         with torch.set_grad_enabled(not alone):
             return attend(*given)
 
+    @_within(way)
     def gradients(o: Tensor) -> Any:
         return torch.autograd.grad(o, given, do)
 
     if alone:
         return forward
     return Staged(forward, gradients) if pass_ == PASSES[1] else lambda: gradients(forward())
+
+
+def _within(way: str | None) -> Callable[[Step], Step]:
+    """A decorator for what runs within `using(way=True)`; None: as it is."""
+    if way is None:
+        return lambda step: step
+    from iocourse.kernels import using
+
+    return using(**{way: True})
 
 
 def outcomes(works: Mapping[str, Work], stopwatch: CudaStopwatch) -> dict[str, Row]:
@@ -126,4 +143,6 @@ class Trial:
     def _work(self, name: str, pass_: str) -> Work:
         given = self.problem.given_to(name)
         attend = self.field[name]
-        return work_of(lambda q, k, v: attend(q, k, v, given.seen), given.inputs, given.do, pass_)
+        return work_of(
+            lambda q, k, v: attend(q, k, v, given.seen), given.inputs, given.do, pass_, WAYS.get(name)
+        )

@@ -13,13 +13,20 @@ if TYPE_CHECKING:
 
 BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
 SIZES = {"BM": (32, 64, 128), "BN": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4)}
-# Tried first where they are known: tiles that compiled code speaks for, (BM, BN, warps, stages).
+# Tried first where they are known: tiles that compiled code speaks for, (BM, BN, warps, stages). With 64 rows
+# and four warps several programs fit a multiprocessor, and one's softmax can overlap another's products.
 CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
-    (90, 64, "forward"): ((128, 64, 4, 4), (128, 128, 8, 2)),
-    (90, 64, "fused"): ((64, 128, 8, 1), (128, 128, 8, 1)),
-    (90, 128, "forward"): ((128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
+    (90, 64, "forward"): (
+        (128, 64, 4, 4), (128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
+        (64, 64, 4, 3), (64, 64, 4, 4), (64, 128, 4, 3),
+    ),
+    (90, 64, "fused"): ((64, 128, 8, 1),),
+    (90, 128, "forward"): (
+        (128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2),
+        (64, 64, 4, 3), (64, 64, 4, 2), (128, 32, 8, 3),
+    ),
     (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
-}
+}  # fmt: skip
 # A head size, a kernel, and the tiles to try; the shipped one is the first.
 Search = tuple[int, str, list["Tile"]]
 

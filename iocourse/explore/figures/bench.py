@@ -20,6 +20,7 @@ RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
 OURS = {
     "fused": Fill(BLUE, ""),
     "two-pass": Fill(SKY, "/"),
+    "rows by descriptors": Fill(SKY, ""),
 }
 RIVAL = Fill("#BDBDBD", "")
 KINDS = {False: "full", True: "causal"}

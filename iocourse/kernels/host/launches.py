@@ -19,7 +19,7 @@ from ..backward_keys import backward_keys_kernel
 from ..backward_queries import backward_queries_kernel
 from ..decode_kernels import Parts, merge_kernel, parts_kernel
 from ..forward import forward_kernel
-from ..pieces import RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
+from ..pieces import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
 from ..row_products import row_products_kernel
 from ..score_kernels import (
     averages_kernel,
@@ -30,7 +30,16 @@ from ..score_kernels import (
 )
 from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
 from .runtime import pretending
-from .tiles import SlicedTile, Table, Tile, decode_tile, matrix_bytes, padded, row_products_tile
+from .tiles import (
+    SlicedTile,
+    Table,
+    Tile,
+    chosen,
+    decode_tile,
+    matrix_bytes,
+    padded,
+    row_products_tile,
+)
 from .visibility import Seen, Side, View
 
 MOST_PARTS = 64  # the merge holds one row of O for each part
@@ -123,14 +132,23 @@ def rows(*arrays: Tensor | None) -> list[Rows | None]:
     return [None if x is None else Rows(x, *steps(x)) for x in arrays]
 
 
-def streamed(fast: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
-    """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used."""
+def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
+    """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used.
+
+    In one of packed sequences a program says where its rows end (see `pieces.corner`): the axes and strides
+    are those of `triton.tools.ragged_tma`.
+    """
     if not fast:
         return list(rows(*arrays))
-    return [
-        None if x is None else TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, BLOCK, width])
-        for x in arrays
-    ]
+    return [x if x is None else _descriptor(x, packed, BLOCK, width) for x in arrays]
+
+
+def _descriptor(x: Tensor, packed: bool, BLOCK: int, width: int) -> TensorDescriptor:
+    if not packed:
+        return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, BLOCK, width])
+    (_, H, n, d), (_, head, row, one), last = x.shape, x.stride(), int(LAST_ROW.value)
+    sizes, strides = [last + 1, n + 1, H, last, d], [2**64 // last - row, row, head, row, one]
+    return TensorDescriptor(x, sizes, strides, [1, 1, 1, BLOCK, width])
 
 
 def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> bool:
@@ -141,7 +159,8 @@ def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> boo
     """
     first = arrays[0]
     assert first is not None
-    wanted = arch is not None and arch >= 90 and first.element_size() == 2 and seen.packed is None
+    wanted = arch is not None and arch >= 90 and first.element_size() == 2
+    wanted = wanted and (seen.packed is None or chosen("packed_descriptors"))
     return wanted and all(x is None or _aligned(x) for x in arrays)
 
 
@@ -150,12 +169,12 @@ def _aligned(x: Tensor) -> bool:
     return x.numel() > 0 and 0 not in x.stride() and all(border % 16 == 0 for border in borders)
 
 
-def _whole(table: Table, q: Tensor, view: View, fast: bool) -> dict[str, Any]:
+def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = False) -> dict[str, Any]:
     """What a kernel of whole rows is compiled for."""
     tile, width = view.tile, table.width
     precision = _precision(q)
     skipping = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
-    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping)
+    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
@@ -189,10 +208,14 @@ def whole_forward(
     view = seen.by_queries(q, k, table.whole.forward, 0)
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
     fast = descriptors_fit(table.arch, seen, k, v)
+    rows_too = chosen("row_descriptors") and descriptors_fit(table.arch, seen, q, o)
+    packed = view.seen.PACKED
+    queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
     start(
         forward_kernel, view.programs,
-        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o), lse,
-        view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers, **_whole(table, q, view, fast),
+        queries, *streamed(fast, packed, view.tile.BN, table.width, k, v), out, lse,
+        view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers,
+        **_whole(table, q, view, fast, rows_too),
     )  # fmt: skip
     return o, lse
 
@@ -210,8 +233,8 @@ def split_backward(
     fast = descriptors_fit(table.arch, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
-        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse, prepared,
-        *rows(dq), view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers,
+        *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
+        prepared, *rows(dq), view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
     return dq, *_whole_keys(table, keys, 2, q, k, v, do, prepared, None, seen, scale)
@@ -267,7 +290,7 @@ def _whole_keys(
     """dK and dV, and with a dq of float32 zeros dS K into that."""
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     fast = descriptors_fit(table.arch, seen, q, do, dq)
-    queries, gradients, sums = streamed(fast, view.tile.BM, table.width, q, do, dq)
+    queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
     start(
         backward_keys_kernel, view.programs,
         queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
