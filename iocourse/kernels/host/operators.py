@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...gpu import CHIPS
 from . import runtime
@@ -24,8 +25,7 @@ from .visibility import Band, Packed, Seen, packed_of
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
 
 
-@torch.library.custom_op("iocourse::attention", mutates_args=())
-def attention_operator(
+def _attention(
     q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
@@ -39,13 +39,15 @@ def attention_operator(
     return forward(q, k, v, seen, scale, way)
 
 
+attention_operator = torch.library.custom_op("iocourse::attention", _attention, mutates_args=())
+
+
 @attention_operator.register_fake
 def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("iocourse::attention_backward", mutates_args=())
-def backward_operator(
+def _attention_backward(
     do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
@@ -55,6 +57,11 @@ def backward_operator(
     seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     fixed = split_by_default(_table(q, seen).arch, q, k, seen) if deterministic is None else deterministic
     return backward(do, dlse, q, k, v, o, lse, seen, scale, fixed, way)
+
+
+backward_operator = torch.library.custom_op(
+    "iocourse::attention_backward", _attention_backward, mutates_args=()
+)
 
 
 @backward_operator.register_fake
@@ -71,15 +78,64 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)  # a log-sum-exp nobody used has no gradient, rather than zeros to read
 
 
-def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> Any:
+    """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
     do = torch.zeros_like(o) if do is None else do
-    gradients = backward_operator(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+    return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+
+
+def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+    gradients = _gradients(ctx, backward_operator, do, dlse)
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
 
 
 attention_operator.register_autograd(_backward, setup_context=_keep)
+
+
+class _EagerAttention(torch.autograd.Function):
+    """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than the launches."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        """(O, row log-sum-exp)."""
+        output = _attention(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+        """Gradients of q, k and v. A graph of them is built by the operator, which has no derivative."""
+        operator = torch.is_grad_enabled() or _watched(*(x for x in (do, dlse) if x is not None))
+        gradients = _gradients(ctx, backward_operator if operator else _attention_backward, do, dlse)
+        return *gradients, *[None] * (2 + len(ctx.options))
+
+
+def _watched(*tensors: Tensor) -> bool:
+    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func, a
+    mode that sees every operator or function, or a subclass of Tensor.
+    """
+    if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
+        return True
+    return _dispatches_more() or any(type(x) not in (Tensor, Parameter) for x in tensors)
+
+
+def _dispatches_more() -> bool:
+    """Whether anything but autograd acts on operators in this thread; True where this torch cannot tell."""
+    try:
+        active, key = torch._C._dispatch_tls_local_include_set, torch._C.DispatchKey
+        usual = torch._C.DispatchKeySet(key.BackendSelect).add(key.ADInplaceOrView)
+        return bool(active() | usual != usual)
+    except (AttributeError, TypeError):  # these names are private to PyTorch
+        return True
+
+
+def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """(O, row log-sum-exp) of the inputs of `attention_operator`, directly or as an operator."""
+    run = attention_operator if _watched(*inputs[:3]) else _EagerAttention.apply
+    o, lse = run(*inputs)
+    return o, lse
 
 
 @torch.library.custom_op("iocourse::decode", mutates_args=())
