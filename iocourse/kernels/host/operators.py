@@ -19,7 +19,7 @@ from ...gpu import CHIPS
 from . import runtime
 from .dispatch import Backward, automatic, shared_bytes, why_fused
 from .launches import BACKWARD, FORWARD, decode_launches
-from .tiles import Table, table_for
+from .tiles import Table, architecture, table_for
 from .visibility import Band, Packed, Seen, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
@@ -55,7 +55,7 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV. deterministic: None for what is known to be faster."""
     seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
-    fixed = split_by_default(_table(q, seen).arch, q, k, seen) if deterministic is None else deterministic
+    fixed = split_by_default(architecture(q.device), q, k, seen) if deterministic is None else deterministic
     return backward(do, dlse, q, k, v, o, lse, seen, scale, fixed, way)
 
 
@@ -94,8 +94,8 @@ def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ..
 attention_operator.register_autograd(_backward, setup_context=_keep)
 
 
-class _EagerAttention(torch.autograd.Function):
-    """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than the launches."""
+class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is read by no type checker here
+    """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than launches."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
@@ -113,8 +113,8 @@ class _EagerAttention(torch.autograd.Function):
 
 
 def _watched(*tensors: Tensor) -> bool:
-    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func, a
-    mode that sees every operator or function, or a subclass of Tensor.
+    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func,
+    a mode that sees every operator or function, or a subclass of Tensor.
     """
     if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
         return True
@@ -141,11 +141,11 @@ def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("iocourse::decode", mutates_args=())
 def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
     """(O, row log-sum-exp) of one query a sequence; parts of the keys, 0 for as many as fill the chip."""
-    arch = table_for(q.device, q.shape[3], q.element_size()).arch
+    arch = architecture(q.device)
     with on_device(q.device, arch):
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
         o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
-    return as_asked(q, o), lse
+    return o if fit_q is q else as_asked(q, o), lse
 
 
 @decode_operator.register_fake
@@ -167,7 +167,7 @@ def forward(
     _check_room(chosen, "forward", table.arch, fit_q, seen)
     with on_device(q.device, table.arch):
         o, lse = FORWARD[chosen](table, fit_q, fit_k, fit_v, seen, scale)
-    return as_asked(q, o), lse
+    return o if fit_q is q else as_asked(q, o), lse
 
 
 def backward(
@@ -178,6 +178,7 @@ def backward(
     asked = q, k, v
     table = _table(q, seen)
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
+    fit = q, k, v
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     which = "split" if deterministic else "fused"
     chosen = way or way_for(which, table.arch, q, seen)
@@ -185,7 +186,9 @@ def backward(
     with on_device(q.device, table.arch):
         run = BACKWARD[chosen][deterministic]
         gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
-    dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
+    dq, dk, dv = (
+        got if x is one else as_asked(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
+    )
     return dq, dk, dv
 
 
