@@ -2,7 +2,7 @@
 before it launches kernels: which way to go, and which tensors are copied first.
 
 They are custom operators, opaque to the compiler, because the same call must also run in Triton's
-interpreter.
+interpreter. In eager mode `attend` calls their bodies directly wherever the dispatcher would add nothing.
 """
 
 from __future__ import annotations
