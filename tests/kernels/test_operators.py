@@ -1,9 +1,17 @@
 """The operators as PyTorch sees them: autograd, fake tensors, torch.compile."""
 
+from threading import Thread
+
 import needs_interpreter  # noqa: F401
 import oracle
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from iocourse.kernels import (
     SlicedTiles,
@@ -13,6 +21,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
+from iocourse.kernels.host import operators
 from iocourse.kernels.host.tiles import table_for
 
 NO_LISTS, NO_CU = [], []
@@ -262,3 +271,188 @@ def test_slices_of_d_compile_in_one_graph(way):
             lambda q, k, v: attention(q * 2, k, v, causal=True, tile_d=way).square().sum(),
             (1, 2, 20, d), (1, 1, 30, d), (1, 1, 30, d),
         )  # fmt: skip
+
+
+# The direct way, round PyTorch's dispatcher, and who still meets the operators.
+
+
+class Dispatched(TorchDispatchMode):
+    """The operators of this library that are dispatched within the block."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen += [func.name()] if func.namespace == "iocourse" else []
+        return func(*args, **(kwargs or {}))
+
+
+FORWARD, BACKWARD = "iocourse::attention", "iocourse::attention_backward"
+
+
+def values_and_gradients(way=attention_with_lse, **options):
+    """O, its log-sum-exps, and gradients that come through both."""
+    q, k, v = numbers()
+    o, lse = way(q, k, v, causal=True, **options)
+    return o, lse, *torch.autograd.grad(o.square().sum() + lse.sum(), (q, k, v))
+
+
+@pytest.fixture
+def direct(monkeypatch):
+    """How often the direct way was gone, forward and backward."""
+    gone = {"forward": 0, "backward": 0}
+
+    def counted(name, body):
+        def count(*inputs):
+            gone[name] += 1
+            return body(*inputs)
+
+        return count
+
+    for name, body in (("forward", "_attention"), ("backward", "_attention_backward")):
+        monkeypatch.setattr(operators, body, counted(name, getattr(operators, body)))
+    return gone
+
+
+@pytest.mark.parametrize("deterministic", [None, True])
+def test_both_ways_have_the_same_bits(direct, deterministic):
+    plain = values_and_gradients(deterministic=deterministic)
+    assert direct == {"forward": 1, "backward": 1}
+    with Dispatched() as watching:
+        watched = values_and_gradients(deterministic=deterministic)
+    assert watching.seen == [FORWARD, BACKWARD] and direct == {"forward": 1, "backward": 1}
+    assert all(map(torch.equal, plain, watched))
+
+
+@pytest.mark.parametrize("name", ["_dispatch_tls_local_include_set", "DispatchKeySet"])
+def test_a_torch_without_its_private_names_takes_the_operators(direct, monkeypatch, name):
+    plain = values_and_gradients()
+    monkeypatch.delattr(torch._C, name)
+    assert all(map(torch.equal, plain, values_and_gradients()))
+    assert direct == {"forward": 1, "backward": 1}
+
+
+def test_a_mode_around_the_backward_pass_alone_sees_its_operator(direct):
+    q, k, v = numbers()
+    o = attention(q, k, v)
+    with Dispatched() as watching:
+        o.sum().backward()
+    assert watching.seen == [BACKWARD] and direct == {"forward": 1, "backward": 0}
+
+
+def test_a_mode_of_functions_sees_the_operator(direct):
+    seen = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Functions():
+        attention(*numbers())
+    assert "iocourse.attention.default" in seen and direct["forward"] == 0
+
+
+def test_a_subclass_of_tensor_comes_out_as_it_went_in(direct):
+    class Own(torch.Tensor):
+        pass
+
+    q, k, v = (x.detach().as_subclass(Own).requires_grad_() for x in numbers())
+    o = attention(q, k, v)
+    gradients = torch.autograd.grad(o.sum(), (q, k, v))
+    assert {type(x) for x in (o, *gradients)} == {Own} and direct["forward"] == 0
+
+
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+@pytest.mark.parametrize("tracing_mode", ["real", "fake"])
+def test_a_trace_holds_the_operators(tracing_mode, pre_dispatch):
+    def both(q, k, v):
+        return torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
+
+    traced = make_fx(both, tracing_mode=tracing_mode, pre_dispatch=pre_dispatch)(*numbers())
+    found = [node.target.name() for node in traced.graph.nodes if "iocourse" in str(node.target)]
+    assert found == [FORWARD, BACKWARD]
+
+
+def test_fake_tensors_stay_fake():
+    with FakeTensorMode() as fake:
+        q, k, v = numbers()
+        o = attention(q, k, v)
+        assert o.shape == q.shape and isinstance(o, FakeTensor)
+    outside = torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
+    assert all(isinstance(x, FakeTensor) and x.fake_mode is fake for x in outside)
+
+
+@pytest.mark.parametrize(
+    ("transform", "why"),
+    [
+        (lambda loss, x: torch.func.grad(loss)(x), "autograd.Function with functorch transforms"),
+        (lambda loss, x: torch.func.vmap(loss)(x[None]), "Batching rule .* for iocourse::attention"),
+    ],
+    ids=["grad", "vmap"],
+)
+def test_transforms_are_refused_by_the_operator(transform, why):
+    q, k, v = numbers(requires_grad=False)
+    with pytest.raises(RuntimeError, match=why):
+        transform(lambda q: attention(q, k, v).sum(), q)
+
+
+def test_a_batch_of_gradients_is_refused_by_the_operator():
+    q, k, v = numbers()
+    o = attention(q, k, v)
+    with pytest.raises(RuntimeError, match="Batching rule not implemented for iocourse::attention_backward"):
+        torch.autograd.grad(o, q, torch.ones(3, *o.shape), is_grads_batched=True)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_activation_checkpointing_computes_again(direct, use_reentrant):
+    plain, kept = numbers(), numbers()
+    attention(*plain, causal=True).square().sum().backward()
+    o = checkpoint(lambda *x: attention(*x, causal=True), *kept, use_reentrant=use_reentrant)
+    o.square().sum().backward()
+    assert all(torch.equal(x.grad, y.grad) for x, y in zip(plain, kept, strict=True))
+    assert direct == {"forward": 3, "backward": 2}
+
+
+def test_hooks_see_the_tensors_that_are_kept():
+    packed = []
+
+    def pack(x):
+        packed.append(x)
+        return x.clone()
+
+    plain = values_and_gradients()
+    with saved_tensors_hooks(pack, lambda x: x):
+        hooked = values_and_gradients()
+    assert all(map(torch.equal, plain, hooked))
+    shapes = [tuple(x.shape) for x in packed[:5]]
+    assert shapes == [(1, 2, 20, 8), (1, 1, 30, 8), (1, 1, 30, 8), (1, 2, 20, 8), (1, 2, 20)]
+
+
+def test_backward_twice_needs_the_graph_kept():
+    q, k, v = numbers()
+    loss = attention(q, k, v).square().sum()
+    first = torch.autograd.grad(loss, (q, k, v), retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(loss, (q, k, v))))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(loss, (q, k, v))
+
+
+def test_backward_in_another_thread(direct):
+    q, k, v = numbers()
+    loss, got = attention(q, k, v).square().sum(), []
+    here = torch.autograd.grad(loss, (q, k, v), retain_graph=True)
+    thread = Thread(target=lambda: got.extend(torch.autograd.grad(loss, (q, k, v))))
+    thread.start()
+    thread.join()
+    assert all(map(torch.equal, here, got)) and len(got) == 3 and direct["backward"] == 2
+
+
+@pytest.mark.parametrize("name", ["O", "LSE"])
+def test_a_result_that_was_changed_is_noticed(name):
+    q, k, v = numbers()
+    results = dict(zip(("O", "LSE"), attention_with_lse(q, k, v), strict=True))
+    results[name].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        results["O"].sum().backward()

@@ -41,6 +41,15 @@ def test_every_launch_is_compiled_and_packed():
     assert said["cached"] == said["warmed"] > 0, "what tune compiles beforehand is not what it times"
 
 
+@pytest.mark.timeout(300)
+def test_a_direct_call_makes_fewer_calls_than_the_operators():
+    """Of functions, in Python and in C, for both passes of `attention`; the times are for people to read."""
+    done = rehearse("host_time.py", 0)
+    assert done.returncode == 0, done.stderr
+    for counted in json.loads(done.stdout).values():
+        assert 100 < counted["calls"]["direct"] <= 0.75 * counted["calls"]["operators"]
+
+
 STEPS = (
     "attention",
     "tune",

@@ -21,7 +21,7 @@ from .arguments import (
 )
 from .block_masks import tiled_mask
 from .launches import MOST_PARTS
-from .operators import attention_operator, decode_operator
+from .operators import attend, decode_operator
 from .tiles import table_for
 from .visibility import Band
 
@@ -53,10 +53,7 @@ def attention_with_lse(
                 "mask can hide what they hide"
             )
         band, lists = Band(None, None), _lists(block_mask, q, k, fixed is True)
-    o, lse = attention_operator(
-        *_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way
-    )  # fmt: skip
-    return o, lse
+    return attend(*_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way)
 
 
 def attention(
@@ -182,7 +179,7 @@ def attention_varlen_with_lse(
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
     band, lower_right = _own_band(causal, window, align)
-    o, lse = attention_operator(
+    o, lse = attend(
         *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
         fixed_order(deterministic), "whole",
     )  # fmt: skip

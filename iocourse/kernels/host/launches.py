@@ -109,7 +109,7 @@ class Given(NamedTuple):
 
 def steps(x: Tensor) -> tuple[int, ...]:
     """Strides over the first three axes; 0 over an axis of one, whose own stride may be anything."""
-    return tuple(0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True))
+    return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
 
 def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
@@ -165,8 +165,10 @@ def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> boo
 
 
 def _aligned(x: Tensor) -> bool:
-    borders = [x.data_ptr(), *(stride * x.element_size() for stride in x.stride()[:3])]
-    return x.numel() > 0 and 0 not in x.stride() and all(border % 16 == 0 for border in borders)
+    size, strides = x.element_size(), x.stride()
+    if x.numel() == 0 or 0 in strides or x.data_ptr() % 16:
+        return False
+    return not any([stride * size % 16 for stride in strides[:3]])
 
 
 def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = False) -> dict[str, Any]:

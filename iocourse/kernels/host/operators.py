@@ -2,7 +2,7 @@
 before it launches kernels: which way to go, and which tensors are copied first.
 
 They are custom operators, opaque to the compiler, because the same call must also run in Triton's
-interpreter.
+interpreter. In eager mode `attend` calls their bodies directly wherever the dispatcher would add nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ...gpu import CHIPS
 from . import runtime
 from .dispatch import Backward, automatic, shared_bytes, why_fused, why_no_matrix
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
-from .tiles import MATRIX_BYTES, Table, matrix_bytes, table_for
+from .tiles import MATRIX_BYTES, Table, architecture, matrix_bytes, table_for
 from .visibility import Band, Packed, Seen, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
 
 
-@torch.library.custom_op("iocourse::attention", mutates_args=())
-def attention_operator(
+def _attention(
     q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
@@ -39,13 +39,15 @@ def attention_operator(
     return forward(q, k, v, seen, scale, way)
 
 
+attention_operator = torch.library.custom_op("iocourse::attention", _attention, mutates_args=())
+
+
 @attention_operator.register_fake
 def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("iocourse::attention_backward", mutates_args=())
-def backward_operator(
+def _attention_backward(
     do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
@@ -54,6 +56,11 @@ def backward_operator(
     """dQ, dK, dV. deterministic: None for what is known to be faster."""
     seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
+
+
+backward_operator = torch.library.custom_op(
+    "iocourse::attention_backward", _attention_backward, mutates_args=()
+)
 
 
 @backward_operator.register_fake
@@ -70,25 +77,74 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)  # a log-sum-exp nobody used has no gradient, rather than zeros to read
 
 
-def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> Any:
+    """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
     do = torch.zeros_like(o) if do is None else do
-    gradients = backward_operator(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+    return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+
+
+def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+    gradients = _gradients(ctx, backward_operator, do, dlse)
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
 
 
 attention_operator.register_autograd(_backward, setup_context=_keep)
 
 
+class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is read by no type checker here
+    """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than launches."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        """(O, row log-sum-exp)."""
+        output = _attention(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+        """Gradients of q, k and v. A graph of them is built by the operator, which has no derivative."""
+        operator = torch.is_grad_enabled() or _watched(*(x for x in (do, dlse) if x is not None))
+        gradients = _gradients(ctx, backward_operator if operator else _attention_backward, do, dlse)
+        return *gradients, *[None] * (2 + len(ctx.options))
+
+
+def _watched(*tensors: Tensor) -> bool:
+    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func,
+    a mode that sees every operator or function, or a subclass of Tensor.
+    """
+    if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
+        return True
+    return _dispatches_more() or any(type(x) not in (Tensor, Parameter) for x in tensors)
+
+
+def _dispatches_more() -> bool:
+    """Whether anything but autograd acts on operators in this thread; True where this torch cannot tell."""
+    try:
+        active, key = torch._C._dispatch_tls_local_include_set, torch._C.DispatchKey
+        usual = torch._C.DispatchKeySet(key.BackendSelect).add(key.ADInplaceOrView)
+        return bool(active() | usual != usual)
+    except (AttributeError, TypeError):  # these names are private to PyTorch
+        return True
+
+
+def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """(O, row log-sum-exp) of the inputs of `attention_operator`, directly or as an operator."""
+    run = attention_operator if _watched(*inputs[:3]) else _EagerAttention.apply
+    o, lse = run(*inputs)
+    return o, lse
+
+
 @torch.library.custom_op("iocourse::decode", mutates_args=())
 def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
     """(O, row log-sum-exp) of one query a sequence; parts of the keys, 0 for as many as fill the chip."""
-    arch = table_for(q.device, q.shape[3], q.element_size()).arch
+    arch = architecture(q.device)
     with on_device(q.device, arch):
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
         o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
-    return as_asked(q, o), lse
+    return o if fit_q is q else as_asked(q, o), lse
 
 
 @decode_operator.register_fake
@@ -110,7 +166,7 @@ def forward(
     _check_room(chosen, "forward", table.arch, fit_q, seen)
     with on_device(q.device, table.arch):
         o, lse = FORWARD[chosen](table, fit_q, fit_k, fit_v, seen, scale)
-    return as_asked(q, o), lse
+    return o if fit_q is q else as_asked(q, o), lse
 
 
 def backward(
@@ -121,6 +177,7 @@ def backward(
     asked = q, k, v
     table = _table(q, seen)
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
+    fit = q, k, v
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     chosen, fixed = backward_way(table.arch, q, k, seen, deterministic)
     chosen = way or chosen
@@ -130,7 +187,9 @@ def backward(
     with on_device(q.device, table.arch):
         run = BACKWARD[chosen][fixed]
         gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
-    dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
+    dq, dk, dv = (
+        got if x is one else as_asked(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
+    )
     return dq, dk, dv
 
 

@@ -256,13 +256,17 @@ def tiles_for(
         row = row._replace(**{kernel: tile for kernel, tile in own.items() if tile})
     elif arch is not None and causal is not None:
         measured = measured_for(arch, width, itemsize, causal)
-        row = row._replace(**{kernel: Tile(*tile) for kernel, tile in measured.items()})
+        row = row._replace(**{kernel: Tile(*tile) for kernel, tile in measured.items()}) if measured else row
+    if not _chosen:
+        return row
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in Tiles._fields})
 
 
 def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
     """The same for the kernels that cut d into slices, whatever d is."""
     row = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
+    if not _chosen:
+        return row
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in SlicedTiles._fields})
 
 
