@@ -25,6 +25,7 @@ Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 # which chooses among three ways.
 FUSED, TWO_PASS = "fused", "two-pass"
 SPLIT_KV, DEFAULT = "split-KV", "default"
+LAST_MERGES = "last program merges"  # `decode` in one launch, off unless `using` asks for it
 FIRST = (FUSED, SPLIT_KV, DEFAULT)  # whose ratios and goals are judged: one of them in each subject
 FLASH, CUDNN = "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH = "SDPA efficient", "SDPA math"
