@@ -89,3 +89,18 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
 
     copied(monkeypatch, {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0})
     assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"split-KV": forgetful}, CpuPlace()))
+
+
+def test_who_takes_how_many_launches():
+    from iocourse.kernels.host.launches import written_down
+
+    q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
+    launched = {}
+    for name in ("split-KV", "last program merges"):
+        with written_down(90) as made:
+            decode.contenders()[name](q, k, k, False)
+        launched[name] = [one.kernel.fn.__name__ for one in made]
+    assert launched == {
+        "split-KV": ["parts_kernel", "merge_kernel"],
+        "last program merges": ["last_merges_kernel"],
+    }
