@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import needs_interpreter  # noqa: F401
 import oracle
@@ -148,6 +149,33 @@ def test_how_many_parts_where_the_last_program_merges():
         assert made(1, 1) == 256  # 512 tiles of keys, two to a part
     assert enough_parts(132, 1, 1024) == host.MOST_PARTS == 264
     assert enough_parts(132, 1) == host.AT_ONCE == 64  # as measured with a second launch
+
+
+def test_counters_are_kept_for_each_stream_and_a_graph_has_its_own(monkeypatch):
+    """As on a GPU: zeros are filled once for a stream, and for all that is captured."""
+    made, zeros, now = [], torch.zeros, SimpleNamespace(stream=7, capturing=False)
+
+    def filled(n, **options):
+        made.append(n)
+        return zeros(n, dtype=options["dtype"])
+
+    monkeypatch.setattr(host, "_counters", {})
+    monkeypatch.setattr(host.runtime, "INTERPRETED", False)
+    monkeypatch.setattr(torch, "zeros", filled)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=now.stream))
+    like = SimpleNamespace(device=torch.device("cuda", 0))
+    first = host.counters(8, like)
+    assert host.counters(3, like) is first and first.dtype == torch.int32 and made == [8]
+    assert len(host.counters(9, like)) == 9 and host.counters(8, like) is host.counters(9, like)
+    kept = host.counters(8, like)
+    now.stream = 8
+    assert host.counters(8, like) is not kept
+    now.stream, now.capturing = 7, True
+    captured = host.counters(8, like)
+    assert captured is not kept and host.counters(8, like) is not captured
+    now.capturing = False
+    assert host.counters(8, like) is kept and made == [8, 9, 8, 8, 8]
 
 
 # --- parts, layouts, what is refused ---------------------------------------------------------------------
