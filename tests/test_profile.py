@@ -257,7 +257,7 @@ def test_a_missing_permission_is_one_line(gpu, capsys):
         ("forward --dtype int8", "--dtype is 'int8'; allowed: bfloat16, float16, float32"),
         ("decode --causal", "decode takes no --causal; allowed with: forward, "),
         ("forward --parts 3", "forward takes no --parts; allowed with: decode"),
-        ("decode --parts 65", "--parts is 65; allowed: 1 to 64"),
+        ("decode --parts 265", "--parts is 265; allowed: 1 to 264"),
         ("decode --parts 0", "--parts must be at least 1"),
         ("forward --block-mask causal", "forward takes no --block-mask; allowed with: block-sparse"),
         ("block-sparse", "block-sparse needs --block-mask SPEC, one of causal"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, tutorial_file
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, TWO_PASS, contenders, tutorial_file
 from .gpu.judging import Goal, Layout
 from .gpu.problem import MASKS, TOKENS, WIDTH, Shape, dense, dense_shapes
 from .gpu.runner import Bench, Keep
@@ -30,21 +30,29 @@ HEADS = (64, 128)
 TYPES = ("bfloat16", "float16")
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
+BY_DEFAULT = {"contender": TWO_PASS}  # what a backward pass is unasked where the goals are stated for
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "fused / flash"),), FLASH, WHOLE
 )
+# Reached is what an NVIDIA H200 did, 2026-11-26 (`iocourse/data/bench/attention.json`, at d = 128 without the
+# last three shapes; against the tutorial `attention-tutorial.json`, N = 4,096 alone). A goal is what was
+# reached, unless more is stated; a floor is what was reached or was the goal before.
+# - Forward against flash: 1.33 and 1.17 at d = 64 and 128, before the tiles that were tuned there; the goals
+#   are more. Against the tutorial 0.93 and 0.83: the goal is to be as fast.
+# - Backward, and both passes: the two-pass way, which a call takes unasked there. Against flash 1.28 and 1.24
+#   (goal: 1.30) backward, 1.30 and 1.21 both; against cuDNN 0.77 and 0.65 backward.
+# - Forward against cuDNN: 0.85, and 0.63 where the goal stays.
 GOALS = tuple(
-    Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
-    for pass_, heads, dtype, rival, goal, floor in (
-        ("forward", (64,), "bfloat16", FLASH, 1.25, 1.15),
-        ("forward", (128,), "bfloat16", FLASH, 1.30, 1.15),
-        ("backward", HEADS, "bfloat16", FLASH, 1.15, 1.0),
-        ("forward+backward", HEADS, "bfloat16", FLASH, 1.20, 1.05),
-        ("forward", HEADS, "float16", TUTORIAL, 1.08, None),
-        ("forward", HEADS, "bfloat16", CUDNN, 0.72, None),
-        ("backward", HEADS, "bfloat16", CUDNN, 0.62, None),
+    Goal({"pass": pass_, "d": d, "dtype": dtype} | who, goal, floor, WHOLE, rival)
+    for pass_, who, dtype, rival, *each in (
+        ("forward", {}, "bfloat16", FLASH, (1.40, 1.33), (1.35, 1.15)),
+        ("backward", BY_DEFAULT, "bfloat16", FLASH, (1.28, 1.15), (1.30, 1.15)),
+        ("forward+backward", BY_DEFAULT, "bfloat16", FLASH, (1.30, 1.20), (1.21, 1.05)),
+        ("forward", {}, "float16", TUTORIAL, (1.0, None), (1.0, None)),
+        ("forward", {}, "bfloat16", CUDNN, (0.85, None), (0.72, None)),
+        ("backward", BY_DEFAULT, "bfloat16", CUDNN, (0.77, None), (0.65, None)),
     )
-    for d in heads
+    for d, (goal, floor) in zip(HEADS, each, strict=True)
 )
 
 

@@ -25,9 +25,11 @@ LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "default / efficient"),),
     EFFICIENT, WHOLE,
 )  # fmt: skip
+# An NVIDIA H200 reached, 2026-11-26 (`iocourse/data/bench/small-cache.json`, N = 4,096 alone), 1.38 forward
+# and 1.87 backward by what was chosen then, and 4.14 backward with the scores written out.
 GOALS = tuple(
     Goal({"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
-    for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.0, 2.0))
+    for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.5, 2.0))
 )
 
 

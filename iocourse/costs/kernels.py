@@ -51,16 +51,22 @@ def attention_fused_backward(problem: Problem, *, BM: int, BN: int, dlse: bool =
     return added(row_products(problem, dlse, BM, zeros=True), kernel_words("fused", problem, BM=BM, BN=BN))
 
 
-def attention_decode(problem: Problem, *, parts: int, tiles: int = 1) -> Ledger:
+def attention_decode(
+    problem: Problem, *, parts: int, tiles: int = 1, last_merges: bool = False
+) -> Ledger:  # fmt: skip
     """One query a head against Nk keys in `parts` stretches, then the merge; Nq is 1.
 
     2·B·H_kv·Nk·d words of K and V for each of the `tiles` of query heads that share them (one for up to 64),
-    and B·H·(d + 1) words written and read again for each part.
+    and B·H·(d + 1) words written and read again for each part. `last_merges`: each of the B·H_kv·tiles·parts
+    programs adds to a counter too, an int32 that is read and written, and the last of a tile writes its 0.
     """
     parts, tiles = check_sizes(parts=parts, tiles=tiles)
     p, met, rows = problem, problem.keys * tiles, problem.queries
     found = {"O_parts": parts * rows * p.d, "LSE_parts": parts * rows}
+    counters = p.B * p.H_kv * tiles if last_merges else 0
+    arrived = {"arrived": counters * parts} if last_merges else {}
     return ledger_of(
-        reads={"Q": parts * rows * p.d, "K": met * p.d, "V": met * p.d, **found},
-        writes={**found, "O": rows * p.d, "LSE": rows},
+        reads={"Q": parts * rows * p.d, "K": met * p.d, "V": met * p.d, **found, **arrived},
+        writes={**found, "O": rows * p.d, "LSE": rows, **{name: n + counters for name, n in arrived.items()}},
+        atomics=arrived,
     )

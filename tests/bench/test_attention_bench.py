@@ -20,6 +20,7 @@ from iocourse.bench.gpu import place as _place
 from iocourse.bench.gpu import runner as _runner
 from iocourse.bench.gpu.judging import PASSES, geometric_mean
 from iocourse.cli import main
+from iocourse.data.recorded import recorded
 from iocourse.refusal import Refused
 
 torch = pytest.importorskip("torch")
@@ -167,8 +168,8 @@ def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
 @pytest.mark.parametrize(
     ("flash_ms", "expected"),
     [
-        (1.31, "goal met"),
-        (1.29, "goal missed, floor met"),
+        (1.36, "goal met"),
+        (1.34, "goal missed, floor met"),
         (1.16, "goal missed, floor met"),
         (1.14, "floor missed"),
     ],
@@ -189,20 +190,54 @@ def test_the_tutorial_is_met_at_its_best():
     what = "forward, d = 128, float16, against tutorial"
     rows = made_up("fused", 1.0, dtype="float16") + made_up("tutorial", 1.2, dtype="float16")
     assert verdict(rows, what)[0] == "goal met"
-    faster = [*rows, *made_up("tutorial, warp-specialised", 1.05, dtype="float16")]
+    faster = [*rows, *made_up("tutorial, warp-specialised", 0.95, dtype="float16")]
     assert verdict(faster, what)[0] == "goal missed"
 
 
 def test_goals_are_those_agreed():
     by = {(goal.where["pass"], goal.where["d"], goal.rival): (goal.goal, goal.floor) for goal in GOALS}
-    assert by["forward", 128, "SDPA flash"] == (1.30, 1.15)
-    assert by["forward", 64, "SDPA flash"] == (1.25, 1.15)
-    for d in (64, 128):
-        assert by["backward", d, "SDPA flash"] == (1.15, 1.0)
-        assert by["forward+backward", d, "SDPA flash"] == (1.20, 1.05)
-        assert by["forward", d, "tutorial"] == (1.08, None)
-        assert (by["forward", d, "SDPA cuDNN"][0], by["backward", d, "SDPA cuDNN"][0]) == (0.72, 0.62)
+    flash, cudnn, both = "SDPA flash", "SDPA cuDNN", "forward+backward"
+    assert [by["forward", d, flash] for d in (64, 128)] == [(1.40, 1.33), (1.35, 1.15)]
+    assert [by["backward", d, flash] for d in (64, 128)] == [(1.28, 1.15), (1.30, 1.15)]
+    assert [by[both, d, flash] for d in (64, 128)] == [(1.30, 1.20), (1.21, 1.05)]
+    assert [by["forward", d, "tutorial"] for d in (64, 128)] == [(1.0, None)] * 2
+    assert [by["forward", d, cudnn][0] for d in (64, 128)] == [0.85, 0.72]
+    assert [by["backward", d, cudnn][0] for d in (64, 128)] == [0.77, 0.65]
     assert len(by) == len(GOALS) == 12
+
+
+def test_backward_is_judged_by_the_way_that_is_the_default_on_sm_90():
+    from iocourse.kernels.host.dispatch import FEW_ROWS, Backward, why_fused
+
+    assert not why_fused(Backward(90, 64, 2, "full", "band", 1, FEW_ROWS))
+    what = "backward, d = 64, bfloat16, two-pass, against SDPA flash"
+    rows = [made_up(name, ms, d=64, pass_="backward") for name, ms in (("fused", 9.0), ("two-pass", 1.0))]
+    found, ratio = verdict([*rows[0], *rows[1], *made_up("SDPA flash", 1.29, d=64, pass_="backward")], what)
+    assert found == "goal met" and math.isclose(ratio, 1.29)
+
+
+MORE_THAN_REACHED = {
+    ("forward", "SDPA flash", 64),
+    ("forward", "SDPA flash", 128),
+    ("backward", "SDPA flash", 128),
+    ("forward", "SDPA cuDNN", 128),
+}
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.what)
+def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
+    """And no less than a hundredth below: rows of the run that the goals were renewed from."""
+    record = recorded("attention")
+    if record["date"] != "2026-11-26":
+        pytest.skip("the goals were renewed from another record")
+    found = judging.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
+    key = goal.where["pass"], goal.rival, goal.where["d"]
+    if goal.rival == "tutorial":
+        assert found is None  # in a record of its own
+    elif key in MORE_THAN_REACHED:
+        assert found < goal.goal
+    else:
+        assert 0 <= found - goal.goal < 0.01
 
 
 # --- values -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from iocourse.bench import decode
 from iocourse.bench.decode import Shape
 from iocourse.bench.gpu.judging import judged
 from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.data.recorded import recorded
 
 torch = pytest.importorskip("torch")
 
@@ -35,16 +36,54 @@ def test_a_copied_byte_counts_twice():
 
 
 def test_goals_are_those_agreed_and_the_worst_length_is_judged():
-    assert {(goal.goal, goal.floor, goal.over, goal.figure) for goal in decode.GOALS} == {
-        (0.80, 0.65, "least", "share")
+    shares = {goal.what: goal for goal in decode.GOALS if goal.figure == "share"}
+    assert {(goal.goal, goal.floor, goal.over) for goal in shares.values()} == {
+        (0.88, 0.80, "least"),
+        (0.80, 0.65, "least"),
     }
-    where = {"H": 32, "H_kv": 8, "B": 1, "contender": "split-KV"}
-    shares = {4096: 0.1, 32768: 0.9, 65536: 0.7, 131072: 0.85}
-    rows = [where | {"N": N, "share": share} for N, share in shares.items()]
-    found = {goal.what: judged(rows, goal) for goal in decode.GOALS}
-    one = found["least share of the copy bandwidth, N ≥ 32,768, 32 heads, 8 of keys, B = 1"]
-    assert (one["reached"], one["verdict"]) == (0.7, "goal missed, floor met")
-    assert sum("not judged: 0 of 3" in goal["verdict"] for goal in found.values()) == len(found) - 1 == 5
+    where = {"H": 32, "H_kv": 32, "B": 1, "contender": "split-KV"}
+    found = {4096: 0.1, 32768: 0.9, 65536: 0.81, 131072: 0.85}
+    rows = [where | {"N": N, "share": share} for N, share in found.items()]
+    others = [row | {"contender": "last program merges", "share": 0.99} for row in rows]
+    found = {goal.what: judged([*rows, *others], goal) for goal in decode.GOALS}
+    one = found["least share of the copy bandwidth, N ≥ 32,768, 32 heads of keys, B = 1"]
+    assert (one["reached"], one["verdict"]) == (0.81, "goal missed, floor met")
+    assert sum("not judged: 0 of " in goal["verdict"] for goal in found.values()) == len(found) - 1 == 7
+
+
+@pytest.mark.parametrize(
+    ("H_kv", "us", "verdict"),
+    [
+        (8, 41.9, "goal met"),
+        (8, 47.2, "goal missed, floor met"),
+        (8, 48.1, "floor missed"),
+        (1, 18.1, "goal met"),
+        (1, 25.1, "goal missed, floor met"),
+        (1, 26.1, "floor missed"),
+    ],
+)
+def test_few_bytes_are_judged_in_microseconds_and_in_no_quick_run(H_kv, us, verdict):
+    (goal,) = (goal for goal in decode.GOALS if goal.what == f"µs, N = 32,768, {H_kv} heads of keys, B = 1")
+    rows = [{"N": 32768, "B": 1, "H": 32, "H_kv": H_kv, "contender": "split-KV", "us": us}]
+    assert judged(rows, goal)["verdict"] == verdict
+    assert judged(rows, goal, quick=True) | {"verdict": verdict} == judged(rows, goal)
+    assert judged(rows, goal, quick=True)["verdict"] == "not judged: a quick run"
+
+
+def test_no_goal_for_few_bytes_is_below_what_the_record_says_a_copy_takes():
+    """The arithmetic where the goals are stated, from the record they were renewed from."""
+    record = recorded("decode")
+    if record["date"] != "2026-11-26":
+        pytest.skip("the goals were renewed from another record")
+    copy = record["copy"]["gbytes_per_s"]
+    copied_us = {
+        H_kv: decode.must_read(Shape("bfloat16", 128, 32768, 1, 32, H_kv)) / copy / 1e3 for H_kv in (32, 8, 1)
+    }
+    assert {H_kv: round(us, 1) for H_kv, us in copied_us.items()} == {32: 125.5, 8: 31.4, 1: 3.9}
+    assert round(copied_us[1] / 0.8, 1) == 4.9 and round(copied_us[8] / 0.8, 1) == 39.2
+    took = {row["H_kv"]: row["us"] for row in record["rows"] if row["contender"] == "SDPA cuDNN"}
+    for H_kv, B, goal, floor in decode.MICROSECONDS:
+        assert copied_us[H_kv * B] < goal < floor and abs(goal - took[H_kv * B]) < 0.15
 
 
 def copied(monkeypatch, copy):
@@ -54,7 +93,14 @@ def copied(monkeypatch, copy):
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypatch):
     field = decode.contenders()
-    assert list(field) == ["split-KV", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"]
+    assert list(field) == [
+        "split-KV",
+        "last program merges",
+        "SDPA flash",
+        "SDPA cuDNN",
+        "SDPA efficient",
+        "SDPA math",
+    ]
     shapes = [Shape("float16", 16, 200, 2, 4, H_kv) for H_kv in (4, 2)]
     copied(monkeypatch, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
     record = decode.measured(shapes, field, place)
@@ -63,16 +109,16 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypa
         some = {"rows": [row for row in record["rows"] if row["H_kv"] == shape.H_kv]}
         rows = by_contender(some, "forward")
         rate = decode.must_read(shape) / LAP / 1e6
-        for name in ("split-KV", "SDPA math"):
+        for name in ("split-KV", "last program merges", "SDPA math"):
             assert math.isclose(rows[name]["gbytes_per_s"], rate)
             assert math.isclose(rows[name]["share"], rate / 1e-13) and rows[name]["us"] == 1000 * LAP
         assert rows["SDPA cuDNN"]["refused"]
     assert {row["pass"] for row in record["rows"]} == {"forward"}
-    ours = [row for row in record["errors"] if row["contender"] == "split-KV"]
-    assert len(ours) == 2 and all(set(row) & {"O", "dQ"} == {"O"} for row in record["errors"])
+    ours = [row for row in record["errors"] if row["contender"] in ("split-KV", "last program merges")]
+    assert len(ours) == 4 and all(set(row) & {"O", "dQ"} == {"O"} for row in record["errors"])
     assert all(row["O"] < 0.002 for row in record["errors"])
     shown = decode.show(record)
-    assert "the copy: " in shown and shown.count("not judged: 0 of 3 shapes") == len(decode.GOALS)
+    assert "the copy: " in shown and shown.count("not judged: 0 of ") == len(decode.GOALS)
     assert "GB/s of K and V, float16, H = 4, H_kv = 2, B = 2" in shown
 
 
@@ -82,3 +128,18 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
 
     copied(monkeypatch, {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0})
     assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"split-KV": forgetful}, CpuPlace()))
+
+
+def test_who_takes_how_many_launches():
+    from iocourse.kernels.host.launches import written_down
+
+    q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
+    launched = {}
+    for name in ("split-KV", "last program merges"):
+        with written_down(90) as made:
+            decode.contenders()[name](q, k, k, False)
+        launched[name] = [one.kernel.fn.__name__ for one in made]
+    assert launched == {
+        "split-KV": ["parts_kernel", "merge_kernel"],
+        "last program merges": ["last_merges_kernel"],
+    }

@@ -109,3 +109,21 @@ def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     for row in record["rows"]:
         assert row["refused"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate"
         assert row["N"] == 8 and "ms" not in row
+
+
+def test_a_goal_names_who_is_judged_or_ours_is():
+    goal = Goal({}, 0.8, None, 1, figure="share", over="least")
+    rows = [
+        {"contender": name, "share": share}
+        for name, share in (("fused", 0.5), ("two-pass", 0.9), ("rival", 0.1))
+    ]
+    assert judged(rows, goal)["reached"] == 0.5
+    assert judged(rows, goal._replace(where={"contender": "two-pass"}))["reached"] == 0.9
+
+
+@pytest.mark.parametrize(("quick", "verdict"), [(True, "not judged: a quick run"), (False, "goal met")])
+def test_of_a_quick_run_no_goal_is_judged(quick, verdict):
+    goal = Goal({}, 0.8, None, 1, figure="share", over="least")
+    layout = Layout(("d",), ("N",), "tflops", "TFLOP/s", ())
+    found = compared({"quick": quick, "rows": [{"contender": "fused", "share": 0.9}]}, layout, [goal])
+    assert [(one["verdict"], one["reached"]) for one in found["goals"]] == [(verdict, 0.9)]

@@ -149,9 +149,14 @@ def test_goals_are_those_agreed():
     assert {(goal.where["mask"], goal.where["d"]) for goal in sparse.GOALS} == {
         (mask, d) for mask in KINDS for d in (64, 128)
     }
-    for goal in sparse.GOALS:
-        assert (goal.where["pass"], goal.rival) == ("forward+backward", "FlexAttention")
-        assert (goal.goal, goal.floor, goal.shapes) == (1.1, 0.9, 3)
+    both = [goal for goal in sparse.GOALS if goal.where["pass"] == "forward+backward"]
+    backward = [goal for goal in sparse.GOALS if goal.where["pass"] == "backward"]
+    assert {goal.rival for goal in sparse.GOALS} == {"FlexAttention"}
+    assert {(goal.goal, goal.floor, goal.shapes) for goal in both} == {(1.1, 0.9, 3)} and len(both) == 6
+    assert {(goal.goal, goal.floor, goal.shapes) for goal in backward} == {(0.95, None, 1)}
+    assert [tuple(goal.where.values()) for goal in backward] == [
+        ("backward", "random", d, 16384) for d in (64, 128)
+    ]
     assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
     assert sparse.LAYOUT.rival == "FlexAttention" and BLOCK == 128
 

@@ -126,8 +126,8 @@ def shipped_tiles():
                     shipped[arch, d, width, name, True, pairs] = (BM, BN, None, *rest)
         if d <= 256:
             BM, BN, warps, stages = decode_tile(arch, d, width, 8)
-            shipped[arch, d, width, "decode_parts", False, "band"] = (BM, BN, None, warps, stages)
-            shipped[arch, d, width, "decode_merge", False, "band"] = (BM, BN, None, 4, stages)  # always 4
+            for name in ("decode_parts", "decode_merge"):
+                shipped[arch, d, width, name, False, "band"] = (BM, BN, None, warps, stages)
     for (arch, width), tiles in SLICED.items():
         for name, tile in tiles._asdict().items():
             shipped[arch, 512, width, name, True, "band"] = tuple(tile)  # BM, BN, BD, warps, stages

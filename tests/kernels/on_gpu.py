@@ -162,6 +162,30 @@ def one_query(dtype: torch.dtype, d: int, parts: int | None) -> str:
     return ""
 
 
+def one_query_last_merges(dtype: torch.dtype, d: int, parts: int | None) -> str:
+    """The same in one launch, where the last program of a head merges."""
+    with using(last_merges=True):
+        return one_query(dtype, d, parts)
+
+
+def last_merges_again() -> str:
+    """1,000 decode steps in which the last program merges, each to the bits of a second launch. Two problems
+    take turns, so that parts of the step before, which lie in the same memory, would show.
+    """
+    for (H, H_kv), parts in (((32, 8), 33), ((32, 1), 264), ((1, 1), 132)):
+        k, v = (numbers(1, H_kv, 264 * 64, 128, dtype=torch.bfloat16) for _ in range(2))
+        queries = [numbers(1, H, 1, 128, dtype=torch.bfloat16) for _ in range(2)]
+        wanted = [decode(q, k, v, parts=parts) for q in queries]
+        differ = torch.zeros((), dtype=torch.int64, device="cuda")
+        with using(last_merges=True):
+            for turn in range(1000):
+                found = decode(queries[turn % 2], k, v, parts=parts)
+                differ += sum((a != b).any().long() for a, b in zip(found, wanted[turn % 2], strict=True))
+        if differ:
+            return f"{int(differ)} of 2,000 results differ, {H} heads to {H_kv} in {parts} parts"
+    return ""
+
+
 LOW_RANK_SIZES = [(torch.float32, 12), (torch.bfloat16, 12), (torch.float16, 40), (torch.float32, 16)]
 LOW_RANK_ERRORS = {torch.float32: 3e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest number
 LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))  # many spans to a head, and one
@@ -193,7 +217,7 @@ def variants() -> list[tuple[Any, ...]]:
         *itertools.product([packed], WHOLE_SIZES, both),
         *itertools.product([by_descriptor], WHOLE_SIZES[:3], both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),
-        *itertools.product([one_query], WHOLE_SIZES, (None, 1, 7)),
+        *itertools.product([one_query, one_query_last_merges], WHOLE_SIZES, (None, 1, 7)),
         *itertools.product([low_rank], LOW_RANK_SIZES, [(2, False), (2, True)]),
         *itertools.product([low_rank], LOW_RANK_SIZES[:2], [(3, False), (3, True)]),
     ]
@@ -239,7 +263,7 @@ def checks() -> dict[str, Callable[[], str]]:
         found[name] = partial(worst, dtype, d, case, deterministic)
     for variant, (dtype, d), option in variants():
         found[f"{variant.__name__} {dtype} d={d} {option}"] = partial(variant, dtype, d, option)
-    return found | {check.__name__: check for check in (same_bits, far_apart, compiled)}
+    return found | {check.__name__: check for check in (same_bits, last_merges_again, far_apart, compiled)}
 
 
 def said_by(check: Callable[[], str]) -> str:

@@ -206,7 +206,7 @@ def merged_by_the_library(O_parts, LSE_parts):
     o, lse = torch.empty(pairs, group, 1, d), torch.empty(pairs, group)
     library_merge_kernel[(pairs * group,)](
         O_parts, LSE_parts, Rows(o, *o.stride()[:3]), lse, Parts(parts, 1, 1, group, d),
-        PARTS=triton.next_power_of_2(parts), DIM=d,
+        PARTS=triton.next_power_of_2(parts), MORE=False, DIM=d,
     )  # fmt: skip
     return o[:, :, 0], lse
 

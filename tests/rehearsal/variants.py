@@ -86,8 +86,9 @@ def packed(d, deterministic):
     torch.autograd.grad(o, (q, k, v), numbers(N, 2, d))
 
 
-def one_query(d):
-    decode(numbers(1, 8, 1, d), *(numbers(1, 2, 4096, d) for _ in range(2)))
+def one_query(d, last_merges):
+    with using(last_merges=last_merges):
+        decode(numbers(1, 8, 1, d), *(numbers(1, 2, 4096, d) for _ in range(2)))
 
 
 def sliced(way):
@@ -127,7 +128,7 @@ def variants():
     for fixed in yes_no:
         found[f"block mask, deterministic={fixed}"] = partial(in_small_tiles, listed, fixed)
         found[f"packed, deterministic={fixed}"] = partial(in_small_tiles, packed, fixed)
-    found |= {"decode": partial(one_query, 128)}
+        found[f"decode, last merges={fixed}"] = partial(one_query, 128, fixed)
     found |= {"low rank, one block": partial(low_rank, 4, 2, None)}
     found |= {"low rank, blocks": partial(low_rank, 5, 3, BLOCKS)}
     return found

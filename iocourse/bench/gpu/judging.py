@@ -33,7 +33,8 @@ class Layout(NamedTuple):
 class Goal(NamedTuple):
     """What ours shall reach, and what it must reach."""
 
-    where: Mapping[str, Any]  # what its rows have in common, by key; a tuple stands for any of its values
+    # What its rows have in common, by key; a tuple stands for any of its values. Without a contender: FIRST.
+    where: Mapping[str, Any]
     goal: float  # the number to reach
     floor: float | None  # the number that must be reached; None: none
     shapes: int  # how many rows a verdict takes
@@ -105,23 +106,26 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
 
 def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict) -> Row:
     """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
-    the goals, about rows and `lines`, which were stated for an H200 before anything was measured on one.
+    the goals, about rows and `lines`, which are stated for an H200. Of a quick run none is judged.
     """
     record = more(record | {"rows": with_ratios(record["rows"], layout)})
     rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
-    verdicts = [judged(points, goal, layout.same_work) for goal in goals]
+    quick = record.get("quick", False)
+    verdicts = [judged(points, goal, layout.same_work, quick=quick) for goal in goals]
     return record | {"means": means(rows, layout), "goals_stated_for": "H200", "goals": verdicts}
 
 
-def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:
-    """A goal with what was reached and a verdict; part of the shapes is no verdict."""
+def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = (), *, quick: bool = False) -> Row:
+    """A goal with what was reached and a verdict; part of the shapes, or a quick run, is no verdict."""
     figure = _times_of(rows, goal.rival, same_work) if goal.rival else lambda row: row.get(goal.figure)
-    ours = (row for row in rows if row["contender"] in FIRST and _meant(row, goal.where))
+    ours = (row for row in rows if _meant(row, {"contender": FIRST} | dict(goal.where)))
     numbers = [number for number in map(figure, ours) if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
     if reached is None or len(numbers) < goal.shapes:
         have = "both times" if goal.rival else "the times it takes"
         said = f"not judged: {len(numbers)} of {goal.shapes} shapes have {have}"
+    elif quick:
+        said = "not judged: a quick run"
     else:
         said = verdict(reached, goal.goal, goal.floor, less=goal.over == "largest")
     return {

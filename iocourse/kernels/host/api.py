@@ -235,7 +235,7 @@ def decode(
             16 numbers, or not on 16-byte borders, is copied first, in every step.
         v: (B, H_kv, N, d), of the same type.
         scale: factor of qKᵀ; 1/√d where None.
-        parts: into how many stretches the keys are cut, 64 at most; None: enough to fill the chip.
+        parts: into how many stretches the keys are cut, 264 at most; None: enough to fill the chip.
 
     Returns:
         O (B, H, 1, d) in q's type; LSE (B, H, 1), float32, natural logarithm.

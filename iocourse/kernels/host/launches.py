@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ...guard import refuse_in_exam
 from ..backward_keys import backward_keys_kernel
 from ..backward_queries import backward_queries_kernel
-from ..decode_kernels import Parts, merge_kernel, parts_kernel
+from ..decode_kernels import Parts, last_merges_kernel, merge_kernel, parts_kernel
 from ..forward import forward_kernel
 from ..pieces import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
 from ..row_products import row_products_kernel
@@ -29,6 +29,7 @@ from ..score_kernels import (
     weights_kernel,
 )
 from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
+from . import runtime
 from .runtime import pretending
 from .tiles import (
     SlicedTile,
@@ -42,8 +43,12 @@ from .tiles import (
 )
 from .visibility import Seen, Side, View
 
-MOST_PARTS = 64  # the merge holds one row of O for each part
 PROGRAMS_A_PROCESSOR = 2
+MOST_PARTS = 264  # two for each multiprocessor of an H200
+AT_ONCE = 64  # parts of which the merge holds one row of O each; unasked, a second launch merges no more
+# Rows of O that a last program merges, where no parts are asked for. One multiprocessor reads them, 64 bytes
+# a clock at best: half a megabyte, at d = 128, in 5 µs, about what the launch takes that is saved. Not timed.
+MERGED_BY_ONE = 1024
 
 Pass = Callable[..., tuple[Tensor, ...]]
 
@@ -460,22 +465,53 @@ def decode_launches(
     DIM = padded(d)
     tile = decode_tile(arch, d, q.element_size(), group)
     tiles = -(-group // tile.BM)
-    parts, length = cut(n_k, tile.BN, asked or enough_parts(processors(arch, q.device), B * kv_heads * tiles))
+    last = chosen("last_merges")
+    most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
+    enough = enough_parts(processors(arch, q.device), B * kv_heads * tiles, most)
+    parts, length = cut(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
     shape = Parts(parts, tiles, kv_heads, group, d)
+    queries, results = Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), Rows(o, *o.stride()[:3])
     tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
+    attend = {"TILE": tiling, "SEEN": Seeing(False, False), **_options(tile)}
+    at_once = min(AT_ONCE, 1 << (parts - 1).bit_length())
+    merge = {"PARTS": at_once, "MORE": parts > at_once}
+    programs = tiles * B * kv_heads
+    if last:
+        start(
+            last_merges_kernel, parts * programs,
+            queries, *rows(k, v), found, sums, counters(programs, q), results, lse,
+            shape, scale, length, n_k, **attend, **merge,
+        )  # fmt: skip
+        return o, lse
     start(
-        parts_kernel, parts * tiles * B * kv_heads,
-        Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), *rows(k, v), found, sums,
-        shape, scale, length, n_k, TILE=tiling, SEEN=Seeing(False, False), **_options(tile),
+        parts_kernel, parts * programs,
+        queries, *rows(k, v), found, sums, shape, scale, length, n_k, **attend,
     )  # fmt: skip
     start(
         merge_kernel, B * kv_heads * group,
-        found, sums, Rows(o, *o.stride()[:3]), lse, shape,
-        PARTS=1 << (parts - 1).bit_length(), DIM=DIM, num_warps=4,
+        found, sums, results, lse, shape, **merge, DIM=DIM, num_warps=tile.warps,
     )  # fmt: skip
     return o, lse
+
+
+_counters: dict[tuple[torch.device, int], Tensor] = {}
+
+
+def counters(n: int, like: Tensor) -> Tensor:
+    """n zeros, int32, in which programs count and which the last of them leaves as zeros.
+
+    Filling them takes a launch of its own, so they are kept: for each stream, whose launches follow one
+    another. A graph that is being captured gets zeros of its own, because it may be replayed beside that
+    stream; so does the interpreter, where an exception may end a launch halfway.
+    """
+    if like.device.type != "cuda" or runtime.INTERPRETED or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(n, dtype=torch.int32, device=like.device)
+    key = (like.device, torch.cuda.current_stream(like.device).cuda_stream)
+    if key not in _counters or len(_counters[key]) < n:
+        _counters[key] = torch.zeros(n, dtype=torch.int32, device=like.device)
+    return _counters[key]
 
 
 def cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
@@ -485,13 +521,13 @@ def cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     return max(1, -(-n_k // length)), length
 
 
-def enough_parts(processors: int | None, programs: int) -> int:
-    """Parts that give each multiprocessor a few programs, of which there are so many without parts; four
-    where there is no GPU.
+def enough_parts(processors: int | None, programs: int, most: int = AT_ONCE) -> int:
+    """Parts that give each multiprocessor a few programs, of which there are so many without parts, and at
+    most `most`; four where there is no GPU.
     """
     if processors is None:
         return 4
-    return max(1, min(MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
+    return max(1, min(most, MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
 
 
 def processors(arch: int | None, device: torch.device) -> int | None:
