@@ -79,7 +79,7 @@ def attention(
         align: which key is query i's own: 'upper_left', key i, as PyTorch's SDPA has it; 'lower_right', key
             i + Nk - Nq, as FlashAttention has it. None: as causal says, else 'upper_left'.
         block_mask: which keys each query attends to, instead of causal and window, d to 512: a mask that
-            `tiled_mask` returned. torch.compile takes it in one graph after its first call.
+            `tiled_mask` returned. torch.compile takes it in one graph, and compiles less after a first call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run; torch.use_deterministic_algorithms(True) asks for the same. False: in
             one kernel with atomic additions. None: whichever is known to be faster (`dispatch.FUSED`): two

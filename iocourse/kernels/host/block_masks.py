@@ -21,7 +21,8 @@ from .tiles import Tiles
 from .visibility import Side
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
-Pairs = Callable[[int, int, Tensor, Tensor], Tensor]  # (batch, head, i, j) -> visible; i and j broadcast
+# (batch, head, i, j, asked) -> visible, where asked; i, j and asked broadcast
+Pairs = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
 SIZES = (16, 32, 64, 128, 256)
 SMALLEST = 64
 KEPT = (128, 128)  # tiles of an evaluated mask
@@ -78,9 +79,9 @@ class TiledMask:
             kinds, patterns = self._kinds.to(device), self._patterns.to(device)
             rows, columns = patterns.shape[1:]
 
-            def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+            def seen(batch: int, head: int, i: Tensor, j: Tensor, asked: Tensor) -> Tensor:
                 slots = kinds[batch, head][i // rows, j // columns].clamp(min=0)
-                return patterns[slots, i % rows, j % columns].bool()
+                return patterns[slots, i % rows, j % columns].bool() if len(patterns) else asked
 
             if (rows, columns) != (BM, BN) or self.shape[3] % BN:
                 kinds, patterns = build(Source(kinds, (rows, columns), seen), *self.shape[2:], BM, BN)
@@ -172,7 +173,7 @@ def _of_the_course(mask: Any, device: torch.device) -> Source:
         for begin, end in mask.columns(row * KEPT[0], min((row + 1) * KEPT[0], mask.N)):
             kinds[..., row, begin // KEPT[1] : -(-end // KEPT[1])] = BY_PAIR
 
-    def seen(_: int, __: int, i: Tensor, j: Tensor) -> Tensor:
+    def seen(_: int, __: int, i: Tensor, j: Tensor, ___: Tensor) -> Tensor:
         return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(device)
 
     return Source(kinds.to(device), KEPT, seen)
@@ -192,7 +193,9 @@ def _of_flex(mask: Any, device: torch.device) -> Source:
 def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
     """A predicate on scalars, evaluated as FlexAttention does."""
 
-    def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+    def seen(batch: int, head: int, i: Tensor, j: Tensor, asked: Tensor) -> Tensor:
+        if not asked.any():
+            return asked  # torch.vmap refuses an axis of length 0
         from torch.nn.attention.flex_attention import create_mask  # takes seconds
 
         def one_pair(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -275,7 +278,10 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
         some = torch.nn.functional.pad(keys, (0, columns * BN - n_k)).reshape(columns, BN).any(1).nonzero()
         i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
         j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
-        pairs = _pairs(source, batch, head, i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)) & (j < n_k)
+        at = i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)
+        block = blocks[at[0] // high, at[1] // wide]
+        by_pair = block >= BY_PAIR
+        pairs = ((block == WHOLE) | (by_pair & source.seen(batch, head, *at, by_pair))) & (j < n_k)
         tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
         hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
@@ -288,13 +294,6 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
         patterns.append((tiles & exists)[cut].to(torch.uint8))
         count += found
     return kinds, torch.cat(patterns)
-
-
-def _pairs(source: Source, batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
-    blocks = source.kinds[batch, head][i // source.block[0], j // source.block[1]]
-    by_pair = blocks >= BY_PAIR
-    # A predicate is not called without a pair: torch.vmap refuses an axis of length 0.
-    return (blocks == WHOLE) | (by_pair & source.seen(batch, head, i, j) if by_pair.any() else by_pair)
 
 
 @library_answer
