@@ -163,7 +163,8 @@ def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
         return _of_blocks(mask, n_q, n_k, q.device, block)
     shape = (*source.kinds.shape[:2], n_q, n_k)
     kind = getattr(mask, "__name__", type(mask).__name__)
-    return TiledMask(kind, shape, *build(source, n_q, n_k, *KEPT), blocks)
+    kinds, patterns = build(source, n_q, n_k, *KEPT)
+    return TiledMask(kind, shape, kinds, patterns, blocks)
 
 
 def _of_the_course(mask: Any, device: torch.device) -> Source:
