@@ -21,7 +21,7 @@ from .tiles import Tiles
 from .visibility import Side
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
-# (batch, head, i, j, asked) -> visible, where asked; i, j and asked broadcast
+# (batch, head, i, j, kinds of the pairs' blocks) -> visible, wherever that is asked pair by pair
 Pairs = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
 SIZES = (16, 32, 64, 128, 256)
 SMALLEST = 64
@@ -79,9 +79,9 @@ class TiledMask:
             kinds, patterns = self._kinds.to(device), self._patterns.to(device)
             rows, columns = patterns.shape[1:]
 
-            def seen(batch: int, head: int, i: Tensor, j: Tensor, asked: Tensor) -> Tensor:
-                slots = kinds[batch, head][i // rows, j // columns].clamp(min=0)
-                return patterns[slots, i % rows, j % columns].bool() if len(patterns) else asked
+            def seen(_: int, __: int, i: Tensor, j: Tensor, slots: Tensor) -> Tensor:
+                at = slots.clamp(min=0).long() * (rows * columns) + i % rows * columns + j % columns
+                return patterns.take(at).bool() if len(patterns) else slots < UNSEEN
 
             if (rows, columns) != (BM, BN) or self.shape[3] % BN:
                 kinds, patterns = build(Source(kinds, (rows, columns), seen), *self.shape[2:], BM, BN)
@@ -194,9 +194,9 @@ def _of_flex(mask: Any, device: torch.device) -> Source:
 def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
     """A predicate on scalars, evaluated as FlexAttention does."""
 
-    def seen(batch: int, head: int, i: Tensor, j: Tensor, asked: Tensor) -> Tensor:
-        if not asked.any():
-            return asked  # torch.vmap refuses an axis of length 0
+    def seen(batch: int, head: int, i: Tensor, j: Tensor, kinds: Tensor) -> Tensor:
+        if not (kinds >= BY_PAIR).any():
+            return kinds < UNSEEN  # nothing; torch.vmap refuses an axis of length 0
         from torch.nn.attention.flex_attention import create_mask  # takes seconds
 
         def one_pair(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -281,8 +281,8 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
         j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
         at = i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)
         block = blocks[at[0] // high, at[1] // wide]
-        by_pair = block >= BY_PAIR
-        pairs = ((block == WHOLE) | (by_pair & source.seen(batch, head, *at, by_pair))) & (j < n_k)
+        by_pair = (block >= BY_PAIR) & source.seen(batch, head, *at, block)
+        pairs = ((block == WHOLE) | by_pair) & (j < n_k)
         tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
         hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
