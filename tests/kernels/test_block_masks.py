@@ -170,11 +170,12 @@ def test_blocks_of_flex_attention_count_as_well_as_its_predicate():
         )
     ]
     mask = BlockMask.from_kv_blocks(
-        *lists, BLOCK_SIZE=(32, 32), mask_mod=lambda b, h, i, j: j <= i, seq_lengths=(50, 60)
+        *lists, BLOCK_SIZE=(32, 32), mask_mod=lambda b, h, i, j: (j <= i) & (j != 3), seq_lengths=(50, 60)
     )
-    causal = torch.arange(60)[None, :] <= torch.arange(50)[:, None]
-    allowed = pairs_of(whole, 32, 50, 60) | (pairs_of(by_pair, 32, 50, 60) & causal)
-    assert allowed[0, 0] and not allowed[0, 1] and allowed[40, 31] and not allowed[20, 40]
+    i, j = torch.arange(50)[:, None], torch.arange(60)[None, :]
+    allowed = pairs_of(whole, 32, 50, 60) | (pairs_of(by_pair, 32, 50, 60) & (j <= i) & (j != 3))
+    assert allowed[0, 0] and not allowed[0, 1] and not allowed[20, 40] and not allowed[20, 3]
+    assert allowed[40, 3]
     check(mask, allowed, False, B=1, H=1, H_kv=1)
 
 
