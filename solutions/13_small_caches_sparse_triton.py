@@ -570,7 +570,8 @@ heads = [x[None, None] for x in (q, k, v)]  # (1, 1, N, d)
 for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
     pairs = mask.pairs()
     with kernels.using(forward=(BM, BN)):
-        theirs = counted(kernels.attention, *heads, block_mask=kernels.tiled_mask(mask, *heads[:2]))
+        tiled = kernels.tiled_mask(mask, *heads[:2])
+        theirs = counted(kernels.attention, *heads, block_mask=tiled)
     mine = attempt(with_lists, my_lists, my_listed_attention, q, k, v, pairs, BM, BN)
     apart = abs(mine[1] - theirs[1][0, 0]).max()
     form = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
