@@ -547,7 +547,7 @@ def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN)
 check("13C", my_listed_attention)
 
 # %% [markdown]
-# Your lists and your kernel together, beside the library's `attention(…, block_mask=)`, which takes booleans for blocks (of 16, 32, 64, 128 or 256), one of `iocourse.masks`, or a BlockMask of FlexAttention, and makes the lists by itself:
+# Your lists and your kernel together, compared with the library's `attention(…, block_mask=)`. It takes a mask from `kernels.tiled_mask`, which evaluates booleans for blocks (of 16, 32, 64, 128 or 256), one of `iocourse.masks`, or a BlockMask or predicate of FlexAttention. The lists are made from it:
 
 # %%
 def counted(launcher, *arguments, **keywords):
@@ -570,7 +570,8 @@ heads = [x[None, None] for x in (q, k, v)]  # (1, 1, N, d)
 for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
     pairs = mask.pairs()
     with kernels.using(forward=(BM, BN)):
-        theirs = counted(kernels.attention, *heads, block_mask=mask)
+        tiled = kernels.tiled_mask(mask, *heads[:2])
+        theirs = counted(kernels.attention, *heads, block_mask=tiled)
     mine = attempt(with_lists, my_lists, my_listed_attention, q, k, v, pairs, BM, BN)
     apart = abs(mine[1] - theirs[1][0, 0]).max()
     form = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
@@ -579,7 +580,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 
 
 # %% [markdown]
-# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. If you set no tile, the library takes none larger than a block of the mask, for that would be cut by many blocks, but none below 64 for its sake. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
+# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. If you set no tile, the library takes none larger than a block of the mask, for that would be cut by many blocks, but none below 64 for its sake. A model calls `kernels.tiled_mask(mask, q, k)` once and passes the result to every layer: it keeps the lists for each tile size. Masks may differ from head to head, and then there are lists for each head.
 #
 # ## 13.7 Work in proportion to tiles
 #

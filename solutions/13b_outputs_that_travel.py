@@ -343,7 +343,8 @@ forms = {"split": attention_split_backward(problem, queries=tile, keys=tile),
          "fused": attention_fused_backward(problem, BM=32, BN=32)}
 for name, form in forms.items():
     with kernels.using(forward=tile, fused=tile, queries=tile, keys=tile):
-        o = kernels.attention(q, k, v, block_mask=mask, deterministic=name == "split")
+        tiled = kernels.tiled_mask(mask, q, k)
+        o = kernels.attention(q, k, v, block_mask=tiled, deterministic=name == "split")
         ledger, _ = counted(torch.autograd.grad, o, (q, k, v), torch.ones_like(o))
     read[name] = ledger.reads["entries"]
     print(f"{name}: {ledger.total:,} words, closed form {form.total:,}")

@@ -1,5 +1,7 @@
 """Masks: what they say in ranges and in numbers is what `sees` says pair by pair."""
 
+import gc
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iocourse import costs, exact, masks
+from iocourse import costs, exact, masks, run
 from iocourse.machine import Machine
 from iocourse.schedules import REGISTRY, block_sparse, flash2_backward
 
@@ -323,3 +325,27 @@ def test_a_mask_that_hides_every_pair_has_tiles_and_zeros():
     drawn = flash2_backward.problem.draw(np.random.default_rng(0), 6, 2, nothing)
     assert not any(np.abs(g).max() for g in flash2_backward.problem.exact(drawn, nothing))
     assert exact.max_abs_error(drawn["O"], np.zeros((6, 2))) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: masks.Full(24),
+        lambda: masks.Causal(24),
+        lambda: masks.Window(24, 3),
+        lambda: masks.causal(24, 8),
+        lambda: masks.bigbird(24, 4, 1, 1, 1),
+    ],
+    ids=["full", "causal", "window", "causal tiles", "BigBird"],
+)
+def test_a_mask_that_was_used_is_freed(make):
+    """By a schedule on numbers and dry, and by closed forms."""
+    mask, (Q, K, V) = make(), np.random.default_rng(0).standard_normal((3, 24, 8))
+    tiles = {"mask": mask, "Br": 8, "Bc": 4}
+    for dry in (False, True):
+        run(block_sparse, Q=Q, K=K, V=V, M=1000, dry=dry, **tiles)
+    costs.block_sparse(24, 8, **tiles), costs.fused_backward(24, 8, **tiles)
+    freed = weakref.ref(mask)
+    del mask, tiles
+    gc.collect()
+    assert freed() is None

@@ -210,7 +210,7 @@ def moved(mask, n, d=16):
     q, k, v = leaves(torch.float32, *[(1, 1, n, d)] * 3)
     with using(**dict.fromkeys(Tiles._fields, (16, 16))):
         with traffic.count(Q=q, K=k, V=v) as forward:
-            o = attention(q, k, v, block_mask=mask)
+            o = attention(q, k, v, block_mask=tiled_mask(mask, q, k))
         with traffic.count(Q=q, K=k, V=v) as backward:
             o.sum().backward()
     return forward, backward
@@ -240,6 +240,6 @@ def test_a_mask_that_all_share_costs_no_more_lists():
     q, k, v = leaves(torch.float32, *[(2, 3, 64, 8)] * 3)
     blocks = torch.eye(4, dtype=torch.bool)
     with using(forward=(16, 16)), traffic.count(Q=q, K=k, V=v) as ledger:
-        attention(q, k, v, block_mask=blocks)
+        attention(q, k, v, block_mask=tiled_mask(blocks, q, k))
     assert ledger.reads["entries"] == 6 * 4 and ledger.sizes["entries"] == 4
     assert ledger.sizes["order"] == 4 and ledger.sizes["spans"] == 12

@@ -8,7 +8,7 @@ TFLOP/s count the pairs that are seen.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from iocourse import masks
 from iocourse.bench import Row
@@ -135,6 +135,17 @@ def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem
     return heads(shape, place, seed, pairs, pairs, share, density=share)
 
 
+@lru_cache(maxsize=1)  # made once for each problem
+def tiles_of(pairs: Pairs, N: int, device: str) -> Any:
+    """FlexAttention's BlockMask as our kernels take it."""
+    import torch
+
+    from iocourse.kernels import tiled_mask
+
+    q = torch.empty(1, 1, N, 1, device=device)
+    return tiled_mask(flex_mask(pairs, N, device), q, q)
+
+
 def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
     """Everyone by name, ours first; `compiled` as of dense attention's. They are told which pairs are seen.
 
@@ -147,8 +158,7 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=booleans(pairs, q.shape[2], str(q.device)))
 
     def own(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
-        # FlexAttention's BlockMask, which is cut into tiles once.
-        return ours(q, k, v, False, block_mask=pairs and flex_mask(pairs, q.shape[2], str(q.device)))
+        return ours(q, k, v, False, block_mask=pairs and tiles_of(pairs, q.shape[2], str(q.device)))
 
     return {FUSED: own, FLEX: partial(flex, compiled), EFFICIENT: efficient}
 

@@ -17,7 +17,17 @@ from iocourse.bench.gpu import density as _density
 from iocourse.bench.gpu.contenders import flex_mask
 from iocourse.bench.gpu.density import SHARES, line, lines
 from iocourse.bench.gpu.judging import compared
-from iocourse.bench.sparse import BLOCK, KINDS, NO_MASK, Shape, booleans, mask_of, masked, pairs_of
+from iocourse.bench.sparse import (
+    BLOCK,
+    KINDS,
+    NO_MASK,
+    Shape,
+    booleans,
+    mask_of,
+    masked,
+    pairs_of,
+    tiles_of,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -74,13 +84,10 @@ def test_every_contender_is_told_the_same_pairs(name):
 
 
 def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once(interpreter):
-    from iocourse.kernels import tiled_mask
-
     told = pairs_of(masks.Window(200, 40), "cpu"), 200, "cpu"
-    q = torch.randn(1, 1, 200, 16)
     assert flex_mask(*told) is flex_mask(*told) and booleans(*told) is booleans(*told)
-    assert tiled_mask(flex_mask(*told), q, q) is tiled_mask(flex_mask(*told), q, q)
-    kinds, patterns = tiled_mask(flex_mask(*told), q, q).tiles(32, 32, q.device)
+    assert tiles_of(*told) is tiles_of(*told)
+    kinds, patterns = tiles_of(*told).tiles(32, 32, torch.device("cpu"))
     blocks = mask_blocks(booleans(*told), 32)
     assert torch.equal(kinds[0, 0] == -2, ~blocks.any((2, 3))) and len(patterns) == (kinds >= 0).sum()
 

@@ -98,14 +98,14 @@ def test_the_listed_kernel_and_the_librarys_have_the_same_values_and_words(name,
     q, k, v = tensors(N, N, 32)
     lists = [torch.from_numpy(part) for part in make(mask.pairs(), BM, BN)]
     with kernels.using(forward=(BM, BN)):
-        theirs = counted(kernels.attention_with_lse, *(x[None, None] for x in (q, k, v)), block_mask=mask)
+        heads = [x[None, None] for x in (q, k, v)]
+        theirs = counted(kernels.attention_with_lse, *heads, block_mask=kernels.tiled_mask(mask, *heads[:2]))
     same(counted(mine, q, k, v, *lists, BM, BN), theirs)
 
 
-def ruled(seen, n_q, n_k):
+def ruled(predicate, n_q, n_k):
     """The library's mask of a rule, of which nothing is known beforehand."""
-    every = torch.ones(n_k, dtype=torch.bool)
-    return kernels.TiledMask(seen, lambda *_: every, (1, 1, n_q, n_k), None)
+    return kernels.tiled_mask(predicate, torch.empty(1, 1, n_q, 1), torch.empty(1, 1, n_k, 1))
 
 
 @pytest.mark.parametrize(("shape", "BM", "BN"), [((90, 90), 32, 16), ((40, 70), 16, 32), ((64, 64), 32, 32)])
@@ -113,7 +113,8 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
     pairs = np.random.default_rng(2).random(shape) < 0.01
     pairs[:20, :50] = True
     (make,) = defined("my_lists")
-    mask = ruled(lambda batch, head, i, j: torch.from_numpy(pairs)[i, j], *shape)
+    seen = torch.from_numpy(pairs)
+    mask = ruled(lambda batch, head, i, j: seen[i, j], *shape)
     tiles = kernels.Tiles(*[kernels.Tile(BM, BN)] * 4)
     theirs = mask.lists(tiles, torch.device("cpu"), 1, False)[:5]
     for mine, want in zip(make(pairs, BM, BN), theirs, strict=True):

@@ -85,9 +85,42 @@ MASKS = [
 
 @pytest.mark.parametrize(("mask", "kind", "message"), MASKS, ids=[row[2][:50] for row in MASKS])
 def test_block_masks(mask, kind, message):
-    mask = mask() if callable(mask) else mask
+    says(kind, message, tiled_mask, mask() if callable(mask) else mask, Q, K)
+
+
+@pytest.mark.parametrize(
+    ("mask", "came"),
+    [
+        (lambda: lambda b, h, i, j: j <= i, "a function"),
+        (lambda: flex(N), "a BlockMask"),
+        (lambda: masks.Causal(N), "a Causal"),
+        (lambda: BLOCKS, "a Tensor"),
+        (lambda: BLOCKS.numpy(), "a ndarray"),
+        (lambda: "causal", "a str"),
+        (lambda: False, "a bool"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_attention_takes_only_what_tiled_mask_returns(mask, came):
+    message = f"block_mask is {came}, expected a TiledMask: write block_mask=tiled_mask(mask, q, k)"
     for call in (attention, attention_with_lse):
-        says(kind, message, call, Q, K, K, block_mask=mask)
+        says(TypeError, message, call, Q, K, K, block_mask=mask())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "came"),
+    [
+        (lambda b, h, i, j: True, "True"),
+        (lambda b, h, i, j: j - i, "torch.int64 ()"),
+        (lambda b, h, i, j: torch.stack([i, j]) > 3, "torch.bool (2,)"),
+    ],
+    ids=str,
+)
+def test_a_predicate_that_returns_no_boolean(predicate, came):
+    message = (
+        f"the mask's predicate returned {came} for one query and key; expected: a boolean tensor of shape ()"
+    )
+    says(TypeError, message, tiled_mask, predicate, Q, K)
 
 
 def test_a_mask_prepared_for_other_sizes():
@@ -121,15 +154,16 @@ def test_a_mask_on_another_device():
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (1, 1)}, {"causal": 0}], ids=str)
 def test_a_mask_and_a_band(options):
     message = "block_mask comes with causal, window or align; allowed: one without the others"
-    says(ValueError, message, attention, Q, K, K, block_mask=BLOCKS, **options)
+    says(ValueError, message, attention, Q, K, K, block_mask=tiled_mask(BLOCKS, Q, K), **options)
 
 
 @pytest.mark.parametrize("way", ["fused", "materialised"])
 def test_a_mask_and_slices(way):
     message = f"tile_d is {way!r} with a block_mask; allowed with one: None or 'never'"
-    says(ValueError, message, attention, Q, K, K, block_mask=BLOCKS, tile_d=way)
-    o = attention(Q, K, K, block_mask=BLOCKS, tile_d="never")
-    assert torch.equal(o, attention(Q, K, K, block_mask=BLOCKS))
+    mask = tiled_mask(BLOCKS, Q, K)
+    says(ValueError, message, attention, Q, K, K, block_mask=mask, tile_d=way)
+    o = attention(Q, K, K, block_mask=mask, tile_d="never")
+    assert torch.equal(o, attention(Q, K, K, block_mask=mask))
 
 
 @pytest.mark.parametrize("way", ["whole", "always", True, 0, ""])
@@ -139,7 +173,9 @@ def test_a_way_that_there_is_not(way):
 
 
 @pytest.mark.parametrize(
-    ("options", "largest"), [({"tile_d": "never"}, 512), ({"block_mask": BLOCKS}, 512)], ids=str
+    ("options", "largest"),
+    [({"tile_d": "never"}, 512), ({"block_mask": tiled_mask(BLOCKS, Q, K)}, 512)],
+    ids=str,
 )
 def test_heads_too_large_for_whole_rows(options, largest):
     x = torch.zeros(1, 1, N, largest + 1)

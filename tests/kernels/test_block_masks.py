@@ -1,5 +1,11 @@
 """`attention(…, block_mask=)` against float64: blocks of booleans, the course's masks, FlexAttention's."""
 
+import gc
+import itertools
+import pickle
+import weakref
+from copy import deepcopy
+from dataclasses import FrozenInstanceError
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
@@ -121,9 +127,10 @@ def keeps_documents(b: Any, h: Any, i: Any, j: Any) -> Any:
 def check(mask: Any, allowed: Tensor, deterministic: bool, *, B: int, H: int, H_kv: int) -> None:
     n_q, n_k = allowed.shape[-2:]
     q, do, k, v = numbers(3, torch.float32, *[(B, H, n_q, 24)] * 2, *[(B, H_kv, n_k, 24)] * 2)
+    made = tiled_mask(mask, q, k)
     with using(**SMALL):
         judge(
-            lambda *x: attention_with_lse(*x, block_mask=mask, deterministic=deterministic),
+            lambda *x: attention_with_lse(*x, block_mask=made, deterministic=deterministic),
             q, k, v, do, None, allowed,
         )  # fmt: skip
 
@@ -163,11 +170,12 @@ def test_blocks_of_flex_attention_count_as_well_as_its_predicate():
         )
     ]
     mask = BlockMask.from_kv_blocks(
-        *lists, BLOCK_SIZE=(32, 32), mask_mod=lambda b, h, i, j: j <= i, seq_lengths=(50, 60)
+        *lists, BLOCK_SIZE=(32, 32), mask_mod=lambda b, h, i, j: (j <= i) & (j != 3), seq_lengths=(50, 60)
     )
-    causal = torch.arange(60)[None, :] <= torch.arange(50)[:, None]
-    allowed = pairs_of(whole, 32, 50, 60) | (pairs_of(by_pair, 32, 50, 60) & causal)
-    assert allowed[0, 0] and not allowed[0, 1] and allowed[40, 31] and not allowed[20, 40]
+    i, j = torch.arange(50)[:, None], torch.arange(60)[None, :]
+    allowed = pairs_of(whole, 32, 50, 60) | (pairs_of(by_pair, 32, 50, 60) & (j <= i) & (j != 3))
+    assert allowed[0, 0] and not allowed[0, 1] and not allowed[20, 40] and not allowed[20, 3]
+    assert allowed[40, 3]
     check(mask, allowed, False, B=1, H=1, H_kv=1)
 
 
@@ -176,9 +184,9 @@ def test_blocks_of_flex_attention_count_as_well_as_its_predicate():
 def test_a_mask_that_hides_nothing_changes_no_bit(n: int, deterministic: bool):
     q, k, v, do = numbers(0, torch.float32, *[(1, 2, n, 24)] * 4)
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    blocks = torch.ones(-(-n // 16), -(-n // 16), dtype=torch.bool)
+    mask = tiled_mask(torch.ones(-(-n // 16), -(-n // 16), dtype=torch.bool), q, k)
     with using(**dict.fromkeys(Tiles._fields, (32, 32))):
-        masked = gradients(attention(*leaves, block_mask=blocks, deterministic=deterministic), leaves, do)
+        masked = gradients(attention(*leaves, block_mask=mask, deterministic=deterministic), leaves, do)
         plain = gradients(attention(*leaves, deterministic=deterministic), leaves, do)
     if deterministic:
         assert same_bits(masked, plain)
@@ -193,8 +201,9 @@ def test_deterministic_is_bit_equal_over_repeats():
     runs = []
     for _ in range(2):
         q, k, v, do = (x.clone().requires_grad_() for x in numbers_)
+        mask = tiled_mask(blocks, q, k)
         with using(**SMALL):
-            runs.append(gradients(attention(q, k, v, block_mask=blocks, deterministic=True), [q, k, v], do))
+            runs.append(gradients(attention(q, k, v, block_mask=mask, deterministic=True), [q, k, v], do))
     assert same_bits(*runs)
 
 
@@ -205,7 +214,7 @@ def test_strides_change_no_bit():
     def everything(layout: Any, blocks: Tensor) -> tuple[Tensor, ...]:
         leaves = [layout(x).detach().requires_grad_() for x in (q, k, v)]
         with using(**SMALL):
-            o = attention(*leaves, block_mask=blocks, deterministic=True)
+            o = attention(*leaves, block_mask=tiled_mask(blocks, q, k), deterministic=True)
             return gradients(o, leaves, layout(do))
 
     plain = everything(lambda x: x, blocks)
@@ -224,7 +233,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     real = block_masks.build
 
     def build(*given: Any) -> Any:
-        *_, BM, BN, _ = given
+        *_, BM, BN = given
         made.append((BM, BN))
         return real(*given)
 
@@ -233,30 +242,58 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 FOUR = torch.eye(4, dtype=torch.bool)
-MADE = {
-    "booleans": lambda: FOUR.clone(),
-    "of the course": lambda: masks.Window(60, 7),
-    "equal to others": lambda: masks.sliding_window(60, 10, 1),  # has no hash
-    "FlexAttention's": lambda: create_block_mask(keeps_documents, None, None, 60, 60, device="cpu"),
+
+
+def documents(n: int) -> Tensor:
+    return torch.arange(n) // 23
+
+
+def of_flex(ids: Tensor) -> BlockMask:
+    n = len(ids)
+    return create_block_mask(lambda b, h, i, j: ids[i] == ids[j], None, None, n, n, "cpu", BLOCK_SIZE=16)
+
+
+# Whatever has a mask for n queries and keys, from the document of each position.
+MADE: dict[str, Any] = {
+    "booleans": lambda ids: ids[::16, None] == ids[None, ::16],
+    "NumPy's booleans": lambda ids: (ids[::16, None] == ids[None, ::16]).numpy(),
+    "window of the course": lambda ids: masks.Window(len(ids), 7),
+    "blocks of the course": lambda ids: masks.sliding_window(len(ids), 10, 1),
+    "predicate": lambda ids: lambda b, h, i, j: ids[i] == ids[j],
+    "FlexAttention's": of_flex,
 }
+every_kind = pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
 
 
-@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
-def test_a_mask_given_twice_is_cut_once(make: Any, built: list[tuple[int, int]]):
+@every_kind
+def test_a_mask_is_cut_once_for_each_size_of_tile(make: Any, built: list[tuple[int, int]]):
     q, k, v = (x.requires_grad_() for x in numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3))
-    mask = make()
+    mask = tiled_mask(make(documents(60)), q, k)
+    built.clear()
     with using(**SMALL):
         for _ in range(3):
             attention(q, k, v, block_mask=mask).sum().backward()
-        assert sorted(built) == sorted([SMALL["forward"], SMALL["fused"]])
+        assert built == [SMALL["forward"], SMALL["fused"]]
         attention(q, k, v, block_mask=mask, deterministic=True).sum().backward()
-        assert len(built) == 4
+        assert built == list(SMALL.values())
 
 
-def test_a_prepared_mask_is_cut_once_and_serves_other_tensors(built: list[tuple[int, int]]):
+@every_kind
+def test_two_lengths_by_turns_are_cut_once_each(make: Any, built: list[tuple[int, int]]):
+    heads = [numbers(0, torch.float32, *[(1, 1, n, 8)] * 3) for n in (60, 40)]
+    made = [tiled_mask(make(documents(q.shape[2])), q, k) for q, k, _ in heads]
+    built.clear()
+    with using(**SMALL):
+        for _ in range(3):
+            for (q, k, v), mask in zip(heads, made, strict=True):
+                attention(q, k, v, block_mask=mask)
+    assert sorted(built) == sorted(2 * [SMALL["forward"], SMALL["fused"]])
+
+
+def test_a_mask_of_one_batch_and_head_serves_tensors_with_more(built: list[tuple[int, int]]):
     q, k = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 2)
-    mask = tiled_mask(FOUR.clone(), q, k)  # that no other test has cut
-    assert isinstance(mask, TiledMask) and mask.shape == (1, 1, 60, 60) and not built
+    mask = tiled_mask(FOUR, q, k)
+    assert mask.shape == (1, 1, 60, 60) and not built
     other = numbers(1, torch.float32, (3, 4, 60, 8), *[(3, 2, 60, 8)] * 2)
     with using(**SMALL):
         for tensors in ((q, k, k), other, (q, k, k)):
@@ -265,48 +302,141 @@ def test_a_prepared_mask_is_cut_once_and_serves_other_tensors(built: list[tuple[
     assert tiled_mask(mask, q, k) is mask
 
 
-def test_a_tensor_changed_in_place_is_cut_again(built: list[tuple[int, int]]):
+# A mask is a value: it keeps what was visible when it was made, and nothing that could change.
+
+
+def in_place(ids: Tensor) -> None:
+    ids[:] = torch.arange(len(ids)) // 31
+
+
+def through_data(ids: Tensor) -> None:
+    in_place(ids.data)
+
+
+def through_numpy(ids: Tensor) -> None:
+    """Memory that a tensor shares: PyTorch counts no version of it."""
+    ids.numpy()[:] = np.arange(len(ids)) // 31
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut before", "cut after"])
+@pytest.mark.parametrize("change", [in_place, through_data, through_numpy])
+@pytest.mark.parametrize("make", [MADE["predicate"], MADE["FlexAttention's"]], ids=["predicate", "Flex"])
+def test_a_captured_tensor_that_changes_changes_no_mask(make: Any, change: Any, cut: bool):
     q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
-    blocks = FOUR.clone()
-    allowed = pairs_of(blocks, 16, 60, 60)
-    before = attention(q, k, v, block_mask=blocks)
-    prepared = tiled_mask(blocks, q, k)
-    blocks[0, 3] = True
-    after = attention(q, k, v, block_mask=blocks)
-    assert len(built) == 2  # 128 × 128 is the tile of both passes, cut before and after
-    for o, pairs in ((before, allowed), (after, pairs_of(blocks, 16, 60, 60))):
+    ids = documents(60)
+    before = ids[:, None] == ids[None, :]
+    mask = make(ids)
+    made = tiled_mask(mask, q, k)
+    if cut:
+        attention(q, k, v, block_mask=made)
+    change(ids)
+    after = ids[:, None] == ids[None, :]
+    assert (before != after).any()
+    again = tiled_mask(make(ids), q, k)
+    assert made != again
+    for one, pairs in ((made, before), (again, after)):
+        with using(**SMALL):
+            o = attention(q, k, v, block_mask=one)
         torch.testing.assert_close(o, oracle.exact(q, k, v, pairs, None)[0].float())
-    # What was prepared is of the blocks as they were.
-    assert torch.equal(attention(q, k, v, block_mask=prepared), before)
 
 
-def test_numpy_blocks_changed_in_place_are_cut_again():
-    """NumPy does not say when an array was changed, so nothing is remembered of one."""
-    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
-    blocks = FOUR.numpy().copy()
-    attention(q, k, v, block_mask=blocks)
-    blocks[0, 3] = True
-    pairs = pairs_of(torch.from_numpy(blocks), 16, 60, 60)
-    expected = oracle.exact(q, k, v, pairs, None)[0].float()
-    torch.testing.assert_close(attention(q, k, v, block_mask=blocks), expected)
+def its_predicate(mask: BlockMask) -> None:
+    mask.mask_mod = lambda b, h, i, j: i > j
 
 
-def test_flex_blocks_changed_in_place_are_cut_again():
-    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
-    one = torch.ones(1, 1, 1, dtype=torch.int32)
-    mask = BlockMask.from_kv_blocks(one, 0 * one[..., None], BLOCK_SIZE=64, seq_lengths=(60, 60))
-    assert attention(q, k, v, block_mask=mask).abs().sum() > 0
+def its_lists(mask: BlockMask) -> None:
     mask.kv_num_blocks.zero_()
-    assert attention(q, k, v, block_mask=mask).abs().sum() == 0
+    mask.full_kv_num_blocks.zero_()  # type: ignore[union-attr]
 
 
-def test_masks_made_under_inference_mode():
+def one_block(blocks: Any) -> None:
+    blocks[0, 3] = True
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (MADE["booleans"], one_block),
+        (MADE["NumPy's booleans"], one_block),
+        (of_flex, its_predicate),
+        (of_flex, its_lists),
+    ],
+    ids=["booleans", "NumPy", "another predicate", "other lists"],
+)
+def test_a_changed_mask_is_another_mask(make: Any, change: Any):
+    """What was made of it stays; what is made of it now shows the change."""
     q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
+    mask = make(documents(60))
+    made = tiled_mask(mask, q, k)
+    change(mask)
+    assert tiled_mask(mask, q, k) != made == tiled_mask(make(documents(60)), q, k)
+    unchanged = attention(q, k, v, block_mask=tiled_mask(make(documents(60)), q, k))
+    assert torch.equal(attention(q, k, v, block_mask=made), unchanged)
+    assert not torch.equal(attention(q, k, v, block_mask=tiled_mask(mask, q, k)), unchanged)
+
+
+def test_what_is_dropped_is_freed():
+    """100 masks, used forward and backward: neither they live on, nor what they were made of."""
+    q, k, v = (x.requires_grad_() for x in numbers(0, torch.float32, *[(1, 1, 40, 8)] * 3))
+    alive: dict[str, list[weakref.ref[Any]]] = {"tiled masks": [], "masks": [], "captured tensors": []}
+    for make, _ in zip(itertools.cycle(MADE.values()), range(100), strict=False):
+        ids = documents(40)
+        mask = make(ids)
+        made = tiled_mask(mask, q, k)
+        attention(q, k, v, block_mask=made).sum().backward()
+        for refs, one in zip(alive.values(), (made, mask, ids), strict=True):
+            refs.append(weakref.ref(one))
+        assert all(refs[-1]() is not None for refs in alive.values())
+    del ids, mask, made, one
+    gc.collect()
+    left = {name: sum(ref() is not None for ref in refs) for name, refs in alive.items()}
+    assert left == dict.fromkeys(alive, 0)
+
+
+@every_kind
+def test_a_mask_is_a_value(make: Any):
+    q, k, v = numbers(0, torch.float32, *[(2, 2, 60, 8)] * 3)
+    mask, same = (tiled_mask(make(documents(60)), q, k) for _ in range(2))
+    o = attention(q, k, v, block_mask=mask)
+    unused = pickle.dumps(same)
+    assert abs(len(pickle.dumps(mask)) - len(unused)) < 100  # what was cut for the call stays behind
+    for copy in (pickle.loads(unused), deepcopy(mask)):
+        assert copy == mask and repr(copy) == repr(mask) and {copy, mask, same} == {mask}
+        assert torch.equal(attention(q, k, v, block_mask=copy), o)
+    with pytest.raises(FrozenInstanceError):
+        mask.shape = (1, 1, 1, 1)  # type: ignore[misc]
+
+
+def test_masks_are_equal_where_the_same_pairs_are_visible():
+    q, k = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 2)
+    blocks = tiled_mask(FOUR, q, k)
+    by_pair = tiled_mask(lambda b, h, i, j: i // 16 == j // 16, q, k)
+    assert blocks == by_pair and by_pair == blocks and hash(blocks) == hash(by_pair)
+    assert blocks != tiled_mask(lambda b, h, i, j: (i // 16 == j // 16) & (i + j > 0), q, k)
+    assert blocks != tiled_mask(FOUR[None].expand(2, 4, 4), torch.empty(1, 2, 60, 8), k)
+    assert blocks != tiled_mask(FOUR[:, :3], q, k[:, :, :48]) and blocks != "blocks"
+
+
+def test_a_mask_says_what_it_was_made_of_and_its_sizes():
+    q, k = torch.empty(2, 3, 60, 8), torch.empty(2, 1, 60, 8)
+    said = [repr(tiled_mask(mask, q, k)) for mask in (FOUR, keeps_documents, masks.Window(60, 7))]
+    assert said == [
+        "TiledMask(blocks of 16: B=1, H=1, Nq=60, Nk=60)",
+        "TiledMask(keeps_documents: B=2, H=3, Nq=60, Nk=60)",
+        "TiledMask(Window: B=1, H=1, Nq=60, Nk=60)",
+    ]
+
+
+@every_kind
+def test_a_mask_first_used_under_inference_mode_can_be_trained_with(make: Any):
+    q, k, v = numbers(0, torch.float32, *[(1, 1, 64, 8)] * 3)
     with torch.inference_mode():
-        blocks = FOUR.clone()
-        o = attention(q, k, v, block_mask=blocks)
-    expected = oracle.exact(q, k, v, pairs_of(FOUR, 16, 60, 60), None)[0].float()
-    torch.testing.assert_close(o, expected)
+        mask = tiled_mask(make(documents(64)), q.clone(), k.clone())
+        o = attention(q, k, v, block_mask=mask)
+    q.requires_grad_()
+    trained = attention(q, k, v, block_mask=mask)
+    trained.sum().backward()
+    assert torch.equal(trained, o) and q.grad is not None and q.grad.any()
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -317,7 +447,7 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
 
     def results(*, backward_inside: bool) -> list[Tensor]:
         with using(**SMALL):
-            o = attention(q, k, v, block_mask=FOUR, deterministic=deterministic)
+            o = attention(q, k, v, block_mask=tiled_mask(FOUR, q, k), deterministic=deterministic)
             if backward_inside:
                 return list(torch.autograd.grad(o, (q, k, v), do))
         return list(torch.autograd.grad(o, (q, k, v), do))
@@ -344,16 +474,3 @@ def test_tiles_are_no_larger_than_blocks():
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
     lists = tiled_mask(masks.Window(256, 8), q, q).lists(tiles.INTERPRETED, q.device, 1, False)
     assert visibility.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
-
-
-def test_forgotten_masks_are_let_go():
-    import gc
-    import weakref
-
-    q = torch.zeros(1, 1, 60, 8)
-    mask = FOUR.clone()
-    prepared = weakref.ref(tiled_mask(mask, q, q))
-    assert prepared() is not None
-    del mask
-    gc.collect()
-    assert prepared() is None

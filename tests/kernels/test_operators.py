@@ -253,14 +253,32 @@ def test_packed_sequences_compile_in_one_graph(longest):
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_prepared_mask_compiles_in_one_graph(deterministic):
+@pytest.mark.parametrize(
+    ("mask", "block"),
+    [(torch.tensor([[True, False], [True, True]]), 16), (lambda b, h, i, j: i >= j - 4 * h, None)],
+    ids=["blocks", "predicate"],
+)
+def test_a_mask_compiles_in_one_graph(mask, block, deterministic):
     q, k, _ = numbers(requires_grad=False)
-    mask = tiled_mask(torch.tensor([[True, False], [True, True]]), q, k, block=16)
-    attention(q, k, k, block_mask=mask, deterministic=deterministic)  # cut, outside the graph
-    compiled_as_plain(
+    mask = tiled_mask(mask, q, k, block=block)
+    compiled_as_plain(  # which cuts it, outside the graph
         lambda q, k, v: attention(q * 2, k, v, block_mask=mask, deterministic=deterministic).square().sum(),
         (1, 2, 20, 8), (1, 1, 30, 8), (1, 1, 30, 8),
     )  # fmt: skip
+
+
+def test_masks_that_were_not_cut_yet_compile_in_one_graph():
+    """And the graph made for one mask is not used for another."""
+    q, k, v = numbers(requires_grad=False)
+    predicates = [lambda b, h, i, j: i >= j - 4 * h, lambda b, h, i, j: i <= j, lambda b, h, i, j: i % 3 > 0]
+    torch._dynamo.reset()
+    fast = torch.compile(
+        lambda mask: attention(q * 2, k, v, block_mask=mask), fullgraph=True, backend="eager"
+    )
+    compiled = [fast(tiled_mask(one, q, k)) for one in predicates]
+    for one, o in zip(predicates, compiled, strict=True):
+        assert torch.equal(attention(q * 2, k, v, block_mask=tiled_mask(one, q, k)), o)
+    assert not torch.equal(compiled[0], compiled[1])
 
 
 @pytest.mark.parametrize("way", ["fused", "materialised", None])

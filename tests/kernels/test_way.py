@@ -11,7 +11,7 @@ from iocourse import traffic
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CHIPS
 from iocourse.gpu.hot_loop import Loop
-from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, using
+from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
 from iocourse.kernels.host import dispatch, launches, operators, tiles
 from iocourse.kernels.host.dispatch import PASSES, automatic, bytes_moved, fits
 from iocourse.kernels.host.tiles import TABLE, SlicedTiles, Tiles, padded
@@ -238,9 +238,11 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
 
 # A chip too small for what nobody can avoid.
 
+ROWS = torch.zeros(1, 1, 32, 400)
+
 
 @pytest.mark.parametrize(
-    "options", [{"tile_d": "never"}, {"block_mask": torch.ones(2, 2, dtype=torch.bool)}], ids=str
+    "options", [{"tile_d": "never"}, {"block_mask": tiled_mask(torch.ones(2, 2).bool(), ROWS, ROWS)}], ids=str
 )
 def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeypatch):
     """d = 512 in float32 on a T4: the recorded tile needs more shared memory than there is."""
@@ -251,7 +253,7 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
         and one["kernel"] == "fused"
     )
     assert needed > CHIPS[75].shared_bytes
-    q = torch.zeros(1, 1, 32, 400, requires_grad=True)
+    q = ROWS.clone().requires_grad_()
     o = attention(q, q, q, **options)
     monkeypatch.setattr(tiles, "architecture", lambda device: 75)
     launched = []

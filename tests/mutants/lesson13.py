@@ -17,7 +17,6 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.kernels.host.block_masks import TiledMask
 from iocourse.kernels.host.tiles import Tile, Tiles
 from iocourse.kernels.pieces import Rows, Seeing, Shape, Slicing
 from iocourse.kernels.small_cache import sliced_forward_kernel
@@ -199,8 +198,8 @@ def sorted_by_kind(pairs, BM, BN):
 def by_the_library(pairs, BM, BN):
     """What `attention` makes of the mask."""
     seen = torch.from_numpy(np.array(pairs))
-    every = torch.ones(pairs.shape[1], dtype=torch.bool)
-    mask = TiledMask(lambda batch, head, i, j: seen[i, j], lambda *_: every, (1, 1, *pairs.shape), None)
+    q, k = (torch.empty(1, 1, n, 1) for n in pairs.shape)
+    mask = kernels.tiled_mask(lambda b, h, i, j: seen[i, j], q, k)
     lists = mask.lists(Tiles(*[Tile(BM, BN)] * 4), torch.device("cpu"), 1, False)[:5]
     spans, entries, slots, patterns, order = (part.numpy() for part in lists)
     return spans[0, 0], entries, slots, patterns, order[0, 0]
@@ -403,9 +402,9 @@ def cut_tiles_first(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
 
 
 def listed_by_the_library(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
-    seen = torch.ones(len(Q), len(K), dtype=torch.bool)
     q, k, v = (x[None, None] for x in (Q, K, V))
-    return kernels.attention_with_lse(q, k, v, block_mask=seen)
+    mask = kernels.tiled_mask(lambda b, h, i, j: j >= 0, q, k)
+    return kernels.attention_with_lse(q, k, v, block_mask=mask)
 
 
 def listed_by_torch(Q, K, V, spans, entries, slots, patterns, order, BM, BN):

@@ -24,7 +24,7 @@ import triton
 
 from iocourse.bench.gpu.problem import filled
 from iocourse.bench.tune import problem
-from iocourse.kernels import attention, attention_varlen, decode, using
+from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
 from iocourse.kernels.host.tiles import SlicedTiles, Tiles
@@ -75,8 +75,9 @@ def off_the_border(d):
 
 
 def listed(d, deterministic):
-    blocks = torch.ones(N // 64, N // 64, dtype=torch.bool).tril()
-    both_passes(partial(attention, block_mask=blocks, deterministic=deterministic), 2, 2, N, d)
+    blocks, q = torch.ones(N // 64, N // 64, dtype=torch.bool).tril(), numbers(1, 2, N, d)
+    mask = tiled_mask(blocks, q, q)
+    both_passes(partial(attention, block_mask=mask, deterministic=deterministic), 2, 2, N, d)
 
 
 def packed(d, deterministic):

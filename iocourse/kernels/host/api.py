@@ -19,7 +19,7 @@ from .arguments import (
     band_parts,
     fixed_order,
 )
-from .block_masks import tiled_mask
+from .block_masks import TiledMask, tiled_mask
 from .launches import MOST_PARTS
 from .operators import attend, decode_operator
 from .tiles import table_for
@@ -30,8 +30,8 @@ TILE_D = (None, "never", "fused", "materialised")
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool | None = None, tile_d: str | None = None,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None,
+    block_mask: TiledMask | None = None, deterministic: bool | None = None, tile_d: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
 
@@ -58,8 +58,8 @@ def attention_with_lse(
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
-    deterministic: bool | None = None, tile_d: str | None = None,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None,
+    block_mask: TiledMask | None = None, deterministic: bool | None = None, tile_d: str | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward, with one
     exception that is known to be faster (see tile_d).
@@ -76,12 +76,8 @@ def attention(
             -1: no limit.
         align: which key is query i's own: 'upper_left', key i, as PyTorch's SDPA has it; 'lower_right', key
             i + Nk - Nq, as FlashAttention has it. None: as causal says, else 'upper_left'.
-        block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 512.
-            A boolean tensor (rows, columns), (H, rows, columns) or (B, H, rows, columns) of blocks of 16, 32,
-            64, 128 or 256, whichever N asks for; one of `iocourse.masks`; FlexAttention's BlockMask; or what
-            `tiled_mask` made of one of these, which is cut into tiles once and can be used again (it is also
-            what torch.compile with fullgraph takes). Other masks are remembered while they live and nobody
-            changes them, except NumPy's arrays and lists, which are cut in every call.
+        block_mask: which keys each query attends to, instead of causal and window, d to 512: a mask that
+            `tiled_mask` returned. torch.compile takes it in one graph, and compiles less after a first call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
             bit-equal from run to run, as torch.use_deterministic_algorithms(True) does. False: in one kernel
             with atomic additions. None: the way that was measured to be faster (`dispatch.FUSED`): two
@@ -117,7 +113,10 @@ def _way(tile_d: Any, block_mask: Any) -> str:
     return tile_d or ""
 
 
-def _lists(block_mask: Any, q: Tensor, k: Tensor, deterministic: bool) -> list[Tensor]:
+def _lists(block_mask: TiledMask, q: Tensor, k: Tensor, deterministic: bool) -> list[Tensor]:
+    if not isinstance(block_mask, TiledMask):
+        came = f"block_mask is a {type(block_mask).__name__}"
+        raise TypeError(f"{came}, expected a TiledMask: write block_mask=tiled_mask(mask, q, k)")
     mask = tiled_mask(block_mask, q, k)
     tiles = table_for(q.device, q.shape[3], q.element_size(), listed=True).whole
     assert tiles is not None, "heads with a block mask are no larger than LARGEST_WHOLE"

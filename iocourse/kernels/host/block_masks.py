@@ -1,69 +1,101 @@
-"""Block masks for `attention(…, block_mask=)`: which query sees which key, cut into tiles once for each size
-of tile; and their lists, for each tile of queries the tiles of keys it sees, and the other way round.
+"""Block masks for `attention(…, block_mask=)`: which keys each query attends to, as values.
 
-A tile is whole, where every pair is seen; or cut, and then a pattern says pair by pair what is seen. Tiles
-that nobody sees are not in the lists: they are neither loaded nor computed.
+`tiled_mask` evaluates a mask once and keeps the result as tiles: full (every pair is visible), empty (no pair
+is), or partial with a pattern, pair by pair. The kernels take lists: for each tile of queries its tiles of
+keys, and the other way round. Empty tiles are not in the lists, so they are neither loaded nor computed.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ...guard import library_answer
 from .tiles import Tiles
 from .visibility import Side
 
-UNSEEN, WHOLE = -2, -1
-Pairs = Callable[[int, int, Tensor, Tensor], Tensor]  # (batch, head, i, j) -> seen; i and j broadcast
-# (batch, head, first query, last + 1) -> (n_k,): keys that these queries may see; others they do not
-Near = Callable[[int, int, int, int], Tensor]
-
-_FLEX_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
+# (batch, head, i, j, kinds of the pairs' blocks) -> visible, wherever that is asked pair by pair
+Pairs = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
 SIZES = (16, 32, 64, 128, 256)
 SMALLEST = 64
+KEPT = (128, 128)  # tiles of an evaluated mask
 
 
+class Source(NamedTuple):
+    """What a mask is cut from: blocks that are WHOLE, UNSEEN, or else evaluated pair by pair."""
+
+    kinds: Tensor  # (batches, heads, rows, columns) int32
+    block: tuple[int, int]  # queries and keys
+    seen: Pairs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TiledMask:
-    """Which query sees which key: a predicate on positions, and its tiles. Made by `tiled_mask`.
+    """Which keys each query attends to: an immutable value without a reference to what it was made of.
+
+    Made by `tiled_mask`. Two are equal if their shapes are and the same pairs are visible. A mask can be
+    pickled and used in any number of calls: it is cut once for each size of tile.
 
     Attributes:
+        kind: what it was made of: a predicate's name, a class, or the size of blocks.
         shape: (batches, heads, queries, keys); batches and heads are 1 where all share the mask.
     """
 
-    def __init__(
-        self, seen: Pairs, near: Near, shape: tuple[int, int, int, int], blocks: tuple[int, int] | None
-    ) -> None:
-        """blocks: queries and keys of the blocks that the mask is made of, if it is."""
-        self.shape = shape
-        self._seen, self._near, self._blocks = seen, near, blocks
-        self._cut: dict[tuple[int, int, torch.device], tuple[Tensor, Tensor]] = {}
-        self._sides: dict[tuple[Any, ...], Side] = {}
+    kind: str
+    shape: tuple[int, int, int, int]
+    _kinds: Tensor  # as from `build`; beyond the last query and key they have no meaning
+    _patterns: Tensor
+    _blocks: tuple[int, int] | None  # queries and keys of the blocks that the mask consists of, if it does
+    _cut: dict[Any, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
+    _sides: dict[Any, Side] = field(default_factory=dict, init=False)
+
+    def __repr__(self) -> str:
+        return "TiledMask({}: B={}, H={}, Nq={}, Nk={})".format(self.kind, *self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TiledMask):
+            return NotImplemented
+        BM, BN = self._patterns.shape[1:]
+        both = (mask.tiles(BM, BN, torch.device("cpu")) for mask in (self, other))
+        return self.shape == other.shape and all(map(torch.equal, *both))
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TiledMask, (self.kind, self.shape, self._kinds, self._patterns, self._blocks)
 
     def tiles(self, BM: int, BN: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What each tile of BM queries by BN keys is, and patterns of cut ones: see `build`."""
+        """The kind of each tile of BM queries by BN keys, and the patterns of partial ones: see `build`."""
         key = (BM, BN, device)
         if key not in self._cut:
-            self._cut[key] = build(self._seen, self._near, *self.shape, BM, BN, device)
+            kinds, patterns = self._kinds.to(device), self._patterns.to(device)
+            rows, columns = patterns.shape[1:]
+
+            def seen(_: int, __: int, i: Tensor, j: Tensor, slots: Tensor) -> Tensor:
+                at = slots.clamp(min=0).long() * (rows * columns) + i % rows * columns + j % columns
+                return patterns.take(at).bool() if len(patterns) else slots < UNSEEN
+
+            if (rows, columns) != (BM, BN) or self.shape[3] % BN:
+                kinds, patterns = build(Source(kinds, (rows, columns), seen), *self.shape[2:], BM, BN)
+            self._cut[key] = kinds, patterns
         return self._cut[key]
 
     def lists(self, tiles: Tiles, device: torch.device, group: int, deterministic: bool) -> list[Tensor]:
-        """The sides that the kernels need, one after the other: forward; then fused, or queries and keys.
+        """The sides that the kernels need, in this order: forward; then fused, or queries and keys.
 
         `group` query heads share a head of keys, whose order of work counts them together.
         """
-        sides = [self._side(tiles.forward[:2], device, 0)]
-        if deterministic:
-            sides += [self._side(tiles.queries[:2], device, 0), self._side(tiles.keys[:2], device, group)]
-        else:
-            sides += [self._side(tiles.fused[:2], device, group)]
-        return [part for one in sides for part in one]
+        backward = [(tiles.queries, 0), (tiles.keys, group)] if deterministic else [(tiles.fused, group)]
+        sides = [(tiles.forward, 0), *backward]
+        return [part for tile, together in sides for part in self._side(tile[:2], device, together)]
 
     def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
         """Tiles of queries that list keys; with a group, tiles of keys that list queries."""
@@ -80,126 +112,106 @@ def within_blocks(tile: Sequence[int], blocks: tuple[int, int]) -> tuple[int, in
     """BM and BN of a tile no larger than a block of so many queries and keys: a larger one is cut by many
     blocks and skips few. But no smaller than 64, below which more is lost than saved.
     """
-    BM, BN = (min(size, max(SMALLEST, _floor(block))) for size, block in zip(tile, blocks, strict=True))
-    return BM, BN
-
-
-def _floor(n: int) -> int:
-    """The power of two at or below n."""
-    return 1 << (n.bit_length() - 1)
-
-
-# What masks were made of, so that a mask given twice is cut once. A tensor changed in place is cut again.
-_made: WeakIdKeyDictionary = WeakIdKeyDictionary()
+    powers = [max(SMALLEST, 1 << (block.bit_length() - 1)) for block in blocks]
+    return min(tile[0], powers[0]), min(tile[1], powers[1])
 
 
 def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> TiledMask:
-    """The block mask that `mask` means for q and k, to be used as often as there are layers.
+    """Evaluate a mask for the sizes of q and k: what `attention(…, block_mask=)` takes.
+
+    The result keeps what the mask shows now; a tensor that changes later changes nothing in it. Make it once,
+    and pass it to every layer.
 
     Args:
-        mask: a boolean tensor or array of blocks, (rows, columns), (H, rows, columns) or (B, H, rows,
-            columns); one of `iocourse.masks`; FlexAttention's BlockMask; or what this function made.
-        q: (B, H, Nq, d).
+        mask: a predicate mask_mod(b, h, q_idx, kv_idx) as of FlexAttention, written for scalars and evaluated
+            under torch.vmap, for each batch and head of q (pass q[:1, :1] if all share it); FlexAttention's
+            BlockMask, whose predicate is evaluated for the batches and heads it was made for; one of
+            `iocourse.masks`; or a boolean tensor or array of blocks, (rows, columns), (H, rows, columns) or
+            (B, H, rows, columns). A TiledMask is returned as it is.
+        q: (B, H, Nq, d), of which sizes and device are used, as of k.
         k: (B, H_kv, Nk, d).
-        block: queries, and keys, in a block of a boolean tensor. None: the one of 16, 32, 64, 128 or 256 that
+        block: queries, and keys, per block of a boolean tensor. None: the one of 16, 32, 64, 128 or 256 that
             gives so many blocks; where more than one does (a short N), say which.
 
     Raises:
-        TypeError: `mask` is none of these, or its blocks are not boolean.
+        TypeError: `mask` is none of these, or not boolean.
         ValueError: it does not match the batches, heads or lengths.
     """
-    made = mask if isinstance(mask, TiledMask) else _remembered(mask, q, k, block)
-    mb, mh, n_q, n_k = made.shape
-    if (n_q, n_k) != (q.shape[2], k.shape[2]):
-        raise ValueError(
-            f"block_mask is for {n_q} queries and {n_k} keys, q has {q.shape[2]} and k {k.shape[2]}; "
-            "allowed: the same numbers"
-        )
-    if mb not in (1, q.shape[0]) or mh not in (1, q.shape[1]):
-        raise ValueError(
-            f"block_mask is for {mb} batches and {mh} heads; allowed: 1 or {q.shape[0]}, and 1 or "
-            f"{q.shape[1]}"
-        )
+    made = mask if isinstance(mask, TiledMask) else _make(mask, q, k, block)
+    (mb, mh, *for_n), B, H, n = made.shape, q.shape[0], q.shape[1], [q.shape[2], k.shape[2]]
+    if for_n != n:
+        came = "block_mask is for {} queries and {} keys, q has {} and k {}".format(*for_n, *n)
+        raise ValueError(f"{came}; allowed: the same numbers")
+    if mb not in (1, B) or mh not in (1, H):
+        came = f"block_mask is for {mb} batches and {mh} heads"
+        raise ValueError(f"{came}; allowed: 1 or {B}, and 1 or {H}")
     return made
 
 
-def _remembered(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
-    state = _state(mask)
-    if state is None:
-        return _make(mask, q, k, block)
-    key = (q.shape[2], k.shape[2], q.device, block, state)
-    known: dict[Any, TiledMask] = _made.setdefault(mask, {})
-    if key not in known:
-        known.clear()
-        known[key] = _make(mask, q, k, block)
-    return known[key]
-
-
-def _state(mask: Any) -> tuple[int, ...] | None:
-    """A number for each change in place of a mask's tensors; None where changes cannot be seen, as in NumPy's
-    arrays and in tensors of torch.inference_mode: those are cut anew each time.
-    """
-    if hasattr(mask, "sees"):
-        return ()
-    parts = [mask] if isinstance(mask, Tensor) else [getattr(mask, name, None) for name in _FLEX_TENSORS]
-    tensors = [part for part in parts if isinstance(part, Tensor)]
-    if not tensors or any(part.is_inference() for part in tensors):
-        return None
-    return tuple(part._version for part in tensors)
-
-
+@torch.inference_mode(False)
 def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
+    n_q, n_k, blocks = q.shape[2], k.shape[2], None
     if hasattr(mask, "sees") and hasattr(mask, "N"):
-        return _of_the_course(mask)
-    if hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
-        return _of_flex(mask, q.device)
-    return _of_blocks(mask, q.shape[2], k.shape[2], q.device, block)
+        source, n_q, n_k = _of_the_course(mask, q.device), mask.N, mask.N
+        blocks = (mask.Br, mask.Bc) if hasattr(mask, "Br") else None
+    elif hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
+        source, blocks, (n_q, n_k) = _of_flex(mask, q.device), mask.BLOCK_SIZE, mask.seq_lengths
+    elif callable(mask):
+        kinds = torch.full((*q.shape[:2], 1, 1), BY_PAIR, dtype=torch.int32, device=q.device)
+        source = Source(kinds, (n_q, n_k), _by_predicate(mask))
+    else:
+        return _of_blocks(mask, n_q, n_k, q.device, block)
+    shape = (*source.kinds.shape[:2], n_q, n_k)
+    kind = getattr(mask, "__name__", type(mask).__name__)
+    kinds, patterns = build(source, n_q, n_k, *KEPT)
+    return TiledMask(kind, shape, kinds, patterns, blocks)
 
 
-def _of_the_course(mask: Any) -> TiledMask:
-    def seen(_: int, __: int, i: Tensor, j: Tensor) -> Tensor:
-        return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(i.device)
+def _of_the_course(mask: Any, device: torch.device) -> Source:
+    rows, columns = (-(-mask.N // size) for size in KEPT)
+    kinds = torch.full((1, 1, rows, columns), UNSEEN, dtype=torch.int32)
+    for row in range(rows):
+        for begin, end in mask.columns(row * KEPT[0], min((row + 1) * KEPT[0], mask.N)):
+            kinds[..., row, begin // KEPT[1] : -(-end // KEPT[1])] = BY_PAIR
 
-    def near(_: int, __: int, start: int, stop: int) -> Tensor:
-        keys = torch.zeros(mask.N, dtype=torch.bool)
-        for begin, end in mask.columns(start, stop):
-            keys[begin:end] = True
-        return keys
+    def seen(_: int, __: int, i: Tensor, j: Tensor, ___: Tensor) -> Tensor:
+        return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(device)
 
-    blocks = (mask.Br, mask.Bc) if hasattr(mask, "Br") else None
-    return TiledMask(seen, near, (1, 1, mask.N, mask.N), blocks)
+    return Source(kinds.to(device), KEPT, seen)
 
 
-def _of_flex(mask: Any, device: torch.device) -> TiledMask:
+def _of_flex(mask: Any, device: torch.device) -> Source:
     came = mask.kv_num_blocks.device
     if came.type != device.type:
         raise ValueError(f"block_mask is on {came}, q on {device}; allowed: one device for both")
-
     by_pair = _dense(mask.kv_num_blocks, mask.kv_indices)
-    none = torch.zeros_like(by_pair)
-    whole = none if mask.full_kv_indices is None else _dense(mask.full_kv_num_blocks, mask.full_kv_indices)
-    rows, columns = mask.BLOCK_SIZE
-
-    def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
-        b, h = torch.tensor(batch, device=i.device), torch.tensor(head, device=i.device)
-        at = (i // rows, j // columns)
-        return whole[batch, head][at] | (by_pair[batch, head][at] & mask.mask_mod(b, h, i, j))
-
-    n_q, n_k = mask.seq_lengths
-    near = _near(whole | by_pair, rows, columns, n_k)
-    return TiledMask(seen, near, (*by_pair.shape[:2], n_q, n_k), (rows, columns))
+    kinds = torch.where(by_pair, BY_PAIR, UNSEEN).to(torch.int32)
+    if mask.full_kv_indices is not None:
+        kinds[_dense(mask.full_kv_num_blocks, mask.full_kv_indices)] = WHOLE
+    return Source(kinds[(None,) * (4 - kinds.ndim)], mask.BLOCK_SIZE, _by_predicate(mask.mask_mod))
 
 
-def _near(blocks: Tensor, rows: int, columns: int, n_k: int) -> Near:
-    """Keys in blocks that some of the queries see; blocks (batches, heads, …) of rows queries by columns
-    keys.
-    """
+def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
+    """A predicate on scalars, evaluated as FlexAttention does."""
 
-    def near(batch: int, head: int, start: int, stop: int) -> Tensor:
-        hit = blocks[batch, head][start // rows : -(-stop // rows)].any(0)
-        return hit.repeat_interleave(columns)[:n_k]
+    def seen(batch: int, head: int, i: Tensor, j: Tensor, kinds: Tensor) -> Tensor:
+        if not (kinds >= BY_PAIR).any():
+            return kinds < UNSEEN  # nothing; torch.vmap refuses an axis of length 0
+        from torch.nn.attention.flex_attention import create_mask  # takes seconds
 
-    return near
+        def one_pair(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
+            found = mask_mod(b + batch, h + head, i[row, 0], j[0, column])
+            if not isinstance(found, Tensor) or found.dtype != torch.bool or found.ndim:
+                came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else repr(found)
+                raise TypeError(
+                    f"the mask's predicate returned {came} for one query and key; expected: a boolean tensor "
+                    "of shape ()"
+                )
+            return found
+
+        return create_mask(one_pair, 1, 1, i.shape[0], j.shape[1], i.device)[0, 0]
+
+    return seen
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
@@ -215,14 +227,12 @@ def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int |
     if not isinstance(mask, (Tensor, np.ndarray, list, tuple)):
         raise TypeError(
             f"block_mask is a {type(mask).__name__}; allowed: booleans for blocks, one of iocourse.masks, "
-            "FlexAttention's BlockMask"
+            "FlexAttention's BlockMask or a predicate (b, h, q_idx, kv_idx)"
         )
     try:
         blocks = torch.as_tensor(np.asarray(mask) if isinstance(mask, (list, tuple)) else mask)
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"block_mask is no array of numbers ({error}); allowed: booleans for blocks"
-        ) from None
+        raise TypeError(f"block_mask is no array of numbers ({error}); allowed: booleans") from None
     if blocks.dtype != torch.bool:
         raise TypeError(f"block_mask is {str(blocks.dtype).removeprefix('torch.')}; allowed: booleans")
     if not 2 <= blocks.ndim <= 4:
@@ -230,58 +240,49 @@ def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int |
             f"block_mask has shape {tuple(blocks.shape)}; allowed: (rows, columns), (H, rows, columns) or "
             "(B, H, rows, columns)"
         )
-    blocks = blocks.reshape((1,) * (4 - blocks.ndim) + tuple(blocks.shape)).to(device, copy=True)
-    size = _block_size(tuple(blocks.shape[2:]), n_q, n_k, block)
-
-    def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
-        return blocks[batch, head][i // size, j // size]
-
-    shape = (blocks.shape[0], blocks.shape[1], n_q, n_k)
-    return TiledMask(seen, _near(blocks, size, size, n_k), shape, (size, size))
+    size = _block_size(tuple(blocks.shape[-2:]), n_q, n_k, block)
+    kinds = torch.where(blocks[(None,) * (4 - blocks.ndim)], WHOLE, UNSEEN).to(device, torch.int32)
+    patterns = torch.zeros((0, size, size), dtype=torch.uint8, device=device)
+    return TiledMask(f"blocks of {size}", (*kinds.shape[:2], n_q, n_k), kinds, patterns, (size, size))
 
 
 def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -> int:
-    sizes = [size for size in SIZES if (-(-n_q // size), -(-n_k // size)) == shape]
-    if block is not None:
-        if block not in SIZES:
-            raise ValueError(f"block is {block!r}; allowed: None, {', '.join(map(str, SIZES))}")
-        sizes = [size for size in sizes if size == block]
+    if block is not None and block not in SIZES:
+        raise ValueError(f"block is {block!r}; allowed: None, {', '.join(map(str, SIZES))}")
+    sizes = [size for size in SIZES if (-(-n_q // size), -(-n_k // size)) == shape and block in (None, size)]
     if len(sizes) == 1:
         return sizes[0]
-    wanted = f"blocks of {block}" if block else "blocks of 16, 32, 64, 128 or 256"
-    many = " and ".join(map(str, sizes))
-    raise ValueError(
-        f"block_mask has {shape[0]} × {shape[1]} blocks for {n_q} queries and {n_k} keys; allowed: "
-        + (
-            f"⌈N / block⌉ each way, with {wanted}"
-            if not sizes
-            else f"say which: tiled_mask(…, block=) is {many}"
-        )
-    )
+    wanted = f"⌈N / block⌉ each way, with blocks of {block or '16, 32, 64, 128 or 256'}"
+    wanted = f"say which: tiled_mask(…, block=) is {' and '.join(map(str, sizes))}" if sizes else wanted
+    came = f"{shape[0]} × {shape[1]} blocks for {n_q} queries and {n_k} keys"
+    raise ValueError(f"block_mask has {came}; allowed: {wanted}")
 
 
 @library_answer
-def build(
-    seen: Pairs, near: Near, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int,
-    device: torch.device,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What each tile is, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 unseen, -1 whole, else its pattern's
-    number; and the patterns, (cut tiles, BM, BN).
+@torch.inference_mode(False)
+def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor, Tensor]:
+    """The kind of each tile, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 empty, -1 full, else the number of its
+    pattern; and the patterns, (partial tiles, BM, BN).
 
-    Pairs are asked for one row of tiles at a time, and only in tiles whose keys are `near`: no N × N matrix
-    is kept, and little is asked of a sparse mask. Queries past the last one do not make a tile cut: they have
-    no weight anywhere.
+    Pairs are evaluated for one row of tiles at a time, and only where the source is not UNSEEN: no N × N
+    matrix is kept. Queries past the last one do not make a tile partial: they have no weight anywhere.
     """
+    (batches, heads), (high, wide), device = source.kinds.shape[:2], source.block, source.kinds.device
     rows, columns = -(-n_q // BM), -(-n_k // BN)
     kinds = torch.full((batches, heads, rows, columns), UNSEEN, dtype=torch.int32, device=device)
     patterns = [torch.zeros((0, BM, BN), dtype=torch.uint8, device=device)]
     count = 0
     for batch, head, row in itertools.product(range(batches), range(heads), range(rows)):
-        i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
-        keys = near(batch, head, row * BM, min((row + 1) * BM, n_q)).to(device)
+        blocks = source.kinds[batch, head]
+        near = (blocks[row * BM // high : -(-min((row + 1) * BM, n_q) // high)] != UNSEEN).any(0)
+        keys = near.repeat_interleave(wide)[:n_k]
         some = torch.nn.functional.pad(keys, (0, columns * BN - n_k)).reshape(columns, BN).any(1).nonzero()
+        i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
         j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
-        pairs = seen(batch, head, i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)) & (j < n_k)
+        at = i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)
+        block = blocks[at[0] // high, at[1] // wide]
+        by_pair = (block >= BY_PAIR) & source.seen(batch, head, *at, block)
+        pairs = ((block == WHOLE) | by_pair) & (j < n_k)
         tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
         hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
@@ -297,6 +298,7 @@ def build(
 
 
 @library_answer
+@torch.inference_mode(False)
 def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     """Lists for the rows of `kinds` (batches, heads, rows, columns).
 

@@ -70,9 +70,7 @@ class View(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A band; or the lists of a block mask (see `TiledMask.lists`); in packed sequences a band
-    for each.
-    """
+    """A band, for each sequence if they are packed; or the lists of a block mask (see `TiledMask.lists`)."""
 
     band: Band
     lists: Sequence[Tensor] = ()
