@@ -121,7 +121,8 @@ class Resources:
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
     """Compile a kernel for an architecture, as a launch with these arguments would, and report what it takes.
 
-    Takes seconds, and up to a minute for sm_75 and sm_100. Needs triton, and no GPU.
+    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton, and no GPU. Text
+    that is printed during compilation, such as by tl.static_print, is passed on to stderr.
 
     Args:
         kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.
@@ -130,8 +131,9 @@ def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Reso
         constants: the kernel's tl.constexpr parameters; also num_warps, num_stages, enable_fp_fusion.
 
     Raises:
-        ValueError: an unknown architecture, or a parameter that is not given.
-        CompilationFailed: the compiler refuses.
+        ValueError: an unknown architecture, a parameter that is not given, or an option that no launch takes.
+        TypeError: an argument or a constant of a type that cannot be compiled.
+        CompilationFailed: the compiler refuses, or does not finish in five minutes.
     """
     chip_of(arch)
     with tempfile.TemporaryDirectory() as folder:

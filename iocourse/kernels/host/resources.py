@@ -128,8 +128,8 @@ def resources_of(
         tile: (BM, BN, warps, stages), or with slices (BM, BN, BD, warps, stages), instead of the table's.
 
     Raises:
-        ValueError: no such kernel, architecture, head size or tile.
-        CompilationFailed: the compiler refuses.
+        ValueError: no such kernel, architecture, head size or tile, or a tile far too large for the chip.
+        CompilationFailed: the compiler refuses, or does not finish in five minutes.
     """
     if kernel not in KERNELS:
         raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
