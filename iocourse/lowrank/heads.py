@@ -45,13 +45,14 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
         _certify(p, Q, K, found, s, options.causal)
     if not fine:
         _certify_output(p, V, found.O)
-    _warn_if_inaccurate(Q, K, s, options)
+    if not options.causal:  # which looks at no statistics of the whole sequence
+        _warn_if_inaccurate(Q, K, s, options)
     return was
 
 
 def _warn_if_inaccurate(Q: Array, K: Array, s: Setting, options: Options) -> None:
     covariance = s.covariance
-    if covariance is None or options.causal or options.key_variance is not None:
+    if covariance is None or options.key_variance is not None:
         y = s.keys(K)
         covariance = y.T @ y / len(y)
     spread = Q @ covariance
