@@ -139,8 +139,8 @@ def _innermost(error: BaseException) -> str:
 
 
 def end_with_the_caller(jobs: int) -> None:
-    """Wait until the other end of the pipe `jobs` is closed. If this process still runs a second later, kill it
-    and the tools it has started.
+    """Wait until the other end of the pipe `jobs` is closed. If this process still runs a second later, kill
+    it and the tools it has started.
     """
     pipe = select.poll()
     pipe.register(jobs, 0)

@@ -121,8 +121,8 @@ class Resources:
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
     """Compile a kernel for an architecture, as a launch with these arguments would, and report what it takes.
 
-    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton, and no GPU. Text
-    that is printed during compilation, such as by tl.static_print, is passed on to stderr.
+    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton, and no GPU.
+    Text printed during compilation, for instance by tl.static_print, is passed on to stderr.
 
     Args:
         kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.

@@ -403,7 +403,7 @@ def test_there_is_a_warning_where_one_huge_entry_spoils_many_rows(engine, polyno
 
 @pytest.mark.parametrize("which, entry", [(1, 0.3), (1, 10), (0, 1e4)])
 def test_there_is_no_warning_where_few_rows_are_off(engine, which, entry):
-    """One row of 64 at the most: a warning, which would be an error here, speaks of one row in ten or more."""
+    """One row of 64 at the most: a warning, which would be an error here, needs one row in ten."""
     arrays = dense.draw(3, (), 64, 64, 8, 8, size=0.3)
     arrays[which][5, 3] = entry
     dense.by(engine, *arrays, degree=2)
