@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (`pip install "iocourse[fast]"`), they would run compiled: faster, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
+# Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (`pip install "iocourse[fast]"`), large ones would run compiled: faster, after some seconds of compiling the first time. Here are three polynomials of degree 4, and how far each is from $e^s$:
 
 # %% tags=["setup"]
 from math import comb, factorial, lgamma, log
@@ -246,7 +246,7 @@ except lowrank.NotCertified as refusal:
     print(refusal)
 
 # %% [markdown]
-# The computed sum is $-1.4$ where the exact one is at least 6; so it is refused. Degree 4 is not refused: its weights are positive. That is no promise of accuracy, for positive weights can be wrong as well. Where the scores are small all is certified, also for 40,960 tokens:
+# The computed sum is $-1.4$ where the exact one is at least 6; so it is refused. Degree 4 is not refused: its weights are positive. That is no promise of accuracy, for positive weights can be wrong as well; the library warns where scores spread so far that in a tenth of the rows or more any polynomial of this degree is off by half. Where the scores are small all row sums are certified, also for 40,960 tokens:
 
 # %%
 n, size = 40_960, 12
@@ -437,7 +437,7 @@ print(f"{mine.ledger.total:,} words, at most {mine.ledger.peak:,} in fast memory
 #
 # ## Misconceptions
 #
-# - **"A higher degree is safer."** Degree 3 can have a row sum of zero where degree 2 cannot (section 15.8). Safe is what is certified.
+# - **"A higher degree is safer."** Degree 3 can have a row sum of zero where degree 2 cannot (section 15.8). A certified row sum is positive; it says nothing about accuracy.
 # - **"The error grows with $N$."** Neither the certificate (15.6) nor the Poisson rule (15.10) contains $N$. What grows with $N$ is the gain.
 # - **"The best polynomial is the one with the smallest certified error."** A certificate weighs the ends of the interval like its middle, where most scores of a row lie (section 15.6).
 # - **"Almost linear is nearly linear."** At a million tokens the exponent says otherwise (section 15.10).

@@ -19,6 +19,7 @@
 # Exercises need NumPy only. Two cells differentiate or train a model and need PyTorch (`python -m pip install "torch>=2.6"`); without it they say so, and the rest goes on.
 
 # %% tags=["setup"]
+import warnings
 from importlib.util import find_spec
 from math import factorial
 
@@ -452,6 +453,10 @@ measured("17.6a", heads=usable, percent=changed[0, 2])
 predict("17.6b", percent=5)  #> predict("17.6b", percent=...)
 
 # %%
+# Where a degree is too low for the logits the library warns. Here we measure what it costs.
+warnings.filterwarnings("ignore", "degree . is too low", RuntimeWarning)
+
+
 def contenders(q, k, v, m, rng):
     """Name and output of each with m features; degree 4 has 495 at d = 8."""
     yield "own polynomial", lowrank.attention(q, k, v, degree=4, scale=1.0)
@@ -481,7 +486,7 @@ measured("17.6b", percent=off_by[0.5]["FAVOR+"])
 # %% [markdown]
 # <details><summary>Random features beside the others</summary>
 #
-# 75 percent for random features in this draw, and 29.4 to 60.3 in three others: their tails are heavy. Our polynomial leaves 0.718 percent. SATA has the same monomials, and 1.91: that is what a row's own coefficients are worth here. With half of all keys WildCat is the best at every spread, 0.421 percent here, and at $\sigma = 2$ still 10.7, where polynomials have 68.3 and more. So many chosen keys say more than monomials that nobody chose. The choice has its price: picking $m$ of $N$ keys takes about $m^2N/2$ multiply-adds, one key after the other, here 125,452,800, before anything is multiplied by a value. Polynomials pick nothing, and their degree is certified before the data come.
+# 75 percent for random features in this draw, and 29.4 to 60.3 in three others: their tails are heavy. Our polynomial leaves 0.718 percent. SATA has the same monomials, and 1.91: that is what a row's own coefficients are worth here. With half of all keys WildCat is the best at every spread, 0.421 percent here, and at $\sigma = 2$ still 10.7, where polynomials have 68.3 and more. So many chosen keys say more than monomials that nobody chose. The choice has its price: picking $m$ of $N$ keys takes about $m^2N/2$ multiply-adds, one key after the other, here 125,452,800, before anything is multiplied by a value. Polynomials pick nothing, and their degree is chosen before the data come.
 #
 # </details>
 # <!-- 125,452,800 = 495**2 * 1024 // 2 -->

@@ -8,8 +8,11 @@ an assertion that only a debug build has. Here the names found are remembered, a
 made of, the table is built once, and the repetition is left out; `operands` does the like for what an
 operation is given. Versions of Triton that lack what is
 replaced here (3.6 to 3.9 have it) are left as they are.
+
+A launch changes `triton.language` and the one builder of the process, so threads take turns to launch.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,6 +29,7 @@ _REPLACED = (
     "_patch_lang", "_LangPatchScope", "_get_np_dtype", "interpreter_builder", "interpreter_semantic",
     "InterpreterBuilder", "TritonSemantic", "GridExecutor",
 )  # fmt: skip
+_launching = threading.RLock()  # held during a launch
 _PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 
 
@@ -92,10 +96,11 @@ def _direct(replacement: Any) -> Any:
 
 
 def _with_room(launch: Callable[..., None]) -> Callable[..., None]:
-    """A launch, whose programs are deep loops of calls, with room for their frames."""
+    """One launch at a time, whose programs are deep loops of calls, with room for their frames."""
 
     def launch_with_room(*args: Any, **kwargs: Any) -> None:
-        in_one_piece(partial(launch, *args, **kwargs))
+        with _launching:
+            in_one_piece(partial(launch, *args, **kwargs))
 
     return launch_with_room
 

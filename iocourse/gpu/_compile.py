@@ -1,8 +1,9 @@
-"""The compiling half of `gpu.resources`, in a process of its own: jobs come in on stdin, reports go out, a
-line each.
+"""The compiling half of `gpu.resources`, a process that reads jobs and writes reports, one per line.
 
-Triton defines a kernel either for the interpreter or for the compiler, once and for all; whoever asks for a
-report may well be interpreting, so this process starts without TRITON_INTERPRET.
+Triton defines a kernel either for the interpreter or for the compiler, for the life of a process. The caller
+may be interpreting, so this process runs with TRITON_INTERPRET=0. Only jobs are read from the stdin and only
+reports are written to the stdout that it is started with. Modules of kernels, Triton and its tools find an
+empty stdin, and print to stderr.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import namedtuple
 from dataclasses import asdict
@@ -34,6 +38,13 @@ PATTERNS = {
     "async_copies": r"\bcp\.async\.(?:cg|ca|bulk\.tensor)\b",
     "bulk_reductions": r"\bcp\.reduce\.async\.bulk\b",
 }
+
+
+class _Compiling(type(os.environ)):  # type: ignore[misc]
+    """Environment variables that keep TRITON_INTERPRET at 0, also where a kernel's module sets it."""
+
+    def __setitem__(self, name: str, value: str) -> None:
+        super().__setitem__(name, "0" if name == "TRITON_INTERPRET" else value)
 
 
 def kernel_of(job: dict[str, Any]) -> Any:
@@ -59,8 +70,12 @@ def _type(kind: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A constant as `jobs` wrote it down: itself, or names and values of a NamedTuple."""
-    return namedtuple("Constants", value["fields"])(*value["values"]) if isinstance(value, dict) else value
+    """A constant as `jobs` wrote it down: itself, a list for a tuple, names and values of a NamedTuple."""
+    if isinstance(value, list):
+        return tuple(map(_constant, value))
+    if isinstance(value, dict):
+        return namedtuple("Constants", value["fields"])(*value["values"])
+    return value
 
 
 def compiled(job: dict[str, Any]) -> Any:
@@ -104,7 +119,7 @@ def report(job: dict[str, Any]) -> dict[str, Any]:
     try:
         kernel = compiled(job)
         facts = machine_code(kernel.asm["cubin"])
-    except Exception as error:  # in one of many ways, which must not lose the other reports
+    except (Exception, SystemExit) as error:  # in one of many ways, which must not lose the other reports
         return {"error": _innermost(error)}
     counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in PATTERNS.items()}
     return {
@@ -123,6 +138,22 @@ def _innermost(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip()
 
 
+def end_with_the_caller(jobs: int) -> None:
+    """Wait until the other end of the pipe `jobs` is closed. If this process still runs a second later, kill
+    it and the tools it has started.
+    """
+    pipe = select.poll()
+    pipe.register(jobs, 0)
+    pipe.poll()
+    time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    while select.select([sys.stdin], [], [], IDLE)[0] and (line := sys.stdin.readline()):
-        print(json.dumps(report(json.loads(line))), flush=True)
+    jobs, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    threading.Thread(target=end_with_the_caller, args=[jobs.fileno()], daemon=True).start()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    os.environ.__class__ = _Compiling
+    while select.select([jobs], [], [], IDLE)[0] and (line := jobs.readline()):
+        print(json.dumps(report(json.loads(line))), file=answers, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import types
 from collections.abc import Collection
@@ -11,7 +12,14 @@ from typing import Any
 
 MAIN = "notebook_kernel"  # the module that a notebook's own kernel becomes
 _IMPORTS = "import triton\nimport triton.language as tl\n"
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion")  # of a launch
+OPTIONS: dict[str, tuple[Collection[Any], str]] = {  # of a launch: the values allowed, and how to say them
+    "num_warps": ((1, 2, 4, 8, 16, 32), "1, 2, 4, 8, 16 or 32"),
+    "num_stages": (range(1, 17), "1 to 16"),
+    "num_ctas": ((1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
+    "maxnreg": (range(1, 256), "1 to 255"),
+    "enable_fp_fusion": ((True, False), "True or False"),
+}
+_TYPES = re.compile(r"float(16|32|64)|bfloat16|u?int(8|16|32|64)|bool")  # of a tensor's elements
 
 
 def job(
@@ -35,6 +43,10 @@ def job(
             f"{', '.join(unknown)}: {function.__name__} has no such parameter; allowed besides its own: "
             f"{', '.join(OPTIONS)}"
         )
+    for name, value in options.items():
+        allowed, words = OPTIONS[name]
+        if type(value) is not (bool if name == "enable_fp_fusion" else int) or value not in allowed:
+            raise ValueError(f"{name} is {value!r}; allowed: {words}")
     if len(arguments) > len(names):
         raise ValueError(f"{function.__name__} takes {len(names)} arguments, {len(arguments)} were given")
     given = dict(zip(names, arguments, strict=False)) | {n: v for n, v in constants.items() if n in names}
@@ -42,6 +54,14 @@ def job(
     if absent:
         raise ValueError(f"{function.__name__} is not given {', '.join(absent)}")
     signature, values, aligned = specialised(function, given, set(_do_not_specialize(kernel)))
+    for (at, *_), value in values:
+        try:
+            json.dumps(value)
+        except TypeError:
+            raise TypeError(
+                f"{names[at]} is {value!r}; allowed for a value that is compiled in: a number, True, False, "
+                "None, a string, or a tuple of these"
+            ) from None
     return {
         **_place(function, folder),
         "arch": arch,
@@ -50,6 +70,17 @@ def job(
         "aligned": aligned,
         "options": options,
     }
+
+
+def described(job: dict[str, Any]) -> str:
+    """The kernel of a job with its constants and options, for a message."""
+    names = list(job["signature"])
+    given = {names[at[0]]: value for at, value in job["constants"] if len(at) == 1} | job["options"]
+    parts = (
+        f"{name}={tuple(value['values']) if isinstance(value, dict) else value}"
+        for name, value in given.items()
+    )
+    return f"{job['name']}({', '.join(parts)}) for sm_{job['arch']}"
 
 
 def specialised(
@@ -75,7 +106,10 @@ def specialised(
             signature[name] = "constexpr"
             values.append(([at], _constant(given[name])))
         else:
-            signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
+            try:
+                signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
+            except TypeError as error:
+                raise TypeError(f"{name} {error}") from None
     return signature, values, aligned
 
 
@@ -142,11 +176,15 @@ def _type(value: Any, plain: bool) -> str:
         return f"tensordesc<{_short(value.base.dtype)}{list(value.block_shape)}>"
     if hasattr(value, "data_ptr"):
         return f"*{_short(value.dtype)}"
-    raise TypeError(f"an argument is a {type(value).__name__}; allowed: tensors, numbers, descriptors, None")
+    raise TypeError(f"is or holds a {type(value).__name__}; allowed: tensors, numbers, descriptors, None")
 
 
 def _short(dtype: Any) -> str:
     name = str(dtype).removeprefix("torch.")
+    if not _TYPES.fullmatch(name):
+        raise TypeError(
+            f"is a tensor of {name}; allowed: float16, bfloat16, float32, float64, bool and integers"
+        )
     return {"bfloat16": "bf16", "bool": "i1"}.get(name) or re.sub(r"^(float|int|uint)", _letter, name)
 
 

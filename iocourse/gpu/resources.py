@@ -5,24 +5,57 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .chips import REGISTERS_A_THREAD, chip_of
 from .hot_loop import Loop
-from .jobs import job
+from .jobs import described, job
 
 Surroundings = tuple[int, float, str, tuple[tuple[str, str], ...]]
-_idle: dict[Surroundings, subprocess.Popen[str]] = {}  # compilers that nobody is waiting for
+SLOW, LIMIT = 60.0, 300.0  # seconds after which a message says that a kernel is slow, and it is given up
 
 
 class CompilationFailed(RuntimeError):
-    """The compiler refused a kernel; the message is its last line."""
+    """The compiler refused a kernel, which the message then quotes, or did not finish."""
+
+
+class _Compiler(subprocess.Popen[str]):
+    """The process that compiles, leader of a process group with the tools it starts.
+
+    printed: the file to which kernels, their modules and those tools print.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        _, _, path, told = surroundings
+        self.printed = tempfile.TemporaryFile("a+b")  # noqa: SIM115
+        super().__init__(
+            [sys.executable, "-P", "-u", "-m", "iocourse.gpu._compile"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.printed,
+            start_new_session=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path} | dict(told),
+        )
+
+    def say_printed(self, what: str) -> None:
+        """Print to stderr what was printed since the last call."""
+        self.printed.seek(0)
+        if text := self.printed.read().decode(errors="replace").strip():
+            print(f"Printed while {what} was compiled:\n{text}", file=sys.stderr)
+        self.printed.truncate(0)
+
+
+_idle: dict[Surroundings, _Compiler] = {}  # compilers that nobody is waiting for
 
 
 @dataclass(frozen=True)
@@ -88,7 +121,8 @@ class Resources:
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
     """Compile a kernel for an architecture, as a launch with these arguments would, and report what it takes.
 
-    Takes seconds, and up to a minute for sm_75 and sm_100. Needs triton, and no GPU.
+    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton, and no GPU.
+    Text printed during compilation, for instance by tl.static_print, is passed on to stderr.
 
     Args:
         kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.
@@ -97,8 +131,9 @@ def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Reso
         constants: the kernel's tl.constexpr parameters; also num_warps, num_stages, enable_fp_fusion.
 
     Raises:
-        ValueError: an unknown architecture, or a parameter that is not given.
-        CompilationFailed: the compiler refuses.
+        ValueError: an unknown architecture, a parameter that is not given, or an option that no launch takes.
+        TypeError: an argument or a constant of a type that cannot be compiled.
+        CompilationFailed: the compiler refuses, or does not finish in five minutes.
     """
     chip_of(arch)
     with tempfile.TemporaryDirectory() as folder:
@@ -119,8 +154,11 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
     answered = False
     try:
         for one in jobs:
+            if process.poll() is not None:
+                _end(process)
+                process = _compiler(surroundings)
             yield _read(_asked(process, one), one["arch"])
-        answered = True
+        answered = process.poll() is None
     finally:
         if not answered or _idle.setdefault(surroundings, process) is not process:
             _end(process)
@@ -137,36 +175,57 @@ def _surroundings() -> Surroundings:
     return os.getpid(), newest, path, tuple(sorted(told.items()))
 
 
-def _compiler(surroundings: Surroundings) -> subprocess.Popen[str]:
+def _compiler(surroundings: Surroundings) -> _Compiler:
     """An idle compiler, or a new one."""
     if kept := _idle.pop(surroundings, None):
         if kept.poll() is None:
             return kept
         _end(kept)
-    _, _, path, told = surroundings
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "iocourse.gpu._compile"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path} | dict(told),
-    )
+    return _Compiler(surroundings)
 
 
-def _asked(process: subprocess.Popen[str], job: dict[str, Any]) -> dict[str, Any]:
+def _asked(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
+    """The compiler's answer. A compiler that gives none has ended, or is ended here."""
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps(job) + "\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
-    if not line:
-        raise CompilationFailed(f"the compiler ended with exit code {process.wait()}")
-    said: dict[str, Any] = json.loads(line)
-    return said
+    what, line, heard = described(job), "", True
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.flush()
+        heard = bool(select.select([process.stdout], [], [], SLOW)[0])
+        if not heard:
+            print(f"{what}: not compiled after {SLOW:g} s; the limit is {LIMIT:g} s", file=sys.stderr)
+            heard = bool(select.select([process.stdout], [], [], LIMIT - SLOW)[0])
+        line = process.stdout.readline() if heard else ""
+    if not heard:
+        _kill(process)
+    code = None if line else process.wait()
+    process.say_printed(what)
+    if line:
+        said: dict[str, Any] = json.loads(line)
+        return said
+    if heard:
+        return {"error": f"{what}: the compiler ended with exit code {code}"}
+    return {
+        "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Take a smaller "
+        "tile, more warps or fewer stages"
+    }
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    with process:  # which closes its input and waits for it
-        pass
+def _kill(process: _Compiler) -> None:
+    """End a compiler, and the tools it has started, at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: _Compiler) -> None:
+    """Close a compiler's input, which ends it; kill it if it is busy."""
+    with process.printed, suppress(BrokenPipeError), process:  # which closes its pipes and waits for it
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            _kill(process)
 
 
 @atexit.register

@@ -37,12 +37,15 @@ def attention(
     causal: row i sees the keys up to i, exactly within its tile; then statistics of the whole sequence are
     not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree: the
     polynomial of the gradient, which is one degree less accurate than the result; by default the same.
-    engine: "numpy", "numba", "torch" or "triton", by default the fastest there is. threads: for "numba".
+    engine: "numpy", "numba", "torch" or "triton"; by default the fastest, and "numpy" for arrays too small to
+    be worth compiling for. threads: for "numba".
 
     Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,
     causal with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a
-    denominator may not be positive. Nothing is returned then. Source: 2408.13233; row-adaptive coefficients
-    are the course's own.
+    denominator may not be positive. Nothing is returned then. Positive is not accurate: except with
+    causal=True, a RuntimeWarning says where any polynomial of this degree is off by half in a tenth of the
+    rows or more. A backward pass with create_graph=True raises RuntimeError. Source: 2408.13233;
+    row-adaptive coefficients are the course's own.
     """
     options = checked_options(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,

@@ -8,16 +8,21 @@ size. A denominator is certified in one of three ways, the cheapest first:
     3. measured: the exact denominator has a least value (keys less their mean: n, by Jensen's inequality;
        else its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
 
-What polynomials of both signs leave open is then closed at the output, see `check_output`.
+What polynomials of both signs leave open is then closed at the output, see `within`.
+
+Certified means that denominators are positive. It does not mean that the output is accurate: weights of one
+sign can be wrong by any factor, for instance where one huge entry spreads the logits of all rows. There is a
+warning where even the best polynomial of this degree is far off, see `warn_of_error`.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache, lru_cache
-from math import isfinite
+from math import exp, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +31,7 @@ from ..monomials import Array, rank_of
 from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
 
 POSITIVE = 1e-37  # less than any sum of polynomials that are positive everywhere
+WARNED_ERROR, WARNED_SHARE = 0.5, 0.1  # of weights, and of rows, from which on there is a warning
 MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
 
 
@@ -166,6 +172,51 @@ def refuse_output(p: Polynomial, finite: bool) -> None:
             "V has entries whose weighted sums are not finite in this type; divide V by a number"
         )
     raise NotCertified(f"the output leaves the range of V's columns: {_of_both_signs(p)}")
+
+
+@cache
+def largest_variance(g: int) -> float:
+    """The σ² of a row's logits from which on the best polynomial of degree g has an error of WARNED_ERROR.
+
+    The error is √P[Poisson(σ²) > g] for normal logits.
+    """
+    low, high = 0.0, 2.0 * g + 5
+    for _ in range(40):
+        variance = (low + high) / 2
+        term = below = exp(-variance)
+        for m in range(1, g + 1):
+            term *= variance / m
+            below += term
+        low, high = (low, variance) if 1 - below >= WARNED_ERROR**2 else (variance, high)
+    return high
+
+
+def is_accurate(mean_variance: Any, g: int) -> Any:
+    """Whether fewer than WARNED_SHARE of the rows can be beyond `largest_variance`, by Markov's inequality.
+
+    mean_variance: over all rows. A truth value of Python, or of torch for tensors.
+    """
+    return mean_variance < WARNED_SHARE * largest_variance(g)
+
+
+def warn_of_error(variances: Array, g: int) -> None:
+    """Warn where WARNED_SHARE of the rows or more have logits of a variance beyond `largest_variance`.
+
+    The share is rounded to tens of percent, so that a loop does not say the same with other numbers.
+    """
+    share = (
+        1 - np.count_nonzero(variances < largest_variance(g)) / variances.size
+    )  # one that is no number is beyond
+    if share >= WARNED_SHARE:
+        warnings.warn(
+            f"degree {g} is too low for these logits. In about {round(share, 1):.0%} of the rows of Q their "
+            f"variance is {largest_variance(g):.2f} or more, and there the weights of any polynomial of this "
+            f"degree are off by {WARNED_ERROR:.0%} or more (if logits are normal). Denominators are "
+            "positive, but the output is not accurate. Use a higher degree, a smaller scale or exact "
+            "attention; lowrank.advise(Q, K) measures the error.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def check_gradient(p: Polynomial, name: str, of: float, sizes: tuple[float, float] | None = None) -> None:

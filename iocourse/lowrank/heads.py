@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..guard import library_answer
-from ..monomials import Array
+from ..monomials import Array, rank_of
 from . import compiled as fast
 from . import guards
 from . import passes as plain
@@ -19,6 +20,7 @@ from .polynomials import Polynomial
 from .setting import Setting
 
 _check_shapes = lru_cache(maxsize=256)(check_shapes)  # once for the same ones
+SMALL = 10**7  # rows times features, below which NumPy takes less than Numba takes to compile
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -30,6 +32,10 @@ class Attended(NamedTuple):
     fine: bool
 
 
+quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused
+
+
+@quiet
 def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
     """Attention of one head at degree g, its denominators certified; inputs are checked already."""
     was = _attended(Q, K, V, options, g)
@@ -39,7 +45,19 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
         _certify(p, Q, K, found, s, options.causal)
     if not fine:
         _certify_output(p, V, found.O)
+    if not options.causal:  # which looks at no statistics of the whole sequence
+        _warn_if_inaccurate(Q, K, s, options)
     return was
+
+
+def _warn_if_inaccurate(Q: Array, K: Array, s: Setting, options: Options) -> None:
+    covariance = s.covariance
+    if covariance is None or options.key_variance is not None:
+        y = s.keys(K)
+        covariance = y.T @ y / len(y)
+    spread = Q @ covariance
+    if not guards.is_accurate(s.factor**2 * float(np.vdot(spread, Q)) / len(Q), s.plan.g):
+        guards.warn_of_error(s.factor**2 * (spread * Q @ np.ones(Q.shape[1], Q.dtype)), s.plan.g)
 
 
 def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
@@ -63,6 +81,7 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
     return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
 
 
+@quiet
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
     if options.gradient_degree not in (None, was.setting.plan.g):
@@ -135,8 +154,13 @@ def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
         guards.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
 
 
-def checked(Q: Array, K: Array, V: Array, options: Options) -> list[tuple[Array, Array, Array]]:
-    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them."""
+def checked(
+    Q: Array, K: Array, V: Array, options: Options
+) -> tuple[list[tuple[Array, Array, Array]], Options]:  # fmt: skip
+    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them.
+
+    Also the options, in which the engine is "numpy" where the problem is too small to be worth compiling.
+    """
     _check_shapes(Q.shape, K.shape, V.shape, options.causal)
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
         for name, X in (("Q", Q), ("K", K), ("V", V)):
@@ -144,12 +168,15 @@ def checked(Q: Array, K: Array, V: Array, options: Options) -> list[tuple[Array,
     heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
     for g in {options.degree, options.gradient_degree or options.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
+    if options.engine is None and not in_registers(Q, V, options, options.degree):
+        work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
+        options = replace(options, engine="numpy") if work < SMALL else options
     if not _looked_at_later(Q, V, options):
         compiled = is_compiled(options)
         for head in heads:
             if options.bound is not None or not (compiled and fast.finite(*head)):
                 check_entries(*head, options)
-    return heads
+    return heads, options
 
 
 def _looked_at_later(Q: Array, V: Array, options: Options) -> bool:
@@ -181,7 +208,7 @@ def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     """O (…, n, d_v)."""
     _check_engine(options)
     Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
-    heads = checked(Q, K, V, options)
+    heads, options = checked(Q, K, V, options)
     found = [head_forward(*head, options, options.degree).found.O for head in heads]
     return _stacked(found, Q.shape[:-2])
 
@@ -191,7 +218,7 @@ def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[A
     """O, dQ, dK, dV, each (…, rows, columns)."""
     _check_engine(options)
     Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
-    heads = checked(Q, K, V, options)
+    heads, options = checked(Q, K, V, options)
     lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
     if dO.shape != wanted:
         raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")

@@ -344,6 +344,7 @@ def test_jensen_keeps_the_exact_sum_at_N():
     assert (np.exp(S).sum(axis=1) >= 25).all()
 
 
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_what_is_refused_in_15_8():
     far_out = np.array([[-5.0], [1], [1], [1], [1], [1]])
     one = np.ones((1, 1))

@@ -1,11 +1,17 @@
 """What the shipped kernels take of each chip: recorded for all, each row with a fingerprint of its code."""
 
 import dataclasses
+import importlib
+import io
 import itertools
+import json
+import select
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,10 +30,11 @@ from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, resources
 from iocourse.gpu.jobs import job  # noqa: E402
 from iocourse.gpu.resources import reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
-from iocourse.kernels.host.resources import KERNELS, WHOLE, launches, resources_of  # noqa: E402
+from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tiles import (  # noqa: E402
     SLICED,
     TABLE,
+    Tile,
     decode_tile,
     row_products_tile,
     tiles_for,
@@ -328,11 +335,78 @@ def test_a_shipped_kernel_that_there_is_not(options, message):
         resources_of(**({"kernel": "forward", "arch": 90} | options))
 
 
-def test_an_argument_of_no_type():
-    with pytest.raises(
-        TypeError, match=r"an argument is a str; allowed: tensors, numbers, descriptors, None"
-    ):
-        resources(double_kernel, 90, "x", *ARGUMENTS[1:], BLOCK=64)
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """A compiler must not be started."""
+    monkeypatch.setattr(reporting, "_idle", {})
+    monkeypatch.setattr(reporting, "_Compiler", lambda surroundings: pytest.fail("a compiler was started"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "constants", "message"),
+    [
+        (("x",), {}, "source is or holds a str; allowed: tensors, numbers, descriptors, None"),
+        (((1, "x"),), {}, "source is or holds a str; allowed: tensors, .*"),
+        (
+            (torch.zeros(4, dtype=torch.complex64),),
+            {},
+            "source is a tensor of complex64; allowed: float16, .*",
+        ),
+        (
+            (),
+            {"BLOCK": torch.float16},
+            "BLOCK is torch.float16; allowed for a value that is compiled in: a .*",
+        ),
+        ((), {"num_warps": 3}, "num_warps is 3; allowed: 1, 2, 4, 8, 16 or 32"),
+        ((), {"num_warps": 64}, "num_warps is 64; allowed: .*"),
+        ((), {"num_warps": "4"}, "num_warps is '4'; allowed: .*"),
+        ((), {"num_warps": True}, "num_warps is True; allowed: .*"),
+        ((), {"num_stages": 0}, "num_stages is 0; allowed: 1 to 16"),
+        ((), {"num_stages": 2.0}, "num_stages is 2.0; allowed: 1 to 16"),
+        ((), {"num_ctas": 3}, "num_ctas is 3; allowed: 1, 2, 4, 8 or 16"),
+        ((), {"maxnreg": 256}, "maxnreg is 256; allowed: 1 to 255"),
+        ((), {"enable_fp_fusion": 1}, "enable_fp_fusion is 1; allowed: True or False"),
+    ],
+)
+def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, arguments, constants, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}$"):
+        resources(double_kernel, 90, *arguments, *ARGUMENTS[len(arguments) :], **{"BLOCK": 64} | constants)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tile", "message"),
+    [
+        ("forward", (48, 64), "forward: BM is 48; allowed: 16, 32, 64, .*"),
+        ("forward", (64, 64.0), "BN must be a whole number .*"),
+        ("forward", (64, 64, 3), "num_warps is 3; allowed: .*"),
+        ("forward", (64, 64, 4, 17), "num_stages is 17; allowed: 1 to 16"),
+        (
+            "forward",
+            (1024, 1024, 4, 1),
+            r"tile is \(1024, 1024, 4, 1\): 1024 × 1024 scores take 8192 registers per thread; sm_90 has "
+            "255. Take smaller sizes, or more than 4 warps",
+        ),
+        (
+            "scores",
+            (16, 2048, 128, 4),
+            r"tile is \(16, 2048, 128, 4, 1\): 2048 rows of 128 numbers take 512 KB of shared memory; "
+            "sm_90 has 227 KB. Take smaller sizes",
+        ),
+    ],
+)
+def test_a_tile_that_no_chip_can_hold_is_refused_before_a_compiler_starts(no_compiler, kernel, tile, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}$"):
+        resources_of(kernel, 90, tile=tile)
+
+
+def test_no_tile_that_was_recorded_is_refused():
+    """Also those that spill, or that need more shared memory than there is: that is what a report says."""
+    tried = 0
+    for row in recorded("resources")["forward_by_tile"]:
+        tile = Tile(*(row[part] for part in Tile._fields))
+        check_tile(tile, row["arch"], row["d"], row["bytes"])
+        tried += row["shared_bytes"] > CHIPS[row["arch"]].shared_bytes
+    assert tried > 10
 
 
 def test_a_kernel_that_does_not_compile():
@@ -462,10 +536,169 @@ def test_a_compiler_is_kept_and_one_that_ended_or_was_started_otherwise_is_not_a
 def test_a_compiler_that_was_not_heard_to_the_end_is_not_kept(monkeypatch):
     monkeypatch.setattr(reporting, "_idle", {})
     ended = []
-    monkeypatch.setattr(reporting, "_compiler", lambda surroundings: "a compiler")
+    compiler = SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr(reporting, "_compiler", lambda surroundings: compiler)
     monkeypatch.setattr(reporting, "_asked", lambda process, one: {"error": "none"})
     monkeypatch.setattr(reporting, "_end", ended.append)
     answers = reports([{"arch": 80}, {"arch": 80}])
     next(answers)
     answers.close()
-    assert ended == ["a compiler"] and not reporting._idle
+    assert ended == [compiler] and not reporting._idle
+
+
+# ---------------------------------------------------------- what a compiler prints, and how long it takes
+NOISY = """
+import os, subprocess, sys
+os.environ["TRITON_INTERPRET"] = "1"
+print("printed at import", "ü")
+print("to stderr", file=sys.stderr)
+subprocess.run(["echo", "by a tool"])
+assert sys.stdin.read() == ""
+import iocourse.kernels
+import triton
+import triton.language as tl
+
+@triton.jit
+def noisy_kernel(source, SIZE: tl.constexpr):
+    tl.static_print("SIZE is", SIZE)
+    tl.store(source + tl.arange(0, SIZE), 1.0)
+"""
+
+
+@pytest.fixture
+def module_of(tmp_path, monkeypatch):
+    """Imports a module with this text, which the compiler can import too; it compiles all anew."""
+    monkeypatch.setattr(reporting, "_idle", {})
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imported(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        return importlib.import_module(name)
+
+    yield imported
+    reporting._end_all()
+
+
+def test_what_is_printed_is_passed_on_and_interpreting_is_not(module_of, capfd):
+    """A kernel, its module and a program it starts print; the module asks for the interpreter."""
+    kernel = module_of("noisy_module", NOISY).noisy_kernel
+    capfd.readouterr()
+    got = resources(kernel, 80, torch.zeros(16), SIZE=16)
+    assert got.registers > 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "Printed while noisy_kernel(SIZE=16, enable_fp_fusion=True) for sm_80 was compiled:",
+        "printed at import ü",
+        "to stderr",
+        "by a tool",
+        "SIZE is 16",
+    ]
+    assert resources(kernel, 80, torch.zeros(16), SIZE=16).registers == got.registers  # from Triton's cache
+    assert capfd.readouterr() == ("", "")
+
+
+ENDING = """
+import os
+import triton
+import triton.language as tl
+
+if os.environ["TRITON_INTERPRET"] == "0":
+    print("last words")
+    os._exit(3)
+
+@triton.jit
+def ending_kernel(source, SIZE: tl.constexpr):
+    tl.store(source + tl.arange(0, SIZE), 1.0)
+"""
+
+
+def test_a_compiler_that_ends_loses_no_other_report(module_of, capfd, tmp_path):
+    kernel = module_of("ending_module", ENDING).ending_kernel
+    asked = [job(one, 80, (torch.zeros(16),), {size: 16}, tmp_path)
+             for one, size in ((kernel, "SIZE"), (uneven_kernel, "BLOCK"))]  # fmt: skip
+    failed, made = reports(asked)
+    assert str(failed) == "ending_kernel(SIZE=16) for sm_80: the compiler ended with exit code 3"
+    assert made.registers > 0 and "last words" in capfd.readouterr().err
+
+
+ENDLESS = """
+import os, subprocess
+import triton
+import triton.language as tl
+
+if os.environ["TRITON_INTERPRET"] == "0":
+    tool = subprocess.Popen(["sleep", "100"])
+    open(os.environ["TRITON_PIDS"], "w").write(f"{os.getpid()} {tool.pid}")
+    tool.wait()
+
+@triton.jit
+def endless_kernel(source, SIZE: tl.constexpr):
+    tl.store(source + tl.arange(0, SIZE), 1.0)
+"""
+
+
+def is_running(pid):
+    """Whether there is such a process, other than one that has ended and whose parent was not told yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def have_ended(pids):
+    """Whether these processes have ended within ten seconds, and there are some."""
+    deadline = time.monotonic() + 10
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return len(pids) == 2 and not any(map(is_running, pids))
+
+
+def test_a_compiler_whose_caller_is_gone_ends_with_its_tools(module_of, monkeypatch, tmp_path):
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("TRITON_PIDS", str(pids))
+    kernel = module_of("endless_module", ENDLESS).endless_kernel
+    compiler = reporting._compiler(reporting._surroundings())
+    compiler.stdin.write(json.dumps(job(kernel, 80, (torch.zeros(16),), {"SIZE": 16}, tmp_path)) + "\n")
+    compiler.stdin.flush()
+    while not (pids.exists() and len(pids.read_text().split()) == 2):
+        assert compiler.poll() is None
+        time.sleep(0.05)
+    compiler.stdin.close()  # as the system does for a process that is killed
+    assert have_ended([int(pid) for pid in pids.read_text().split()])
+    reporting._end(compiler)
+
+
+@pytest.mark.parametrize("how", ["limit", "interrupt"])
+def test_a_compiler_that_takes_too_long_is_ended_with_its_tools(module_of, capfd, monkeypatch, tmp_path, how):
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("TRITON_PIDS", str(pids))
+    kernel = module_of("endless_module", ENDLESS).endless_kernel
+    wait = select.select
+    limits = []
+
+    def until_started(files, *rest):
+        limits.append(rest[-1])
+        while not (pids.exists() and len(pids.read_text().split()) == 2):
+            assert not wait(files, [], [], 0.05)[0], "the compiler answered"
+        if how == "interrupt":
+            raise KeyboardInterrupt
+        return [], [], []
+
+    monkeypatch.setattr(reporting.select, "select", until_started)
+    expected = CompilationFailed if how == "limit" else KeyboardInterrupt
+    with pytest.raises(expected) as raised:
+        resources(kernel, 80, torch.zeros(16), SIZE=16)
+    assert have_ended([int(pid) for pid in pids.read_text().split()])
+    assert not reporting._idle
+    if how == "limit":
+        what = "endless_kernel(SIZE=16, enable_fp_fusion=True) for sm_80: not compiled"
+        assert limits == [60, 240]
+        assert f"{what} after 60 s; the limit is 300 s" in capfd.readouterr().err
+        assert str(raised.value) == (
+            f"{what} within 300 s, so the compiler was stopped. Take a smaller tile, more warps or fewer "
+            "stages"
+        )

@@ -1,12 +1,14 @@
 """The interpreter without its repetitions computes what Triton's own does."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import needs_interpreter  # noqa: F401
 import pytest
 import torch
 import triton
 import triton.language as tl
 
-from iocourse import kernels, traffic  # noqa: F401  # which change the interpreter
+from iocourse import kernels, traffic  # which change the interpreter
 
 # isort: split
 from triton.runtime import interpreter
@@ -140,3 +142,28 @@ def test_who_counts_what_kernels_move_needs_nothing_else_for_it(monkeypatch):
 def test_overflow_is_asserted_by_a_debug_build_alone():
     options = interpreter.interpreter_builder.options
     assert options.sanitize_overflow == options.debug
+
+
+SHAPES = [(1, 1, 3, 16), (1, 2, 5, 16), (2, 1, 8, 16)]
+
+
+def test_threads_take_turns_to_launch():
+    """300 calls by six threads: forward passes, backward passes, and launches of a kernel of one's own."""
+    made = []
+    for seed, shape in enumerate(SHAPES):
+        torch.manual_seed(seed)
+        made.append([torch.randn(shape, requires_grad=True) for _ in range(3)])
+
+    def calls(number):
+        inputs = made[number % len(made)]
+        O = kernels.attention(*inputs)
+        return O, *torch.autograd.grad(O.sum(), inputs), sums(inputs[0].detach().flatten())
+
+    expected = [calls(number) for number in range(len(made))]
+    for inputs, (O, *_) in zip(made, expected, strict=True):
+        torch.testing.assert_close(O, torch.nn.functional.scaled_dot_product_attention(*inputs))
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(calls, range(100)))
+    for number, values in enumerate(found):
+        for value, right in zip(values, expected[number % len(made)], strict=True):
+            torch.testing.assert_close(value, right)

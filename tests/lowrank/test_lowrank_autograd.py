@@ -152,12 +152,27 @@ def test_two_backwards_give_the_same(engine):
         assert torch.equal(a, b)
 
 
-def test_a_second_derivative_is_refused(engine):
+@pytest.mark.parametrize("loss", [torch.sum, lambda O: O.square().sum()], ids=["sum", "squares"])
+def test_a_second_derivative_is_refused(engine, loss):
+    """Also where dO is a constant, as of a sum, with which a gradient penalty was left out without a word."""
     q, k, v = tensors(6, 2, 20, 3)
     O = lowrank.attention(q, k, v, degree=2, engine=engine)
-    (dq,) = torch.autograd.grad(O.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dq.sum().backward()
+    with pytest.raises(RuntimeError, match="create_graph=True, and it cannot be differentiated again"):
+        torch.autograd.grad(loss(O), q, create_graph=True)
+    torch.autograd.grad(loss(O), q)
+
+
+def test_negative_bits(engine):
+    """Tensors whose numbers are stored with the other sign."""
+    inputs = [x.detach() for x in tensors(6, 2, 20, 3, count=4)]
+    found = []
+    for given in (inputs, [torch.complex(x, -x).conj().imag for x in inputs]):
+        q, k, v = (x.requires_grad_() for x in given[:3])
+        O = lowrank.attention(q, k, v, degree=2, engine=engine)
+        found.append([O, *torch.autograd.grad(O, (q, k, v), given[3])])
+    assert all(x.is_neg() for x in given)
+    for want, got in zip(*found, strict=True):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("which", range(3))

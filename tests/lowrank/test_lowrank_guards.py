@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import lowrank
+from iocourse.exact import softmax
 from iocourse.guard import LibraryAnswer, exam
-from iocourse.lowrank import compiled, guards, polynomials
+from iocourse.lowrank import compiled, guards, heads, polynomials
+from iocourse.lowrank.advice import predicted_error
 from iocourse.lowrank.arguments import checked_options
 from iocourse.monomials import rank_of
 
@@ -63,14 +65,12 @@ def test_a_bound_that_was_promised(engine, arrays, which):
 
 
 @pytest.mark.parametrize("polynomial", polynomials.NAMES)
-@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_entries_whose_powers_overflow(engine, polynomial):
     Q, K, V, dO = dense.draw(1, (), 20, 20, 3, 3, np.float32)
     with pytest.raises(lowrank.NotCertified, match=r"row 0 of Q .*±inf"):
         dense.by(engine, Q * np.float32(1e20), K * np.float32(1e20), V, dO, degree=2, polynomial=polynomial)
 
 
-@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_values_whose_sums_overflow(engine):
     Q, K, V, dO = dense.draw(2, (), 20, 20, 3, 3, np.float32)
     V[:] = 3e38
@@ -156,6 +156,22 @@ def test_unknown_names(arrays, name, bad, allowed):
 def test_engines_of_tensors_refuse_arrays(arrays, engine):
     match = f"^engine is '{engine}', which works on torch tensors; Q is a NumPy array$"
     refused(ValueError, match, *arrays, degree=2, engine=engine)
+
+
+@pytest.mark.parametrize("rows, used", [(9, "numpy"), (10, "numba")])
+def test_small_problems_are_not_worth_compiling(arrays, monkeypatch, rows, used):
+    """Nothing asks for an engine: NumPy works on less than SMALL rows times features."""
+    pytest.importorskip("numba")
+    Q, K, V, _ = (X[0, :rows] for X in arrays)
+    monkeypatch.setattr(heads, "SMALL", 10 * rank_of(3, 2))
+    calls = []
+    monkeypatch.setattr(
+        heads.fast, "forward", lambda *_: calls.append("numba") or heads.plain.forward(*_[:4])
+    )
+    lowrank.attention(Q, K, V, degree=2)
+    assert calls == ["numba"] * (used == "numba")
+    lowrank.attention(Q, K, V, degree=2, engine="numba")
+    assert len(calls) == 1 + (used == "numba")
 
 
 def test_numba_that_is_not_installed(arrays, monkeypatch):
@@ -249,6 +265,7 @@ def test_the_gradients_degree_must_fit_too(arrays):
 
 
 @pytest.mark.parametrize("degree, causal", [(3, False), (5, False), (1, True), (3, True), (5, True)])
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_odd_taylor_is_refused_where_its_denominators_fail(engine, degree, causal):
     Q, K, V, dO = dense.draw(4, (), 100, 100, 4, 3, size=4.0)
     if causal:  # far from every key, so that none is exact and large beside what is wrong
@@ -299,6 +316,7 @@ def test_an_odd_degree_is_certified_by_the_data(engine):
     assert dense.off(found, dense.every_head(*arrays, degree=3, polynomial="taylor")[0]) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_a_polynomial_that_is_negative_at_0_is_not_certified_by_small_logits(engine):
     """All its values there have one sign, the wrong one beside the exact tile of causal attention."""
     arrays = dense.draw(6, (), 130, 130, 2, 2, size=0.1)
@@ -318,6 +336,7 @@ def test_an_interval_of_the_data_that_is_too_wide(engine, name, largest):
         dense.by(engine, 40 * Q, 40 * K, V, dO, degree=4, polynomial=name)
 
 
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
     """Certified denominators of an odd degree once gave an output of 400 times the largest value."""
     worst, refusals = 0.0, 0
@@ -349,7 +368,7 @@ def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
     st.integers(0, 10**6),
 )
 @settings(max_examples=100)
-@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:divide by zero")
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K, dtype, seed):
     """Refused, or finite, and within twice the values; positive polynomials stay within them."""
     Q, K, V, dO = dense.draw(seed, (), n, n_k, d, 3, dtype, size=1.0)
@@ -363,6 +382,44 @@ def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K
     assert all(np.isfinite(X).all() for X in found)
     positive = degree % 2 == 0 and name in ("hermite", "taylor")
     assert abs(found[0]).max() <= (1 + 1e-4 if positive else 2) * abs(V).max()
+
+
+# ---- accuracy --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry, share", [(100, 20), (1e4, 100), (1e10, 100)])
+@pytest.mark.parametrize("polynomial", ["hermite", "taylor"])
+def test_there_is_a_warning_where_one_huge_entry_spoils_many_rows(engine, polynomial, entry, share):
+    """Denominators are positive and nothing is refused, and rows are wrong by several times their size."""
+    Q, K, V, dO = (X.astype(np.float32) for X in dense.draw(3, (), 64, 64, 8, 8, size=0.3))
+    K[5, 3] = entry
+    with pytest.warns(
+        RuntimeWarning, match=rf"degree 2 is too low .* about {share}% of the rows .* is 1\.73 or"
+    ):
+        O = dense.by(engine, Q, K, V, dO, degree=2, polynomial=polynomial)[0]
+    exact = softmax(Q.astype(np.float64) @ K.T / 8**0.5) @ V
+    assert (np.linalg.norm(O - exact, axis=1) / np.linalg.norm(exact, axis=1)).max() > 1
+
+
+@pytest.mark.parametrize("which, entry", [(1, 0.3), (1, 10), (0, 1e4)])
+def test_there_is_no_warning_where_few_rows_are_off(engine, which, entry):
+    """One row of 64 at the most: a warning, which would be an error here, needs one row in ten."""
+    arrays = dense.draw(3, (), 64, 64, 8, 8, size=0.3)
+    arrays[which][5, 3] = entry
+    dense.by(engine, *arrays, degree=2)
+
+
+def test_causal_attention_looks_at_no_statistics(engine):
+    Q, K, V, dO = dense.draw(3, (), 70, 70, 2, 2, size=0.3)
+    K[::2, 0], K[1::2, 0] = 20, -20
+    with pytest.warns(RuntimeWarning, match="too low"):
+        dense.by(engine, Q, K, V, dO, degree=2)
+    dense.by(engine, Q, K, V, dO, degree=2, polynomial="taylor", causal=True)
+
+
+@pytest.mark.parametrize("degree", range(1, 9))
+def test_the_variance_from_which_on_a_row_is_off_by_half(degree):
+    assert predicted_error(np.array([guards.largest_variance(degree)]), degree) == pytest.approx(0.5)
 
 
 # ---- exams -----------------------------------------------------------------------------------------------

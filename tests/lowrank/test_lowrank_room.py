@@ -69,7 +69,7 @@ import sys
 import iocourse.lowrank as lowrank
 import numpy as np
 X = np.ones((5, 2))
-lowrank.attention(X, X, X, degree=2)
+lowrank.attention(X, X, X, degree=2, engine="numba")
 print("numba" in sys.modules, "torch" in sys.modules)
 """
     assert python(code) == ["True", "False"]
@@ -187,3 +187,22 @@ if child == 0:
 print(os.waitpid(child, 0)[1])
 """
     assert python(code) == ["0"]
+
+
+FROM_A_READ_ONLY_FOLDER = """
+import numpy as np
+from numba.core import caching
+caching.CacheImpl._locator_classes = []  # as where neither this folder nor a home can be written
+from iocourse.lowrank.compiled import causal, checks, dense
+print(checks.squares(np.ones((2, 2))), checks.squares(np.ones((2, 2), np.float32)))
+"""
+
+
+def test_numba_compiles_without_a_folder_for_the_result_and_says_so_once():
+    needs("numba")
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_A_READ_ONLY_FOLDER], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["4.0", "4.0"], done.stderr
+    assert done.stderr.startswith("iocourse.lowrank: Numba compiles the passes for this type of numbers,")
+    assert done.stderr.count("\n") == 1

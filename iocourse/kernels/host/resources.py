@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from ...gpu import Resources, chip_of, resources
+from ...gpu.chips import REGISTERS_A_THREAD
 from ...sizes import positive_int
 from . import operators
 from .arguments import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .block_masks import tiled_mask
 from .launches import Launch, decode_launches, written_down
-from .tiles import SlicedTile, SlicedTiles, Tile, has_row, tiles_for, using
+from .tiles import SlicedTile, SlicedTiles, Tile, has_row, padded, tiles_for, using
 from .visibility import Packed, Seen
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
@@ -85,6 +86,27 @@ def _seen(
     return Seen(band)
 
 
+def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) -> None:
+    """Raise ValueError for a tile far beyond a chip, whose compilation could take hours; what is beyond it by
+    less is compiled, and reported not to fit.
+
+    width: columns of a tile's rows.
+    """
+    chip, per_thread = chip_of(arch), tile.BM * tile.BN // (32 * tile.warps)
+    if per_thread > 2 * (REGISTERS_A_THREAD + 1):
+        raise ValueError(
+            f"tile is {tuple(tile)}: {tile.BM} × {tile.BN} scores take {per_thread} registers per thread; "
+            f"sm_{arch} has {REGISTERS_A_THREAD}. Take smaller sizes, or more than {tile.warps} warps"
+        )
+    rows = max(tile.BM, tile.BN)
+    needed = rows * width * itemsize
+    if needed > chip.shared_bytes:
+        raise ValueError(
+            f"tile is {tuple(tile)}: {rows} rows of {width} numbers take {needed // 1024} KB of "
+            f"shared memory; sm_{arch} has {chip.shared_bytes // 1024} KB. Take smaller sizes"
+        )
+
+
 def resources_of(
     kernel: str, arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, causal: bool = True,
     group: int = 1, window: tuple[int | None, int | None] | None = None, pairs: str = "band",
@@ -106,8 +128,8 @@ def resources_of(
         tile: (BM, BN, warps, stages), or with slices (BM, BN, BD, warps, stages), instead of the table's.
 
     Raises:
-        ValueError: no such kernel, architecture, head size or tile.
-        CompilationFailed: the compiler refuses.
+        ValueError: no such kernel, architecture, head size or tile, or a tile far too large for the chip.
+        CompilationFailed: the compiler refuses, or does not finish in five minutes.
     """
     if kernel not in KERNELS:
         raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
@@ -125,5 +147,8 @@ def resources_of(
         raise ValueError(
             f"{kernel} has no launch with d = {d} and pairs = {pairs!r}; it has: {', '.join(known)}"
         )
+    if tile is not None:
+        whole = SlicedTile(*tile) if kernel in SLICED else Tile(*tile)
+        check_tile(whole, arch, getattr(whole, "BD", padded(d)), dtype.itemsize)
     made = known[kernel]
     return resources(made.kernel, arch, *made.arguments, **made.constants)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from .compiling import compiling
 
 # Sums may be reordered, which vector instructions need; that all numbers are finite may not be assumed.
-checked = njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, nogil=True, error_model="numpy")
+checked = compiling(fastmath={"reassoc", "contract", "nsz"})
 
 
 @checked

@@ -13,12 +13,13 @@ that spans of one head can be worked on by different threads; none holds Python'
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiling import compiling
 
 TILE = 256
 CLIP = 0.8  # as in polynomials
 
-compiled = njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
+compiled = compiling(fastmath=True)
 
 
 @compiled

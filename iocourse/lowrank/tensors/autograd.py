@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ...doctor.needs_triton import explanation
 from ...guard import library_answer
@@ -40,10 +39,15 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         return O
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # the result would count as a constant, without a word
+            raise RuntimeError(
+                "the gradient of lowrank.attention was requested with create_graph=True, and it cannot be "
+                "differentiated again. Pass create_graph=False; for second derivatives, as of a gradient "
+                "penalty, use exact attention: softmax(scale * Q @ K.mT) @ V in torch."
+            )
         with torch.autocast(dO.device.type, enabled=False):
-            return (*ctx.runner.backward(*ctx.saved_tensors, dO), None)
+            return (*ctx.runner.backward(*ctx.saved_tensors, dO.resolve_neg()), None)
 
 
 class _Heads:
@@ -55,7 +59,7 @@ class _Heads:
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = (X.detach().numpy() for X in (Q, K, V))
-        each = heads.checked(q, k, v, self.options)
+        each, self.options = heads.checked(q, k, v, self.options)
         self.was = [heads.head_forward(*head, self.options, self.options.degree) for head in each]
         O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
         nothing = np.empty((0, 0), q.dtype)  # O is kept once
@@ -166,9 +170,13 @@ class _Batch:
         """Refuse denominators and outputs as `guards` says; a GPU is waited for once where all is well."""
         causal, made, n_k = self.options.causal, s.polynomial, keys.shape[1]
         within = guards.within(_extent(found.O), _extent(v))
+        accurate: Any = True
+        if not causal:  # which looks at no statistics of the whole sequence
+            variances = self._variances(q, keys, s)
+            accurate = guards.is_accurate(variances.mean(1), s.plan.g).all()
         if made.positive_to == inf or not causal:
             least = guards.POSITIVE if causal else n_k / 2
-            if bool(((found.den >= least) & (found.den < inf)).all() & within):
+            if bool(((found.den >= least) & (found.den < inf)).all() & within & accurate):
                 return
         counts: Any = np.arange(1, q.shape[1] + 1) if causal else n_k
         for x, y, den in zip(q, s.keys(keys), found.den, strict=True):
@@ -176,6 +184,15 @@ class _Batch:
             guards.check_denominators(made, rows, den.cpu().numpy(), counts, centred=not causal)
         if not bool(within):
             guards.refuse_output(made, bool(found.O.isfinite().all()))
+        if not bool(accurate):
+            guards.warn_of_error(variances.cpu().numpy(), s.plan.g)
+
+    def _variances(self, q: Tensor, keys: Tensor, s: BatchSetting) -> Tensor:
+        """(H, n): of each row's logits."""
+        given = self.options.key_variance is not None or s.covariance is None
+        covariance = torch_passes.covariance(keys, s.shift) if given else s.covariance
+        x = q.to(keys.dtype) * s.factor
+        return ((x @ covariance) * x).sum(-1)
 
     def _covariance(self, keys: Tensor, shift: Tensor) -> Tensor:
         """(H, d, d): of the keys, or what the variance asked for makes it."""
@@ -253,5 +270,5 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
         )
     if options.threads is None:
         options = replace(options, threads=torch.get_num_threads())
-    found: Tensor = _Attention.apply(Q, K, V, options)
+    found: Tensor = _Attention.apply(Q.resolve_neg(), K.resolve_neg(), V.resolve_neg(), options)
     return found
