@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from .pieces import (
+    HUGE,
     LOG2_E,
     Pairs,
     heaviest,
@@ -39,8 +40,7 @@ def absorb_queries(
     """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
-    # Only the last tile of queries passes the end, and that is masked; whole tiles of lists are not told apart.
-    PAST_END: tl.constexpr = SEEN.RAGGED_Q and (MASKED or SEEN.LISTED)
+    CHECK_ROWS: tl.constexpr = SEEN.RAGGED_Q or MASKED
     n_q = pairs.n_q
     j = start + tl.arange(0, TILE.BN)
     # What is computed once, before the loop, lives through it: from 128 columns on tensor cores leave no
@@ -49,10 +49,12 @@ def absorb_queries(
     for step in tl.range(first, last, 1 if SEEN.LISTED else BM, disable_licm=CROWDED):
         at = tl.load(lists.entries + step) * BM if SEEN.LISTED else step
         q_tile = load_rows(
-            Q, batch, head, q0 + at, q0 + n_q, d, BM, DIM, PAST_END, TILE.PADDED, TILE.DESCRIPTORS
+            Q, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS
         )
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
+        if SEEN.RAGGED_Q:
+            s = tl.where(s < HUGE, s, HUGE)  # past the last query it may be 0 · -∞, NaN
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:
@@ -61,10 +63,8 @@ def absorb_queries(
                 i = at + tl.arange(0, BM)
                 seen = sees(i[None, :], j[:, None], pairs, SEEN)
             p = tl.where(seen, p, 0.0)
-        if PAST_END:
-            p = tl.where((at + tl.arange(0, BM) < n_q)[None, :], p, 0.0)
         do_tile = load_rows(
-            dO, batch, head, q0 + at, q0 + n_q, d, BM, DIM, PAST_END, TILE.PADDED, TILE.DESCRIPTORS
+            dO, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS
         )
         dv = tl.dot(p.to(do_tile.dtype), do_tile, dv, input_precision=TILE.PRECISION)
         dp = tl.dot(v_tile, tl.trans(do_tile), input_precision=TILE.PRECISION)  # (BN, BM)
@@ -118,9 +118,9 @@ def backward_keys_kernel(
             asked = Pairs(seen_by, pairs.n_k, pairs.low, pairs.high)
             borders = queries_of(start, asked, TILE.BM, BN, SEEN)
         # Tiles that the diagonal cuts, or all of them where the last tile of keys passes the end; whole
-        # tiles; tiles that the band's other edge cuts, or the last query.
+        # tiles; tiles that the band's other edge cuts.
         CUT_FIRST: tl.constexpr = SEEN.HAS_HIGH or SEEN.RAGGED_K
-        CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.LISTED or SEEN.RAGGED_Q
+        CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.LISTED
         for part in tl.static_range(3):
             if part == 1 or (part == 0 and CUT_FIRST) or (part == 2 and CUT_LAST):
                 begin, end = borders[part], borders[part + 1]

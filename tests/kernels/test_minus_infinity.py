@@ -26,8 +26,8 @@ from iocourse.kernels import (
     using,
 )
 
-# NumPy says a word where a chip says none: of 0 · -∞ in gradients and in rows past the end, and of scores that
-# overflow.
+# NumPy says a word where a chip says none: of 0 · -∞ in gradients and in rows past the end, and of scores
+# that overflow.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|All-NaN slice):RuntimeWarning")
 
 TILE, N_Q, N_K, D = 16, 21, 37, 8  # ragged both ways, in tiles of 16

@@ -79,7 +79,24 @@ def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ..
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
 
 
+def _refusing(line: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(line)
+
+    return refuse
+
+
 attention_operator.register_autograd(_backward, setup_context=_keep)
+backward_operator.register_autograd(
+    _refusing(
+        "attention's gradients have no gradients; allowed: one backward pass, or for a second one "
+        "torch.nn.functional.scaled_dot_product_attention within torch.nn.attention.sdpa_kernel("
+        "torch.nn.attention.SDPBackend.MATH)"
+    )
+)
+backward_operator.register_vmap(
+    _refusing("attention's gradients have no vmap; allowed: one backward pass for each gradient")
+)
 
 
 @torch.library.custom_op("iocourse::decode", mutates_args=())
@@ -90,6 +107,11 @@ def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
         o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
     return as_asked(q, o), lse
+
+
+decode_operator.register_autograd(
+    _refusing("decode keeps nothing for a backward pass; allowed: attention(q, k, v), or torch.no_grad()")
+)
 
 
 @decode_operator.register_fake
