@@ -220,10 +220,10 @@ def _longest(longest: Any) -> tuple[int, int]:
     if longest is None:
         return -1, -1
     pair = isinstance(longest, (tuple, list)) and len(longest) == 2
-    longest = [plain(n) for n in longest] if pair else longest
-    if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in longest):
+    sides = [plain(n) for n in longest] if pair else []
+    if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sides):
         raise ValueError(f"longest is {longest!r}; allowed: None, or (queries, keys) of the longest sequence")
-    return longest[0], longest[1]
+    return sides[0], sides[1]
 
 
 def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bool]:

@@ -129,13 +129,13 @@ def refuse_transforms(*tensors: Tensor) -> None:
 def _warn_of_layout(q: Tensor, k: Tensor) -> None:
     """Warn once for each caller where (B, N, H, d) seems to have come as (B, H, N, d)."""
     heads, n_q, n_k = q.shape[1], q.shape[2], k.shape[2]
-    if k.shape[1] == heads > n_q >= n_k > 0 and n_q % n_k == 0:
+    if k.shape[1] == heads > n_q > 1 and n_k > 0 and n_q % n_k == 0:
         here = __name__.rpartition(".host")[0]
         level = next(at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(here))
         warnings.warn(
             f"q has {heads} heads of {n_q} queries and k of {n_k} keys, as (B, H, N, d); if they are "
             "(B, N, H, d), as FlashAttention has them: q.transpose(1, 2), and the same for k and v",
-            stacklevel=level + 1,
+            stacklevel=level,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 
 from ...gpu import CHIPS
 from . import runtime
@@ -74,6 +75,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
+    if any(x is not None and _functorch.is_legacy_batchedtensor(x) for x in (do, dlse)):
+        raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
     do = torch.zeros_like(o) if do is None else do
     gradients = backward_operator(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
@@ -93,9 +96,6 @@ backward_operator.register_autograd(
         "torch.nn.functional.scaled_dot_product_attention within torch.nn.attention.sdpa_kernel("
         "torch.nn.attention.SDPBackend.MATH)"
     )
-)
-backward_operator.register_vmap(
-    _refusing("attention's gradients have no vmap; allowed: one backward pass for each gradient")
 )
 
 
