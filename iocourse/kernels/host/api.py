@@ -82,8 +82,8 @@ def attention(
         window: (left, right): query i sees at most `left` keys before its own and `right` after it; None or
             -1: no limit.
         align: which key is query i's own: 'upper_left', key i, as PyTorch's SDPA has it; 'lower_right', key
-            i + Nk - Nq, as FlashAttention has it: who comes from there asks for it wherever Nq ≠ Nk. None: as
-            causal says, else 'upper_left'.
+            i + Nk - Nq, as FlashAttention has it: code written for FlashAttention needs it wherever Nq ≠ Nk.
+            None: as causal says, else 'upper_left'.
         block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 512.
             A boolean tensor (rows, columns), (H, rows, columns) or (B, H, rows, columns) of blocks of 16, 32,
             64, 128 or 256, whichever N asks for; one of `iocourse.masks`; FlexAttention's BlockMask; or what
@@ -154,8 +154,8 @@ def attention_varlen(
             sequence are padding, whose results and gradients are 0 (their LSE -∞).
         cu_k: the same for keys, up to T_k. A query whose sequence has no key gets 0.
         longest: (queries, keys) of the longest sequence. None: read off cu_q and cu_k, and a GPU is waited
-            for once in each pass. Given, nothing waits, and on a GPU nothing is checked: wrong numbers there
-            read and write memory of others. On the CPU cu_q and cu_k are always checked.
+            for once in each pass. Given: a GPU is not waited for, and cu_q and cu_k are not checked there, so
+            that wrong ones make the kernels access memory out of bounds. On the CPU they are always checked.
         causal: as in `attention`, with each sequence's own diagonal.
         scale: factor of QKᵀ; 1/√d where None.
         window: as in `attention`.

@@ -133,8 +133,8 @@ def _warn_of_layout(q: Tensor, k: Tensor) -> None:
         here = __name__.rpartition(".host")[0]
         level = next(at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(here))
         warnings.warn(
-            f"q has {heads} heads of {n_q} queries and k of {n_k} keys, as (B, H, N, d); if they are "
-            "(B, N, H, d), as FlashAttention has them: q.transpose(1, 2), and the same for k and v",
+            f"q is read as (B, H, N, d), {heads} heads of {n_q} queries and k's {n_k} keys; if it is "
+            "(B, N, H, d), as for FlashAttention: pass q.transpose(1, 2), and the same for k and v",
             stacklevel=level,
         )
 
