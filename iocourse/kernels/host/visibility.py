@@ -151,7 +151,10 @@ def packed_of(
     if given and cu_q.device.type != "cpu":
         return Packed(cu_q, cu_k, *longest, lower_right, tail=True)
     starts = torch.stack([cu_q, cu_k]).tolist()  # the one place where a GPU is waited for
-    found = tuple(_longest(*one, fewer=given) for one in zip(("cu_q", "cu_k"), starts, rows, strict=True))
+    found = (
+        _longest("cu_q", starts[0], rows[0], fewer=given),
+        _longest("cu_k", starts[1], rows[1], fewer=given),
+    )
     if given and (found[0] > longest[0] or found[1] > longest[1]):
         raise ValueError(f"longest is {longest}; allowed: at least {found}, the longest of cu_q and of cu_k")
     tail = (starts[0][-1], starts[1][-1]) != rows
