@@ -18,10 +18,11 @@ from torch import Tensor
 from iocourse.kernels import SlicedTiles, Tiles, attention_varlen_with_lse, attention_with_lse, using
 
 SINGLE = 2.0**-24  # half a unit of float32
+TINY = 2.0**-126  # what is smaller in float32 may be 0
 # Half a unit, and half the smallest number, of what tensors are rounded to. Triton's interpreter computes
 # bfloat16 in float32, so only its results are rounded.
-UNITS = {torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (SINGLE, 0.0), torch.float32: (SINGLE, 0.0)}
-RESULTS = {torch.float16: UNITS[torch.float16], torch.bfloat16: (2.0**-8, 0.0), torch.float32: (SINGLE, 0.0)}
+UNITS = {torch.float16: (2.0**-11, 2.0**-25), torch.bfloat16: (SINGLE, TINY), torch.float32: (SINGLE, TINY)}
+RESULTS = UNITS | {torch.bfloat16: (2.0**-8, TINY)}
 FLOATS = 8  # roundings of a number on its way: units of log 2, the exponential, the rescaling, the quotient
 
 
