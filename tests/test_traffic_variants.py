@@ -118,7 +118,7 @@ def test_packed_sequences(lengths, d, heads, band, dtype, deterministic, dlse, t
     )
     T_q, T_k = int(cu_q[-1]), int(cu_k[-1])
     q, k, v = leaves(dtype, (T_q, H, d), (T_k, H_kv, d), (T_k, H_kv, d))
-    left, right, alignment = band_parts(*band)
+    left, right, alignment = band_parts(*band, None, max(T_q, T_k))
     low = None if left is None else -left
     problem = PackedSequences(T_q, T_k, d, low, right, 1, H, H_kv, tuple(lengths), alignment == "lower_right")
     # Launches see heads before rows, so these are the views that have names.

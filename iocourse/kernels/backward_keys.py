@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from .pieces import (
+    HUGE,
     LOG2_E,
     Pairs,
     corner,
@@ -53,6 +54,8 @@ def absorb_queries(
         )
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
+        if SEEN.RAGGED_Q:
+            s = tl.where(s < HUGE, s, HUGE)  # past the last query it may be 0 · -∞, NaN
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:

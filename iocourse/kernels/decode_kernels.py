@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from .forward import average_keys, averaged, log_sums
-from .pieces import LOG2_E, Pairs, inside, load_rows
+from .pieces import LOG2_E, LOWEST, Pairs, inside, load_rows
 
 
 class Parts(NamedTuple):
@@ -79,7 +79,7 @@ def store_part(
     batch, head = pair // shape.heads, pair % shape.heads
     q_tile = load_rows(Q, batch, head, start, group, d, BM, DIM, True, TILE.PADDED, False)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
     first = part * length
     stop = tl.minimum(first + length, n_k)

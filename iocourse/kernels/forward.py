@@ -10,6 +10,7 @@ import triton.language as tl
 from .pieces import (
     LN_2,
     LOG2_E,
+    LOWEST,
     load_rows,
     pattern,
     place_of_queries,
@@ -28,7 +29,7 @@ def average_keys(
     (BM,).
 
     Scores are in units of log 2 (`scale` holds log₂ e), because the hardware's exponential is 2ˣ. m is the
-    running maximum of the scaled scores; -∞ until a row has seen a key.
+    running maximum of the scaled scores; `LOWEST` until a row has seen a key with a score above it.
     """
     BN: tl.constexpr = TILE.BN
     stop = k0 + pairs.n_k
@@ -47,10 +48,8 @@ def average_keys(
                 seen = sees(i[:, None], j[None, :], pairs, SEEN)
             s = tl.where(seen, s, float("-inf"))
         m_new = tl.maximum(m, tl.max(s, 1) * scale)
-        # A row that has seen nothing yet has m_new = -∞, and -∞ - -∞ is not a number: shift it by 0 instead.
-        shift = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
-        p = tl.exp2(s * scale - shift[:, None])
-        old = tl.exp2(m - shift)
+        p = tl.exp2(s * scale - m_new[:, None])
+        old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         v_tile = load_rows(
             V, batch, head, k0 + at, stop, d, BN, TILE.DIM, MASKED, TILE.PADDED, TILE.DESCRIPTORS
@@ -92,7 +91,7 @@ def forward_kernel(
     stop = q0 + pairs.n_q
     q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, TILE.ROW_DESCRIPTORS)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
     # Tiles that the left edge of the band cuts; whole tiles; tiles that the diagonal or the end of the keys
     # cuts. Only the first and the last kind pay for a mask, and the loops are laid out when the kernel is

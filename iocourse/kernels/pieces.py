@@ -20,6 +20,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 # Where the rows of packed sequences end for a descriptor, at any number of rows (see `corner`).
 LAST_ROW = tl.constexpr(2**30)
+# Running maxima start here, not at -∞: -∞ is a score like any other, and -∞ - -∞ would be NaN.
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32
+# No score is as large, so it stands for one that is NaN and does not count.
+HUGE = tl.constexpr(1e30)
 
 
 class Rows(NamedTuple):
@@ -360,8 +364,8 @@ def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr
 def queries_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
     """The queries that see keys start … start + BN - 1, as borders of tiles of BM queries.
 
-    A tile of keys that passes the last key needs its mask everywhere. Queries past the last one need none:
-    their rows of Q and dO are zeros and their log-sum-exp is +∞, so their weights are exactly 0.
+    A tile of keys that passes the last key needs its mask everywhere. Queries past the last one need none
+    here: their log-sum-exp is +∞ and their scores are no larger than `HUGE`, so their weights are exactly 0.
     """
     n_q, n_k = pairs.n_q, pairs.n_k
     stop = tl.minimum(start + BN, n_k)

@@ -11,6 +11,7 @@ import triton.language as tl
 from .forward import log_sums
 from .pieces import (
     LOG2_E,
+    LOWEST,
     Pairs,
     load_log_sums,
     prepared_of,
@@ -43,7 +44,7 @@ def scores_kernel(
     pair, batch, head, start, pairs, begin, end = sliced_place(
         tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
     )
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
@@ -51,8 +52,7 @@ def scores_kernel(
         s = tl.where(sees(i[:, None], at + j[None, :], pairs, SEEN), s * (scale * LOG2_E), float("-inf"))
         store_scores(s, S, pair, start, at, n_q, n_k, TILE)
         m_new = tl.maximum(m, tl.max(s, 1))
-        shift = tl.where(m_new == float("-inf"), 0.0, m_new)
-        l = l * tl.exp2(m - shift) + tl.sum(tl.exp2(s - shift[:, None]), 1)
+        l = l * tl.exp2(m - m_new) + tl.sum(tl.exp2(s - m_new[:, None]), 1)
         m = m_new
     LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False)
     tl.store(LSE + i, log_sums(m, l), mask=i < n_q)

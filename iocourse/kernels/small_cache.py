@@ -11,6 +11,7 @@ import triton.language as tl
 from .forward import log_sums
 from .pieces import (
     LOG2_E,
+    LOWEST,
     Pairs,
     keys_of,
     prepared_of,
@@ -110,16 +111,15 @@ def sliced_forward_kernel(
         tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
     )
     kv_head = head // shape.group
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
         s = product(Q, head, start, n_q, K, kv_head, at, n_k, batch, d, BM, BN, TILE)
         s = tl.where(sees(i[:, None], at + j[None, :], pairs, SEEN), s * (scale * LOG2_E), float("-inf"))
         m_new = tl.maximum(m, tl.max(s, 1))
-        shift = tl.where(m_new == float("-inf"), 0.0, m_new)  # nothing seen yet, as in `forward`
-        p = tl.exp2(s - shift[:, None])
-        old = tl.exp2(m - shift)
+        p = tl.exp2(s - m_new[:, None])
+        old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         m = m_new
         add_product(
@@ -187,7 +187,7 @@ def sliced_keys_kernel(
             first, last = (at == begin) & (member == 0), (at + BM >= end) & (member == group - 1)
             s = product(K, kv_head, start, n_k, Q, head, at, n_q, batch, d, BN, BM, TILE)
             total = tl.load(sums + at + i)
-            seen = sees(at + i[None, :], j[:, None], pairs, SEEN)
+            seen = sees(at + i[None, :], j[:, None], pairs, SEEN) & (at + i < n_q)[None, :]
             p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[None, :]), 0.0)
             add_product(
                 p, ones, dO, head, at, n_q, dV_sum, dV, ones, kv_head, start, n_k, batch, d,

@@ -17,7 +17,10 @@ from .arguments import (
     accepted,
     band_of,
     band_parts,
+    check_one_shape,
+    explains_names,
     fixed_order,
+    plain,
 )
 from .block_masks import TiledMask, tiled_mask
 from .launches import MOST_PARTS
@@ -28,6 +31,7 @@ from .visibility import Band
 TILE_D = (None, "never", "fused", "materialised")
 
 
+@explains_names
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
@@ -41,7 +45,7 @@ def attention_with_lse(
         O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
         LSE = -∞ and zero gradients.
     """
-    way = _way(tile_d, block_mask)
+    way, causal = _way(tile_d, block_mask), plain(causal)
     q, k, v, factor = accepted(q, k, v, scale, LARGEST_WHOLE if way == "whole" else LARGEST_HEAD)
     fixed = fixed_order(deterministic)
     if block_mask is None:
@@ -56,6 +60,7 @@ def attention_with_lse(
     return attend(*_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way)
 
 
+@explains_names
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
@@ -75,7 +80,8 @@ def attention(
         window: (left, right): query i sees at most `left` keys before its own and `right` after it; None or
             -1: no limit.
         align: which key is query i's own: 'upper_left', key i, as PyTorch's SDPA has it; 'lower_right', key
-            i + Nk - Nq, as FlashAttention has it. None: as causal says, else 'upper_left'.
+            i + Nk - Nq, as FlashAttention has it: code written for FlashAttention needs it wherever Nq ≠ Nk.
+            None: as causal says, else 'upper_left'.
         block_mask: which keys each query attends to, instead of causal and window, d to 512: a mask that
             `tiled_mask` returned. torch.compile takes it in one graph, and compiles less after a first call.
         deterministic: True: compute the backward pass in two kernels with a fixed order of every sum,
@@ -128,6 +134,7 @@ def _unit_steps(*tensors: Tensor) -> list[Tensor]:
     return [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
 
 
+@explains_names
 def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
@@ -141,10 +148,12 @@ def attention_varlen(
         k: (T_k, H_kv, d), of the same type; H_kv divides H.
         v: (T_k, H_kv, d), of the same type.
         cu_q: (sequences + 1,) int32 on q's device: sequence s has queries cu_q[s] … cu_q[s + 1] - 1. It rises
-            from 0 to T_q; a sequence may be empty.
+            from 0 to T_q; a sequence may be empty. With `longest` it may end before: rows after the last
+            sequence are padding, whose results and gradients are 0 (their LSE -∞).
         cu_k: the same for keys, up to T_k. A query whose sequence has no key gets 0.
-        longest: (queries, keys) of the longest sequence. None: read off cu_q and cu_k, which are then
-            checked; a GPU is waited for once in each pass. Given, nothing is checked, and nothing waits.
+        longest: (queries, keys) of the longest sequence. None: read off cu_q and cu_k, and a GPU is waited
+            for once in each pass. Given: a GPU is not waited for, and cu_q and cu_k are not checked there, so
+            that wrong ones make the kernels access memory out of bounds. On the CPU they are always checked.
         causal: as in `attention`, with each sequence's own diagonal.
         scale: factor of QKᵀ; 1/√d where None.
         window: as in `attention`.
@@ -163,6 +172,7 @@ def attention_varlen(
     )[0]  # fmt: skip
 
 
+@explains_names
 def attention_varlen_with_lse(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
@@ -171,13 +181,12 @@ def attention_varlen_with_lse(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same, and the row log-sum-exps (H, T_q), float32, natural logarithms; -∞ where no key is seen."""
     heads_first = _heads_first("q", q), _heads_first("k", k), _heads_first("v", v)
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
+    check_one_shape(k, v)
     one_q, one_k, one_v, factor = accepted(*heads_first, scale, LARGEST_WHOLE)
     cu = [_starts(name, x, one_q) for name, x in (("cu_q", cu_q), ("cu_k", cu_k))]
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
-    band, lower_right = _own_band(causal, window, align)
+    band, lower_right = _own_band(plain(causal), window, align, max(q.shape[0], k.shape[0]))
     o, lse = attend(
         *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
         fixed_order(deterministic), "whole",
@@ -209,17 +218,19 @@ def _longest(longest: Any) -> tuple[int, int]:
     if longest is None:
         return -1, -1
     pair = isinstance(longest, (tuple, list)) and len(longest) == 2
-    if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in longest):
+    sides = [plain(n) for n in longest] if pair else []
+    if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sides):
         raise ValueError(f"longest is {longest!r}; allowed: None, or (queries, keys) of the longest sequence")
-    return longest[0], longest[1]
+    return sides[0], sides[1]
 
 
-def _own_band(causal: Any, window: Any, align: Any) -> tuple[Band, bool]:
+def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bool]:
     """The band of each sequence, and whether it counts from the diagonal that ends in the last pair."""
-    left, right, alignment = band_parts(causal, window, align)
+    left, right, alignment = band_parts(causal, window, align, rows)
     return Band(None if left is None else -left, right), alignment == "lower_right"
 
 
+@explains_names
 def decode(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, parts: int | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -245,7 +256,8 @@ def decode(
     q, k, v, factor = accepted(q, k, v, scale, LARGEST_DECODE)
     if q.shape[2] != 1:
         raise ValueError(f"q has {q.shape[2]} queries a head; allowed: 1, and attention for more")
-    if parts is not None and positive_int("parts", parts) > MOST_PARTS:
+    asked = 0 if parts is None else positive_int("parts", parts)
+    if asked > MOST_PARTS:
         raise ValueError(f"parts is {parts}; allowed: 1 to {MOST_PARTS}, or None")
-    o, lse = decode_operator(q, k, v, factor, parts or 0)
+    o, lse = decode_operator(q, k, v, factor, asked)
     return o, lse

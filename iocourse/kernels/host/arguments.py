@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 import warnings
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, wraps
+from itertools import count
+from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from .runtime import INTERPRETED
@@ -21,6 +27,57 @@ LARGEST_DECODE = 256
 ALIGNMENTS = ("upper_left", "lower_right")
 SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
 
+SDPA = "torch.nn.functional.scaled_dot_product_attention"
+FLEX = "torch.nn.attention.flex_attention.flex_attention"
+# What other attentions call their arguments (PyTorch's, FlashAttention's, FlexAttention's), and what to write
+# here instead, or which of them has it.
+_MASK = f"{SDPA}(q, k, v, attn_mask=…), or block_mask=tiled_mask(mask, q, k)"
+_SCORES = f"{FLEX}(q, k, v, score_mod=…)"
+_LENGTHS = f"{SDPA}(q, k, v, attn_mask=torch.arange(k.shape[2]) < lengths[:, None, None, None])"
+ELSEWHERE = {
+    "is_causal": "causal=True (each query's own key is key i: align='upper_left')",
+    "enable_gqa": "nothing, as heads of k are shared wherever their number divides that of q",
+    **dict.fromkeys(("attn_mask", "mask", "key_padding_mask", "attn_bias", "bias"), _MASK),
+    **dict.fromkeys(("score_mod", "softcap", "alibi_slopes", "sinks", "s_aux"), _SCORES),
+    "mask_mod": "block_mask=tiled_mask(mask_mod, q, k)",
+    **dict.fromkeys(("dropout_p", "dropout"), f"{SDPA}(q, k, v, dropout_p=…)"),
+    "softmax_scale": "scale=…",
+    "window_size": "window=(left, right), with align='lower_right' for FlashAttention's diagonal",
+    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), "attention_varlen(q, k, v, cu_q, cu_k)"),
+    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), "attention_varlen(…, longest=(queries, keys))"),
+    **dict.fromkeys(("lengths", "seqlens", "cache_seqlens", "seqused_k"), _LENGTHS),
+    **dict.fromkeys(("return_lse", "return_softmax_lse"), "attention_with_lse(q, k, v)"),
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def explains_names(call: Callable[P, R]) -> Callable[P, R]:
+    """`call`, which says of an argument it does not have what to write instead (see `ELSEWHERE`)."""
+    parameters = inspect.signature(call).parameters
+    most = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters.values())
+
+    @wraps(call)
+    def explained(*arguments: P.args, **options: P.kwargs) -> R:
+        if len(arguments) > most:
+            raise TypeError(
+                f"{call.__name__} has {len(arguments)} arguments without a name; allowed: {most}, and "
+                f"options by name; for a mask {_MASK}"
+            )
+        for name in options:
+            if name not in parameters:
+                instead = ELSEWHERE.get(name, ", ".join(parameters))
+                raise TypeError(f"{name} is no argument of {call.__name__}; allowed: {instead}")
+        return call(*arguments, **options)
+
+    return explained
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and booleans as Python's; anything else as it came."""
+    return value.item() if isinstance(value, np.generic) else value
+
 
 def accepted(
     q: Any, k: Any, v: Any, scale: Any, largest: int = LARGEST_HEAD
@@ -32,7 +89,9 @@ def accepted(
     """
     q, k, v = autocast(q, k, v)
     check_tensors(q, k, v, largest)
-    refuse_tangents(q, k, v)
+    if not torch.compiler.is_compiling():
+        refuse_transforms(q, k, v)
+        _warn_of_layout(q, k)
     factor = check_scale(scale, q.shape[3])
     if factor <= 0:
         q, factor = (-q, -factor) if factor else (q * 0, 1.0)
@@ -47,16 +106,36 @@ def autocast(*tensors: Any) -> tuple[Any, ...]:
     if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
-    return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
+    # As PyTorch's own: float64 is left alone.
+    casts = (x.is_floating_point() and x.dtype != torch.float64 for x in tensors)
+    return tuple(x.to(dtype) if cast else x for x, cast in zip(tensors, casts, strict=True))
 
 
-def refuse_tangents(*tensors: Tensor) -> None:
-    """Raise NotImplementedError for forward-mode derivatives, which would silently be zero."""
-    if torch.compiler.is_compiling():
-        return
+def refuse_transforms(*tensors: Tensor) -> None:
+    """Raise NotImplementedError for forward-mode derivatives, which would silently be zero, and for the
+    transforms of torch.func.
+    """
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
         raise NotImplementedError(
             "q, k or v carries a tangent: attention has no forward-mode derivative; allowed: reverse mode"
+        )
+    if any(_functorch.is_functorch_wrapped_tensor(x) for x in tensors):
+        raise NotImplementedError(
+            "q, k or v is within a transform of torch.func (grad, vjp, jacrev, vmap), which the kernels do "
+            "not know; allowed: torch.autograd.grad, with a mapped axis as batches of q, k and v"
+        )
+
+
+def _warn_of_layout(q: Tensor, k: Tensor) -> None:
+    """Warn once for each caller where (B, N, H, d) seems to have come as (B, H, N, d)."""
+    heads, n_q, n_k = q.shape[1], q.shape[2], k.shape[2]
+    if k.shape[1] == heads > n_q > 1 and n_k > 0 and n_q % n_k == 0:
+        here = __name__.rpartition(".host")[0]
+        level = next(at for at in count(1) if not sys._getframe(at).f_globals["__name__"].startswith(here))
+        warnings.warn(
+            f"q is read as (B, H, N, d), {heads} heads of {n_q} queries and k's {n_k} keys; if it is "
+            "(B, N, H, d), as for FlashAttention: pass q.transpose(1, 2), and the same for k and v",
+            stacklevel=level,
         )
 
 
@@ -91,15 +170,24 @@ def _check_sizes(q: Tensor, k: Tensor, v: Tensor, largest: int) -> None:
     if not 1 <= d <= largest:
         why = "" if largest == LARGEST_HEAD or d > LARGEST_HEAD else " here"
         raise ValueError(f"q has head size d = {d}; allowed{why}: 1 to {largest}")
-    if v.shape != k.shape:
-        raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
+    check_one_shape(k, v)
     if k.shape[0] != B:
         raise ValueError(f"k has {k.shape[0]} batches, q {B}; allowed: as many as q")
     if k.shape[3] != d:
         raise ValueError(f"k has head size {k.shape[3]}, q {d}; allowed: the same head size")
     if (k.shape[1] == 0 and H) or (k.shape[1] and H % k.shape[1]):
         raise ValueError(
-            f"k has {k.shape[1]} heads, q {H}; allowed: a number of heads of k that divides that of q"
+            f"k has {k.shape[1]} heads, q {H}; allowed: a number of heads of k that divides that of q, and "
+            "the layout (B, H, N, d)"
+        )
+
+
+def check_one_shape(k: Tensor, v: Tensor) -> None:
+    """Raise ValueError unless v has k's shape."""
+    if v.shape != k.shape:
+        other = "" if v.shape[:-1] != k.shape[:-1] else f"; for another head size of v {SDPA}(q, k, v)"
+        raise ValueError(
+            f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both{other}"
         )
 
 
@@ -107,6 +195,7 @@ def check_scale(scale: Any, d: int) -> float:
     """The factor of QKᵀ: 1/√d where None. Raises ValueError unless it is 0 or of a size float32 can hold."""
     if scale is None:
         return 1 / math.sqrt(d)
+    scale = plain(scale)
     number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
     if not number or not (scale == 0 or SMALLEST <= abs(scale) <= LARGEST):
         raise ValueError(
@@ -117,6 +206,7 @@ def check_scale(scale: Any, d: int) -> float:
 
 def check_deterministic(deterministic: Any) -> bool | None:
     """None, True or False, else ValueError."""
+    deterministic = plain(deterministic)
     if deterministic is not None and not isinstance(deterministic, bool):
         raise ValueError(f"deterministic is {deterministic!r}; allowed: None, True or False")
     return deterministic
@@ -168,27 +258,30 @@ def _check_chip_once(index: int) -> None:
 
 
 def band_of(causal: Any, window: Any, n_q: int, n_k: int, align: Any = None) -> Band:
-    """The band that `attention`'s arguments ask for; n_q queries, n_k keys.
+    """The band that `attention`'s arguments ask for; n_q queries, n_k keys. A limit that hides no pair of
+    these sizes is None: the kernel then needs no mask for it.
 
     Raises:
         ValueError: `causal`, `window` or `align` is none of the allowed values, or two contradict each other.
     """
-    left, right, alignment = band_parts(causal, window, align)
+    left, right, alignment = band_parts(causal, window, align, max(n_q, n_k))
     diagonal = n_k - n_q if alignment == "lower_right" else 0
-    # A limit that no pair of these sizes passes is no limit: the kernel then needs no mask for it.
     low = None if left is None or diagonal - left <= 1 - n_q else diagonal - left
     high = None if right is None or diagonal + right >= n_k - 1 else diagonal + right
     return Band(low, high)
 
 
 def band_parts(
-    causal: Any, window: Any, align: Any = None
+    causal: Any, window: Any, align: Any, rows: int
 ) -> tuple[int | None, int | None, str]:  # fmt: skip
     """Keys to the left and to the right of a query's own, None for no limit; and which key is its own, one of
     `ALIGNMENTS`.
+
+    No sequence has more than `rows` queries or keys, and so many in either direction are all: no kernel is
+    given such a limit, which might not fit its 32-bit numbers.
     """
     alignment = _alignment(causal, align)
-    left, right = _window(window)
+    left, right = (None if side is None or side >= rows else side for side in _window(window))
     return left, right if causal is False else 0, alignment
 
 
@@ -213,7 +306,7 @@ def _window(window: Any) -> tuple[int | None, int | None]:
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"window is {window!r}; allowed: None, or {allowed}")
     sides: list[int | None] = []
-    for side in window:
+    for side in map(plain, window):
         if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < -1):
             raise ValueError(f"window is {window!r}; allowed: {allowed}")
         sides.append(None if side is None or side == -1 else side)

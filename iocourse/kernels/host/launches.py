@@ -6,6 +6,7 @@ Each pass takes what the tables say for its tensors (`Table`), the tensors as ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -199,6 +200,11 @@ def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
+def with_tail(x: Tensor, seen: Seen, value: float = 0.0) -> Tensor:
+    """Room for a result, filled where rows past the last packed sequence get no other values."""
+    return x.fill_(value) if seen.packed is not None and seen.packed.tail else x
+
+
 def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Room for numbers, on the device of another tensor."""
     return torch.empty(shape, dtype=dtype, device=like.device)
@@ -213,7 +219,8 @@ def whole_forward(
     """O (like q) and LSE (B, H, Nq) float32."""
     assert table.whole is not None
     view = seen.by_queries(q, k, table.whole.forward, 0)
-    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
+    o = with_tail(torch.empty_like(q), seen)
+    lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
     fast = descriptors_fit(table.arch, seen, k, v)
     rows_too = chosen("row_descriptors") and descriptors_fit(table.arch, seen, q, o)
     packed = view.seen.PACKED
@@ -234,7 +241,7 @@ def split_backward(
     """dQ first, which prepares row numbers, then dK and dV: the scores twice, and sums in a fixed order."""
     assert table.whole is not None
     view = seen.by_queries(q, k, table.whole.queries, 1)
-    dq = torch.empty_like(q)
+    dq = with_tail(torch.empty_like(q), seen)
     keys = seen.by_keys(q, k, table.whole.keys, 2)
     prepared = room_for_row_numbers(q, seen, view.tile.BM, keys.tile.BM)
     fast = descriptors_fit(table.arch, seen, k, v)
@@ -253,7 +260,7 @@ def fused_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Row numbers first, then everything else in one kernel, dQ by reduction into float32 zeros."""
     assert table.whole is not None
-    total = scratch(*q.shape, like=q)
+    total = with_tail(scratch(*q.shape, like=q), seen)
     view = seen.by_keys(q, k, table.whole.fused, 1)
     prepared = prepare(table, q, o, do, lse, dlse, total, seen, view.tile.BM)
     dk, dv = _whole_keys(table, view, 1, q, k, v, do, prepared, total, seen, scale)
@@ -295,7 +302,7 @@ def _whole_keys(
     dq: Tensor | None, seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """dK and dV, and with a dq of float32 zeros dS K into that."""
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    dk, dv = (with_tail(torch.empty_like(x), seen) for x in (k, v))
     fast = descriptors_fit(table.arch, seen, q, do, dq)
     queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
     start(

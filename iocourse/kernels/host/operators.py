@@ -81,6 +81,8 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
     """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
+    if any(x is not None and _is_batch(x) for x in (do, dlse)):
+        raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
     do = torch.zeros_like(o) if do is None else do
     return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
 
@@ -90,7 +92,28 @@ def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ..
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
 
 
+def _is_batch(x: Tensor) -> bool:
+    """Return whether x is a batch of is_grads_batched; False where this torch cannot tell."""
+    functorch = getattr(torch._C, "_functorch", None)
+    known = getattr(functorch, "is_legacy_batchedtensor", None)
+    return bool(known and known(x))
+
+
+def _refusing(line: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(line)
+
+    return refuse
+
+
 attention_operator.register_autograd(_backward, setup_context=_keep)
+backward_operator.register_autograd(
+    _refusing(
+        "attention's gradients have no gradients; allowed: one backward pass, or for a second one "
+        "torch.nn.functional.scaled_dot_product_attention within torch.nn.attention.sdpa_kernel("
+        "torch.nn.attention.SDPBackend.MATH)"
+    )
+)
 
 
 class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is read by no type checker here
@@ -145,6 +168,11 @@ def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
         o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
     return o if fit_q is q else as_asked(q, o), lse
+
+
+decode_operator.register_autograd(
+    _refusing("decode keeps nothing for a backward pass; allowed: attention(q, k, v), or torch.no_grad()")
+)
 
 
 @decode_operator.register_fake

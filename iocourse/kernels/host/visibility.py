@@ -29,7 +29,8 @@ class Packed(NamedTuple):
     """Sequences of any lengths, one behind the other along N of a batch of 1.
 
     cu_q, cu_k (sequences + 1,) int32: where each begins, and the end. longest_q, longest_k: rows of the
-    longest. lower_right: the band counts from a diagonal that ends in each sequence's own last pair.
+    longest. lower_right: the band counts from a diagonal that ends in each sequence's own last pair. tail:
+    there may be rows past the last sequence, which no program writes.
     """
 
     cu_q: Tensor
@@ -37,6 +38,7 @@ class Packed(NamedTuple):
     longest_q: int
     longest_k: int
     lower_right: bool
+    tail: bool = False
 
 
 class Side(NamedTuple):
@@ -134,24 +136,35 @@ def sizes_of(lists: Sequence[Tensor], side: int) -> tuple[int, int]:
 def packed_of(
     q: Tensor, k: Tensor, cu: Sequence[Tensor], longest: tuple[int, int], lower_right: bool
 ) -> Packed:  # fmt: skip
-    """Packed sequences from cu_q and cu_k, which are checked unless the longest lengths are given (-1 where
-    they are not).
+    """Packed sequences from cu_q and cu_k. They are checked where that is free, on the CPU, and where the
+    longest lengths are not given (-1).
 
     Raises:
-        ValueError: a cu does not rise from 0 to the number of rows.
+        ValueError: a cu does not rise from 0 to the number of rows; `longest` is too small, or more than
+            there are rows.
     """
-    cu_q, cu_k = cu
-    if min(longest) < 0:
-        starts = torch.stack([cu_q, cu_k]).tolist()  # the one place where a GPU is waited for
-        longest = _longest("cu_q", starts[0], q.shape[2]), _longest("cu_k", starts[1], k.shape[2])
-    return Packed(cu_q, cu_k, *longest, lower_right)
+    (cu_q, cu_k), rows, given = cu, (q.shape[2], k.shape[2]), min(longest) >= 0
+    if longest[0] > rows[0] or longest[1] > rows[1]:
+        raise ValueError(f"longest is {longest}; allowed: at most {rows}, the rows of q and k")
+    if given and cu_q.device.type != "cpu":
+        return Packed(cu_q, cu_k, *longest, lower_right, tail=True)
+    starts = torch.stack([cu_q, cu_k]).tolist()  # the one place where a GPU is waited for
+    found = (
+        _longest("cu_q", starts[0], rows[0], fewer=given),
+        _longest("cu_k", starts[1], rows[1], fewer=given),
+    )
+    if given and (found[0] > longest[0] or found[1] > longest[1]):
+        raise ValueError(f"longest is {longest}; allowed: at least {found}, the longest of cu_q and of cu_k")
+    tail = (starts[0][-1], starts[1][-1]) != rows
+    return Packed(cu_q, cu_k, *(longest if given else found), lower_right, tail)
 
 
-def _longest(name: str, cu: Sequence[int], rows: int) -> int:
+def _longest(name: str, cu: Sequence[int], rows: int, fewer: bool) -> int:
     lengths = [after - before for before, after in pairwise(cu)]
-    if cu[0] != 0 or cu[-1] != rows:
+    if cu[0] != 0 or cu[-1] > rows or (cu[-1] < rows and not fewer):
         raise ValueError(
             f"{name} goes from {cu[0]} to {cu[-1]}; allowed: from 0 to {rows}, the rows there are"
+            + (", or fewer" if fewer else "")
         )
     for at, length in enumerate(lengths):
         if length < 0:
