@@ -15,7 +15,14 @@ import oracle
 import torch
 from torch import Tensor
 
-from iocourse.kernels import SlicedTiles, Tiles, attention_varlen_with_lse, attention_with_lse, using
+from iocourse.kernels import (
+    SlicedTiles,
+    Tiles,
+    attention_varlen_with_lse,
+    attention_with_lse,
+    tiled_mask,
+    using,
+)
 
 SINGLE = 2.0**-24  # half a unit of float32
 TINY = 2.0**-126  # what is smaller in float32 may be 0
@@ -131,8 +138,11 @@ def allowed_of(case: Case) -> Tensor:
 def call(case: Case) -> Any:
     """attend(q, k, v) -> O and LSE, (B, H, N, …)."""
     if case.lengths is None:
-        options = case.options if case.blocks is None else case.options | {"block_mask": case.blocks}
-        return lambda *x: attention_with_lse(*x, **options)
+        if case.blocks is None:
+            return lambda *x: attention_with_lse(*x, **case.options)
+        return lambda q, k, v: attention_with_lse(
+            q, k, v, block_mask=tiled_mask(case.blocks, q, k), **case.options
+        )
     cu = [
         torch.tensor([0, *accumulate(pair[side] for pair in case.lengths)], dtype=torch.int32)
         for side in (0, 1)

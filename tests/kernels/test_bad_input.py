@@ -17,6 +17,7 @@ from iocourse.kernels.host.arguments import (
 )
 from iocourse.kernels.host.tiles import (
     TABLE,
+    UNTIMED,
     SlicedTile,
     SlicedTiles,
     Tile,
@@ -198,7 +199,7 @@ def test_tile_that_is_no_whole_number(part, tile):
 def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
-    every = ", ".join((*Tiles._fields, *SlicedTiles._fields))
+    every = ", ".join((*Tiles._fields, *SlicedTiles._fields, *UNTIMED, "matrix_bytes"))
     assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
     assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
 

@@ -114,7 +114,7 @@ def test_attention_takes_only_what_tiled_mask_returns(mask, came):
         (lambda b, h, i, j: j - i, "torch.int64 ()"),
         (lambda b, h, i, j: torch.stack([i, j]) > 3, "torch.bool (2,)"),
     ],
-    ids=str,
+    ids=["bool", "integer", "two"],
 )
 def test_a_predicate_that_returns_no_boolean(predicate, came):
     message = (

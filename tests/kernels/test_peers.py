@@ -18,6 +18,7 @@ from iocourse.kernels import (
     attention_varlen_with_lse,
     attention_with_lse,
     decode,
+    tiled_mask,
 )
 from iocourse.kernels.host.arguments import ELSEWHERE
 
@@ -115,7 +116,7 @@ def test_options_of_numpys(integer):
 
 
 def test_numpys_truth_and_a_block_mask():
-    blocks = torch.ones(1, 1, dtype=torch.bool)
+    blocks = tiled_mask(torch.ones(1, 1, dtype=torch.bool), Q, K, block=16)
     message = refused(ValueError, attention, Q, K, K, causal=np.bool_(True), block_mask=blocks)
     assert message.startswith("block_mask comes with causal")
 

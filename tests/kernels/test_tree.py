@@ -36,4 +36,4 @@ def test_no_two_functions_of_one_name():
 
 def test_a_kernel_has_fewer_than_twenty_parameters():
     many = {node.name: len(node.args.args) for node in functions(KERNELS) if node.name.endswith("_kernel")}
-    assert len(many) == 24 and {name: n for name, n in many.items() if n >= 20} == {}
+    assert len(many) == 25 and {name: n for name, n in many.items() if n >= 20} == {}

@@ -4,21 +4,25 @@ other with no padding to read, and `decode` for one query of each sequence again
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...sizes import positive_int
 from .arguments import (
+    ELSEWHERE,
     LARGEST_DECODE,
     LARGEST_HEAD,
     LARGEST_WHOLE,
+    MASK,
     accepted,
     band_of,
     band_parts,
     check_one_shape,
-    explains_names,
     fixed_order,
     plain,
 )
@@ -30,8 +34,32 @@ from .visibility import Band
 
 TILE_D = (None, "never", "fused", "materialised")
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-@explains_names
+
+def _explains_names(call: Callable[P, R]) -> Callable[P, R]:
+    """`call`, which says of an argument it does not have what to write instead (see `ELSEWHERE`)."""
+    parameters = inspect.signature(call).parameters
+    most = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters.values())
+
+    @wraps(call)
+    def explained(*arguments: P.args, **options: P.kwargs) -> R:
+        if len(arguments) > most:
+            raise TypeError(
+                f"{call.__name__} has {len(arguments)} arguments without a name; allowed: {most}, and "
+                f"options by name; for a mask {MASK}"
+            )
+        for name in options:
+            if name not in parameters:
+                instead = ELSEWHERE.get(name, ", ".join(parameters))
+                raise TypeError(f"{name} is no argument of {call.__name__}; allowed: {instead}")
+        return call(*arguments, **options)
+
+    return explained
+
+
+@_explains_names
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
@@ -60,7 +88,7 @@ def attention_with_lse(
     return attend(*_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way)
 
 
-@explains_names
+@_explains_names
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
     window: tuple[int | None, int | None] | None = None, align: str | None = None,
@@ -134,7 +162,7 @@ def _unit_steps(*tensors: Tensor) -> list[Tensor]:
     return [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
 
 
-@explains_names
+@_explains_names
 def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
@@ -172,7 +200,7 @@ def attention_varlen(
     )[0]  # fmt: skip
 
 
-@explains_names
+@_explains_names
 def attention_varlen_with_lse(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
@@ -230,7 +258,7 @@ def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bo
     return Band(None if left is None else -left, right), alignment == "lower_right"
 
 
-@explains_names
+@_explains_names
 def decode(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, parts: int | None = None
 ) -> tuple[Tensor, Tensor]:

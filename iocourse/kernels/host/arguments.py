@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 import warnings
-from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache
 from itertools import count
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from .runtime import INTERPRETED
@@ -31,13 +28,13 @@ SDPA = "torch.nn.functional.scaled_dot_product_attention"
 FLEX = "torch.nn.attention.flex_attention.flex_attention"
 # What other attentions call their arguments (PyTorch's, FlashAttention's, FlexAttention's), and what to write
 # here instead, or which of them has it.
-_MASK = f"{SDPA}(q, k, v, attn_mask=…), or block_mask=tiled_mask(mask, q, k)"
+MASK = f"{SDPA}(q, k, v, attn_mask=…), or block_mask=tiled_mask(mask, q, k)"
 _SCORES = f"{FLEX}(q, k, v, score_mod=…)"
 _LENGTHS = f"{SDPA}(q, k, v, attn_mask=torch.arange(k.shape[2]) < lengths[:, None, None, None])"
 ELSEWHERE = {
     "is_causal": "causal=True (each query's own key is key i: align='upper_left')",
     "enable_gqa": "nothing, as heads of k are shared wherever their number divides that of q",
-    **dict.fromkeys(("attn_mask", "mask", "key_padding_mask", "attn_bias", "bias"), _MASK),
+    **dict.fromkeys(("attn_mask", "mask", "key_padding_mask", "attn_bias", "bias"), MASK),
     **dict.fromkeys(("score_mod", "softcap", "alibi_slopes", "sinks", "s_aux"), _SCORES),
     "mask_mod": "block_mask=tiled_mask(mask_mod, q, k)",
     **dict.fromkeys(("dropout_p", "dropout"), f"{SDPA}(q, k, v, dropout_p=…)"),
@@ -48,30 +45,6 @@ ELSEWHERE = {
     **dict.fromkeys(("lengths", "seqlens", "cache_seqlens", "seqused_k"), _LENGTHS),
     **dict.fromkeys(("return_lse", "return_softmax_lse"), "attention_with_lse(q, k, v)"),
 }
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def explains_names(call: Callable[P, R]) -> Callable[P, R]:
-    """`call`, which says of an argument it does not have what to write instead (see `ELSEWHERE`)."""
-    parameters = inspect.signature(call).parameters
-    most = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters.values())
-
-    @wraps(call)
-    def explained(*arguments: P.args, **options: P.kwargs) -> R:
-        if len(arguments) > most:
-            raise TypeError(
-                f"{call.__name__} has {len(arguments)} arguments without a name; allowed: {most}, and "
-                f"options by name; for a mask {_MASK}"
-            )
-        for name in options:
-            if name not in parameters:
-                instead = ELSEWHERE.get(name, ", ".join(parameters))
-                raise TypeError(f"{name} is no argument of {call.__name__}; allowed: {instead}")
-        return call(*arguments, **options)
-
-    return explained
 
 
 def plain(value: Any) -> Any:
@@ -119,11 +92,17 @@ def refuse_transforms(*tensors: Tensor) -> None:
         raise NotImplementedError(
             "q, k or v carries a tangent: attention has no forward-mode derivative; allowed: reverse mode"
         )
-    if any(_functorch.is_functorch_wrapped_tensor(x) for x in tensors):
+    if any(functorch_says("is_functorch_wrapped_tensor", x) for x in tensors):
         raise NotImplementedError(
             "q, k or v is within a transform of torch.func (grad, vjp, jacrev, vmap), which the kernels do "
             "not know; allowed: torch.autograd.grad, with a mapped axis as batches of q, k and v"
         )
+
+
+def functorch_says(question: str, x: Tensor) -> bool:
+    """Return what a private predicate of torch._C._functorch says of x; False if this torch has none."""
+    known = getattr(getattr(torch._C, "_functorch", None), question, None)
+    return bool(known and known(x))
 
 
 def _warn_of_layout(q: Tensor, k: Tensor) -> None:

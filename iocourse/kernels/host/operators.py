@@ -17,6 +17,7 @@ from torch.nn import Parameter
 
 from ...gpu import CHIPS
 from . import runtime
+from .arguments import functorch_says
 from .dispatch import Backward, automatic, shared_bytes, why_fused, why_no_matrix
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
 from .tiles import MATRIX_BYTES, Table, architecture, matrix_bytes, table_for
@@ -81,7 +82,7 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
     """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
-    if any(x is not None and _is_batch(x) for x in (do, dlse)):
+    if any(x is not None and functorch_says("is_legacy_batchedtensor", x) for x in (do, dlse)):
         raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
     do = torch.zeros_like(o) if do is None else do
     return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
@@ -90,13 +91,6 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
 def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
     gradients = _gradients(ctx, backward_operator, do, dlse)
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
-
-
-def _is_batch(x: Tensor) -> bool:
-    """Return whether x is a batch of is_grads_batched; False where this torch cannot tell."""
-    functorch = getattr(torch._C, "_functorch", None)
-    known = getattr(functorch, "is_legacy_batchedtensor", None)
-    return bool(known and known(x))
 
 
 def _refusing(line: str) -> Any:
