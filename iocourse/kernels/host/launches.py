@@ -222,7 +222,7 @@ def whole_forward(
     o = with_tail(torch.empty_like(q), seen)
     lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
     fast = descriptors_fit(table.arch, seen, k, v)
-    rows_too = chosen("row_descriptors") and descriptors_fit(table.arch, seen, q, o)
+    rows_too = "row_descriptors" in table.untimed and descriptors_fit(table.arch, seen, q, o)
     packed = view.seen.PACKED
     queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
     start(

@@ -66,13 +66,15 @@ class SlicedTiles(NamedTuple):
 class Table(NamedTuple):
     """What the tables say for a device, a head size and a width: None of whole rows where none fit.
 
-    arch: the row, such as 90; None where kernels are interpreted. width: of rows (see `padded`).
+    arch: the row, such as 90; None where kernels are interpreted. width: of rows (see `padded`). untimed:
+    those of UNTIMED that `using` turned on.
     """
 
     arch: int | None
     width: int
     whole: Tiles | None
     sliced: SlicedTiles
+    untimed: tuple[str, ...] = ()
 
 
 def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
@@ -277,7 +279,8 @@ def table_for(
     arch = architecture(device)
     known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE
     whole = tiles_for(arch, d, itemsize, listed=listed, causal=causal) if known else None
-    return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize))
+    untimed = tuple(way for way in UNTIMED if _chosen.get(way)) if _chosen else ()
+    return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize), untimed)
 
 
 def row_products_tile(d: int) -> Tile:
