@@ -522,7 +522,10 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # </details>
 #
-# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost, and arithmetic is the other: five products against seven, so the split pass does two fifths more multiply-adds, and even the fused one does 53 of them for each byte that its loop moves. We count the words that programs request; our counts do not show how many of them a cache answers instead of memory. One head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.05 to 1.38 times the time of the split pass, wherever the GPU and not the host set the time. It moves 0.7 % fewer words, but 1.45 times the bytes, because $dQ$ is float32 (12.4). There the split pass is the default. Elsewhere, and in Triton's interpreter, the fused pass is the default, because no measurement compares both.
+# Which pass should be the library's default? FlashAttention-2 takes the fused one. Bytes are one cost; arithmetic is the other, and the split pass has seven products against five. Our counts do not show how many words a cache answers: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. So only a measurement decides. On one NVIDIA H200 (bfloat16, $d$ = 64 and 128, full and causal) the fused pass took 1.05 to 1.38 times the time of the split pass, wherever the GPU and not the host set the time. There the split pass is the default. Elsewhere the fused pass is, because no measurement compares both.
+# <!-- rows = {(row["d"], row["N"], row["causal"], row["contender"]): row["ms"] for row in recorded("attention")["rows"] if row["pass"] == "backward" and "ms" in row} -->
+# <!-- ratios = [ms / rows[(*shape, "two-pass")] for (*shape, name), ms in rows.items() if name == "fused" and ms > 1.5] -->
+# <!-- 1.05, 1.38 = min(ratios), max(ratios) -->
 #
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
@@ -534,7 +537,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
 #
-# <!-- 53, 2 = 5 * 128**2 * 64 / (128 * (12 * 64 + 8)), 4096 * 64 * (2 + 2 + 4) / 2**20 -->
+# <!-- 2 = 4096 * 64 * (2 + 2 + 4) / 2**20 -->
 # <!-- 1,024 = 2**10 -->
 
 # %%

@@ -211,13 +211,12 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     assert told["TRITON_INTERPRET"] == "0" and str(device.ROOT) in told["PYTHONPATH"].split(os.pathsep)
     given = json.loads(text)
     assert given["question"]["parts"] == 2 * 132 // 16 and given["tiles"] == {}
-    fake(gpu, table([*"123456"]))
-    assert main(["profile", "forward"]) == 0
+    fake(gpu, table([*"123456"], [*"123456"], names=questions.LAUNCHES["split-backward"].kernels))
+    assert main(["profile", "split-backward", "--d", "64"]) == 0
     given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
-    tuned = kernels.host.tiles.tiles_for(90, 128, 2, causal=False).forward
-    assert (
-        given["tiles"] == {"forward": list(tuned)} and tuned != kernels.host.tiles.TABLE[90, 128, 2].forward
-    )
+    tuned = kernels.host.tiles.tiles_for(90, 64, 2, causal=False)
+    assert given["tiles"] == {"queries": list(tuned.queries), "keys": list(tuned.keys)}
+    assert tuned.keys != kernels.host.tiles.TABLE[90, 64, 2].keys
 
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):

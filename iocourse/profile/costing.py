@@ -111,7 +111,8 @@ def _tiles(asked: Question, arch: int) -> Tiles:
     if asked.sliced:
         row: Any = sliced_tiles_for(arch, itemsize)
     else:
-        row = tiles_for(arch, asked.d, itemsize, causal=asked.causal)
+        measured = None if asked.what == "packed" else asked.causal  # as `operators` launches them
+        row = tiles_for(arch, asked.d, itemsize, causal=measured)
     return {name: tuple(getattr(row, name)) for name in LAUNCHES[asked.what].tiles}
 
 
