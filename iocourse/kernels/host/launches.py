@@ -402,7 +402,7 @@ def scores_backward(
 def matrix_bytes_of(q: Tensor, k: Tensor) -> int:
     """Return the bytes of P and dS of one key head, for all query heads that share it."""
     group = q.shape[1] // max(1, k.shape[1])
-    return 2 * group * q.shape[2] * k.shape[2] * q.element_size()
+    return int(2 * group * q.shape[2] * k.shape[2] * q.element_size())
 
 
 def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
