@@ -150,9 +150,9 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # One, none and seven. Read the picture from the bottom.
 #
-# *H200.* Nothing spills. Shared memory can be reckoned: the tile $128 \times 64$ keeps $Q$ (32 KB) and, because loads run ahead, two tiles each of $K$ and $V$ (16 KB a tile), 96 KB together. The accumulator, $128 \times 128$ in float32, is 64 KB and lies in registers, and so do the scores. The tile $128 \times 128$ takes 224 registers for each of 256 threads, 57,344 of the 65,536 there are: one program fills a multiprocessor.
+# *H200.* Nothing spills. Shared memory can be reckoned: the tile $128 \times 64$ keeps $Q$ (32 KB) and, because loads run ahead, two tiles each of $K$ and $V$ (16 KB a tile), 96 KB together. The accumulator, $128 \times 128$ in float32, is 64 KB and lies in registers, and so do the scores. The tile $128 \times 128$ takes 225 registers for each of 256 threads, 57,600 of the 65,536 there are: one program fills a multiprocessor.
 #
-# *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. The tile $128 \times 64$ takes 234 registers there and 168 on the H200, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
+# *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. The tile $128 \times 64$ takes 232 registers there and 153 on the H200, and $128 \times 128$ no longer fits: 168 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
 #
 # *T4.* No tensor-core instruction at any tile: this Triton makes none for a T4. The ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. A low bar of registers is no good news here: where more than 5,000 bytes spill, 64 registers are all that the compiler used. The loads and stores of the kernel are those of the formula on this chip too; the spilled words come on top.
 #
@@ -169,8 +169,8 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- rows = recorded("resources")["forward_by_tile"] -->
 # <!-- tile = lambda arch, BN: next(row for row in rows if [row[key] for key in ("arch", "d", "BM", "BN", "warps")] == [arch, 128, 128, BN, 8]) -->
 # <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
-# <!-- 224, 57,344, 65,536 = tile(90, 128)["registers"], tile(90, 128)["registers"] * 256, CHIPS[90].registers -->
-# <!-- 234, 168, 136 = tile(80, 64)["registers"], tile(90, 64)["registers"], tile(80, 128)["spill_bytes"] -->
+# <!-- 225, 57,600, 65,536 = tile(90, 128)["registers"], tile(90, 128)["registers"] * 256, CHIPS[90].registers -->
+# <!-- 232, 153, 168 = tile(80, 64)["registers"], tile(90, 64)["registers"], tile(80, 128)["spill_bytes"] -->
 # <!-- 989 = CHIPS[90].tensor_tflops -->
 # <!-- 5,000 = round(min(row["spill_bytes"] for row in rows if (row["arch"], row["d"], row["registers"]) == (75, 128, 64)), -3) -->
 
