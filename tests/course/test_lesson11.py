@@ -276,7 +276,7 @@ def test_the_tiles_that_section_11_11_takes_from_the_librarys_table():
 
 def test_the_pictures_show_what_the_text_reads_off_them(rows):
     picture = explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
-    assert "128 × 128 spills, up to 136 bytes" in picture.alt and "BN = 1" in picture.alt
+    assert "128 × 128 spills, up to 168 bytes" in picture.alt and "BN = 1" in picture.alt
     assert "0 of 8 use tensor cores" in picture.alt
     roof = explore.roofline([75, 80, 90], {"BM = 128": 124.1, "each word once": 2048.0})
     assert "Triton uses no tensor cores on a T4" in roof.alt and "989" in roof.numbers
