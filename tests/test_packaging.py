@@ -80,7 +80,7 @@ with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
 with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
 with_torch |= {"iocourse.bench.tune.problem"}
 with_torch |= {"iocourse.ranks.engines." + name for name in ("gloo", "member")}
-with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
+with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks", "compiling")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
 with_numba |= {"iocourse.lowrank.compiled.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):

@@ -25,9 +25,9 @@ def ratio(name, contender, pass_, d, rival="SDPA flash"):
     ("start", "name", "contender", "pass_", "rival"),
     [
         ("forward | PyTorch's FlashAttention-2 (SDPA flash)", "attention", "fused", "forward", "SDPA flash"),
-        ("backward, two-pass (`deterministic=True`) | SDPA flash", "attention", "two-pass", "backward",
+        ("backward, two-pass (now the default there) | SDPA flash", "attention", "two-pass", "backward",
          "SDPA flash"),
-        ("backward, fused (the default) | SDPA flash", "attention", "fused", "backward", "SDPA flash"),
+        ("backward, fused (`deterministic=False`) | SDPA flash", "attention", "fused", "backward", "SDPA flash"),
         ("forward | SDPA cuDNN", "attention", "fused", "forward", "SDPA cuDNN"),
         ("backward, two-pass | SDPA cuDNN", "attention", "two-pass", "backward", "SDPA cuDNN"),
         ("forward, N = 4,096 | Triton's tutorial 06", "attention-tutorial", "fused", "forward", "tutorial"),
