@@ -64,10 +64,11 @@ def tiles_of(record: Any) -> dict[Place, Sizes]:
     rows = record.get("tiles") if isinstance(record, dict) else None
     if not isinstance(rows, list):
         raise Refused(f"tune's record has no list of `tiles`: {_REMEDY}")
-    return dict(map(_checked, rows))
+    faults = _faults()
+    return dict(_checked(row, faults) for row in rows)
 
 
-def _checked(row: Any) -> tuple[Place, Sizes]:
+def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes]:
     wanted = {*ALLOWED, "tile"}
     if not isinstance(row, dict) or row.keys() != wanted:
         raise Refused(f"a measured tile is {row!r}; allowed: a row of {', '.join(sorted(wanted))}")
@@ -82,7 +83,7 @@ def _checked(row: Any) -> tuple[Place, Sizes]:
             f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}; "
             "allowed: [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
         )
-    if fault := _fault(place, tuple(tile)):
+    if fault := faults.get((*place, *tile)):
         raise Refused(
             f"the measured tile {tile!r} of {place.kernel} {fault} on sm_{place.arch} with d = {place.d}, by "
             "the record of resources; allowed: a tile that spills nothing there and waits fewer times than "
@@ -91,18 +92,19 @@ def _checked(row: Any) -> tuple[Place, Sizes]:
     return place, tuple(tile)
 
 
-def _fault(place: Place, tile: Sizes) -> str:
-    """Return the recorded fault of the inner loop with this tile: spills, or serialised products; else ""."""
-    wanted = (*place, *tile, "band")
-    parts = ("arch", "kernel", "d", "bytes", "causal", "BM", "BN", "warps", "stages", "pairs")
+def _faults() -> dict[tuple[Any, ...], str]:
+    """The recorded faults of inner loops, by place and tile: spills, or serialised products."""
+    found = {}
     for row in (recorded("resources") or {"shipped": []})["shipped"]:
-        loop = row.get("hot_loop")
-        if loop and tuple(row[part] for part in parts) == wanted:
-            if loop["spills"]:
-                return f"spills {loop['spills']} registers per iteration"
-            if 0 < loop["wgmma"] <= (loop.get("waits") or 0):
-                return f"waits for each of its {loop['wgmma']} products"
-    return ""
+        if not (loop := row.get("hot_loop")) or row["pairs"] != "band":
+            continue
+        at = Place(row["arch"], row["kernel"], row["d"], row["bytes"], row["causal"])
+        tile = (row["BM"], row["BN"], row["warps"], row["stages"])
+        if loop["spills"]:
+            found[*at, *tile] = f"spills {loop['spills']} registers per iteration"
+        elif 0 < loop["wgmma"] <= (loop.get("waits") or 0):
+            found[*at, *tile] = f"waits for each of its {loop['wgmma']} products"
+    return found
 
 
 def made_with_another_triton(arch: int, version: str) -> str:
