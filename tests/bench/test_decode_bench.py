@@ -1,6 +1,7 @@
 """`iocourse bench decode` without a GPU: bytes, the copy, goals, and its whole path on a tiny problem."""
 
 import math
+from functools import partial
 
 import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
@@ -131,13 +132,16 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
 
 
 def test_who_takes_how_many_launches():
+    from iocourse.bench.gpu.contenders import WAYS
+    from iocourse.bench.gpu.trial import work_of
     from iocourse.kernels.host.launches import written_down
 
     q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
     launched = {}
     for name in ("split-KV", "last program merges"):
         with written_down(90) as made:
-            decode.contenders()[name](q, k, k, False)
+            attend = partial(decode.contenders()[name], causal=False)
+            work_of(attend, (q, k, k), q, "forward", WAYS.get(name))()
         launched[name] = [one.kernel.fn.__name__ for one in made]
     assert launched == {
         "split-KV": ["parts_kernel", "merge_kernel"],

@@ -25,11 +25,13 @@ Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 # which chooses among three ways.
 FUSED, TWO_PASS = "fused", "two-pass"
 SPLIT_KV, DEFAULT = "split-KV", "default"
-LAST_MERGES = "last program merges"  # `decode` in one launch, off unless `using` asks for it
 FIRST = (FUSED, SPLIT_KV, DEFAULT)  # whose ratios and goals are judged: one of them in each subject
 # The library's kernels in ways that are off unless `using` asks for them: by contender, its name there.
 PACKED_DESCRIPTORS, ROW_DESCRIPTORS = "packed by descriptors", "rows by descriptors"
-WAYS = {PACKED_DESCRIPTORS: "packed_descriptors", ROW_DESCRIPTORS: "row_descriptors"}
+LAST_MERGES = "last program merges"  # `decode` in one launch
+WAYS = {
+    PACKED_DESCRIPTORS: "packed_descriptors", ROW_DESCRIPTORS: "row_descriptors", LAST_MERGES: "last_merges",
+}  # fmt: skip
 FLASH, CUDNN = "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH = "SDPA efficient", "SDPA math"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
