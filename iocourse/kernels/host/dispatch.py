@@ -43,11 +43,12 @@ class Backward(NamedTuple):
     matrix_bytes: int = 0
 
 
+Conditions = tuple[tuple[Callable[[Backward], bool], str], ...]
 FEW_ROWS = 128 * 132  # one tile of queries for each SM of an H100 or H200
 # Conditions under which the fused backward pass is the default, each with its reason. In all other cases the
 # two-pass one is, because it was measured to be faster (NVIDIA H200, bfloat16; float16 takes the same
 # instructions): 1.05 to 1.38 times as fast wherever the GPU, not the host, set the time.
-FUSED: tuple[tuple[Callable[[Backward], bool], str], ...] = (
+FUSED: Conditions = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of one sweep"),
     (lambda one: one.arch != 90, "not timed on this chip"),
     (lambda one: one.itemsize != 2, "float32 is not timed"),
@@ -62,14 +63,14 @@ FUSED: tuple[tuple[Callable[[Backward], bool], str], ...] = (
 
 def why_fused(one: Backward) -> str:
     """Return the reason why the fused backward pass is the default here; "" if the two-pass one is."""
-    return next((reason for applies, reason in FUSED if applies(one)), "")
+    return _first_reason(FUSED, one)
 
 
 # Conditions under which the backward pass materialises nothing, each with its reason. In all other cases it
 # materialises P and dS, because that was measured to be faster (NVIDIA H200, bfloat16, d = 512): 2.0 times as
 # fast as slices of d and 2.8 times as fast as whole rows in full attention, 2.4 and 2.3 times in causal
 # attention. The work and the bytes of all three grow in proportion to d.
-SLICES: tuple[tuple[Callable[[Backward], bool], str], ...] = (
+SLICES: Conditions = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of slices"),
     (lambda one: one.arch != 90, "not timed on this chip"),
     (lambda one: one.itemsize != 2, "float32 is not timed"),
@@ -84,7 +85,11 @@ SLICES: tuple[tuple[Callable[[Backward], bool], str], ...] = (
 
 def why_no_matrix(one: Backward) -> str:
     """Return the reason why the backward pass materialises nothing by default; "" if it does."""
-    return next((reason for applies, reason in SLICES if applies(one)), "")
+    return _first_reason(SLICES, one)
+
+
+def _first_reason(conditions: Conditions, one: Backward) -> str:
+    return next((reason for applies, reason in conditions if applies(one)), "")
 
 
 @cache

@@ -157,7 +157,7 @@ def _descriptor(x: Tensor, packed: bool, BLOCK: int, width: int) -> TensorDescri
     return TensorDescriptor(x, sizes, strides, [1, 1, 1, BLOCK, width])
 
 
-def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> bool:
+def descriptors_fit(table: Table, seen: Seen, *arrays: Tensor | None) -> bool:
     """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
 
     Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
@@ -165,8 +165,8 @@ def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> boo
     """
     first = arrays[0]
     assert first is not None
-    wanted = arch is not None and arch >= 90 and first.element_size() == 2
-    wanted = wanted and (seen.packed is None or chosen("packed_descriptors"))
+    wanted = table.arch is not None and table.arch >= 90 and first.element_size() == 2
+    wanted = wanted and (seen.packed is None or "packed_descriptors" in table.untimed)
     return wanted and all(x is None or _aligned(x) for x in arrays)
 
 
@@ -221,8 +221,8 @@ def whole_forward(
     view = seen.by_queries(q, k, table.whole.forward, 0)
     o = with_tail(torch.empty_like(q), seen)
     lse = with_tail(scratch(*q.shape[:3], like=q), seen, -math.inf)
-    fast = descriptors_fit(table.arch, seen, k, v)
-    rows_too = "row_descriptors" in table.untimed and descriptors_fit(table.arch, seen, q, o)
+    fast = descriptors_fit(table, seen, k, v)
+    rows_too = "row_descriptors" in table.untimed and descriptors_fit(table, seen, q, o)
     packed = view.seen.PACKED
     queries, out = streamed(rows_too, packed, view.tile.BM, table.width, q, o)
     start(
@@ -244,7 +244,7 @@ def split_backward(
     dq = with_tail(torch.empty_like(q), seen)
     keys = seen.by_keys(q, k, table.whole.keys, 2)
     prepared = room_for_row_numbers(q, seen, view.tile.BM, keys.tile.BM)
-    fast = descriptors_fit(table.arch, seen, k, v)
+    fast = descriptors_fit(table, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
         *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
@@ -303,7 +303,7 @@ def _whole_keys(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """dK and dV, and with a dq of float32 zeros dS K into that."""
     dk, dv = (with_tail(torch.empty_like(x), seen) for x in (k, v))
-    fast = descriptors_fit(table.arch, seen, q, do, dq)
+    fast = descriptors_fit(table, seen, q, do, dq)
     queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
     start(
         backward_keys_kernel, view.programs,
