@@ -30,7 +30,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ex
 exclude_patterns = ["made"]
 
 # ---- lessons ---------------------------------------------------------------------------------------------
-nb_execution_mode = "off"  # outputs are those that iocourse release saved
+nb_execution_mode = "off"  # outputs are those that python -m tools.build saved
 nb_code_prompt_show = "Show the set-up"  # all that is folded
 nb_code_prompt_hide = "Hide the set-up"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]

@@ -125,7 +125,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
       f"a factor of {shipped.total / thin.total:.2f}")
 
 # %% [markdown]
-# A factor of 2.36, and the library does not take it. To see why, ask the compiler. It needs no GPU: it compiles the kernel for a chip, and the machine code says how many registers a thread has (255 is the most), how many bytes a thread had to *spill* to slow memory because registers did not suffice, how much shared memory a program takes, and whether the products became tensor-core instructions. `iocourse bench resources` has done so for the library's kernel, for two sizes of $B_M$ and four of $B_N$, in 16 bits and under a causal mask, with 4 and with 8 warps (a *warp* is 32 threads); of the two the picture shows the one that spills less.
+# A factor of 2.36, and the library does not take it. To see why, ask the compiler. It needs no GPU: it compiles the kernel for a chip, and the machine code says how many registers a thread has (255 is the most), how many bytes a thread had to *spill* to slow memory because registers did not suffice, how much shared memory a program takes, and whether the products became tensor-core instructions. `python -m tools.bench resources` has done so for the library's kernel, for two sizes of $B_M$ and four of $B_N$, in 16 bits and under a causal mask, with 4 and with 8 warps (a *warp* is 32 threads); of the two the picture shows the one that spills less.
 #
 # **Predict** (guess). $d = 128$. Of the 8 tiles ($B_M$ 64 or 128; $B_N$ 16, 32, 64 or 128), how many spill registers on an A100, how many on an H200, and how many on a T4?
 

@@ -41,7 +41,7 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 # %% [markdown]
 # 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
 #
-# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
+# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `python -m tools.bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
@@ -610,10 +610,10 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 #
 # ## 13.8 Measured
 #
-# Bytes say what a kernel asks for, a clock says how long it takes. `iocourse bench small-cache` times whole rows, F6 and F5 beside PyTorch's attention at large $d$; `iocourse bench sparse` times masks beside FlexAttention, and asks whether time follows the line of section 13.7. A quick run of each, at few shapes, is kept with the package:
+# Bytes say what a kernel asks for, a clock says how long it takes. `python -m tools.bench small-cache` times whole rows, F6 and F5 beside PyTorch's attention at large $d$; `python -m tools.bench sparse` times masks beside FlexAttention, and asks whether time follows the line of section 13.7. A quick run of each, at few shapes, is kept with the package:
 
 # %% tags=["nbval-ignore-output"]
-from iocourse.bench import small_cache, sparse
+from tools.bench import small_cache, sparse
 
 for subject in (small_cache, sparse):
     timed = recorded(subject.NAME)

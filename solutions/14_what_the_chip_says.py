@@ -353,7 +353,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 #
 # Everything so far was computed. A prediction is worth something if it can fail, so here are five, each with the run that can refute it:
 #
-# | prediction | from | `iocourse bench …` |
+# | prediction | from | `python -m tools.bench …` |
 # | --- | --- | --- |
 # | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
 # | forward and backward are limited by products from some hundred tokens on | 14.5 | `attention` |

@@ -351,7 +351,7 @@ here_off = with_torch(train_three)
 #
 # </details>
 #
-# `iocourse bench depth` trains 400 steps, with three layers and 512 characters, with logits within $\pm 2$, within $\pm 4$, and free, with several polynomials each, and with uniform weights. Afterwards each model reads text that was kept from it, once with its own attention and once with exact softmax. Three things to look for: the largest difference to the exact training under the same bound, beside that of uniform weights; the gap between the last two columns, which is what section 17.3 warned of; and the exact rows under the three bounds, for what the bound itself costs.
+# `python -m tools.bench depth` trains 400 steps, with three layers and 512 characters, with logits within $\pm 2$, within $\pm 4$, and free, with several polynomials each, and with uniform weights. Afterwards each model reads text that was kept from it, once with its own attention and once with exact softmax. Three things to look for: the largest difference to the exact training under the same bound, beside that of uniform weights; the gap between the last two columns, which is what section 17.3 warned of; and the exact rows under the three bounds, for what the bound itself costs.
 # <!-- 400, 512 = depth["training"]["sizes"]["steps"], depth["training"]["sizes"]["n"] -->
 
 # %%

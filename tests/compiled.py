@@ -3,11 +3,11 @@
 from functools import cache
 from importlib import metadata
 
-from iocourse.bench.resources.belonging import fingerprint
-from iocourse.bench.resources.compiling import job_of
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.resources import reports
+from tools.bench.resources.belonging import fingerprint
+from tools.bench.resources.compiling import job_of
 
 
 def as_reported(launches) -> list[Resources]:

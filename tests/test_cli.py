@@ -15,9 +15,9 @@ import pytest
 
 import iocourse
 from iocourse import bench, cli
-from iocourse.bench import notebooks, subjects
 from iocourse.cli import build_parser, main
 from iocourse.course import lab, progress
+from tools.bench import notebooks, subjects
 
 ROOT = Path(iocourse.__file__).parents[1]
 
@@ -168,7 +168,7 @@ def test_bench_of_a_notebook_that_fails_names_the_cell(tmp_path, monkeypatch, ca
 
 
 def cli_failure():
-    from iocourse.course.authoring.execution import ExecutionFailed
+    from tools.build.execution import ExecutionFailed
 
     return ExecutionFailed("00_a.ipynb: cell 3")
 

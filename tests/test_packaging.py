@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 
 import iocourse
 from iocourse.cli import build_parser
-from iocourse.course.authoring import pages
 from iocourse.course.checkout import read_project
 from iocourse.data.recorded import provenance, recorded
+from tools.build import pages
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -77,8 +77,8 @@ with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
-with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
-with_torch |= {"iocourse.bench.tune.problem"}
+with_torch |= {"tools.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
+with_torch |= {"tools.bench.tune.problem"}
 with_torch |= {"iocourse.ranks.engines." + name for name in ("gloo", "member")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks", "compiling")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")

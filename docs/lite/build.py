@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from iocourse.course.authoring.links import with_full_links
 from iocourse.course.checkout import find_checkout, read_project
+from tools.build.links import with_full_links
 
 NUMPY_ALONE = "0[0-9]*.ipynb"
 PAGES = ("notation.md",)

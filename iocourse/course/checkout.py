@@ -47,7 +47,7 @@ class Project:
         return (by_name, repository) if self.claimed else ()
 
     def colab(self, path: str) -> str:
-        """The link that opens a notebook in Colab, from the branch on which `iocourse release --colab` lies.
+        """The link that opens a notebook in Colab, on the branch that `python -m tools.build --colab` fills.
 
         Args:
             path: in the checkout, such as ``lessons/00_start_here.ipynb``.
@@ -100,7 +100,7 @@ class Course:
         """
         found = sorted(self.lessons.glob("[0-9]*.ipynb"))
         if not found:
-            raise Refused(f"no lessons in {self.lessons}: iocourse release makes them from solutions/")
+            raise Refused(f"no lessons in {self.lessons}: python -m tools.build makes them from solutions/")
         return found
 
     def pages(self) -> list[Path]:

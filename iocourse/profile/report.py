@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from iocourse.doctor.circumstances import circumstances
+
 from .. import console
-from ..bench import circumstances
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
 from ..gpu.timing import no_cuda

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from iocourse.bench.gpu.contenders import FIRST
 from iocourse.gpu.timing import ready
+from tools.bench.gpu.contenders import FIRST
 
 LAP = 1e9  # milliseconds; so long that a few laps are enough for anybody
 
@@ -40,8 +40,8 @@ def in_a_hurry(monkeypatch):
     """The fewest runs of an interpreted kernel: no warm-up, one round."""
     from functools import partial
 
-    from iocourse.bench.gpu import trial as _trial
     from iocourse.gpu import timing
+    from tools.bench.gpu import trial as _trial
 
     monkeypatch.setattr(timing, "WARM_UPS", 0)
     monkeypatch.setattr(_trial, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))

@@ -1,4 +1,4 @@
-"""`iocourse bench attention` without a GPU: arithmetic, verdicts, and its whole path on a tiny problem.
+"""`tools.bench attention` without a GPU: arithmetic, verdicts, and its whole path on a tiny problem.
 
 No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
 covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels.
@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 from made_up_gpu import CpuPlace, by_contender, holds_numbers, is_wrong
 
-from iocourse.bench import attention, subjects
-from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS
-from iocourse.bench.gpu import judging
-from iocourse.bench.gpu import place as _place
-from iocourse.bench.gpu import runner as _runner
-from iocourse.bench.gpu.judging import PASSES, geometric_mean
 from iocourse.cli import main
 from iocourse.data.recorded import recorded
 from iocourse.refusal import Refused
+from tools.bench import attention, subjects
+from tools.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS
+from tools.bench.gpu import judging
+from tools.bench.gpu import place as _place
+from tools.bench.gpu import runner as _runner
+from tools.bench.gpu.judging import PASSES, geometric_mean
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def test_a_shape_that_cannot_be_measured_is_named(option, value, allowed, capsys
 
 
 def test_a_contender_is_left_out_by_its_name(capsys, monkeypatch):
-    from iocourse.bench.gpu.contenders import left_out
+    from tools.bench.gpu.contenders import left_out
 
     field = dict.fromkeys(("fused", "SDPA flash", "two-pass"), print)
     assert list(left_out(field, ["two-pass"])) == ["fused", "SDPA flash"]
@@ -94,7 +94,7 @@ def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_p
         return [], []
 
     module = subjects()[subject]
-    monkeypatch.setattr("iocourse.bench.gpu.trial.tried", second_is_cut_off)
+    monkeypatch.setattr("tools.bench.gpu.trial.tried", second_is_cut_off)
     monkeypatch.setattr(_runner, "cuda_place", lambda name: CpuPlace())
     if subject == "decode":
         monkeypatch.setattr(
@@ -245,8 +245,8 @@ def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
 
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_reference_is_autograd_of_the_formula_written_out(causal):
-    from iocourse.bench.gpu.problem import not_later
-    from iocourse.bench.gpu.values import RESULTS, exact_head
+    from tools.bench.gpu.problem import not_later
+    from tools.bench.gpu.values import RESULTS, exact_head
 
     N, d = 37, 8
     q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))
@@ -263,7 +263,7 @@ def test_the_reference_is_autograd_of_the_formula_written_out(causal):
 
 
 def test_one_wrong_row_in_many_shows():
-    from iocourse.bench.gpu.values import WRONG, relative_error, worst_block
+    from tools.bench.gpu.values import WRONG, relative_error, worst_block
 
     right = torch.randn(4096, 64, dtype=torch.float64)
     wrong = right.clone()
@@ -284,7 +284,7 @@ def tiny(dtype="float16", causal=True):
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     monkeypatch.setattr("iocourse.gpu.timing.WARM_UPS", 0)
-    from iocourse.bench.gpu import contenders as _contenders
+    from tools.bench.gpu import contenders as _contenders
 
     place = CpuPlace()
     field = _contenders.contenders(place, compiled=False)
@@ -340,8 +340,8 @@ def test_a_contender_that_is_wrong_is_not_timed():
 
 @pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
 def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
-    from iocourse.bench.gpu.contenders import WAYS
     from iocourse.kernels.host.tiles import chosen
+    from tools.bench.gpu.contenders import WAYS
 
     seen = {"forward": set(), "backward": set()}
 
@@ -417,7 +417,7 @@ def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
 
 
 def test_math_is_not_tried_where_its_matrices_do_not_fit():
-    from iocourse.bench.gpu.contenders import MATRIX_BYTES_A_PAIR, contenders
+    from tools.bench.gpu.contenders import MATRIX_BYTES_A_PAIR, contenders
 
     needed = MATRIX_BYTES_A_PAIR * 2 * 48 * 48
     for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
@@ -450,7 +450,7 @@ def attention(q, k, v, causal, sm_scale, *rest):
 
 @pytest.mark.parametrize(("parameter", "names"), [("", 1), (", warp_specialize=True", 2)])
 def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
-    from iocourse.bench.gpu.contenders import SPECIALISED, TUTORIAL, tutorial_contenders
+    from tools.bench.gpu.contenders import SPECIALISED, TUTORIAL, tutorial_contenders
 
     file = tmp_path / "06-fused-attention.py"
     file.write_text(STAND_IN % parameter)
@@ -507,8 +507,8 @@ def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, subje
     monkeypatch.setattr(_place, "no_cuda", lambda: reason)
     assert main(["bench", subject, "--quick"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"iocourse bench: no GPU, {reason}") and said.count("\n") == 1
-    assert "iocourse bench resources" in said and "Shipped with the course: " in said
+    assert said.startswith(f"python -m tools.bench: no GPU, {reason}") and said.count("\n") == 1
+    assert "python -m tools.bench resources" in said and "Shipped with the course: " in said
 
 
 def test_the_record_named_is_the_subjects_own(monkeypatch):

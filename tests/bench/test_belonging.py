@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.bench.resources.belonging import DIGITS, code_of, fingerprint
-from iocourse.bench.resources.compiling import code_as_it_stands, shipped
+from tools.bench.resources.belonging import DIGITS, code_of, fingerprint
+from tools.bench.resources.compiling import code_as_it_stands, shipped
 
 KERNEL = '''
 from typing import NamedTuple

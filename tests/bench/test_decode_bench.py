@@ -1,4 +1,4 @@
-"""`iocourse bench decode` without a GPU: bytes, the copy, goals, and its whole path on a tiny problem."""
+"""`tools.bench decode` without a GPU: bytes, the copy, goals, and its whole path on a tiny problem."""
 
 import math
 from functools import partial
@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 
-from iocourse.bench import decode
-from iocourse.bench.decode import Shape
-from iocourse.bench.gpu.judging import judged
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.data.recorded import recorded
+from tools.bench import decode
+from tools.bench.decode import Shape
+from tools.bench.gpu.judging import judged
 
 torch = pytest.importorskip("torch")
 
@@ -132,9 +132,9 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
 
 
 def test_who_takes_how_many_launches():
-    from iocourse.bench.gpu.contenders import WAYS
-    from iocourse.bench.gpu.trial import work_of
     from iocourse.kernels.host.launches import written_down
+    from tools.bench.gpu.contenders import WAYS
+    from tools.bench.gpu.trial import work_of
 
     q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
     launched = {}

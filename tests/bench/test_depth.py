@@ -8,14 +8,14 @@ from math import exp
 
 import pytest
 
-from iocourse.bench import depth, subjects
-from iocourse.bench.depth import heads as real
-from iocourse.bench.depth import layers as over_layers
-from iocourse.bench.depth import training as trainings
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.lowrank import advise
 from iocourse.refusal import Refused
+from tools.bench import depth, subjects
+from tools.bench.depth import heads as real
+from tools.bench.depth import layers as over_layers
+from tools.bench.depth import training as trainings
 
 TINY_LAYERS = over_layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)
 TINY_TRAINING = trainings.Sizes(steps=7, n=96, layers=1, heads=2, d=4, bounds=(2.0, None))

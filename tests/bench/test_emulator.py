@@ -5,7 +5,7 @@ import json
 import pytest
 
 from iocourse import exact
-from iocourse.bench import emulator, subjects
+from tools.bench import emulator, subjects
 
 
 def test_the_record_and_its_table(tmp_path, capsys):

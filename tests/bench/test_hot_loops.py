@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.bench import hot_loops, resources, subjects
-from iocourse.bench.resources.compiling import shipped
-from iocourse.bench.resources.text import a_score
 from iocourse.data.recorded import recorded
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
+from tools.bench import hot_loops, resources, subjects
+from tools.bench.resources.compiling import shipped
+from tools.bench.resources.text import a_score
 
 STEP = {field.name: 0 for field in fields(Loop)}
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from made_up_gpu import CpuPlace
 
-from iocourse.bench.attention import BENCH
-from iocourse.bench.gpu.judging import Goal, Layout, compared, judged
+from tools.bench.attention import BENCH
+from tools.bench.gpu.judging import Goal, Layout, compared, judged
 
 SHARE = Goal({"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
 OFF = Goal({}, 0.15, 0.3, 2, figure="off", over="largest")
@@ -67,8 +67,8 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
 
 def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.problem import Shape
     from iocourse.gpu.timing import ready
+    from tools.bench.gpu.problem import Shape
 
     log, laps = [], []
 
@@ -97,7 +97,7 @@ def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
 
 def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.problem import Shape
+    from tools.bench.gpu.problem import Shape
 
     def too_large(shape, place, seed):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")

@@ -1,4 +1,4 @@
-"""`iocourse bench lowrank`: the published digits, errors against float64, and a record of every section."""
+"""`tools.bench lowrank`: the published digits, errors against float64, and a record of every section."""
 
 import json
 import os
@@ -8,9 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.bench import lowrank, subjects  # noqa: E402
-from iocourse.bench.lowrank import published, scaling  # noqa: E402
-from iocourse.bench.lowrank.exact_side import (  # noqa: E402
+from iocourse.cli import main  # noqa: E402
+from iocourse.doctor.threads import VARIABLES  # noqa: E402
+from iocourse.lowrank import compiled  # noqa: E402
+from iocourse.refusal import Refused  # noqa: E402
+from tools.bench import lowrank, subjects  # noqa: E402
+from tools.bench.lowrank import published, scaling  # noqa: E402
+from tools.bench.lowrank.exact_side import (  # noqa: E402
     InPlace,
     InPlaceGradient,
     best_gradient,
@@ -18,13 +22,9 @@ from iocourse.bench.lowrank.exact_side import (  # noqa: E402
     sampled_truth,
     truth,
 )
-from iocourse.bench.lowrank.goals import goals  # noqa: E402
-from iocourse.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
-from iocourse.bench.lowrank.our_side import Ours  # noqa: E402
-from iocourse.cli import main  # noqa: E402
-from iocourse.doctor.threads import VARIABLES  # noqa: E402
-from iocourse.lowrank import compiled  # noqa: E402
-from iocourse.refusal import Refused  # noqa: E402
+from tools.bench.lowrank.goals import goals  # noqa: E402
+from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
+from tools.bench.lowrank.our_side import Ours  # noqa: E402
 
 EVERYBODY = {
     *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),

@@ -8,13 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.bench.lowrank import contenders, measuring  # noqa: E402
-from iocourse.bench.lowrank import on_gpu as gpu  # noqa: E402
-from iocourse.bench.lowrank.exact_side import truth  # noqa: E402
-from iocourse.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
-from iocourse.bench.lowrank.published import relative_error  # noqa: E402
 from iocourse.data.heads import real_heads  # noqa: E402
 from iocourse.lowrank import NotCertified  # noqa: E402
+from tools.bench.lowrank import contenders, measuring  # noqa: E402
+from tools.bench.lowrank import on_gpu as gpu  # noqa: E402
+from tools.bench.lowrank.exact_side import truth  # noqa: E402
+from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
+from tools.bench.lowrank.published import relative_error  # noqa: E402
 
 EVERYBODY = {
     *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
@@ -113,7 +113,7 @@ def test_milliseconds_are_milliseconds(monkeypatch):
 def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkeypatch):
     from made_up_gpu import CpuPlace
 
-    from iocourse.bench.lowrank.exact_side import sdpa
+    from tools.bench.lowrank.exact_side import sdpa
 
     def cannot(q, k, v):
         raise RuntimeError("made up: no room")

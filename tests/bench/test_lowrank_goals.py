@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.bench.lowrank.goals import JUDGED, MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
-from iocourse.bench.lowrank.text import text
+from tools.bench.lowrank.goals import JUDGED, MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
+from tools.bench.lowrank.text import text
 
 sys.path.append(str(Path(__file__).parents[1] / "explore"))
 from made_up_lowrank import PUBLISHED, degree, record, row, time

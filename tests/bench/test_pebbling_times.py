@@ -2,8 +2,8 @@
 
 import json
 
-from iocourse.bench import pebbling, subjects
 from iocourse.cli import main
+from tools.bench import pebbling, subjects
 
 
 def test_the_record_and_its_table(tmp_path, capsys):

@@ -1,12 +1,12 @@
-"""`iocourse bench small-cache` without a GPU: shapes, goals, and its whole path on a tiny problem."""
+"""`python -m tools.bench small-cache` without a GPU: shapes, goals, and its whole path on a tiny problem."""
 
 import math
 
 import pytest
 from made_up_gpu import by_contender, holds_numbers
 
-from iocourse.bench import small_cache
-from iocourse.bench.gpu.problem import Shape
+from tools.bench import small_cache
+from tools.bench.gpu.problem import Shape
 
 torch = pytest.importorskip("torch")
 

@@ -1,4 +1,4 @@
-"""`iocourse bench sparse` without a GPU: masks, the line, goals, and its whole path on a tiny problem.
+"""`python -m tools.bench sparse` without a GPU: masks, the line, goals, and its whole path on a tiny problem.
 
 What needs CUDA is not covered: compiled FlexAttention and its backward pass, SDPA's memory-efficient kernel.
 """
@@ -12,12 +12,12 @@ import pytest
 from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong
 
 from iocourse import masks
-from iocourse.bench import sparse
-from iocourse.bench.gpu import density as _density
-from iocourse.bench.gpu.contenders import flex_mask
-from iocourse.bench.gpu.density import SHARES, line, lines
-from iocourse.bench.gpu.judging import compared
-from iocourse.bench.sparse import (
+from tools.bench import sparse
+from tools.bench.gpu import density as _density
+from tools.bench.gpu.contenders import flex_mask
+from tools.bench.gpu.density import SHARES, line, lines
+from tools.bench.gpu.judging import compared
+from tools.bench.sparse import (
     BLOCK,
     KINDS,
     NO_MASK,
@@ -205,7 +205,7 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
             raise KeyboardInterrupt
         return [], []
 
-    monkeypatch.setattr("iocourse.bench.gpu.trial.tried", third_is_cut_off)
+    monkeypatch.setattr("tools.bench.gpu.trial.tried", third_is_cut_off)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
     field = {"fused": None, "somebody": None}
     with pytest.raises(KeyboardInterrupt):

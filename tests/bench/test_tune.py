@@ -1,4 +1,4 @@
-"""`iocourse bench tune` without a GPU: candidates, choice and the tiles to take, from made-up times."""
+"""`tools.bench tune` without a GPU: candidates, choice and the tiles to take, from made-up times."""
 
 import json
 
@@ -9,12 +9,12 @@ pytest.importorskip("triton")
 
 from made_up_gpu import CpuPlace
 
-from iocourse.bench import tune
-from iocourse.bench.gpu.problem import Shape
-from iocourse.bench.tune.fitting import BYTES, CURATED, SIZES, candidates, searches
-from iocourse.bench.tune.problem import Problem
 from iocourse.gpu.measured import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
+from tools.bench import tune
+from tools.bench.gpu.problem import Shape
+from tools.bench.tune.fitting import BYTES, CURATED, SIZES, candidates, searches
+from tools.bench.tune.problem import Problem
 
 SHIPPED = Tile(64, 64, 4, 2)
 

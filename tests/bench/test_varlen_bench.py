@@ -1,4 +1,4 @@
-"""`iocourse bench varlen` without a GPU: lengths, padding saved, goals, and its whole path on a tiny problem.
+"""`tools.bench varlen` without a GPU: lengths, padding saved, goals, and its whole path on a tiny problem.
 
 What needs CUDA is not covered: PyTorch's varlen_attn, and SDPA's CUDA kernels.
 """
@@ -8,9 +8,9 @@ import math
 import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 
-from iocourse.bench import varlen
-from iocourse.bench.gpu.judging import compared
-from iocourse.bench.varlen import KINDS, Shape, drawn, pairs, saved
+from tools.bench import varlen
+from tools.bench.gpu.judging import compared
+from tools.bench.varlen import KINDS, Shape, drawn, pairs, saved
 
 torch = pytest.importorskip("torch")
 

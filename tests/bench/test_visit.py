@@ -1,4 +1,4 @@
-"""`iocourse bench visit` without a GPU: what runs when, what is left when it is cut off, what it refuses."""
+"""`tools.bench visit` without a GPU: what runs when, what is left when it is cut off, what it refuses."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.bench import visit
-from iocourse.bench.visit import install, state, tuned
-from iocourse.bench.visit.plan import Step, limit, part_path, record_path, steps
 from iocourse.cli import main
 from iocourse.gpu import measured
 from iocourse.refusal import Refused
+from tools.bench import visit
+from tools.bench.visit import install, state, tuned
+from tools.bench.visit.plan import Step, limit, part_path, record_path, steps
 
 # A measurement of five shapes, whose record grows; it says its process first, and may take its time or fail.
 GROWING = """
@@ -144,7 +144,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_visit
-from iocourse.bench import visit
+from tools.bench import visit
 out = Path(sys.argv[2])
 visit.no_cuda = lambda: ""
 visit.steps = lambda *_: [test_visit.growing(out, "a"), test_visit.growing(out, "b", seconds=0.5)]

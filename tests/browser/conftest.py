@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from apart import Apart
 
-from iocourse.course.authoring.execution import lesson_environment
 from iocourse.course.lab import OURS
+from tools.build.execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

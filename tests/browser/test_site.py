@@ -22,7 +22,7 @@ from site_looks import (
 )
 
 from iocourse.course.checkout import read_project
-from iocourse.site.checking import problems_of
+from tools.site.checking import problems_of
 
 needs.installed("sphinx", "myst_nb", "furo")
 

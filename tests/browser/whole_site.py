@@ -12,8 +12,8 @@ import pytest
 from site_looks import what_is_wrong
 
 from iocourse.course.checkout import find_checkout, read_project
-from iocourse.site.building import build_site
-from iocourse.site.checking import Page, pages_of, problems_of
+from tools.site.building import build_site
+from tools.site.checking import Page, pages_of, problems_of
 
 ROOT = find_checkout()
 WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from iocourse.course.authoring.source import Cell, parse, side
 from iocourse.course.exercise import find
+from tools.build.source import Cell, parse, side
 
 ROOT = Path(__file__).parents[2]
 

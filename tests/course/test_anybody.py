@@ -9,10 +9,10 @@ from lesson_source import ROOT, Lesson
 
 from iocourse import bounds, costs, masks
 from iocourse.course import check
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.exercise import NO_LIMIT, Case, exercises, run_schedule
 from iocourse.course.messages import anybody
 from iocourse.machine import FREE_REGISTERS
+from tests.mutation.references import build, exercise_source
 
 BY_FUNCTION = {exercise.function: exercise for exercise in exercises().values()}
 N, d, side = 2**20, 64, 128 * 255

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import check, credit, progress
-from iocourse.course.authoring.release import build
-from iocourse.course.authoring.source import SourceError
 from iocourse.course.checking import judge
 from iocourse.course.checkout import Project
 from iocourse.course.credit import nbgrader
 from iocourse.course.exercise import find
 from iocourse.grade.lesson import text_of
+from tools.build.release import build
+from tools.build.source import SourceError
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9]*.ipynb"))

@@ -9,13 +9,13 @@ import pytest
 
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenge, exercise, progress
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.challenges import referee, setting
 from iocourse.course.challenges.best import contenders, known_words, library_best, problem_of
 from iocourse.course.challenges.referee import judged
 from iocourse.course.challenges.rolling_rows import rolling_rows
 from iocourse.course.challenges.sparsity import ORDER
 from iocourse.course.exercise import exercises
+from tests.mutation.references import build, exercise_source
 
 ALL = setting.challenges()
 FORWARD, WINDOW = ALL["forward"], ALL["window"]

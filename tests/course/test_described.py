@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.authoring.described import alt_of, described, pictures
+from iocourse.course.described import alt_of, described, pictures
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.authoring import announcements, release
-from iocourse.course.authoring.rules import evening, surprises
-from iocourse.course.authoring.source import parse
 from iocourse.course.checkout import read_project
+from tools.build import announcements, release
+from tools.build.rules import evening, surprises
+from tools.build.source import parse
 
 ROOT = Path(__file__).parents[2]
 PATH = Path("solutions/04_flash_forward.py")

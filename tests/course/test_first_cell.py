@@ -12,10 +12,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from iocourse.course.authoring.first_cell import first_cell, with_first_cell, without_first_cell
 from iocourse.course.checkout import Project
 from iocourse.course.solved import MARK
 from iocourse.grade.cells import execute
+from tools.build.first_cell import first_cell, with_first_cell, without_first_cell
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROOT / folder).glob("*.ipynb"))]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import build_parser, main
-from iocourse.course.authoring import release
-from iocourse.course.authoring.guide import by_hand, page, record, remarks
-from iocourse.course.authoring.mutation.references import INTERPRETED
-from iocourse.course.authoring.mutation.report import Score
 from iocourse.course.checkout import find_checkout
 from iocourse.course.exercise import exercises, find
 from iocourse.refusal import Refused
+from tests.mutation.references import INTERPRETED
+from tests.mutation.report import Score
+from tools.build import release
+from tools.build.guide import by_hand, page, record, remarks
 
 ROOT = find_checkout()
 OF_THE_SITE = {"index.md", "errata.md"}  # their links lead to its pages: the site's own check follows them
@@ -87,18 +87,23 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
             "exercises.md",
             "Exercise by exercise",
             "By hand",
-            "docs/exercises.md is stale: run iocourse release",
+            "docs/exercises.md is stale: run python -m tools.build",
         ),
-        ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run iocourse release"),
+        ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run python -m tools.build"),
         ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks speaks of 0.9, which is no exercise"),
         ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0A"),
-        ("remarks/00.toml", '["bytes"', '["bits"', "the errors of 0A are out of date: run iocourse mutants"),
+        (
+            "remarks/00.toml",
+            '["bytes"',
+            '["bits"',
+            "the errors of 0A are out of date: run python -m tests.mutation",
+        ),
         ("mutants.json", "each word counts once", "each word", "the errors of 0A are out of date"),
         (
             "mutants.json",
             "by machine",
             "by chance",
-            "no score of 0A: run iocourse mutants --only 0A --record",
+            "no score of 0A: run python -m tests.mutation --only 0A --record",
         ),
     ],
 )
@@ -109,7 +114,7 @@ def test_what_is_out_of_date_is_named_with_its_remedy(checkout, file, old, new, 
 
 def test_a_page_that_is_missing_is_stale_and_release_writes_it(checkout):
     (checkout / page.PAGE).unlink()
-    assert list(page.guide_problems(checkout)) == ["docs/exercises.md is stale: run iocourse release"]
+    assert list(page.guide_problems(checkout)) == ["docs/exercises.md is stale: run python -m tools.build"]
     assert page.guide_page(checkout) == (ROOT / page.PAGE).read_text(encoding="utf-8")
 
 

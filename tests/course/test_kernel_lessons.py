@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.bench import notebooks
-from iocourse.course.authoring import kernel_lessons, release
-from iocourse.course.authoring.kernel_lessons import cannot_run, runs_kernels
 from iocourse.course.checkout import read_project
 from iocourse.refusal import Refused
+from tools.bench import notebooks
+from tools.build import kernel_lessons, release
+from tools.build.kernel_lessons import cannot_run, runs_kernels
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
@@ -34,13 +34,9 @@ def test_lessons_10_to_14_run_kernels_and_the_others_run_everywhere(source, no_t
 
 def test_where_triton_interprets_every_lesson_can_run(monkeypatch):
     monkeypatch.setattr(kernel_lessons, "explanation", lambda: "")
-    monkeypatch.setattr(
-        "iocourse.course.authoring.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get
-    )
+    monkeypatch.setattr("tools.build.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
     assert not cannot_run("import torch, triton\n")
-    monkeypatch.setattr(
-        "iocourse.course.authoring.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get
-    )
+    monkeypatch.setattr("tools.build.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
     assert "NumPy before 2.4" in cannot_run("import torch, triton\n")
     assert not cannot_run("import numpy as np\n")
 

@@ -8,12 +8,12 @@ from lesson_source import Lesson
 
 from iocourse import RowStats, bounds, costs, schedules
 from iocourse.course import credit
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
 from iocourse.explore import tile_tuner
+from tests.mutation.references import build, exercise_source
 
 LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_a_schedule_to_repair")
 says = LESSON.says

@@ -10,7 +10,6 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
 from iocourse.course import credit
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import (
@@ -25,6 +24,7 @@ from iocourse.course.exercises.lesson07 import (
 )
 from iocourse.explore.facts.trace import states, totals
 from iocourse.machine import probabilities
+from tests.mutation.references import build, exercise_source
 
 LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_gradient_proof_repair")
 says, says_second = LESSON.says, SECOND.says

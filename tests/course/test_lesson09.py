@@ -8,10 +8,10 @@ import pytest
 from lesson_source import ROOT, Lesson
 
 from iocourse import bounds, costs, run, schedules, sweeps
-from iocourse.course.authoring.source import side
 from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises import lesson09
 from iocourse.course.exercises.lesson09 import envelope, given, keys_sweep, whole_backward
+from tools.build.source import side
 
 SOURCE, SECOND = Lesson("09_the_map"), Lesson("09b_")
 says = SOURCE.says

@@ -8,9 +8,9 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, gpu, traffic
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import side
 from iocourse.course.exercise import find
+from tools.build.kernel_lessons import cannot_run
+from tools.build.source import side
 
 SOURCE = Lesson("10")
 section, says = SOURCE.section, SOURCE.says

@@ -9,12 +9,12 @@ from lesson_source import Lesson
 
 from iocourse import costs, exact, explore
 from iocourse.costs.kernels import Problem, attention_forward
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import side
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.trials.single import FAR
 from iocourse.data.recorded import recorded
+from tools.build.kernel_lessons import cannot_run
+from tools.build.source import side
 
 SOURCE, SECOND = Lesson("11_"), Lesson("11b")
 says = SOURCE.says

@@ -18,13 +18,13 @@ from iocourse.costs.kernels import (
 from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course import check, diagnosis
-from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
 from iocourse.data.recorded import recorded
 from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
+from tools.build.kernel_lessons import cannot_run
 
 SOURCE, SECOND = Lesson("13_small"), Lesson("13b")
 if reason := cannot_run(SOURCE.source):

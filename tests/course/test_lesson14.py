@@ -10,9 +10,9 @@ from lesson_source import Lesson, execute
 from iocourse import bounds, costs, exact
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
 from iocourse.costs.pairs import PackedSequences
-from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
+from tools.build.kernel_lessons import cannot_run
 
 SOURCE, SECOND = Lesson("14_what"), Lesson("14b")
 if reason := cannot_run(SECOND.source):
@@ -311,7 +311,7 @@ def test_a_record_is_read_where_there_is_one():
 
 
 def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
-    from iocourse.bench import decode
+    from tools.bench import decode
 
     assert f'"contender": "{decode.SPLIT_KV}"' in SOURCE.source
     shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)

@@ -15,7 +15,6 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, lowrank, run, schedules
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import judge
 from iocourse.course.credit import points
 from iocourse.course.exercise import find
@@ -24,6 +23,7 @@ from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.monomials import coordinates, features, plan, rank_of
+from tests.mutation.references import build, exercise_source
 
 SOURCES = Lesson("15_"), Lesson("15b_")
 SECOND = 6  # the section with which the second evening begins

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from iocourse.bounds import BOUNDS
-from iocourse.course.authoring.mutation.references import sources_of
-from iocourse.course.authoring.source import parse
 from iocourse.course.exercise import exercises
+from tests.mutation.references import sources_of
+from tools.build.source import parse
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 EXERCISES = list(exercises().values())

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from iocourse.cli import main
-from iocourse.course.authoring import links
-from iocourse.course.authoring.links import with_full_links, write_for_colab
 from iocourse.course.checkout import Project, read_project
 from iocourse.refusal import Refused
+from tools.build import links
+from tools.build.links import with_full_links, write_for_colab
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "colab.yml"
@@ -113,7 +113,7 @@ def test_nothing_is_written_while_the_address_is_not_claimed(tmp_path):
 
 def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "pyproject.toml").write_text(CLAIMED, encoding="utf-8")
-    with pytest.raises(Refused, match=r"no notebook in .*: run iocourse release first"):
+    with pytest.raises(Refused, match=r"no notebook in .*: run python -m tools.build first"):
         write_for_colab(tmp_path, tmp_path / "out")
     monkeypatch.chdir(ROOT)
     assert main(["release", "--check", "--colab", str(tmp_path / "out")]) == 2
@@ -124,7 +124,7 @@ def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, mo
 def test_the_workflow_puts_each_release_beside_the_others_on_the_branch(tmp_path):
     """Its own lines run, with a repository on this disk in place of GitHub's."""
     steps = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["colab"]["steps"]
-    lines = [step["run"].replace("iocourse release", '"$PYTHON" -m iocourse release') for step in steps[3:]]
+    lines = [step["run"].replace("python -m tools.build", '"$PYTHON" -m tools.build') for step in steps[3:]]
     assert len(lines) == 2
     course, remote = tmp_path / "course", tmp_path / "remote.git"
     subprocess.run(["git", "init", "-q", "--bare", str(remote)], check=True)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import NOT_TRIED, judge, read_first, report
 from iocourse.course.exercise import find
 from iocourse.course.messages.scale import factor_seen
+from tests.mutation.references import build, exercise_source
 
 
 # ------------------------------------------------------------------ an answer of the wrong form

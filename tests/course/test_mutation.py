@@ -7,26 +7,26 @@ from math import ceil
 import pytest
 
 from iocourse.cli import main
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.mutation import mutants as making
-from iocourse.course.authoring.mutation import report
-from iocourse.course.authoring.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
-from iocourse.course.authoring.mutation.listed import EQUIVALENT, OPEN
-from iocourse.course.authoring.mutation.mutants import Mutant, mutants_of
-from iocourse.course.authoring.mutation.operators import OPERATORS
-from iocourse.course.authoring.mutation.references import (
+from iocourse.course.checking import RUNS
+from iocourse.course.exercise import exercises, find
+from tests.mutation import mutants as making
+from tests.mutation import report
+from tests.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
+from tests.mutation.listed import EQUIVALENT, OPEN
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.operators import OPERATORS
+from tests.mutation.references import (
     INTERPRETED,
     exercise_source,
     sources_of,
 )
-from iocourse.course.authoring.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
-from iocourse.course.checking import RUNS
-from iocourse.course.exercise import exercises, find
+from tests.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
+from tools.build.kernel_lessons import cannot_run
 
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
-ONE_IN = 16  # of the mutants of these operators; `iocourse mutants` runs all, and all that is listed
+ONE_IN = 16  # of the mutants of these operators; `python -m tests.mutation` runs all, and all that is listed
 ONE_KERNEL_IN = 448  # the same of kernels, which take a hundred times as long
 
 

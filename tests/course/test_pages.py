@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, run, schedules
-from iocourse.course.authoring import pages, release
-from iocourse.course.authoring.source import Cell
 from iocourse.course.checkout import Project, read_project
+from tools.build import pages, release
+from tools.build.source import Cell
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def test_a_figure_is_drawn_where_readme_shows_one_and_again_when_its_numbers_cha
     assert pages.write_figure(tmp_path) == []  # no README
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("<!-- figure -->\n<!-- /figure -->\n")
-    stale = f"{pages.FIGURE.as_posix()} is stale: run iocourse release"
+    stale = f"{pages.FIGURE.as_posix()} is stale: run python -m tools.build"
     assert stale in list(pages.problems(tmp_path, {}, NOBODYS))
     assert pages.write_figure(tmp_path) == ["docs/words-moved.png"] and pages.write_figure(tmp_path) == []
     before = (tmp_path / pages.FIGURE).read_bytes()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.authoring import release
-from iocourse.course.authoring.rules import declared
-from iocourse.course.authoring.rules.numerals import labels_of, numerals
-from iocourse.course.authoring.rules.prose import NOWHERE, course_labels, problems
-from iocourse.course.authoring.source import parse, side
 from iocourse.refusal import Refused
+from tools.build import release
+from tools.build.rules import declared
+from tools.build.rules.numerals import labels_of, numerals
+from tools.build.rules.prose import NOWHERE, course_labels, problems
+from tools.build.source import parse, side
 
 ROOT = Path(__file__).parents[2]
 HEAD = "# %% [markdown]\n"

@@ -9,11 +9,11 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course import exercise
-from iocourse.course.authoring import execution, pages, release, source
-from iocourse.course.authoring.rules import lint
 from iocourse.course.checkout import Project, read_project
 from iocourse.course.exercise import find
 from iocourse.refusal import Refused
+from tools.build import execution, pages, release, source
+from tools.build.rules import lint
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
 LESSONS = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
@@ -357,7 +357,7 @@ def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_r
     assert seen["outputs"] == cell(solved(course), seen["id"])["outputs"]
     assert not [said for said in release.check(course) if "stale" in said and "01_sum" in said]
     path.write_text(path.read_text().replace('"42"', '"43"'))
-    assert f"lessons/{path.name} is stale: run iocourse release" in release.check(course)
+    assert f"lessons/{path.name} is stale: run python -m tools.build" in release.check(course)
 
 
 def test_changed_code_is_run_again(course):
@@ -516,7 +516,7 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
         assert f"{page} has no lines <!-- {name} --> and <!-- /{name} -->" in checked(capsys)[1]
         (released / page).write_text(kept)
     (released / pages.TIMES).unlink()
-    assert "does not exist; run: iocourse bench notebooks" in checked(capsys)[1]
+    assert "does not exist; run: python -m tools.bench notebooks" in checked(capsys)[1]
 
 
 @pytest.mark.parametrize("missing", ["cores", "versions", "date", "commit"])

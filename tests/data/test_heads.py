@@ -19,10 +19,10 @@ import pytest
 
 from iocourse import exact
 from iocourse.data import Head, provenance, real_head, real_heads
-from iocourse.data.making import heads as making
-from iocourse.data.making.choosing import RULES
-from iocourse.data.making.measures import head_stats
-from iocourse.data.making.minilm import gelu, safetensors, tokenize
+from tools.heads import heads as making
+from tools.heads.choosing import RULES
+from tools.heads.measures import head_stats
+from tools.heads.minilm import gelu, safetensors, tokenize
 
 DATA = Path(str(resources.files("iocourse.data")))
 PAIRS = real_heads()
@@ -128,7 +128,7 @@ def test_loading_needs_no_torch_and_little_time():
     code = (
         "import sys, time, numpy; t = time.process_time()\n"
         "from iocourse.data import real_head; real_head(4, 5); print(time.process_time() - t)\n"
-        "assert not {'torch', 'triton', 'iocourse.data.making.minilm'} & set(sys.modules)"
+        "assert not {'torch', 'triton', 'tools.heads.minilm'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 1.0  # seconds of a core, with the import

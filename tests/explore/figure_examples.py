@@ -36,7 +36,7 @@ def attention(N):
 
 
 def compiled(**facts):
-    """One made-up row of `iocourse bench resources`, as a reader of its record would find it."""
+    """One made-up row of `python -m tools.bench resources`, as a reader of its record would find it."""
     row = {"arch": 90, "d": 64, "bytes": 2, "kernel": "forward", "causal": True, "BM": 64, "BN": 64}
     row |= {"warps": 4, "stages": 2, "registers": 100, "spill_bytes": 0, "shared_bytes": 40_000}
     return row | {"tensor_core": 16, "async_copies": 8, "bulk_reductions": 0} | facts
@@ -66,7 +66,7 @@ def compiled_keys():
 
 
 def kernel_record(*rows):
-    """A record of `iocourse bench resources` that holds these rows."""
+    """A record of `python -m tools.bench resources` that holds these rows."""
     return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
 
 
@@ -76,7 +76,7 @@ CONTENDERS = ("fused", "two-pass", "SDPA flash", "SDPA cuDNN",
 
 
 def bench_record(Ns, contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
-    """A record of `iocourse bench attention` with made-up numbers, and a device that says so."""
+    """A record of `python -m tools.bench attention` with made-up numbers, and a device that says so."""
     rows = []
     for N, kind, (k, contender) in product(Ns, kinds, enumerate(contenders)):
         row = {"dtype": "bfloat16", "d": 128, "N": N, "B": max(1, 16_384 // N), "H": 16}

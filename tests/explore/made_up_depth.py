@@ -1,4 +1,4 @@
-"""Records of `iocourse bench depth` with made-up numbers, which say so."""
+"""Records of `python -m tools.bench depth` with made-up numbers, which say so."""
 
 from math import cos, exp
 

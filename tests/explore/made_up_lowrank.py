@@ -1,4 +1,4 @@
-"""A record of `iocourse bench lowrank` with made-up numbers: what a test holds readers of records against."""
+"""A record of `tools.bench lowrank` with made-up numbers: what a test holds readers of records against."""
 
 PUBLISHED = {4: (4.673, 1.42), 8: (2.005, 9.43), 12: (0.773, 79.0)}
 KINDS = (("ours", 8, 3), ("ours", 12, 2), ("ours", 12, 3), ("SDPA", 8, None), ("SDPA", 12, None))

@@ -60,7 +60,8 @@ def test_every_training_of_the_bound_is_labelled_and_no_other():
 
 def test_without_a_record_the_picture_says_so():
     for picture in (explore.depth_errors(None), explore.training_curves(None)):
-        assert any("no recorded run yet: `iocourse bench depth` makes one" in text for text in texts(picture))
+        said = "no recorded run yet: `python -m tools.bench depth` makes one"
+        assert any(said in text for text in texts(picture))
 
 
 def test_a_quick_run_and_a_live_one_are_called_so():

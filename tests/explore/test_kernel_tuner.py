@@ -252,7 +252,7 @@ def test_slices_have_a_width_only_where_d_is_cut(tuner):
 def test_it_starts_from_the_tile_the_kernels_ship_with():
     record = recorded("resources")
     if record is None:
-        pytest.skip("no recorded run of `iocourse bench resources` yet")
+        pytest.skip("no recorded run of `python -m tools.bench resources` yet")
     row = next(
         row for row in record["shipped"]
         if (row["arch"], row["d"], row["bytes"], row["kernel"], row["causal"]) == (80, 64, 2, "fused", True)

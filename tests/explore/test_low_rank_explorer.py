@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import costs, exact, lowrank, schedules
-from iocourse.bench import explore as bench
 from iocourse.data import real_head, real_heads
 from iocourse.explore import LowRankExplorer, Picture, low_rank_explorer, low_rank_explorer_picture
 from iocourse.explore.draw.palette import SKY
@@ -29,6 +28,7 @@ from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_
 from iocourse.explore.widgets.lowrank_explorer import ERRORS, SIGMAS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
+from tools.bench import explore as bench
 
 
 def arrays(n_q=40, n_k=50, d=5, size=0.7, seed=0):

@@ -8,11 +8,11 @@ from figure_layout import check_layout, texts
 from made_up_lowrank import record
 
 from iocourse import explore
-from iocourse.bench.lowrank import pictures
-from iocourse.bench.lowrank.text import text
 from iocourse.data.recorded import recorded
 from iocourse.explore.facts.records.lowrank import FASTER_EXACT
-from iocourse.site.pages.bench import bench_page
+from tools.bench.lowrank import pictures
+from tools.bench.lowrank.text import text
+from tools.site.pages.bench import bench_page
 
 ROOT = Path(__file__).parents[2]
 SAID = "exact run was measured 1.4 to 3.8 times faster than this baseline"

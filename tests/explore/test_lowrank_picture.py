@@ -16,7 +16,7 @@ DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contende
 @pytest.mark.parametrize("draw", DRAWN)
 def test_without_a_record_the_picture_says_so(draw):
     picture = draw(None, title="Mine")
-    assert "no recorded run yet: `iocourse bench lowrank` makes one" in texts(picture)
+    assert "no recorded run yet: `python -m tools.bench lowrank` makes one" in texts(picture)
     assert "no recorded run yet" in picture.alt and "no recorded run yet" in picture.numbers
     assert not any(isinstance(e, Poly) for e in picture.elements)
 

@@ -107,5 +107,5 @@ def test_what_rows_do_not_hold_is_named(given, message):
 def test_the_recorded_sweep_can_be_drawn(d, warps):
     record = recorded("resources")
     if record is None:
-        pytest.skip("no recorded run of `iocourse bench resources` yet")
+        pytest.skip("no recorded run of `python -m tools.bench resources` yet")
     check_layout(explore.kernel_resources(record["forward_by_tile"], d=d, warps=warps))

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import bounds, schedules
-from iocourse.bench import explore as bench
 from iocourse.explore import TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.draw.palette import TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
@@ -29,6 +28,7 @@ from iocourse.explore.facts.tile_tuner import (
 from iocourse.explore.facts.trace import totals
 from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
 from iocourse.explore.widgets.shell.panel import size_slider
+from tools.bench import explore as bench
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)

@@ -19,12 +19,12 @@ pytest.importorskip("triton")
 import torch
 from compiled import as_reported
 
-from iocourse.bench import resources
-from iocourse.bench.resources.compiling import Compilation, launch_of, shipped
-from iocourse.bench.resources.text import TILED, a_score
-from iocourse.bench.tune.fitting import CURATED
 from iocourse.data.recorded import recorded
 from iocourse.gpu.hot_loop import Loop
+from tools.bench import resources
+from tools.bench.resources.compiling import Compilation, launch_of, shipped
+from tools.bench.resources.text import TILED, a_score
+from tools.bench.tune.fitting import CURATED
 
 ROOT = Path(__file__).parents[2]
 PINNED = dict(
@@ -161,7 +161,8 @@ def test_every_recorded_kernel(name, triton, budgets, known):
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
         (kernel, d, causal) for kernel in TILED for d in (64, 128) for causal in (False, True)
     }
-    assert [row for row in rows if "hot_loop" not in row] == [], f"record it anew: iocourse bench {name}"
+    again = f"record it anew: python -m tools.bench {name}"
+    assert [row for row in rows if "hot_loop" not in row] == [], again
     found = {named(row): broken(row, budgets, known) for row in rows}
     assert {name: said for name, said in found.items() if said} == {}
 

@@ -10,7 +10,7 @@ from iocourse.refusal import Refused
 ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
 
 
-# A row as `iocourse bench resources` records it, of the tile above.
+# A row as `python -m tools.bench resources` records it, of the tile above.
 LOOP = {"spills": 0, "wgmma": 16, "waits": 1}
 COMPILED = [
     {"arch": 90, "d": 128, "bytes": 2, "kernel": "forward", "causal": True, "pairs": "band",

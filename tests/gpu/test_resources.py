@@ -22,9 +22,6 @@ from compiled import as_reported, compiled  # noqa: E402
 from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from iocourse.bench import hot_loops  # noqa: E402
-from iocourse.bench import resources as bench  # noqa: E402
-from iocourse.bench.resources.compiling import code_as_it_stands, launch_of  # noqa: E402
 from iocourse.data.recorded import recorded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, resources  # noqa: E402
 from iocourse.gpu.jobs import job  # noqa: E402
@@ -39,6 +36,9 @@ from iocourse.kernels.host.tiles import (  # noqa: E402
     row_products_tile,
     tiles_for,
 )
+from tools.bench import hot_loops  # noqa: E402
+from tools.bench import resources as bench  # noqa: E402
+from tools.bench.resources.compiling import code_as_it_stands, launch_of  # noqa: E402
 
 reporting = sys.modules["iocourse.gpu.resources"]  # the module, not the function of its name
 ROOT = Path(__file__).parents[2]
@@ -107,9 +107,9 @@ def test_a_mask_is_a_loop_of_its_own(as_it_stands):
 
 @pytest.fixture(scope="module")
 def rows():
-    """(arch, d, bytes, kernel, causal, pairs) -> what `iocourse bench resources` recorded."""
+    """(arch, d, bytes, kernel, causal, pairs) -> what `python -m tools.bench resources` recorded."""
     record = recorded("resources")
-    assert record is not None, "no record: run `iocourse bench resources`"
+    assert record is not None, "no record: run `python -m tools.bench resources`"
     assert record["versions"]["triton"] == PINNED["triton"]
     names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
     found = {tuple(row[name] for name in names): row for row in record["shipped"]}
@@ -142,8 +142,10 @@ def shipped_tiles():
 
 
 ANEW = {
-    "resources": "iocourse bench resources --json iocourse/data/bench/resources.json",
-    "hot-loops": "PYTHONPATH=FOLDER iocourse bench hot-loops --json iocourse/data/bench/hot-loops.json",
+    "resources": "python -m tools.bench resources --json iocourse/data/bench/resources.json",
+    "hot-loops": (
+        "PYTHONPATH=FOLDER python -m tools.bench hot-loops --json iocourse/data/bench/hot-loops.json"
+    ),
 }
 
 

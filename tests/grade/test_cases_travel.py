@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.mutation.references import sources_of
 from iocourse.course.exercise import exercises
+from tests.mutation.references import sources_of
+from tools.build.kernel_lessons import cannot_run
 
 
 @pytest.mark.parametrize("exercise", exercises().values(), ids=lambda exercise: exercise.id)

@@ -16,10 +16,10 @@ import needs
 import pytest
 
 from iocourse.cli import main
-from iocourse.course.authoring.execution import SEED, lesson_environment
 from iocourse.course.exercise import find
 from iocourse.grade import cohort
 from iocourse.grade.lesson import text_of
+from tools.build.execution import SEED, lesson_environment
 
 needs.installed("nbgrader")
 

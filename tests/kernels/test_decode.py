@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import traffic
-from iocourse.bench.resources.compiling import job_of
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
 from iocourse.kernels.host.launches import cut, enough_parts, written_down
 from iocourse.kernels.host.tiles import using
+from tools.bench.resources.compiling import job_of
 
 sizes = st.fixed_dictionaries(
     {

@@ -37,7 +37,7 @@ def test_importing_the_course_loads_neither():
     """NumPy alone is enough for lessons 0 to 9, for counting's face and for looking up chips."""
     code = """
 import sys, iocourse, iocourse.course, iocourse.explore, iocourse.traffic, iocourse.costs.kernels
-import iocourse.cli, iocourse.gpu, iocourse.bench
+import iocourse.cli, iocourse.gpu, tools.bench
 print([name for name in ("torch", "triton") if name in sys.modules])
 """
     assert python(code) == "[]"

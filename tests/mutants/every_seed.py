@@ -7,8 +7,8 @@ import pytest
 from harness import SEEDS, failures, mutate
 from suites import load_suites
 
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.exercise import find
+from tests.mutation.references import build, exercise_source
 
 SUITES = load_suites()
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
+from tests.mutation.references import build, exercise_source
 
 SEEDS = range(20)  # a verdict is the same on each of them: `every_seed.py` tries all, the suite one by name
 

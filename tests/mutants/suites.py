@@ -4,9 +4,9 @@ from pathlib import Path
 
 from harness import Suite
 
-from iocourse.course.authoring.guide.by_hand import suites
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.mutation.references import sources_of
+from tests.mutation.by_hand import suites
+from tests.mutation.references import sources_of
+from tools.build.kernel_lessons import cannot_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ from harness import drawn, failures, mutate
 from suites import cannot_run_lesson, load_suites
 
 from iocourse.course import check
-from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises, find
 from iocourse.exact import attention
+from tests.mutation.references import build, exercise_source
 
 SUITES = load_suites()
 IDS = list(SUITES)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import warm
 
-from iocourse.course.authoring.execution import lesson_environment
 from iocourse.doctor.threads import environment
+from tools.build.execution import lesson_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

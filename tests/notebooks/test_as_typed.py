@@ -12,8 +12,8 @@ import pytest
 from test_without_torch import HIDING, INSTALL
 from wrong import refused, with_wrong_answer
 
-from iocourse.course.authoring.execution import execute, lesson_environment
-from iocourse.course.authoring.kernel_lessons import cannot_run
+from tools.build.execution import execute, lesson_environment
+from tools.build.kernel_lessons import cannot_run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "nbval.md"

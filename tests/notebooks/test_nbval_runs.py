@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.authoring import release
 from iocourse.course.checkout import Project
+from tools.build import release
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import progress
-from iocourse.course.authoring import release
-from iocourse.course.authoring.execution import execute, lesson_environment
-from iocourse.course.authoring.kernel_lessons import cannot_run
+from tools.build import release
+from tools.build.execution import execute, lesson_environment
+from tools.build.kernel_lessons import cannot_run
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
@@ -59,5 +59,5 @@ def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, beg
 
 
 def test_notebooks_and_readme_are_what_their_sources_say():
-    """`iocourse release --check`: nothing is stale, every lesson is complete, all are timed."""
+    """`python -m tools.build --check`: nothing is stale, every lesson is complete, all are timed."""
     assert not release.check(ROOT), "\n".join(release.check(ROOT))

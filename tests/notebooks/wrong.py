@@ -4,7 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from iocourse.course.authoring.guide.by_hand import suites
+from tests.mutation.by_hand import suites
 
 ROOT = Path(__file__).parents[2]
 suites_of = cache(suites)

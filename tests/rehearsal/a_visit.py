@@ -1,4 +1,4 @@
-"""The whole of `iocourse bench visit` on a stubbed driver, in this one process: prints what happened as JSON.
+"""The whole of `tools.bench visit` on a stubbed driver, in this one process: prints what happened as JSON.
 
     TRITON_INTERPRET=0 PYTHONPATH=. python tests/rehearsal/a_visit.py FOLDER
 
@@ -18,7 +18,7 @@ import stubbed_gpu
 import torch
 import triton
 
-from iocourse.bench.gpu.problem import Shape
+from tools.bench.gpu.problem import Shape
 
 
 class Uncompiled:
@@ -74,7 +74,7 @@ def shorter(dtype, d, N, causal):
 
 def replace(name, new):
     """Put a function in the place of one that modules of the benchmarks have imported by this name."""
-    found = [m for n, m in list(sys.modules.items()) if n.startswith("iocourse.bench") and hasattr(m, name)]
+    found = [m for n, m in list(sys.modules.items()) if n.startswith("tools.bench") and hasattr(m, name)]
     assert found, f"no benchmark knows {name} any more"
     for module in found:
         setattr(module, name, new)
@@ -84,10 +84,10 @@ def in_a_hurry():
     """One lap of everything, and none of what only takes time."""
     import torch.nn.attention.flex_attention as flex
 
-    from iocourse.bench import attention, decode, sparse, subjects, varlen
-    from iocourse.bench.gpu import place
-    from iocourse.bench.lowrank import on_gpu
     from iocourse.gpu import timing
+    from tools.bench import attention, decode, sparse, subjects, varlen
+    from tools.bench.gpu import place
+    from tools.bench.lowrank import on_gpu
 
     subjects()  # imports them all
     triton.compiler.compile = Uncompiled
@@ -141,9 +141,9 @@ def said_to(log, command):
 
 
 def called(command):
-    from iocourse.bench.lowrank import on_gpu as lowrank
-    from iocourse.bench.visit import tuned
     from iocourse.cli import main
+    from tools.bench.lowrank import on_gpu as lowrank
+    from tools.bench.visit import tuned
 
     if command[0] == "nvidia-smi" or "doctor" in command:
         return 0  # they know nothing of the stub
@@ -174,9 +174,9 @@ def called(command):
 def main(out, *more):
     stubbed_gpu.install()
     in_a_hurry()
-    from iocourse.bench import visit
-    from iocourse.bench.tune import fitting, problem
     from iocourse.cli import main as iocourse
+    from tools.bench import visit
+    from tools.bench.tune import fitting, problem
 
     visit.run_commands = in_this_process
     visit.needless = lambda *_: ""  # all times are alike, and tune finds nothing

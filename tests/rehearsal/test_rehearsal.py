@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.bench.gpu.contenders import FIRST
+from tools.bench.gpu.contenders import FIRST
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

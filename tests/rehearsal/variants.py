@@ -22,8 +22,6 @@ import stubbed_gpu
 import torch
 import triton
 
-from iocourse.bench.gpu.problem import filled
-from iocourse.bench.tune import problem
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
@@ -37,6 +35,8 @@ from iocourse.lowrank.tensors.launched import (
 )
 from iocourse.lowrank.tensors.launched_causal import causal_low_rank_backward, causal_low_rank_forward
 from iocourse.monomials import plan
+from tools.bench.gpu.problem import filled
+from tools.bench.tune import problem
 
 N = 512
 SLICES = dict.fromkeys(SlicedTiles._fields, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes

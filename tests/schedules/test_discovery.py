@@ -11,8 +11,8 @@ import pytest
 
 import iocourse
 from iocourse import costs, schedules
-from iocourse.course.authoring.mutation.references import sources_of
 from iocourse.schedules import PASSES, REGISTRY
+from tests.mutation.references import sources_of
 
 PACKAGE = Path(iocourse.__file__).parent
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iocourse.site.checking import problems_of
+from tools.site.checking import problems_of
 
 
 @pytest.fixture

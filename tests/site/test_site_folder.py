@@ -11,7 +11,7 @@ import pytest
 from iocourse import site
 from iocourse.cli import main
 from iocourse.course import checkout
-from iocourse.site import building
+from tools.site import building
 
 ROOT = checkout.find_checkout()
 
@@ -164,7 +164,7 @@ def test_a_bad_option_is_named(capsys):
 
 
 def test_the_command_line_loads_no_sphinx_for_other_commands():
-    code = "import sys, iocourse.cli as cli; cli.build_parser(); print('iocourse.site' in sys.modules)"
+    code = "import sys, iocourse.cli as cli; cli.build_parser(); print('tools.site' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(ROOT)
     )

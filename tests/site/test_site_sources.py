@@ -14,15 +14,15 @@ from iocourse.data.recorded import NAMES, recorded
 from iocourse.explore.widgets.shell.explorer import EXPLORERS
 from iocourse.refusal import Refused
 from iocourse.schedules import REGISTRY
-from iocourse.site.layout import Layout
-from iocourse.site.lessons import minutes_of, page_of_lesson, sections_of, title_of
-from iocourse.site.pages import bounds as bounds_pages
-from iocourse.site.pages.api import ROOMS, api_pages
-from iocourse.site.pages.bench import bench_page
-from iocourse.site.pages.bounds import EVERY
-from iocourse.site.pages.lessons import in_the_browser, lessons_table
-from iocourse.site.pages.schedules import schedules_page
-from iocourse.site.sources import the_map, write_sources
+from tools.site.layout import Layout
+from tools.site.lessons import minutes_of, page_of_lesson, sections_of, title_of
+from tools.site.pages import bounds as bounds_pages
+from tools.site.pages.api import ROOMS, api_pages
+from tools.site.pages.bench import bench_page
+from tools.site.pages.bounds import EVERY
+from tools.site.pages.lessons import in_the_browser, lessons_table
+from tools.site.pages.schedules import schedules_page
+from tools.site.sources import the_map, write_sources
 
 ROOT = find_checkout()
 PROJECT = replace(read_project(ROOT), claimed=True)

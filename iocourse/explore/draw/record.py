@@ -20,7 +20,7 @@ def source_of(record: Record, also: str = "") -> str:
 
 
 def none_yet(title: str, subject: str) -> Picture:
-    """The picture that says that nobody recorded `iocourse bench SUBJECT` yet."""
-    said = f"{NONE_YET}: `iocourse bench {subject}` makes one"
+    """The picture that says that nobody recorded `python -m tools.bench SUBJECT` yet."""
+    said = f"{NONE_YET}: `python -m tools.bench {subject}` makes one"
     alt = f"{title}: nothing is drawn, because there is {said}."
     return titled(title, (480.0, 80.0), alt, f"0 rows: {said}", [Text(18, 58, said, NORMAL, colour=QUIET)])

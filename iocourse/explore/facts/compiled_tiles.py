@@ -1,4 +1,4 @@
-"""What the recorded run of `iocourse bench resources` says of one tile of one kernel.
+"""What the recorded run of `python -m tools.bench resources` says of one tile of one kernel.
 
 Its row, or the nearest one, said to be another. Nothing is interpolated: what nobody compiled is "not
 recorded".

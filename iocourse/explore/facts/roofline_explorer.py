@@ -102,7 +102,7 @@ class Point(NamedTuple):
 
 
 def points(s: Sizes, record: Mapping[str, Any] | None = None) -> list[Point]:
-    """The four passes; tiles are those that `record`, of `iocourse bench resources`, says are shipped."""
+    """The four passes; tiles are those that `record`, of `tools.bench resources`, says are shipped."""
     forward = _whole(s, record, "forward", "forward", attention_forward)
     backward = _whole(s, record, "backward", "fused", attention_fused_backward)
     return [forward, backward, _decode(s), _sparse(s, record)]

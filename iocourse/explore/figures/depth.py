@@ -1,4 +1,4 @@
-"""What depth does to the error of low-rank attention, and training with it: a record of `iocourse bench
+"""What depth does to the error of low-rank attention, and training with it: a record of `tools.bench
 depth`.
 """
 
@@ -41,7 +41,7 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
     """The relative error against the number of layers m, one line a degree, beside √m and eᵐ.
 
     Args:
-        record: of `iocourse bench depth`; or a part of one, {"layers": …}, measured just now; or None.
+        record: of `python -m tools.bench depth`; or a part of one, {"layers": …}, measured just now; or None.
         what: "output", "dX", "parameters" or "W_QK".
         title: of the picture.
 
@@ -117,7 +117,7 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
     """Loss curves above, and below how far each is from the exact one, 10 steps a point.
 
     Args:
-        record: of `iocourse bench depth`; or a part of one, {"training": {"runs": …}}; or None.
+        record: of `python -m tools.bench depth`; or a part of one, {"training": {"runs": …}}; or None.
         bound: of the logits in the trainings to show; None for those without.
         title: of the picture.
 

@@ -67,7 +67,7 @@ def kernel_tuner_picture(
 ) -> Picture:
     """One tile of one kernel on one chip: what it holds, what the compiler took for it, what it moves.
 
-    Registers, spilled bytes and shared memory are those of the recorded run of `iocourse bench resources`. A
+    Registers, spilled bytes and shared memory are those of the recorded run of `tools.bench resources`. A
     tile that is not in it is called "not recorded", with the nearest one that is; nothing is interpolated.
 
     Args:

@@ -1,4 +1,4 @@
-"""A recorded run of `iocourse bench lowrank`: the published rows, how time grows, and who else there is."""
+"""A recorded run of `tools.bench lowrank`: the published rows, how time grows, and who else there is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
     gradient the worst of dQ, dK, dV with the time of both passes; causal O with the time of the forward pass.
 
     Args:
-        record: of `iocourse bench lowrank`, as `recorded("lowrank")` gives it; None: the picture says so.
+        record: of `tools.bench lowrank`, as `recorded("lowrank")` gives it; None: the picture says so.
         section: "forward", "gradient" or "causal".
         title: of the picture.
 
@@ -98,7 +98,7 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
     measured, and beyond that its line through n ≥ 2¹³, which is extrapolated.
 
     Args:
-        record: of `iocourse bench lowrank`; None: the picture says that there is no recorded run yet.
+        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
         title: of the picture.
     """
     name = title or "Time against tokens, low rank and exact"
@@ -165,7 +165,7 @@ def lowrank_contenders(
     """Error of O against the number of features, or against measured time; a panel for each spread of logits.
 
     Args:
-        record: of `iocourse bench lowrank`; None: the picture says that there is no recorded run yet.
+        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
         against: "features" or "ms".
         title: of the picture.
 

@@ -27,7 +27,7 @@ def lowrank_row(record: Record | None, d: int = 12, g: int = 3) -> Picture:
     published metric, ‖x - y‖ / ‖x + y‖, of O, or where there is a gradient the worst of dQ, dK, dV.
 
     Args:
-        record: of `iocourse bench lowrank`; None: the picture says that there is no recorded run yet.
+        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
         d: columns; n = 10 · 2ᵈ.
         g: degree.
 

@@ -55,7 +55,7 @@ def kernel_resources(
     """What the forward kernel takes of each chip, tile by tile: a row of panels a chip, BN to the right.
 
     Args:
-        rows: the list `forward_by_tile` that `iocourse bench resources` records.
+        rows: the list `forward_by_tile` that `python -m tools.bench resources` records.
         d: the head size to show.
         chips: the architectures to show, such as [75, 80, 90]; all that `rows` has, if None.
         warps: of a program; if None, each tile has the number that spills least, then the one with the fewest

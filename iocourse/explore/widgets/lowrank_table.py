@@ -21,7 +21,7 @@ class Row(NamedTuple):
 
 @explorer
 class LowrankTable(Explorer):
-    """Sliders for d and g over the shipped record of `iocourse bench lowrank`; nothing is measured.
+    """Sliders for d and g over the shipped record of `python -m tools.bench lowrank`; nothing is measured.
 
     Degree offers what was measured at d. Where there is no record: a picture that says so, and no sliders.
     Its controls: d, g. Raises as `lowrank_row`.

@@ -1,7 +1,7 @@
 """Whole rows, slices of d or matrices: answered by what a GPU timed (`FUSED`, `SLICES`), else by the recorded
 table of resources and the closed forms, never by a guess or by compiling.
 
-Whole rows fit where the recorded run of `iocourse bench resources` compiled the kernel with the table's tile,
+Whole rows fit where the recorded run of `tools.bench resources` compiled the kernel with the table's tile,
 with no register spilled in the hot loop and no more shared memory than the chip has. A large d fits at last
 with tiles of 16 or 32 rows, which load K and V so often that slices of d in larger tiles move fewer bytes:
 then those are it.

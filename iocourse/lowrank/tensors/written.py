@@ -11,7 +11,7 @@ from ...monomials import plan
 from .launched import low_rank_backward, low_rank_forward
 from .launched_causal import causal_low_rank_backward, causal_low_rank_forward
 
-SIZES = ((12, 2), (12, 3))  # d = dv and degree, as `iocourse bench lowrank` times them
+SIZES = ((12, 2), (12, 3))  # d = dv and degree, as `python -m tools.bench lowrank` times them
 N, HEADS = 4096, 2
 
 

@@ -1,4 +1,4 @@
-"""A record of `iocourse bench lowrank` read: one row at one degree, and who is fastest at an error."""
+"""A record of `python -m tools.bench lowrank` read: one row at one degree, and who is fastest at an error."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""`python -m tests.mutation`: change each reference in one place, and see checks refuse it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from iocourse.cli import Parser, print_anything, run_command
+from iocourse.course.checkout import find_checkout
+from iocourse.doctor.circumstances import circumstances
+from iocourse.refusal import Refused, write_json
+from tools.build.guide import record, remarks
+
+from . import by_hand, command, report
+from .recording import record_refusals, record_scores
+
+
+def parser() -> Parser:
+    """The options."""
+    made = Parser(
+        prog="python -m tests.mutation",
+        description="Change each reference in one place, and see checks refuse it.",
+    )
+    made.add_argument(
+        "--only", metavar="EXERCISE", action="append", default=[], help="this exercise or lesson; repeatable"
+    )
+    made.add_argument("--operators", metavar="LIST", type=_names, default=[], help="such as starts,ranges")
+    made.add_argument(
+        "--seeds", metavar="N", type=int, default=10, help="for what is accepted; 10 by default"
+    )
+    made.add_argument("--sample", metavar="K", type=int, default=1, help="one mutant in K, by hash")
+    made.add_argument("--every-seed", action="store_true", help="try what a seed refuses on the others too")
+    made.add_argument("--triton", action="store_true", help="lessons 10 to 14 too, a second a mutant")
+    made.add_argument("--jobs", metavar="J", type=int, help="mutants at a time; all processors by default")
+    made.add_argument("--json", metavar="FILE", type=Path, help="also write what was found to FILE")
+    kept = made.add_mutually_exclusive_group()
+    kept.add_argument("--record", action="store_true", help="also keep the scores for the instructor's guide")
+    kept.add_argument(
+        "--remarks", action="store_true", help="only see what refuses the errors that docs/remarks names"
+    )
+    return made
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0 where every score holds, 1 where one does not, 2 for bad arguments."""
+    print_anything()
+    arguments = parser().parse_args(argv)
+    return run_command(parser().prog, lambda: mutants(arguments))
+
+
+def mutants(arguments: argparse.Namespace) -> int:
+    """What the options ask for."""
+    if arguments.remarks:
+        return _remarks(arguments.only)
+    if arguments.record and arguments.operators:
+        raise Refused("--record keeps the score of all operators: leave --operators away")
+    options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
+    found = command.run(**{name: getattr(arguments, name) for name in options})
+    print(report.summary(found))
+    if arguments.json:
+        write_json(arguments.json, report.as_json(found))
+    if arguments.record:
+        record_scores(find_checkout(), found, arguments.sample, _today_with("numpy", "triton"))
+    return 0 if all(score.holds for score in found) else 1
+
+
+def _remarks(only: Sequence[str]) -> int:
+    """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
+    root = find_checkout()
+    said = remarks.read_remarks(root)
+    chosen = [name for name in command.chosen(only, triton=True) if name in said]
+    found = by_hand.refusals(root, said, chosen)
+    record_refusals(root, found, _today_with("numpy", "triton"))
+    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {record.FILE}")
+    return 0
+
+
+def _today_with(*packages: str) -> str:
+    """The date and the versions of Python and of these packages, as a record says them."""
+    facts = circumstances(*packages)
+    return f"{facts['date']}, " + ", ".join(
+        f"{name} {version}" for name, version in facts["versions"].items()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Keep scores, and what refuses each common error, in `docs/mutants.json`, for the teaching guide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.exercise import lesson_of
+from iocourse.refusal import write_whole
+from tools.build.guide.record import FILE, read_record
+
+from .equivalents import why_open
+from .report import Score
+
+
+def record_scores(root: Path, found: Sequence[Score], sample: int, run: str) -> None:
+    """Keep the scores of a run.
+
+    Args:
+        root: the checkout.
+        found: a score an exercise.
+        sample: one mutant in so many was tried.
+        run: when, and with what.
+    """
+    _merge(
+        root, {score.exercise: {"by machine": _counts(score) | {"of": sample, "run": run}} for score in found}
+    )
+
+
+def _counts(score: Score) -> dict[str, Any]:
+    return {
+        "mutants": score.mutants,
+        "refused": score.killed,
+        "no mistakes": score.by_rule + score.listed,
+        "open": len(score.open),
+        "accepted": len(score.left),
+        "known to pass": sorted({why_open(verdict.mutant) for verdict in score.open}),
+    }
+
+
+def record_refusals(root: Path, found: Mapping[str, Mapping[str, Mapping[str, str]]], run: str) -> None:
+    """Keep what refuses the common errors of these exercises."""
+    _merge(root, {name: {"by hand": {"errors": errors, "run": run}} for name, errors in found.items()})
+
+
+def _merge(root: Path, new: Mapping[str, Mapping[str, Any]]) -> None:
+    record = read_record(root)
+    for name, facts in new.items():
+        record[name] = record.get(name, {}) | dict(facts)
+    ordered = {name: record[name] for name in sorted(record, key=_in_order)}
+    write_whole(root / FILE, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+
+
+def _in_order(exercise_id: str) -> tuple[int, str]:
+    return lesson_of(exercise_id), exercise_id

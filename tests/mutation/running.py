@@ -1,0 +1,174 @@
+"""A mutant runs in a process of its own, with limits, and its exercise's judge says what becomes of it."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from time import monotonic, process_time
+from typing import NoReturn
+
+from iocourse.course.checking import judge
+from iocourse.course.exercise import Exercise, find
+from tests.mutation.mutants import Mutant
+from tests.mutation.references import INTERPRETED, before, build, exercise_source
+
+LEAST = 1.0  # seconds of processor time that every mutant has
+TIMES = 5  # as much time as the reference takes, so many times over
+WAITING = 30.0  # seconds of waiting, beyond thirty times its time, until a mutant is given up
+ROOM = 2**30  # bytes more than the engine itself has
+OUT_OF_TIME, ENDED = "out of time", "ended without a verdict"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant.
+
+    Attributes:
+        mutant: which.
+        killed_in: the first property that refused it, or how it ended; "" where every seed accepted it.
+        accepted: by how many seeds.
+    """
+
+    mutant: Mutant
+    killed_in: str
+    accepted: int
+
+    @property
+    def killed(self) -> bool:
+        """Refused at once; what some seeds accept and others refuse is judged by chance."""
+        return bool(self.killed_in) and not self.accepted
+
+    @property
+    def by_chance(self) -> bool:
+        """Refused by some seeds only."""
+        return bool(self.killed_in) and bool(self.accepted)
+
+
+@dataclass
+class _Run:
+    mutant: Mutant
+    pid: int
+    due: float
+    said: bytes = b""
+
+
+def verdicts(
+    mutants: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool = False
+) -> Iterator[Verdict]:
+    """The verdict on each mutant, as they come, `jobs` at a time.
+
+    A mutant is tried on one seed after another until one refuses it, or on `every_seed`.
+    """
+    running: dict[int, _Run] = {}
+    waiting = iter(mutants)
+    while True:
+        while len(running) < jobs and (mutant := next(waiting, None)) is not None:
+            pipe, run = _start(mutant, seeds, every_seed)
+            running[pipe] = run
+        if not running:
+            return
+        ready, _, _ = select.select(list(running), [], [], 1.0)
+        for pipe in ready:
+            heard = os.read(pipe, 65536)
+            running[pipe].said += heard
+            if not heard:
+                yield _end(pipe, running.pop(pipe))
+        for run in running.values():
+            if monotonic() > run.due:
+                os.kill(run.pid, signal.SIGKILL)
+
+
+@cache
+def seconds_for(exercise_id: str) -> float:
+    """Processor seconds that a mutant of this exercise has for one seed; the reference is run to find out."""
+    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
+    began = process_time()
+    complaints = [f"{name}: {seen}" for name, seen in judge(find(exercise_id), reference, 0) if seen]
+    assert not complaints, f"the reference of {exercise_id} is refused: {complaints[0]}"
+    return max(LEAST, TIMES * (process_time() - began))
+
+
+def _start(mutant: Mutant, seeds: Sequence[int], every_seed: bool) -> tuple[int, _Run]:
+    seconds = seconds_for(mutant.exercise)
+    before(mutant.exercise)
+    pipe, end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(pipe)
+        _child(mutant, seeds, every_seed, seconds, end)
+    os.close(end)
+    return pipe, _Run(mutant, pid, monotonic() + WAITING + 30 * seconds)
+
+
+def _child(mutant: Mutant, seeds: Sequence[int], every_seed: bool, seconds: float, end: int) -> NoReturn:
+    """Judge the mutant, seed after seed, and leave without a word to anybody else."""
+    try:
+        gc.disable()
+        faulthandler.disable()
+        _quiet()
+        _limit_memory()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for seed in seeds:
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends a process that does not ask for it
+            seen = _refusal(mutant, seed)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            os.write(end, json.dumps(seen).encode() + b"\n")
+            if seen and not every_seed:
+                break
+    finally:
+        os._exit(0)
+
+
+def _refusal(mutant: Mutant, seed: int) -> str:
+    """The first property that refuses the mutant, "" where all hold."""
+    try:
+        function = build(mutant.exercise, mutant.source)
+    except Exception as error:
+        return f"cannot be defined: {type(error).__name__}"
+    exercise = find(mutant.exercise)
+    tried = [_first_case(exercise), exercise] if exercise.lesson in INTERPRETED else [exercise]
+    complaints = (pair for one in tried for pair in judge(one, function, seed))
+    return next((name for name, seen in complaints if seen is not None), "")
+
+
+def _first_case(exercise: Exercise) -> Exercise:
+    """The exercise with its first case alone, which refuses most mutants: properties of kernels are asked of
+    each case by itself, so what it refuses the whole check does too.
+    """
+    return replace(exercise, cases=lambda rng: exercise.cases(rng)[:1])
+
+
+def _quiet() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _limit_memory() -> None:
+    import resource
+
+    pages = Path("/proc/self/statm")
+    if pages.exists():
+        most = int(pages.read_text().split()[0]) * resource.getpagesize() + ROOM
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _end(pipe: int, run: _Run) -> Verdict:
+    os.close(pipe)
+    _, status = os.waitpid(run.pid, 0)
+    said = [json.loads(line) for line in run.said.splitlines()]
+    accepted = said.count("")
+    killed_in = next((seen for seen in said if seen), "")
+    if os.WIFSIGNALED(status):
+        killed_in = OUT_OF_TIME if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL) else ENDED
+    elif not said:
+        killed_in = ENDED
+    return Verdict(run.mutant, killed_in, accepted)

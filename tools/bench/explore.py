@@ -1,0 +1,150 @@
+"""How long a widget's kernel takes from a control's new value to the new picture."""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle, islice
+from statistics import median, quantiles
+from typing import Any
+
+from iocourse.console import table
+from iocourse.doctor.circumstances import circumstances
+from iocourse.explore import (
+    kernel_tuner,
+    low_rank_explorer,
+    mask_painter,
+    memory_explorer,
+    pebble_player,
+    roofline_explorer,
+    tile_tuner,
+)
+from iocourse.explore.draw import graph_layout as layers
+from iocourse.explore.facts import logits as low_rank_logits
+from iocourse.explore.facts import lowrank_explorer as low_rank_facts
+from iocourse.explore.facts import memory_map
+from iocourse.explore.facts.tile_tuner import footprint_parts, playback
+from iocourse.explore.facts.trace import dry_trace
+from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
+from iocourse.explore.widgets.shell.explorer import without_widgets
+from iocourse.lowrank import polynomials
+
+NAME = "explore"
+HELP = "widgets: milliseconds from a control's value to the SVG"
+LIMIT_MS = 100  # control to picture, the course's own aim; the browser's share comes on top
+REPEATS, QUICK = 60, 2
+
+TUNER = {
+    "N": (1024, 768, 512, 1024, 1536, 2048),
+    "d": (64, 48, 32, 96, 64, 128),
+    "M": (16384, 20480, 24576, 28672, 12288, 8192),
+    "Br": (32, 40, 48, 56, 64, 28),
+    "Bc": (32, 40, 48, 56, 64, 28),
+    "step": (1, 2, 50, 51, 300, 301),
+}
+MAP = {
+    "N": (65536, 49152, 32768, 24576),
+    "d": (64, 128, 192, 256),
+    "M": (16384, 20480, 2**20, 512),
+    "pass": ("forward", "backward", "gradient"),
+}
+PAINTER = {
+    "preset": ("causal", "bigbird", "dense", "random", "strided", "window"),
+    "row": (0, 1, 7, 15),
+    "column": (0, 3, 9, 15),
+}
+PLAYER = {"step": (1, 2, 14, 15), "mode": (OWN, OPTIMUM), "preset": tuple(PRESETS)}  # bench pebbling: search
+KERNEL = {
+    "arch": (75, 89, 100, 90),
+    "kernel": ("fused", "sliced_forward", "sliced_keys", "key_gradients", "forward"),
+    "d": (64, 256, 512, 1024),
+    "BM": (16, 32, 64, 128),
+    "BN": (16, 32, 64, 128),
+    "warps": (2, 4, 8, 16),
+    "N": (1024, 4096, 32768, 65536),
+}
+ROOFLINE = {
+    "arch": KERNEL["arch"],
+    "N": (256, 1024, 8192, 131072),
+    "d": (32, 64, 128, 256),
+    "H": (8, 12, 32, 128),
+    "H_kv": (1, 2, 4, 8),
+    "density": (1 / 64, 1 / 8, 1 / 4, 1.0),
+}
+LOW_RANK = {
+    "data": ("head 0.2", "Gaussian", "head 5.0", "head 2.9"),
+    "polynomial": ("taylor", "chebyshev", "minimax", "hermite"),
+    "degree": (1, 4, 7, 12),
+    "d": (4, 12, 32, 128),
+    "n": (1024, 32_768, 2**20, 2**22),
+    "M": (1024, 8192, 2**17, 2**20),
+    "B": (0.25, 0.5, 1.0, 4.0),
+    "sigma": (0.1, 0.3, 1.0, 3.0),
+}
+CACHES = (
+    dry_trace, playback, footprint_parts, *memory_map.CACHES, *layers.CACHES,
+    *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
+)  # fmt: skip
+
+Times = dict[str, dict[str, dict[str, float]]]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Milliseconds per control, from setting its value until the SVG and the words are set.
+
+    What is kept of earlier settings is forgotten before each change, so every one is timed as if it were
+    new; the drawing again of a setting seen before is timed apart.
+    """
+    if without_widgets():
+        raise RuntimeError("IOCOURSE_WIDGETS=0 leaves no sliders to time; unset it")
+    changes = QUICK if quick else REPEATS
+    timed: dict[str, Times] = {
+        "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, changes),
+        "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, changes),
+        "memory explorer": _widget(memory_explorer(N=65536), MAP, changes),
+        "mask painter": _widget(mask_painter(), PAINTER, changes),
+        "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, changes),
+        "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, changes),
+        "low-rank explorer": _widget(low_rank_explorer(degree=7, sigma=0.5), LOW_RANK, changes),
+        "pebble player": _widget(pebble_player(), PLAYER, changes),
+    }
+    facts = circumstances("ipywidgets", "numpy")
+    return {"subject": NAME, **facts, "repeats": changes, "limit_ms": LIMIT_MS, "controls": timed}
+
+
+def _widget(widget: Any, values: dict[str, tuple[Any, ...]], changes: int) -> Times:
+    return {
+        name: {
+            "new": _timed(widget, name, given, changes, forget=True),
+            "seen": _timed(widget, name, given, changes, forget=False),
+        }
+        for name, given in values.items()
+    }
+
+
+def _timed(
+    widget: Any, name: str, values: tuple[Any, ...], changes: int, *, forget: bool
+) -> dict[str, float]:
+    control = widget.controls[name]
+    before, took = control.value, []
+    for value in islice(cycle(values), changes + 1):  # the first may be where the control stands
+        if forget:
+            for kept in CACHES:
+                kept.cache_clear()
+        if value == control.value:
+            continue
+        start = time.perf_counter()
+        widget.set(name, value)
+        took.append(1000 * (time.perf_counter() - start))
+    widget.set(name, before)
+    return {"median_ms": round(median(took), 2), "p90_ms": round(quantiles(took, n=10)[8], 2)}
+
+
+def show(result: dict[str, Any]) -> str:
+    """One line for each control, the slowest named last."""
+    lines = [["ms", "control", "new: median", "p90", "seen: median", "p90"]]
+    for widget, controls in result["controls"].items():
+        for name, one in controls.items():
+            times = (one[kind][figure] for kind in ("new", "seen") for figure in ("median_ms", "p90_ms"))
+            lines.append([widget, name, *(f"{ms:.2f}" for ms in times)])
+    slowest = max(one["new"]["median_ms"] for c in result["controls"].values() for one in c.values())
+    return f"{table(lines, left=2)}\nslowest median {slowest:.1f} ms of {result['limit_ms']} ms allowed"

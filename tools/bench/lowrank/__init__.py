@@ -1,0 +1,145 @@
+"""Low-rank attention on the CPU, side by side: the published rows, gradients, causal, scaling, contenders.
+
+Everything is timed in one run, on the same number of threads, in a process of its own whose libraries were
+told that number before they were loaded. Errors are against exact attention of the same run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iocourse.console import steps
+from iocourse.doctor.circumstances import circumstances
+from iocourse.doctor.threads import environment
+from iocourse.refusal import Refused
+from tools.bench import Row as Record
+from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan
+from tools.bench.lowrank.text import text
+
+if TYPE_CHECKING:
+    from iocourse.explore.draw.picture import Picture
+
+NAME = "lowrank"
+HELP = "low rank beside exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
+# glibc keeps what is freed, for everyone, so that no lap but the first pays for fresh pages.
+WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+# Sections to which every job adds rows.
+LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels", "heads")
+Job = tuple[str, Callable[[], Any]]  # the section it belongs to, and the work
+
+
+def run(quick: bool, threads: int = 1) -> Record:
+    """Measure all of it in a fresh process.
+
+    Args:
+        quick: the five small rows, shorter sequences and fewer laps.
+        threads: of both sides.
+
+    Raises:
+        Refused: torch is not installed, threads is below 1, or the process failed; its own words are printed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise Refused('torch is not installed here: python -m pip install "iocourse[torch]"')
+    if threads < 1:
+        raise Refused(f"--threads is {threads}; allowed: 1 or more")
+    return {"quick": quick} | in_own_process(replace(QUICK if quick else WHOLE, threads=threads))
+
+
+def in_own_process(plan: Plan) -> Record:
+    """The record of a plan, measured in a process whose libraries take as many threads as it says."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "record.json")
+        wanted = environment(plan.threads) | WARM_HEAP
+        asked = [sys.executable, "-c", f"from {__name__} import main; main()", plan.to_json(), str(file)]
+        if subprocess.run(asked, env=os.environ | wanted, check=False).returncode or not file.is_file():
+            raise Refused("the process that measures ended early; its last words are above")
+        record: Record = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def measured(plan: Plan) -> Record:
+    """The record of a plan, in this process."""
+    import torch
+
+    from iocourse.lowrank import compiled
+    from tools.bench.lowrank.scaling import fits
+
+    torch.set_num_threads(plan.threads)
+    started, load = time.perf_counter(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    found: Record = {name: [] for name in LISTS}
+    for section, work in steps(list(jobs(plan)), "low rank"):
+        made = work()
+        if section in LISTS:
+            found[section] += made if isinstance(made, list) else [made]
+        else:
+            found[section] = made
+    return {
+        "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
+        "load": load, "threads": plan.threads, "engine": "Numba" if compiled.installed() else "NumPy",
+        **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
+    }  # fmt: skip
+
+
+def jobs(plan: Plan) -> Iterator[Job]:
+    """Everything there is to measure, piece by piece."""
+    from tools.bench.lowrank import contenders, on_gpu, rows, scaling
+
+    for d in plan.rows:
+        yield "forward", partial(rows.forward, d, plan)
+        yield "gradient", partial(rows.gradient, d, plan)
+        yield "causal", partial(rows.causal, d, plan)
+    for d, degrees in plan.shapes:
+        for n in plan.lengths:
+            yield "scaling", partial(scaling.times, n, d, degrees, plan)
+            yield "scaling_errors", partial(scaling.errors, n, d, degrees)
+    yield "memory", partial(scaling.memory, plan.memory, 12, 3, plan.threads)
+    for spread in plan.spreads:
+        yield "panels", partial(contenders.panel, spread, plan)
+    for at in range(plan.heads):
+        yield "heads", partial(contenders.head_panel, at, plan)
+    yield "gpu", on_gpu.section
+
+
+def processor() -> str:
+    """What the CPU calls itself."""
+    told = Path("/proc/cpuinfo")
+    if told.is_file():
+        for line in told.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def show(result: Record) -> str:
+    """Every table, the goals and their verdicts, and where it was measured."""
+    return text(result)
+
+
+def pictures(result: Record) -> dict[str, Picture]:
+    """The rows, the scaling and the contenders, by file name."""
+    from iocourse.explore import lowrank_contenders, lowrank_rows, lowrank_scaling
+
+    return {
+        "rows": lowrank_rows(result),
+        "gradient": lowrank_rows(result, section="gradient"),
+        "scaling": lowrank_scaling(result),
+        "contenders": lowrank_contenders(result),
+    }
+
+
+def main() -> None:
+    """Measure the plan of the first argument and write the record to the file of the second."""
+    record = measured(Plan.from_json(sys.argv[1]))
+    Path(sys.argv[2]).write_text(json.dumps(record), encoding="utf-8")

@@ -1,0 +1,112 @@
+"""How a run measures: how much of it, all or the quick part, and times side by side on one clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+from iocourse.gpu.timing import Timing, summary
+from tools.bench.lowrank import published
+
+Name = TypeVar("Name", bound=Hashable)
+Work = Callable[[], object]
+
+ROUNDS = 3
+SLOW_S = 0.5  # work that takes longer is warmed up once, other work twice
+MOST = 200  # laps a visit
+
+
+def interleaved(works: Mapping[Name, Work], seconds: float, rounds: int = ROUNDS) -> dict[Name, Timing]:
+    """The time of each piece of work; every round visits all of them, and begins with another one.
+
+    A machine that slows down for a while then slows all of them, and what a first run pays, for compiling and
+    for fresh pages of memory, is part of no time.
+
+    Args:
+        works: what to time, by name.
+        seconds: about how long the laps of one of them may take in all; each is run once a round at least.
+        rounds: how often each is visited.
+    """
+    repeats = {name: _repeats(_warm(work), seconds / rounds) for name, work in works.items()}
+    laps: dict[Name, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for turn in range(rounds):
+        at = turn % len(names) if names else 0
+        for name in names[at:] + names[:at]:
+            laps[name] += [1000 * lap(works[name]) for _ in range(repeats[name])]
+    return {name: summary(laps[name]) for name in works}
+
+
+def lap(work: Work) -> float:
+    """Seconds of one run."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _warm(work: Work) -> float:
+    """Run it once, and once more where that is quick; seconds of the last run."""
+    took = lap(work)
+    return took if took > SLOW_S else lap(work)
+
+
+def _repeats(lap_s: float, visit_s: float) -> int:
+    return max(1, min(MOST, int(visit_s / lap_s)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        rows: d of the published rows.
+        lengths: tokens of the scaling runs, growing.
+        sdpa_to: up to how many of them exact attention takes part.
+        shapes: (d, degrees) of the scaling runs.
+        memory: tokens at which the peak memory of a gradient is measured.
+        spreads: standard deviations of logits, one panel each.
+        panel: keys and queries of the panels.
+        seeds: draws that a panel's errors are the medians of.
+        most_features: of a contender of the panels.
+        heads: stored heads of a real model, the first so many.
+        most_head_features: of a contender there.
+        seconds: about how long the laps of one piece of work take, slow ones aside.
+        threads: of both sides.
+    """
+
+    rows: tuple[int, ...] = tuple(published.ROWS)
+    lengths: tuple[int, ...] = tuple(2**p for p in range(10, 21))
+    sdpa_to: int = 2**15
+    shapes: tuple[tuple[int, tuple[int, ...]], ...] = ((8, (3,)), (12, (2, 3)))
+    memory: int = 2**20
+    spreads: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
+    panel: int = 2048
+    seeds: int = 5
+    most_features: int = 1300
+    heads: int = 8
+    most_head_features: int = 7000
+    seconds: float = 0.3
+    threads: int = 1
+
+    def to_json(self) -> str:
+        """As one line, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan of that line."""
+        return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+WHOLE = Plan()
+QUICK = replace(
+    WHOLE, rows=(4, 5, 6, 7, 8), lengths=tuple(2**p for p in (10, 12, 13, 14, 15, 16)), sdpa_to=2**12,
+    memory=2**17, panel=1024, seeds=3, most_features=500, heads=2, most_head_features=600, seconds=0.06,
+)  # fmt: skip

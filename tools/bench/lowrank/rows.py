@@ -1,0 +1,142 @@
+"""The published rows, one at a time: forward, gradient and causal, ours beside exact attention and theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iocourse.gpu.timing import Timing
+from iocourse.monomials import rank_of
+from tools.bench import Row
+from tools.bench.lowrank import published
+from tools.bench.lowrank.exact_side import Best, best_gradient, best_in_place, sdpa, truth
+from tools.bench.lowrank.measuring import Plan, Work, interleaved
+from tools.bench.lowrank.our_side import Ours
+
+IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"
+MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
+NAMES = ("O", "dQ", "dK", "dV")
+FIVE_TO = 8  # the largest d at which degree 5 takes part
+SEED = 1  # of dO
+
+
+def degrees(d: int) -> tuple[int, ...]:
+    """2 … 4, and 5 where the rank is small."""
+    return tuple(range(2, 6 if d <= FIVE_TO else 5))
+
+
+def forward(d: int, plan: Plan) -> Row:
+    """O of one row and all times: of true softmax in both metrics, and of their operator in theirs.
+
+    Of the row, `their_error` and `their_ms` are those of the published script, written anew; of a degree,
+    `judged_error` is of softmax, as `ms` is, and `their_error` of their operator, as `their_operator_ms` is.
+    Speed-ups are over exact softmax alone: nothing is divided by the time of another operator.
+    """
+    data = published.row(d)
+    q, k, v = data.q, data.k, data.v
+    theirs, (o,) = published.their_operator(q, k, v), truth(q, k, v)
+    best = best_in_place(q, k, v)
+    works = _those_made({IN_PLACE: best})
+    works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published.their_algorithm(q, k, v)}
+    found = []
+    for g in degrees(d):
+        ours = Ours(q, k, v, None, g, plan.threads)
+        works |= {("ours", g): ours.forward, ("torch", g): ours.torch_forward}
+        works |= {("operator", g): ours.their_operator}
+        softmax, operator = torch.from_numpy(ours.forward()), torch.from_numpy(ours.their_operator())
+        found.append(_degree(d, g) | {
+            "judged_error": published.their_error(softmax, o),
+            "error": published.relative_error(softmax, o),
+            "their_error": published.their_error(operator, theirs),
+        })  # fmt: skip
+    took = interleaved(works, plan.seconds)
+    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
+    head |= {"their_error": published.their_error(published.their_algorithm(q, k, v), theirs)}
+    head |= {"their_ms": took[THEIRS].ms}
+    return head | {"degrees": [one | _times(one, took, head) for one in found]}
+
+
+def gradient(d: int, plan: Plan) -> Row:
+    """O, dQ, dK, dV of one row and the time of both passes, beside SDPA's by autograd and one by hand."""
+    return _both_passes(d, plan, causal=False)
+
+
+def causal(d: int, plan: Plan) -> Row:
+    """The same under the causal mask, and the time of the forward pass alone."""
+    return _both_passes(d, plan, causal=True)
+
+
+def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
+    data = published.row(d)
+    do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
+    exact = truth(data.q, data.k, data.v, do, causal)
+    best = Best(None, MASKED) if causal else best_gradient(data.q, data.k, data.v, do)
+    works = _those_made({IN_PLACE: best}) | {SDPA: _sdpa_both(data, do, causal)}
+    if causal:
+        works["SDPA forward"] = lambda: sdpa(data.q, data.k, data.v, causal=True)
+    found = []
+    for g in degrees(d):
+        ours = Ours(data.q, data.k, data.v, do, g, plan.threads, causal)
+        works |= {("ours", g): ours.backward, ("torch", g): ours.torch_backward}
+        if causal:
+            works["forward", g] = ours.forward
+        got = [torch.from_numpy(x) for x in ours.backward()]
+        found.append(_degree(d, g) | _gradient_errors(got, exact))
+    took = interleaved(works, plan.seconds)
+    head = _head(data) | _baselines(took) | {"in_place_note": best.note}
+    if causal:
+        head["sdpa_forward_ms"] = took["SDPA forward"].ms
+    return head | {"degrees": [one | _times(one, took, head) for one in found]}
+
+
+def _those_made(candidates: Mapping[str, Best]) -> dict[Any, Work]:
+    return {name: best.attend for name, best in candidates.items() if best.attend is not None}
+
+
+def _sdpa_both(data: published.Data, do: Tensor, causal: bool) -> Work:
+    q, k, v = (x.clone().requires_grad_() for x in (data.q, data.k, data.v))
+    return lambda: torch.autograd.grad(sdpa(q, k, v, causal), (q, k, v), do)
+
+
+def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
+    """Both metrics of O, dQ, dK, dV, and the worst of the three gradients in theirs."""
+    pairs = list(zip(NAMES, got, exact, strict=True))
+    theirs = {name: published.their_error(x, y) for name, x, y in pairs}
+    usual = {name: published.relative_error(x, y) for name, x, y in pairs}
+    return {"their_errors": theirs, "errors": usual, "worst": max(theirs[name] for name in NAMES[1:])}
+
+
+def _head(data: published.Data) -> Row:
+    error, speedup = published.TABLE[data.d]
+    return {"d": data.d, "n": len(data.q), "published_error": error, "published_speedup": speedup}
+
+
+def _degree(d: int, g: int) -> Row:
+    return {"g": g, "rank": rank_of(d, g)}
+
+
+def _baselines(took: Mapping[Any, Timing]) -> Row:
+    """The times of exact attention, and the faster one, which speed-ups are against."""
+    times = {name: took[name].ms for name in (IN_PLACE, SDPA) if name in took}
+    baseline = min(times, key=lambda name: times[name])
+    return {
+        "in_place_ms": times.get(IN_PLACE), "sdpa_ms": times[SDPA],
+        "baseline": baseline, "baseline_ms": times[baseline],
+    }  # fmt: skip
+
+
+def _times(one: Row, took: Mapping[Any, Timing], head: Row) -> Row:
+    """Milliseconds and speed-ups of one degree, from arrays, from tensors and whatever else was timed."""
+    ours, tensors, baseline_ms = took["ours", one["g"]], took["torch", one["g"]], head["baseline_ms"]
+    found: Row = asdict(ours) | {"speedup": baseline_ms / ours.ms}
+    found |= {"torch_ms": tensors.ms, "torch_speedup": baseline_ms / tensors.ms}
+    if ("operator", one["g"]) in took:
+        found["their_operator_ms"] = took["operator", one["g"]].ms
+    if ("forward", one["g"]) in took:
+        alone = took["forward", one["g"]].ms
+        found |= {"forward_ms": alone, "forward_speedup": head["sdpa_forward_ms"] / alone}
+    return found

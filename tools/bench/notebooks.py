@@ -1,0 +1,63 @@
+"""How long each solved notebook takes from top to bottom, a fresh kernel's start included."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from iocourse.console import steps, table
+from iocourse.course.checkout import find_checkout
+from iocourse.doctor.circumstances import circumstances
+from iocourse.refusal import Refused
+from tools.bench import laps
+from tools.build.execution import execute, lesson_environment
+from tools.build.kernel_lessons import cannot_run
+
+NAME = "notebooks"
+HELP = "run time of every solved notebook"
+REPEATS = 3
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Wall seconds of every solved notebook of the checkout.
+
+    Args:
+        quick: each notebook once instead of three times.
+
+    Raises:
+        Refused: no solved notebook here, or one that runs kernels and no triton.
+        ExecutionFailed: a notebook does not run.
+    """
+    root = find_checkout()
+    paths = sorted((root / "solutions").glob("[0-9]*.ipynb"))
+    if not paths:
+        raise Refused(f"no solved notebook in {root / 'solutions'}: run python -m tools.build first")
+    for path in paths:
+        if reason := cannot_run(path.read_text(encoding="utf-8")):
+            raise Refused(f"{path.name} {reason}")
+    repeats = 1 if quick else REPEATS
+    runs = steps([path for path in paths for _ in range(repeats)], "notebooks run")
+    seconds: dict[str, list[float]] = {path.stem: [] for path in paths}
+    for path in runs:
+        seconds[path.stem].append(_seconds(path, root))
+    timed = {name: laps(taken, 3) for name, taken in seconds.items()}
+    facts = circumstances("numpy", "matplotlib", "ipykernel")
+    return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
+
+
+def _seconds(path: Path, root: Path) -> float:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    with lesson_environment(root, strict=True) as env:
+        start = time.perf_counter()
+        execute(notebook, name=path.name, folder=path.parent, env=env)
+        return time.perf_counter() - start
+
+
+def show(result: dict[str, Any]) -> str:
+    """The run times as a table of plain text."""
+    medians = {name: one["median_s"] for name, one in result["notebooks"].items()}
+    medians["all"] = sum(medians.values())
+    shown = table([[name, f"{seconds:.1f} s"] for name, seconds in medians.items()])
+    return f"{shown}   (median of {result['repeats']}, {result['cores']} cores)"

@@ -1,0 +1,294 @@
+"""The parts that `release` writes into pages otherwise written by hand, each between two markers.
+
+README.md gets its figure with alt text, the table of results and the two tables of lessons. The guide gets
+the run times, and the links to Colab and Binder once the repository's address is claimed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from iocourse import __version__
+from iocourse.bounds import lower_bound
+from iocourse.course.checkout import Project
+from iocourse.data.recorded import lacking, provenance, recorded
+from iocourse.explore.draw.picture import Picture
+from iocourse.explore.facts.memory_map import memories
+from iocourse.explore.figures.charts import curve
+from iocourse.refusal import write_whole
+from iocourse.schedules import REGISTRY
+from tools.build.kernel_lessons import runs_kernels
+from tools.build.source import Cell
+
+GUIDE = Path("docs") / "guide"
+README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"
+FIGURE = Path("docs") / "words-moved.png"
+TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
+SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG that says which numbers it shows
+N, d, M = 8192, 64, 58_368  # of README's figure: tokens, head size, fast memory in words (228 KiB)
+DRAWN = {  # name in the figure -> schedule
+    "standard attention": "naive",
+    "FlashAttention-1": "flash1",
+    "FlashAttention-2": "flash2",
+    "split-d": "small_cache",
+}
+CUDNN = "SDPA cuDNN"
+TIMED = (  # pass, contender, name in README's table; all relative to PyTorch's FlashAttention-2
+    ("forward", "fused", "speed of the forward kernel"),
+    ("backward", "two-pass", "speed of the two-pass backward kernels"),
+)
+# The lessons to take first, in order. The test of README's table holds that they build on each other alone.
+SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
+HEAD = ("lesson", "minutes", "builds on", "needs")
+_ASIDE = re.compile(r"\d+\.\d+|Signs and terms.*")  # sections and formulas, and the link to the signs
+
+
+def marked(text: str, name: str) -> str | None:
+    """What stands between ``<!-- name -->`` and ``<!-- /name -->``; None where one of them is missing."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
+    return found[1] if found else None
+
+
+def with_marked(text: str, pieces: Mapping[str, str]) -> str:
+    """The text with each of the pieces, by name, between its markers; those that are missing stay missing."""
+    for name, piece in pieces.items():
+        if (old := marked(text, name)) is not None:
+            text = text.replace(f"<!-- {name} -->\n{old}", f"<!-- {name} -->\n{piece}\n", 1)
+    return text
+
+
+def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, dict[str, str]]:
+    """What `release` writes into each page, by marker.
+
+    Args:
+        root: the checkout.
+        rows: number of a lesson -> its row of README's tables; the tables stay as they are if it is empty.
+        project: whose links are written once its address is claimed.
+    """
+    readme, text = {}, _read(root / README)
+    if marked(text, "figure") is not None:
+        readme["figure"] = f"![{first_figure().alt}]({FIGURE.as_posix()})"
+    if marked(text, "results") is not None:
+        readme["results"] = results()
+    if rows:
+        spine = [row for number, row in rows.items() if number in SPINE]
+        electives = [row for number, row in rows.items() if number not in SPINE]
+        readme |= {"spine": lesson_table(spine, project), "electives": lesson_table(electives, project)}
+    record = _read(root / TIMES)
+    return {
+        README: readme,
+        RUN_TIMES: {"run-times": times_table(json.loads(record))} if record else {},
+        INSTALL: {"published": published(project)} if (root / INSTALL).is_file() else {},
+    }
+
+
+def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
+    """The text of every page that `release` has a part in, as it must be; a page that is missing stays so."""
+    wanted = pieces(root, rows, project)
+    return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
+
+
+def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[str]:
+    """Pieces that are missing or out of date, one line each."""
+    for page, wanted in pieces(root, rows, project).items():
+        text = _read(root / page)
+        for name, piece in wanted.items():
+            found = marked(text, name)
+            if found is None:
+                yield f"{page.as_posix()} has no lines <!-- {name} --> and <!-- /{name} -->"
+            elif found != f"{piece}\n":
+                below = f"{page.as_posix()}: what stands below <!-- {name} -->"
+                yield f"{below} is stale: run python -m tools.build"
+    if marked(_read(root / README), "figure") is not None and not figure_is_current(root):
+        yield f"{FIGURE.as_posix()} is stale: run python -m tools.build"
+    yield from _unrecorded(root)
+
+
+def records_without_origin(root: Path) -> list[str]:
+    """The records that lack device, versions, date or commit, one line each."""
+    faults = []
+    for path in sorted((root / TIMES).parent.glob("*.json")):
+        if missing := lacking(json.loads(path.read_text(encoding="utf-8"))):
+            at = path.relative_to(root).as_posix()
+            faults.append(f"{at} has no {' and no '.join(missing)}: record it again, or add what is known")
+    return faults
+
+
+def _unrecorded(root: Path) -> Iterator[str]:
+    record, how = _read(root / TIMES), f"run: python -m tools.bench notebooks --json {TIMES.as_posix()}"
+    if not record:
+        yield f"{TIMES.as_posix()} does not exist; {how}"
+    elif set(json.loads(record)["notebooks"]) != {
+        path.stem for path in (root / "solutions").glob("[0-9]*.py")
+    }:
+        yield f"{TIMES.as_posix()} times other notebooks than there are; {how}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+# ---- README's figure and results ---------------------------------------------------------------------------
+
+
+@cache
+def first_figure() -> Picture:
+    """Words moved against M by the schedules of `DRAWN`, each with its best tiles, and the lower bound."""
+    sizes = memories(256, 2**22, 4)
+    lines = {
+        label: [(size, _words(name, size)) for size in sizes if REGISTRY[name].smallest_M(N, d) <= size]
+        for label, name in DRAWN.items()
+    }
+    lines["lower bound"] = [(size, lower_bound("forward", N, d, size)[0]) for size in sizes]
+    title = f"Words moved by a forward pass, N = {N:,}, d = {d}"
+    picture = curve({}, lines, title=title, xlabel="fast memory M (words)", ylabel="words moved")
+    best, least = _words("flash2", M), lower_bound("forward", N, d, M)[0]
+    alt = (
+        f"Line chart of words moved against fast memory M, from {sizes[0]:,} to {sizes[-1]:,} words, both "
+        f"axes logarithmic, at N = {N:,} and d = {d}. At M = {M:,}, standard attention moves "
+        f"{_words('naive', M):,} words, FlashAttention-1 {_words('flash1', M):,} and FlashAttention-2 "
+        f"{best:,}, which is {best / least:.2f} times the lower bound of {least:,}. Up to about "
+        f"M = {_last_memory_where_split_d_moves_less(sizes):,}, split-d moves fewer words than "
+        "FlashAttention-2."
+    )
+    return replace(picture, alt=alt)
+
+
+def _words(name: str, fast: int) -> int:
+    return int(REGISTRY[name].count(N, d, fast).total)
+
+
+def _last_memory_where_split_d_moves_less(sizes: Sequence[int]) -> int:
+    fitting = [size for size in sizes if REGISTRY["flash2"].smallest_M(N, d) <= size]
+    return max(size for size in fitting if _words("small_cache", size) < _words("flash2", size))
+
+
+def results() -> str:
+    """README's table of results: words against the lower bound, and the kernels' recorded times."""
+    best, least = _words("flash2", M), lower_bound("forward", N, d, M)[0]
+    counted = (
+        f"words moved by FlashAttention-2, N = {N:,}, d = {d}, M = {M:,}",
+        f"{best:,}, {best / least:.2f} times the lower bound",
+        f"counted by iocourse {__version__}; equal on every machine",
+    )
+    return "\n".join(
+        f"| {' | '.join(row)} |"
+        for row in (("result", "value", "measured on"), ("---",) * 3, counted, *_timed())
+    )
+
+
+def _timed() -> Iterator[tuple[str, str, str]]:
+    """A row for each pass of the kernels, from the recorded run."""
+    record = recorded("attention")
+    means = {(one["pass"], one["d"], one["contender"]): one for one in record["means"]} if record else {}
+    for n, (pass_, contender, name) in enumerate(TIMED):
+        pairs = [(means[pass_, size, contender], means[pass_, size, CUDNN]) for size in (64, 128) if means]
+        values = [
+            f"{ours['ratio']:.2f} × at d = {ours['d']} (mean of {ours['shapes']} of {ours['of']} shapes; "
+            f"cuDNN: {theirs['ratio']:.2f} ×)"
+            for ours, theirs in pairs
+        ]
+        yield name, "; ".join(values), "the same run" if n else provenance(record)
+
+
+def signature(picture: Picture) -> bytes:
+    """Which numbers a picture shows; two machines may draw the same numbers with other bytes."""
+    return hashlib.sha256(f"{picture.alt}\n{picture.numbers}".encode()).hexdigest().encode()
+
+
+def signed_png(picture: Picture) -> bytes:
+    """The picture as a PNG that says which numbers it shows."""
+    png, (kind, key) = picture.to_png(), SIGNED
+    body = kind + key + signature(picture)
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return png[:-12] + chunk + png[-12:]  # before the end, which has 12 bytes
+
+
+def figure_is_current(root: Path) -> bool:
+    """Whether the figure on disk shows today's numbers."""
+    path = root / FIGURE
+    return path.is_file() and b"".join(SIGNED) + signature(first_figure()) in path.read_bytes()
+
+
+def write_figure(root: Path) -> list[str]:
+    """Draw the figure where README shows it and it is not current; returns the files written."""
+    if marked(_read(root / README), "figure") is None or figure_is_current(root):
+        return []
+    write_whole(root / FIGURE, signed_png(first_figure()))
+    return [FIGURE.as_posix()]
+
+
+# ---- the lessons -------------------------------------------------------------------------------------------
+
+
+def lesson_table(rows: Sequence[str], project: Project) -> str:
+    """A table of lessons. Each has a link to Colab once the repository's address is claimed."""
+    head = [*HEAD, "opens in"] if project.claimed else list(HEAD)
+    rule = ["---", "---:", *["---"] * (len(head) - 2)]
+    return "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |", *rows])
+
+
+def lesson_row(stem: str, cells: Sequence[Cell], minutes: int, project: Project) -> str:
+    """A lesson's row: both notebooks, its minutes, the lessons it builds on, and the packages it needs."""
+    title = cells[0].lines[0].removeprefix("# ")
+    code = "\n".join(line for cell in cells if cell.kind == "code" for line in cell.lines)
+    links = f"[{title}](lessons/{stem}.ipynb) · [solution](solutions/{stem}.ipynb)"
+    row = [links, str(minutes), ", ".join(builds_on(cells)), needs(code)]
+    if project.claimed:
+        row.append(f"[Colab]({project.colab(f'lessons/{stem}.ipynb')})")
+    return f"| {' | '.join(row)} |"
+
+
+def published(project: Project) -> str:
+    """The guide's lines on Colab and Binder: links if the address is claimed, otherwise the reason."""
+    if not project.claimed:
+        return (
+            "This copy of the course is not published: nobody has claimed its address, so there are no\n"
+            "links to Colab or Binder here. [Publishing a copy](publishing.md) says how to claim it."
+        )
+    first = "lessons/00_start_here.ipynb"
+    binder = f"https://mybinder.org/v2/gh/{project.slug}/{project.tag}?urlpath=lab/tree/{first}"
+    return f"Open lesson 00 in [Colab]({project.colab(first)}) or in [Binder]({binder})."
+
+
+def builds_on(cells: Iterable[Cell]) -> list[str]:
+    """The numbers of the lessons that a lesson names as its prerequisites, in order."""
+    lines = [line for cell in cells if cell.kind == "markdown" for line in cell.lines]
+    said = next((line for line in lines if line.startswith("**Prerequisites**")), "")
+    return sorted(set(re.findall(r"\b(?<!/)([01]\db?)\b(?!_)", _ASIDE.sub("", said))))
+
+
+def needs(code: str) -> str:
+    """What must be installed for a lesson's code, beside what every lesson needs."""
+    if runs_kernels(code):
+        return "Triton"
+    return "NumPy, torch in part" if re.search(r"^\s*import torch\b", code, re.MULTILINE) else "NumPy"
+
+
+# ---- the run times -----------------------------------------------------------------------------------------
+
+
+def times_table(record: dict[str, Any]) -> str:
+    """The run times recorded by `python -m tools.bench notebooks` as a markdown table."""
+    rows = [f"| {name} | {one['median_s']:.1f} |" for name, one in sorted(record["notebooks"].items())]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    total = sum(one["median_s"] for one in record["notebooks"].values())
+    head = ["| solved notebook | seconds |", "| --- | ---: |"]
+    how = (
+        f"Measured {record['date']} on {record['cores']} cores with {versions}: "
+        "`python -m tools.bench notebooks`, "
+        f"each notebook in a fresh kernel, median of {record['repeats']}."
+    )
+    return "\n".join([*head, *rows, f"| all | {total:.1f} |", "", how])
