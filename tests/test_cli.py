@@ -52,21 +52,15 @@ def refused(capsys, *arguments):
     [
         ([], "COMMAND"),
         (["lesson"], "'lesson'"),
-        (["bench"], "WHAT is missing; allowed: "),
-        (["bench", "speed"], "'speed' is unknown; allowed: "),
-        (["bench", "notebooks", "--slow"], "--slow"),
         (["profile"], "WHAT is missing; allowed: "),
         (["profile", "forward", "--heads", "x"], "'x'"),
         (["doctor", "--jso"], "--jso"),
         (["progress", "--export"], "--export"),
         (["progress", "--reset", "--import", "x"], "--import"),
         (["progress", "--import", "no-such-file"], "no-such-file"),
-        (["release", "now"], "now"),
         (["grade"], "DIR"),
         (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is none"),
         (["grade", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
-        (["site", "README.md"], "README.md is no folder"),
-        (["site", "no-such-folder", "--only", "99"], "--only 99: no solved lesson begins so"),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
@@ -94,12 +88,22 @@ def test_help_lists_every_command_of_the_contract(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "grade", "release", "site"):
-        assert re.search(rf"^    {command} ", said, re.MULTILINE)
+    commands = re.findall(r"^    (\w+) ", said, re.MULTILINE)
+    assert commands == ["count", "profile", "doctor", "lab", "progress", "grade"]
+
+
+@pytest.mark.parametrize("rest", [[], ["attention", "--quick"], ["--check"], ["--help"]])
+@pytest.mark.parametrize("name", cli.MOVED)
+def test_a_command_that_has_left_says_where_it_went(capsys, name, rest):
+    now = cli.MOVED[name]
+    said = refused(capsys, name, *rest)
+    assert said == f"iocourse {name}: moved: run {now} in the root of a checkout\n"
+    place = now.removeprefix("python -m ").split()[0].replace(".", "/")
+    assert (ROOT / place / "__main__.py").is_file() or (ROOT / now.split()[1] / "conf.py").is_file()
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["progress"], ["bench", "-h"], ["lab", "-h"], ["profile", "-h"]]
+    "arguments", [["--version"], ["progress"], ["bench"], ["lab", "-h"], ["profile", "-h"]]
 )
 def test_the_start_loads_nothing_heavy(arguments):
     code = (
@@ -371,12 +375,11 @@ def test_lab_without_lessons_says_what_makes_them(tmp_path, monkeypatch, capsys,
     root = checkout(tmp_path, monkeypatch)
     for path in (root / "lessons").iterdir():
         path.unlink()
-    assert "iocourse release makes them" in refused(capsys, "lab") and not started
+    assert "python -m tools.build makes them" in refused(capsys, "lab") and not started
 
 
 def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):
     made = types.ModuleType("iocourse.count")
     made.add_parser = lambda commands: commands.add_parser("count").set_defaults(handler=lambda arguments: 7)
     monkeypatch.setitem(sys.modules, "iocourse.count", made)
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: name)
     assert main(["count"]) == 7
