@@ -10,19 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.cli import build_parser, main
+from iocourse.cli import build_parser
 from iocourse.course.checkout import find_checkout
 from iocourse.course.exercise import exercises, find
 from iocourse.refusal import Refused
+from tests.mutation import by_hand, recording
+from tests.mutation.__main__ import main
 from tests.mutation.references import INTERPRETED
 from tests.mutation.report import Score
 from tools.build import release
-from tools.build.guide import by_hand, page, record, remarks
+from tools.build.__main__ import parser as options_of_build
+from tools.build.guide import page, record, remarks
 
 ROOT = find_checkout()
 OF_THE_SITE = {"index.md", "errata.md"}  # their links lead to its pages: the site's own check follows them
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in OF_THE_SITE]
-KNOWN = {"lab", "doctor", "count", "progress", "grade", "mutants", "bench", "profile", "release"}
+KNOWN = {"lab", "doctor", "count", "progress", "grade", "profile"}
+OUTSIDE = {"python -m tools.build": options_of_build}  # of the checkout -> what reads its options
 
 
 @pytest.mark.quick
@@ -165,9 +169,9 @@ def test_a_broken_record_is_refused(tmp_path):
 
 
 def test_records_are_merged_and_stay_in_order(tmp_path):
-    record.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
-    record.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
-    record.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
+    recording.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
+    recording.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
+    recording.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
     found = json.loads((tmp_path / record.FILE).read_text())
     assert list(found) == ["9A", "10A"]
     assert found["9A"]["by machine"] | {"run": ""} == {
@@ -181,7 +185,7 @@ def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys
     monkeypatch.chdir(checkout)
     kept = record.read_record(checkout)
     edit(checkout / record.FILE, "each word counts once", "each word")
-    assert main(["mutants", "--only", "0A", "--remarks"]) == 0
+    assert main(["--only", "0A", "--remarks"]) == 0
     assert capsys.readouterr().out == "6 errors of 1 exercises recorded in docs/mutants.json\n"
     assert record.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
     assert record.read_record(checkout)["4A"] == kept["4A"]
@@ -191,7 +195,7 @@ def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys
 def test_the_command_records_a_score(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout)
     edit(checkout / record.FILE, '"by machine"', '"by chance"')
-    main(["mutants", "--only", "8D", "--record", "--seeds", "1", "--jobs", "1"])
+    main(["--only", "8D", "--record", "--seeds", "1", "--jobs", "1"])
     run = record.read_record(checkout)["8D"]["by machine"]
     assert run["of"] == 1 and run["refused"] == run["mutants"] > 0 and run["run"].startswith("20")
 
@@ -206,12 +210,12 @@ def test_the_command_records_a_score(checkout, monkeypatch, capsys):
 def test_a_remark_on_no_mutant_is_refused(checkout, monkeypatch, capsys, old, new, said):
     monkeypatch.chdir(checkout)
     edit(checkout / "docs" / "remarks" / "00.toml", old, new)
-    assert main(["mutants", "--only", "0A", "--remarks"]) == (2 if said else 0)
+    assert main(["--only", "0A", "--remarks"]) == (2 if said else 0)
     assert said in capsys.readouterr().err
 
 
 def test_a_score_of_some_operators_is_not_recorded(capsys):
-    assert main(["mutants", "--record", "--operators", "starts", "--only", "0A"]) == 2
+    assert main(["--record", "--operators", "starts", "--only", "0A"]) == 2
     assert "--record keeps the score of all operators" in capsys.readouterr().err
 
 
@@ -234,11 +238,15 @@ def test_commands_of_the_pages_are_understood(path):
     inline = re.findall(r"`(iocourse [^`]+)`", text)
     commands += [command for command in inline if len(command.split()) > 2]
     assert {command.split()[1] for command in inline} <= KNOWN
-    assert commands or inline
+    outside = re.findall(r"\b(python -m t[^`\n]+)", text)
+    assert commands or inline or outside
     for command in commands:
         words = shlex.split(command)[1:]
         parsed, extra = build_parser(words[0]).parse_known_args(words)
         assert not extra and parsed.handler, command
+    for command in outside:
+        words = shlex.split(command)
+        OUTSIDE[" ".join(words[:3])]().parse_args(words[3:])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""What release writes into pages: README's figure, results and tables of lessons, links, the run times."""
+"""What the build writes into pages: README's figure, results and tables of lessons, links, the run times."""
 
 import json
 import re

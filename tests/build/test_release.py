@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.cli import main
 from iocourse.course import exercise
 from iocourse.course.checkout import Project, read_project
 from iocourse.course.exercise import find
 from iocourse.refusal import Refused
 from tools.build import execution, pages, release, source
+from tools.build.__main__ import main
 from tools.build.rules import lint
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
@@ -213,7 +213,7 @@ def again(a, b):
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys, old, new, complaint, option):
     write(course, old, new)
-    assert main(["release", *option]) == 1
+    assert main(option) == 1
     assert f"solutions/01_sum.py:{complaint}" in capsys.readouterr().err
     assert not list(course.rglob("*.ipynb"))
 
@@ -222,7 +222,7 @@ def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys,
 
 
 def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_run_has_not(course):
-    main(["release"])
+    main([])
     for folder in ("solutions", "lessons"):
         cells = json.loads((course / folder / "01_sum.ipynb").read_text())["cells"]
         assert [c["id"] for c in cells if c["cell_type"] == "code"][:2] == ["install", "setup"]
@@ -232,11 +232,11 @@ def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_ru
 
 
 def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
-    main(["release"])
+    main([])
     before = solved(course)
     monkeypatch.setattr(release, "run_solved", None)
     (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS)
-    assert main(["release"]) == 0
+    assert main([]) == 0
     assert "iocourse~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
     assert cell(solved(course), "check-0A") == cell(before, "check-0A")
 
@@ -261,7 +261,7 @@ def test_the_title_links_to_both_notebooks_in_colab_once_the_address_is_claimed(
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls, option):
     (course / "pyproject.toml").write_text(PYPROJECT + urls)
-    assert main(["release", *option]) == 2
+    assert main(option) == 2
     said = capsys.readouterr().err
     assert 'Repository = "https://github.com/OWNER/REPO"' in said and "[project.urls]" in said
     assert said.count("\n") == 1 and not list(course.rglob("*.ipynb"))
@@ -327,7 +327,7 @@ def files(course):
 
 
 def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch):
-    assert main(["release"]) == 0
+    assert main([]) == 0
     before = files(course)
     assert cell(solved(course), "check-0A")["outputs"][0]["text"] == ["0A: every property holds\n"]
     ramp = next(c for c in solved(course)["cells"] if any("grey" in line for line in c["source"]))["outputs"]
@@ -335,22 +335,22 @@ def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch
 
     ran = []
     monkeypatch.setattr(release, "run_solved", lambda lesson, root: ran.append(lesson.stem))
-    assert main(["release"]) == 0 and not ran and files(course) == before
+    assert main([]) == 0 and not ran and files(course) == before
     write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, the outputs stay
-    assert main(["release"]) == 0 and not ran
+    assert main([]) == 0 and not ran
     monkeypatch.undo()
     monkeypatch.chdir(course)
     write(course, "# One picture, and", "# A picture, and")
     runs, run = [], release.run_solved
     monkeypatch.setattr(release, "run_solved", lambda *a: runs.append(a) or run(*a))
-    assert main(["release", "--execute"]) == 0 and len(runs) == 1
+    assert main(["--execute"]) == 0 and len(runs) == 1
     assert files(course) == before
     assert "up to date" in capsys.readouterr().out
 
 
 def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_runs(course):
     write(course, '# %% tags=["solution-only"]\n', '# %% tags=["shown"]\n40 + 2\n\n# %%\n')
-    main(["release"])
+    main([])
     path = course / "lessons" / "01_sum.ipynb"
     (seen,) = [c for c in json.loads(path.read_text())["cells"] if c.get("outputs")]
     assert seen["source"] == ["40 + 2"] and seen["execution_count"] == 6
@@ -361,18 +361,18 @@ def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_r
 
 
 def test_changed_code_is_run_again(course):
-    main(["release"])
+    main([])
     write(course, "add(20, 22)", "add(20, 23)")
-    main(["release"])
+    main([])
     assert solved(course)["cells"][-2]["outputs"][0]["data"]["text/plain"] == ["43"]
 
 
 def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys):
-    main(["release"])
+    main([])
     write(course, "c = a + b", "c = a - b")
     (course / "solutions" / "01_more.py").write_text(FIXTURE.read_text())
     before = files(course)
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     assert 'solutions/01_sum.ipynb: cell 8 (id check-0A): check("0A"' in said
     assert "AssertionError: 0A" in said and "\x1b" not in said
@@ -382,7 +382,7 @@ def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys
 def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
     monkeypatch.setattr(execution, "CELL_TIMEOUT", 2)
     write(course, "add(20, 22)", "while True: pass")
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     assert "while True: pass" in said and "timed out" in said
 
@@ -390,7 +390,7 @@ def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
 def test_a_setup_cell_that_shows_something_is_refused(course, capsys):
     """It would be the log of an installation."""
     write(course, "import os", "import os; print(1)")
-    assert main(["release"]) == 1
+    assert main([]) == 1
     assert "(id setup)" in (said := capsys.readouterr().err) and "must find iocourse installed" in said
 
 
@@ -408,7 +408,7 @@ OUTPUTS = {
 def test_outputs_that_cannot_be_saved_are_refused_with_their_cell(course, capsys):
     """One run for all: each fault is reported."""
     write(course, '# %% tags=["solution-only"]\nadd(20, 22)', "# %%\n" + "\n\n# %%\n".join(OUTPUTS))
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     for code, message in OUTPUTS.items():
         assert f"): {code}\n  {message}" in said
@@ -419,7 +419,7 @@ def test_widgets_leave_their_picture_and_their_text(course):
     pytest.importorskip("ipywidgets")
     write(course, "add(20, 22)", "import ipywidgets\nipywidgets.interactive_output(print, {}); "
           "print('a'); print('b')\nipywidgets.IntSlider(3)")  # fmt: skip
-    main(["release"])
+    main([])
     shown = solved(course)["cells"][-2]["outputs"]
     assert shown[0]["output_type"] == "stream" and shown[0]["text"][-2:] == ["a\n", "b\n"]
     assert set(shown[-1]["data"]) == {"text/plain"}
@@ -472,12 +472,12 @@ def released(course):
         "# x\n<!-- spine -->\n<!-- /spine -->\n<!-- electives -->\n<!-- /electives -->\nend\n"
     )
     (course / pages.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
-    assert main(["release"]) == 0
+    assert main([]) == 0
     return course
 
 
 def checked(capsys):
-    code = main(["release", "--check"])
+    code = main(["--check"])
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -524,7 +524,7 @@ def test_a_record_without_its_origin_stops_the_build_and_is_named(released, caps
     (released / pages.TIMES).write_text(json.dumps({k: v for k, v in RECORD.items() if k != missing}))
     before = files(released)
     for option in ([], ["--check"]):
-        assert main(["release", *option]) == 1
+        assert main(option) == 1
         said = "".join(capsys.readouterr())
         named = "device" if missing == "cores" else missing
         assert f"iocourse/data/bench/notebooks.json has no {named}: record it again" in said
@@ -534,7 +534,7 @@ def test_a_record_without_its_origin_stops_the_build_and_is_named(released, caps
 def test_check_follows_relative_links(released, capsys):
     more = "# See [that](../nowhere.md), [it](https://example.org/x), [here](#end) and [x](notation.md#y)."
     write(released, "# A picture, and", f"{more}\n# A picture, and")
-    main(["release"])
+    main([])
     said = checked(capsys)[1]
     assert said.count("does not exist") == 2
     assert "lessons/01_sum.ipynb links to ../nowhere.md" in said
@@ -546,8 +546,19 @@ def test_check_wants_every_notebook_timed(released, capsys):
     assert "times other notebooks than there are" in checked(capsys)[1]
 
 
+@pytest.mark.parametrize("arguments", [["now"], ["--colab", "x", "--only", "01"], ["--chek"]])
+def test_a_bad_argument_is_named_in_one_line(course, capsys, arguments):
+    try:
+        code = main(arguments)
+    except SystemExit as leave:  # argparse
+        code = leave.code
+    said = capsys.readouterr()
+    assert code == 2 and arguments[0] in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert said.err.startswith("python -m tools.build: ") and not list(course.rglob("*.ipynb"))
+
+
 def test_release_of_one_lesson_and_of_none(course, capsys):
-    assert main(["release", "--only", "07"]) == 2
+    assert main(["--only", "07"]) == 2
     assert "there are: 01_sum" in capsys.readouterr().err
 
 
@@ -599,6 +610,6 @@ def test_mathematical_signs_are_no_emoji():
 
 def test_check_reports_what_the_linter_finds(released, capsys):
     write(released, "# ## Misconceptions", "# ## Errors")
-    main(["release"])
+    main([])
     code, said = checked(capsys)
     assert code == 1 and 'solutions/01_sum.py:1: no "misconceptions"' in said
