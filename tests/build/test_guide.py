@@ -18,9 +18,8 @@ from tests.mutation import by_hand, recording
 from tests.mutation.__main__ import main
 from tests.mutation.references import INTERPRETED
 from tests.mutation.report import Score
-from tools.build import release
+from tools.build import course, guide
 from tools.build.__main__ import parser as options_of_build
-from tools.build.guide import page, record, remarks
 
 ROOT = find_checkout()
 OF_THE_SITE = {"index.md", "errata.md"}  # their links lead to its pages: the site's own check follows them
@@ -31,11 +30,11 @@ OUTSIDE = {"python -m tools.build": options_of_build}  # of the checkout -> what
 
 @pytest.mark.quick
 def test_the_page_is_what_its_sources_say():
-    assert list(page.guide_problems(ROOT)) == []
+    assert list(guide.guide_problems(ROOT)) == []
 
 
 def test_every_exercise_has_a_sentence_and_three_errors_or_more():
-    said = remarks.read_remarks(ROOT)
+    said = guide.read_remarks(ROOT)
     assert list(said) == list(exercises())
     for name, remark in said.items():
         assert 3 <= len(remark.errors) <= 8, name
@@ -48,13 +47,13 @@ def test_every_exercise_has_a_sentence_and_three_errors_or_more():
 @pytest.mark.parametrize("name", ["0A", "1C", "4D", "5A", "8A", "17C"])
 def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
     suite = by_hand.suites(ROOT, find(name).lesson)[name]
-    errors = [error for error, _ in remarks.read_remarks(ROOT)[name].errors]
-    assert by_hand.refused(name, suite, errors) == record.read_record(ROOT)[name]["by hand"]["errors"]
+    errors = [error for error, _ in guide.read_remarks(ROOT)[name].errors]
+    assert by_hand.refused(name, suite, errors) == guide.read_record(ROOT)[name]["by hand"]["errors"]
 
 
 def test_every_error_of_a_remark_is_a_mutant_that_its_suite_refuses():
     """Of lessons without kernels: the suites of the others cannot be read everywhere."""
-    facts = record.read_record(ROOT)
+    facts = guide.read_record(ROOT)
     for lesson in sorted({find(name).lesson for name in exercises()} - set(INTERPRETED)):
         for name, suite in by_hand.suites(ROOT, lesson).items():
             named = {mutant.name: mutant.fails for mutant in suite.mutants}
@@ -81,7 +80,7 @@ def edit(path, old, new):
 
 
 def test_a_checkout_without_remarks_has_no_page(tmp_path):
-    assert page.guide_page(tmp_path) is None and list(page.guide_problems(tmp_path)) == []
+    assert guide.guide_page(tmp_path) is None and list(guide.guide_problems(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -113,33 +112,33 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
 )
 def test_what_is_out_of_date_is_named_with_its_remedy(checkout, file, old, new, problem):
     edit(checkout / "docs" / file, old, new)
-    assert any(problem in line for line in page.guide_problems(checkout))
+    assert any(problem in line for line in guide.guide_problems(checkout))
 
 
 def test_a_page_that_is_missing_is_stale_and_release_writes_it(checkout):
-    (checkout / page.PAGE).unlink()
-    assert list(page.guide_problems(checkout)) == ["docs/exercises.md is stale: run python -m tools.build"]
-    assert page.guide_page(checkout) == (ROOT / page.PAGE).read_text(encoding="utf-8")
+    (checkout / guide.PAGE).unlink()
+    assert list(guide.guide_problems(checkout)) == ["docs/exercises.md is stale: run python -m tools.build"]
+    assert guide.guide_page(checkout) == (ROOT / guide.PAGE).read_text(encoding="utf-8")
 
 
 def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
-    facts = json.loads((checkout / record.FILE).read_text(encoding="utf-8"))
+    facts = json.loads((checkout / guide.RECORD).read_text(encoding="utf-8"))
     facts["0A"]["by machine"] |= {"refused": 0, "open": 0, "accepted": 0, "of": 32}
-    (checkout / record.FILE).write_text(json.dumps(facts), encoding="utf-8")
-    said = page.guide_page(checkout).split("### 0A")[1].split("###")[0]
+    (checkout / guide.RECORD).write_text(json.dumps(facts), encoding="utf-8")
+    said = guide.guide_page(checkout).split("### 0A")[1].split("###")[0]
     assert "the check refused: none tried; 2 more" in said
 
 
 def test_release_writes_and_checks_the_page(monkeypatch):
-    assert list(page.guide_problems(ROOT)) == []
-    monkeypatch.setattr(release, "guide_problems", lambda root: iter(["the guide is asked"]))
-    monkeypatch.setattr(release, "_lesson_problems", lambda *args: iter(()))
-    assert "the guide is asked" in release.check(ROOT)
+    assert list(guide.guide_problems(ROOT)) == []
+    monkeypatch.setattr(course, "guide_problems", lambda root: iter(["the guide is asked"]))
+    monkeypatch.setattr(course, "_lesson_problems", lambda *args: iter(()))
+    assert "the guide is asked" in course.check(ROOT)
 
 
 def test_a_page_is_left_alone_while_something_is_missing(checkout):
     edit(checkout / "docs" / "remarks" / "00.toml", '["0A"]', '["0.9"]')
-    assert page.guide_page(checkout) is None
+    assert guide.guide_page(checkout) is None
 
 
 @pytest.mark.parametrize(
@@ -155,24 +154,24 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
     ],
 )
 def test_remarks_of_another_form_are_refused_in_a_line(tmp_path, text):
-    (tmp_path / remarks.FOLDER).mkdir(parents=True)
-    (tmp_path / remarks.FOLDER / "00.toml").write_text(text)
+    (tmp_path / guide.REMARKS).mkdir(parents=True)
+    (tmp_path / guide.REMARKS / "00.toml").write_text(text)
     with pytest.raises(Refused, match=r"^[^\n]*00\.toml[^\n]*$"):
-        remarks.read_remarks(tmp_path)
+        guide.read_remarks(tmp_path)
 
 
 def test_a_broken_record_is_refused(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / record.FILE).write_text("{")
+    (tmp_path / guide.RECORD).write_text("{")
     with pytest.raises(Refused, match=r"mutants\.json is not JSON"):
-        record.read_record(tmp_path)
+        guide.read_record(tmp_path)
 
 
 def test_records_are_merged_and_stay_in_order(tmp_path):
     recording.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
     recording.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
     recording.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
-    found = json.loads((tmp_path / record.FILE).read_text())
+    found = json.loads((tmp_path / guide.RECORD).read_text())
     assert list(found) == ["9A", "10A"]
     assert found["9A"]["by machine"] | {"run": ""} == {
         "mutants": 7, "refused": 7, "no mistakes": 0, "open": 0, "accepted": 0, "known to pass": [],
@@ -183,20 +182,20 @@ def test_records_are_merged_and_stay_in_order(tmp_path):
 
 def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout)
-    kept = record.read_record(checkout)
-    edit(checkout / record.FILE, "each word counts once", "each word")
+    kept = guide.read_record(checkout)
+    edit(checkout / guide.RECORD, "each word counts once", "each word")
     assert main(["--only", "0A", "--remarks"]) == 0
     assert capsys.readouterr().out == "6 errors of 1 exercises recorded in docs/mutants.json\n"
-    assert record.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
-    assert record.read_record(checkout)["4A"] == kept["4A"]
+    assert guide.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
+    assert guide.read_record(checkout)["4A"] == kept["4A"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants run in processes that are forked")
 def test_the_command_records_a_score(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout)
-    edit(checkout / record.FILE, '"by machine"', '"by chance"')
+    edit(checkout / guide.RECORD, '"by machine"', '"by chance"')
     main(["--only", "8D", "--record", "--seeds", "1", "--jobs", "1"])
-    run = record.read_record(checkout)["8D"]["by machine"]
+    run = guide.read_record(checkout)["8D"]["by machine"]
     assert run["of"] == 1 and run["refused"] == run["mutants"] > 0 and run["run"].startswith("20")
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from iocourse.course import exercise
 from iocourse.course.checkout import Project, read_project
+from iocourse.course.copies.notebook import to_text
 from iocourse.course.exercise import find
 from iocourse.refusal import Refused
-from tools.build import execution, pages, release, source
+from tools.build import course as whole_course
+from tools.build import execution, lesson, pages, source
 from tools.build.__main__ import main
 from tools.build.rules import lint
 
@@ -37,7 +39,7 @@ def course(tmp_path, monkeypatch):
 def build(tmp_path, text, project=PROJECT):
     path = tmp_path / "01_sum.py"
     path.write_text(text)
-    return release.build(path, Path("01_sum.py"), project)
+    return lesson.build(path, Path("01_sum.py"), project)
 
 
 def cell(notebook, cell_id):
@@ -95,12 +97,12 @@ def test_both_notebooks_are_valid_for_nbformat(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     lesson = build(tmp_path, FIXTURE.read_text())
     for side in (lesson.solved, lesson.student):
-        nbformat.validate(nbformat.reads(release.to_text(side), as_version=4))
+        nbformat.validate(nbformat.reads(to_text(side), as_version=4))
 
 
 def test_the_text_is_what_nbformat_would_write(tmp_path):
     nbformat = pytest.importorskip("nbformat")
-    made = release.to_text(build(tmp_path, FIXTURE.read_text()).student)
+    made = to_text(build(tmp_path, FIXTURE.read_text()).student)
     assert nbformat.writes(nbformat.reads(made, as_version=4)).rstrip("\n") == made.rstrip("\n")
 
 
@@ -116,7 +118,7 @@ def test_the_text_is_what_nbformat_would_write(tmp_path):
 def test_one_changed_line_is_one_changed_line_in_each_notebook(tmp_path, old, new):
     before, after = (build(tmp_path, t) for t in (FIXTURE.read_text(), FIXTURE.read_text().replace(old, new)))
     for side in ("solved", "student"):
-        a, b = (release.to_text(getattr(lesson, side)) for lesson in (before, after))
+        a, b = (to_text(getattr(lesson, side)) for lesson in (before, after))
         assert differing_lines(a, b) == 1
 
 
@@ -234,7 +236,7 @@ def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_ru
 def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
     main([])
     before = solved(course)
-    monkeypatch.setattr(release, "run_solved", None)
+    monkeypatch.setattr(whole_course, "run_solved", None)
     (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS)
     assert main([]) == 0
     assert "iocourse~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
@@ -334,15 +336,15 @@ def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch
     assert set(ramp[0]["data"]) == {"image/png", "text/plain"}
 
     ran = []
-    monkeypatch.setattr(release, "run_solved", lambda lesson, root: ran.append(lesson.stem))
+    monkeypatch.setattr(whole_course, "run_solved", lambda lesson, root: ran.append(lesson.stem))
     assert main([]) == 0 and not ran and files(course) == before
     write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, the outputs stay
     assert main([]) == 0 and not ran
     monkeypatch.undo()
     monkeypatch.chdir(course)
     write(course, "# One picture, and", "# A picture, and")
-    runs, run = [], release.run_solved
-    monkeypatch.setattr(release, "run_solved", lambda *a: runs.append(a) or run(*a))
+    runs, run = [], whole_course.run_solved
+    monkeypatch.setattr(whole_course, "run_solved", lambda *a: runs.append(a) or run(*a))
     assert main(["--execute"]) == 0 and len(runs) == 1
     assert files(course) == before
     assert "up to date" in capsys.readouterr().out
@@ -355,9 +357,9 @@ def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_r
     (seen,) = [c for c in json.loads(path.read_text())["cells"] if c.get("outputs")]
     assert seen["source"] == ["40 + 2"] and seen["execution_count"] == 6
     assert seen["outputs"] == cell(solved(course), seen["id"])["outputs"]
-    assert not [said for said in release.check(course) if "stale" in said and "01_sum" in said]
+    assert not [said for said in whole_course.check(course) if "stale" in said and "01_sum" in said]
     path.write_text(path.read_text().replace('"42"', '"43"'))
-    assert f"lessons/{path.name} is stale: run python -m tools.build" in release.check(course)
+    assert f"lessons/{path.name} is stale: run python -m tools.build" in whole_course.check(course)
 
 
 def test_changed_code_is_run_again(course):

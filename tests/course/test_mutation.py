@@ -21,7 +21,7 @@ from tests.mutation.references import (
     sources_of,
 )
 from tests.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})

@@ -1,1 +1,5 @@
-"""How lessons are made: their source, what every one must have, the notebooks, and running them."""
+"""The build: notebooks and generated parts of pages from their sources, and the rules of every lesson."""
+
+
+class BuildFailed(Exception):
+    """A source, a cell or an output is at fault; nothing was written (exit code 1)."""

@@ -1,4 +1,7 @@
-"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable."""
+"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable.
+
+Lessons 10 to 14 run Triton kernels; `cannot_run` says why they cannot run here, where they cannot.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from iocourse.doctor import cannot_interpret, installed
+from iocourse.doctor.needs_triton import explanation
 from iocourse.refusal import Refused
+from tools.build import BuildFailed
 
 Json = dict[str, Any]
 KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")
@@ -25,11 +31,28 @@ CELL_TIMEOUT = 120  # seconds
 SEED = "0"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}\b")
+_KERNELS = re.compile(
+    r"^\s*\"?\s*(from iocourse import .*\bkernels\b|import (torch, )?triton\b)", re.MULTILINE
+)
 _NO_VIEW = re.compile(r"^<IPython\.core\.display\.\w+ object>$")
 
 
-class ExecutionFailed(Exception):
+class ExecutionFailed(BuildFailed):
     """A cell raised, ran too long or killed its kernel; the message names notebook and cell."""
+
+
+def runs_kernels(code: str) -> bool:
+    """Whether this code, of a source or a notebook's JSON, imports Triton or the library's kernels."""
+    return _KERNELS.search(code) is not None
+
+
+def cannot_run(code: str) -> str:
+    """Why a lesson's code cannot run here: "needs triton: …" and what to do; "" where it can.
+
+    Code that runs no kernels runs everywhere. Nothing is imported to find out.
+    """
+    reason = explanation() or cannot_interpret(installed("triton"), installed("numpy"))
+    return f"needs triton: {reason}" if reason and runs_kernels(code) else ""
 
 
 def cell_label(cell: Json, index: int) -> str:

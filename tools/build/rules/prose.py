@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.build.rules import declared
-from tools.build.rules.declared import DeclarationError, is_declaration
+from tools.build.rules.declared import DeclarationError
 from tools.build.rules.numerals import Numeral, labels_of, numerals, values
-from tools.build.source import Cell
+from tools.build.source import Cell, is_declaration
 
 Json = dict[str, Any]
 Problem = tuple[int, str]  # line of the source, what is wrong there
