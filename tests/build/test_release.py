@@ -311,6 +311,40 @@ def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
     assert message in str(caught.value)
 
 
+IN_A_CELL = {  # the line of the source where the fault is -> what is said of it, and the source
+    "5: text before the first cell": "# ---\n# jupyter: 3\n# ---\n\nx = 1\n" + TITLE,
+    "5: a markdown line must start with '# ', this one is 'x = 1'": f"{TITLE}# %% [markdown]\nx = 1\n",
+    "6: a cell marker must stand at the start": f"{TITLE}# %%\nx = 1\n  # %%\n",
+    "7: ### BEGIN SOLUTION and ### END SOLUTION must alternate": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    ### BEGIN SOLUTION\n"
+    ),
+    "6: ### BEGIN SOLUTION without ### END SOLUTION": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    pass\n"
+    ),
+    "5: a solution outside a function": f"{TITLE}# %%\n### BEGIN SOLUTION\nx = 1\n### END SOLUTION\n",
+    "8: the solved side is not Python: invalid syntax": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    x = = 2\n    ### END SOLUTION\n"
+    ),
+    "10: the student's side is not Python: unexpected indent": (  # a blank line comes first
+        f"{TITLE}# %%\n\ndef f():\n    ### BEGIN SOLUTION\n    if f:\n    ### END SOLUTION\n        pass\n"
+    ),
+    "6: the cell tagged setup must be the first": f'{TITLE}# %%\n1\n# %% tags=["setup"]\n2\n',
+    "4: '# %% tags=[setup]': allowed is # %%": f"{TITLE}# %% tags=[setup]\n",
+    "4: \"# %% tags=['setup']\": allowed is # %%": f"{TITLE}# %% tags=['setup']\n",
+    "4: '# %% tags=\"setup\"': allowed is # %%": f'{TITLE}# %% tags="setup"\n',
+    "4: '# %% tags=[\"given\"] [markdown]': allowed": f'{TITLE}# %% tags=["given"] [markdown]\n# x\n',
+    "4: '# %% My title': allowed is # %%": f"{TITLE}# %% My title\n",
+    "1: the first cell must be the title": "",
+}
+
+
+@pytest.mark.parametrize("message", IN_A_CELL)
+def test_a_fault_inside_a_cell_has_its_own_line(tmp_path, message):
+    with pytest.raises(source.SourceError) as caught:
+        build(tmp_path, IN_A_CELL[message])
+    assert str(caught.value).startswith(f"01_sum.py:{message}")
+
+
 # --- running and saving ----------------------------------------------------------------------------------
 
 

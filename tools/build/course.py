@@ -8,7 +8,7 @@ one of their code cells changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iocourse.console import steps
@@ -47,10 +47,7 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
-        ran = kept or run_solved(lesson, root)
-        texts[path] = finished(lesson, ran, solved=True)
-        student = with_shown_outputs(lesson.student, ran)
-        texts[Path("lessons") / path.name] = finished(lesson, student, solved=False)
+        texts |= both_texts(lesson, kept or run_solved(lesson, root))
     texts |= pages.pages(root, {} if only else rows(lessons), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
@@ -87,13 +84,11 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
 
 
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
-    path = root / "solutions" / f"{lesson.stem}.ipynb"
-    kept = with_saved_outputs(lesson.solved, path)
-    if kept is None or finished(lesson, kept, solved=True) != _read(path):
-        yield f"solutions/{lesson.stem}.ipynb is stale: run python -m tools.build"
-    student = with_shown_outputs(lesson.student, kept or lesson.solved)
-    if finished(lesson, student, solved=False) != _read(root / "lessons" / path.name):
-        yield f"lessons/{lesson.stem}.ipynb is stale: run python -m tools.build"
+    kept = with_saved_outputs(lesson.solved, root / "solutions" / f"{lesson.stem}.ipynb")
+    for path, text in both_texts(lesson, kept or lesson.solved).items():
+        never_run = kept is None and path.parts[0] == "solutions"
+        if never_run or _read(root / path) != text:
+            yield f"{path.as_posix()} is stale: run python -m tools.build"
     for where, fault in _faults(kept or lesson.solved):
         yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
     source = Path("solutions") / f"{lesson.stem}.py"
@@ -136,9 +131,19 @@ def _read(path: Path) -> str | None:
 # ---- notebooks with their outputs --------------------------------------------------------------------------
 
 
-def finished(lesson: Lesson, notebook: Json, *, solved: bool) -> str:
-    """One of the lesson's notebooks as it is written: with its first cell."""
-    return to_text(with_first_cell(notebook, lesson.project, solved=solved))
+def both_texts(lesson: Lesson, ran: Json) -> dict[Path, str]:
+    """Both notebooks as they are written, with their first cells. `ran` is the solved one with its outputs.
+
+    The student's has the outputs of the cells tagged `shown`, seen before any has run, and the count of that
+    run: nbval refuses outputs without one.
+    """
+    shown = {c["id"] for c in lesson.student["cells"] if "shown" in c["metadata"].get("tags", [])}
+    student = _with_runs(lesson.student, {c["id"]: c for c in _code(ran) if c["id"] in shown})
+    name, project = f"{lesson.stem}.ipynb", lesson.project
+    return {
+        Path("solutions") / name: to_text(with_first_cell(ran, project, solved=True)),
+        Path("lessons") / name: to_text(with_first_cell(student, project)),
+    }
 
 
 def with_saved_outputs(built: Json, path: Path) -> Json | None:
@@ -150,7 +155,8 @@ def with_saved_outputs(built: Json, path: Path) -> Json | None:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return _with_runs(built, _code(stored))
+    in_order = zip(_code(built), _code(stored), strict=True)  # ids may have changed since
+    return _with_runs(built, {cell["id"]: run for cell, run in in_order})
 
 
 def _code(notebook: Json) -> list[Json]:
@@ -162,27 +168,15 @@ def _what_runs(notebook: Json) -> list[tuple[str, bool]]:
     return [("".join(c["source"]), "raises-exception" in c["metadata"].get("tags", [])) for c in cells]
 
 
-def _with_runs(notebook: Json, runs: Sequence[Json]) -> Json:
-    """The notebook with outputs and counts of `runs`, its code cells as they were run."""
-    fresh = iter(runs)
-    cells = [_with_run(c, next(fresh)) if c["cell_type"] == "code" else c for c in notebook["cells"]]
-    return notebook | {"cells": cells}
-
-
-def _with_run(cell: Json, run: Json) -> Json:
-    return cell | {"outputs": run["outputs"], "execution_count": run["execution_count"]}
-
-
-def with_shown_outputs(student: Json, solved: Json) -> Json:
-    """The student's notebook with the saved outputs of its cells tagged `shown`, seen before any has run, and
-    the count of that run: nbval refuses outputs without one.
-    """
-    runs = {cell["id"]: cell for cell in _code(solved)}
+def _with_runs(notebook: Json, runs: Mapping[str, Json]) -> Json:
+    """The notebook with outputs and counts of `runs`, by the ids of its cells."""
     cells = [
-        _with_run(cell, runs[cell["id"]]) if "shown" in cell["metadata"].get("tags", []) else cell
-        for cell in student["cells"]
+        cell | {key: runs[cell["id"]][key] for key in ("outputs", "execution_count")}
+        if cell["id"] in runs
+        else cell
+        for cell in notebook["cells"]
     ]
-    return student | {"cells": cells}
+    return notebook | {"cells": cells}
 
 
 def run_solved(lesson: Lesson, root: Path) -> Json:
@@ -199,5 +193,6 @@ def run_solved(lesson: Lesson, root: Path) -> Json:
         ran = execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)
     if found := [f"{name}: {where}\n  {fault}" for where, fault in _faults(ran)]:
         raise BuildFailed("\n".join(found))
-    runs = [cell | {"outputs": execution.normalise(cell["outputs"])} for cell in _code(ran)]
-    return _with_runs(lesson.solved, runs)
+    for cell in _code(ran):
+        cell["outputs"] = execution.normalise(cell["outputs"])
+    return _with_runs(lesson.solved, {cell["id"]: cell for cell in _code(ran)})

@@ -30,22 +30,10 @@ from pathlib import Path
 from tools.build import BuildFailed
 
 TAGS = (
-    "setup",
-    "given",
-    "exercise",
-    "check",
-    "predict",
-    "quiz",
-    "hint",
-    "shown",
-    "solution-only",
-    "student-only",
-    "nbval-ignore-output",
-    "nbval-check-output",
-    "nbval-skip",
-    "nbval-raises-exception",
-    "raises-exception",
-)
+    "setup", "given", "exercise", "check", "predict", "quiz", "hint", "shown",
+    "solution-only", "student-only", "raises-exception",
+    "nbval-ignore-output", "nbval-check-output", "nbval-skip", "nbval-raises-exception",
+)  # fmt: skip
 _TEXT = r'"(?:[^"\\\x00-\x1f]|\\["\\])*"'
 _OPTION = re.compile(rf"\s+(\w+)=({_TEXT}|\[(?:{_TEXT}(?:, *{_TEXT})*)?\])")
 _MARKER = re.compile(rf"# %%(?P<markdown>\s+\[markdown\])?(?P<options>(?:{_OPTION.pattern})*)\s*")
