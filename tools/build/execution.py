@@ -139,28 +139,26 @@ def normalise(outputs: list[Json]) -> list[Json]:
     Neighbouring pieces of a stream become one, standard output before standard error.
     """
     kept: list[Json] = []
-    for group in _stream_groups(outputs):
-        if group[0]["output_type"] != "stream":
-            kept.append(_normalise_one(group[0]))
+    for is_stream, group in itertools.groupby(outputs, lambda one: one["output_type"] == "stream"):
+        together = list(group)
+        if not is_stream:
+            kept += map(_normalise_one, together)
             continue
         for name in ("stdout", "stderr"):
-            text = "".join(_joined(o["text"]) for o in group if o["name"] == name)
-            if text:
-                kept.append({"output_type": "stream", "name": name, "text": _split(_overwritten(text))})
+            text = "".join(_joined(one["text"]) for one in together if one["name"] == name)
+            if text:  # a carriage return overwrites its line, as in a terminal
+                text = re.sub(r"^.*\r(?=[^\n])", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
+                kept.append({"output_type": "stream", "name": name, "text": text.splitlines(keepends=True)})
     return kept
-
-
-def _stream_groups(outputs: list[Json]) -> Iterator[list[Json]]:
-    for stream, group in itertools.groupby(outputs, lambda output: output["output_type"] == "stream"):
-        together = list(group)
-        yield from [together] if stream else [[output] for output in together]
 
 
 def _normalise_one(output: Json) -> Json:
     if output["output_type"] == "error":
         name, value = output["ename"], output["evalue"]
         return {"output_type": "error", "ename": name, "evalue": value, "traceback": [f"{name}: {value}"]}
-    data = {kind: _stored(kind, _joined(output["data"][kind])) for kind in KEPT if kind in output["data"]}
+    data: Json = {kind: _joined(output["data"][kind]) for kind in KEPT if kind in output["data"]}
+    for kind, text in data.items():
+        data[kind] = text.strip() if kind.startswith("image/") else text.splitlines(keepends=True)
     kept = {"output_type": output["output_type"], "data": data}
     kept["metadata"] = {kind: value for kind, value in output.get("metadata", {}).items() if kind in data}
     if output["output_type"] == "execute_result":
@@ -170,19 +168,6 @@ def _normalise_one(output: Json) -> Json:
 
 def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
-
-
-def _split(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-def _stored(kind: str, text: str) -> str | list[str]:
-    return text.strip() if kind.startswith("image/") else _split(text)
-
-
-def _overwritten(text: str) -> str:
-    """What a terminal would show: a carriage return overwrites its line."""
-    return re.sub(r"^.*\r(?=[^\n])", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
 
 
 def faults(cell: Json, outputs: list[Json]) -> Iterator[str]:
