@@ -83,7 +83,7 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
 
 
 def _name_setup(cells: list[Cell], label: Path) -> None:
-    """Name the cell tagged setup, which must be the first code cell. The very first cell must be the title."""
+    """Name the cell tagged setup, which must be the first code cell; the first cell must be the title."""
     if not cells or cells[0].kind != "markdown" or not "".join(cells[0].lines[:1]).startswith("# "):
         raise SourceError(label, 1, "the first cell must be the title: markdown that starts with '# # Title'")
     first = next((n for n, cell in enumerate(cells) if cell.kind == "code"), None)
