@@ -125,9 +125,9 @@ def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
     """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
     named = [f"--{option}" for option in RANK_OPTIONS if getattr(arguments, option) is not None]
     if arguments.name not in (None, *REGISTRY):
-        from .. import ranks
+        from .. import distributed
 
-        named += [arguments.name] if arguments.name in ranks.REGISTRY else []
+        named += [arguments.name] if arguments.name in distributed.REGISTRY else []
     if named:
         raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
 

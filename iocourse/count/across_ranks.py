@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from .. import ranks
+from .. import distributed
 from ..console import counted
+from ..distributed import RankLedger, RankSchedule, load_balance
+from ..distributed.bounds import lower_bound
+from ..distributed.time_model import best_grid, ledgers_of, memory_of
 from ..ledger import without_zeros
-from ..ranks import RankLedger, RankSchedule, balance
-from ..ranks.bounds import lower_bound
-from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
-PLACES = {"split": balance.split_texts, "whole": balance.whole_texts, "tokens": balance.equal_tokens}
+PLACES = {
+    "split": load_balance.split_texts,
+    "whole": load_balance.whole_texts,
+    "tokens": load_balance.equal_tokens,
+}
 OF_TWO_MEMORIES = (
     *("M", "Br", "Bc", "Bd", "tile", "published", "lse", "mask", "block", "w", "g"),
     *("no_recompute", "run"),
@@ -67,7 +71,7 @@ def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[s
     if arguments.N not in (None, sum(texts)):
         raise Refused(f"--N {arguments.N} is not the sum of --texts, {sum(texts)}; leave it out")
     placed = PLACES[arguments.place or "split"](texts, P)
-    work, split = balance.imbalance(placed.pairs), counted(len(placed.split), "text")
+    work, split = load_balance.imbalance(placed.pairs), counted(len(placed.split), "text")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
     return Question(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
 
@@ -81,10 +85,10 @@ def _lengths(told: str) -> list[int]:
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
-    built = ", ".join(ranks.REGISTRY)
+    built = ", ".join(distributed.REGISTRY)
     if name is None:
         raise Refused(f"NAME is missing; between ranks there are {built}")
-    found = ranks.REGISTRY.get(f"{name}_{layout}") or ranks.REGISTRY.get(name)
+    found = distributed.REGISTRY.get(f"{name}_{layout}") or distributed.REGISTRY.get(name)
     if found is None:
         raise Refused(f"NAME {name!r} is no schedule between ranks; there are {built}")
     if layout not in (None, found.layout):
@@ -176,5 +180,5 @@ def listing() -> list[dict[str, str]]:
     """The schedules between ranks, as `count --list` shows them: their regime begins with --ranks."""
     return [
         {"name": s.name, "pass": s.pass_, "regime": f"--ranks: {s.regime}", "source": s.source}
-        for s in ranks.REGISTRY.values()
+        for s in distributed.REGISTRY.values()
     ]

@@ -1,0 +1,199 @@
+"""Ranks as threads that take turns: one runs at a time, in an order that is always the same.
+
+A rank runs until it must wait for another; so who waits for whom is known without a clock.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import sys
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .base import Parcel, Plan, place_of, shape_of
+from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped, TimedOut
+
+Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
+
+
+class Turns:
+    """Who may run. One lock a rank: a rank that waits sleeps on its own."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.locks = [threading.Semaphore(0) for _ in range(size)]
+        self.ready: deque[int] = deque(range(size))
+        self.waiting: dict[Key, list[int]] = defaultdict(list)
+        self.said: list[Callable[[], str]] = [str] * size  # what each rank waits for, in words
+        self.finished = set[int]()
+        self.running = 0
+        self.failure: RankError | None = None
+        self.over = threading.Event()
+
+    def take(self, rank: int) -> None:
+        """Sleep until it is this rank's turn. Raises Stopped once another rank has failed."""
+        self.locks[rank].acquire()
+        self.running = rank
+        if self.failure is not None:
+            raise Stopped
+
+    def wait_for(self, rank: int, key: Key, said: Callable[[], str]) -> None:
+        """Give the turn away until something is posted under `key`."""
+        self.said[rank] = said
+        self.waiting[key].append(rank)
+        self.give()
+        self.take(rank)
+
+    def posted(self, key: Key) -> None:
+        """Those who waited for `key` may run again."""
+        self.ready.extend(self.waiting.pop(key, ()))
+
+    def give(self) -> None:
+        """Let the next rank run. Where there is none, all are finished, or no rank can go on."""
+        if self.ready:
+            self.locks[self.ready.popleft()].release()
+        elif any(self.waiting.values()):
+            self.fail(Deadlock(self._stuck()))
+        else:
+            self.over.set()
+
+    def _stuck(self) -> str:
+        waiting = sorted(rank for ranks in self.waiting.values() for rank in ranks)
+        told = "; ".join(f"rank {rank} {self.said[rank]()}" for rank in waiting[:4])
+        more = f"; and {len(waiting) - 4} more" if len(waiting) > 4 else ""
+        return f"no rank can go on: {told}{more}. Every recv needs a send before it, every call its partners"
+
+    def fail(self, failure: RankError) -> None:
+        """End all ranks: each raises Stopped at its next call, or where it waits."""
+        self.failure = self.failure or failure
+        self.over.set()
+        for lock in self.locks:
+            lock.release()
+
+
+class CountingLink:
+    """One rank's end: parcels lie in a box that all ranks of the run share."""
+
+    def __init__(self, rank: int, turns: Turns, box: dict[Key, Parcel]) -> None:
+        self.rank, self.turns, self.box = rank, turns, box
+        self.plan: Plan = {}
+
+    def post(self, parcel: Parcel) -> None:
+        if self.turns.failure is not None:
+            raise Stopped
+        key = (parcel.group.key, self.rank, parcel.number)
+        self.box[key] = parcel
+        self.turns.posted(key)
+
+    def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
+        came = {source: self._from(source, parcel) for source in parcel.sources}
+        self.plan[place_of(parcel)] = {
+            source: tuple(map(shape_of, arrays)) for source, arrays in came.items()
+        }
+        return came
+
+    def finish(self) -> None:
+        """Nothing is on its way: what was posted lies in the box."""
+
+    def _from(self, source: int, parcel: Parcel) -> tuple[Any, ...]:
+        key = (parcel.group.key, source, parcel.number)
+        while key not in self.box:
+            self.turns.wait_for(self.rank, key, partial(self._waits, source, parcel))
+        other = self.box[key]
+        if other.call != parcel.call:
+            raise Mismatch(
+                f"rank {self.rank} calls {parcel} where rank {source} calls {other}: "
+                "all ranks of a group make the same calls in the same order"
+            )
+        return other.outgoing.pop(self.rank)
+
+    def _waits(self, source: int, parcel: Parcel) -> str:
+        done = " (finished)" if source in self.turns.finished else ""
+        return f"waits in {parcel} for rank {source}{done}"
+
+
+def take_turns(
+    body: Callable[[int, CountingLink], Any], size: int, timeout: float | None = None
+) -> list[Any]:
+    """What body(rank, link) returns for each rank, run as threads of which one runs at a time.
+
+    Raises RankError: a rank's own error under its number, Mismatch or Deadlock; TimedOut after so many
+    seconds.
+    """
+    turns, box, results = Turns(size), dict[Key, Parcel](), [None] * size
+    profile, context = sys.getprofile(), contextvars.copy_context()
+
+    def live(rank: int) -> None:
+        try:
+            turns.take(rank)
+            if callable(profile):
+                sys.setprofile(profile)  # what watches the caller watches its ranks
+            results[rank] = context.copy().run(body, rank, CountingLink(rank, turns, box))
+        except Stopped:
+            return
+        except BaseException as error:
+            turns.fail(named(rank, error))
+        turns.finished.add(rank)
+        if turns.failure is None:
+            turns.give()
+
+    threads = [threading.Thread(target=live, args=(rank,), daemon=True) for rank in range(size)]
+    _run_all(threads, turns, timeout)
+    if turns.failure is not None:
+        raise turns.failure
+    _refuse_lost(box)
+    return results
+
+
+def _refuse_lost(box: dict[Key, Parcel]) -> None:
+    """Raise RankError where a message lies in the box that nobody has received."""
+    for (_, sender, _), parcel in box.items():
+        if parcel.role == "send" and parcel.outgoing:
+            to = next(iter(parcel.outgoing))
+            raise RankError(f"rank {sender} calls {parcel} to rank {to}, which never calls recv for it")
+
+
+def _run_all(threads: list[threading.Thread], turns: Turns, timeout: float | None) -> None:
+    """Start all, let the first run, and return when all have ended; an interrupt ends them too."""
+    for thread in threads:
+        thread.start()
+    turns.give()
+    try:
+        in_time = turns.over.wait(timeout)
+    except BaseException:
+        _end_all(threads, turns, RankError("the run was interrupted"))
+        raise
+    if not in_time:
+        said = (
+            f"rank {turns.running} was still computing after {timeout:g} seconds in which ranks were counted"
+        )
+        _end_all(
+            threads, turns, TimedOut(f"{said}: does a loop of it never end? Else give more by timeout=…")
+        )
+    for thread in threads:
+        thread.join(timeout=1.0 if turns.failure else None)
+
+
+def _end_all(threads: list[threading.Thread], turns: Turns, why: RankError) -> None:
+    turns.fail(why)
+    for thread in threads:
+        _interrupt(thread)
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """End a rank that computes for ever: Stopped is raised at its next step."""
+    if thread.is_alive() and thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+
+
+def named(rank: int, error: BaseException) -> RankError:
+    """The error of a rank, with the rank's number in front; one that names ranks already stays."""
+    if isinstance(error, RankError):
+        return error
+    failed = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed

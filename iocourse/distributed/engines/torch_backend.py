@@ -1,0 +1,311 @@
+"""Ranks on torch.distributed: what a rank posts goes through a process group, gloo's unless told.
+
+Shifts and messages are point to point. What all ranks of a group exchange is one collective an array.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions
+
+from .base import Group, Parcel, Place, Plan, Shapes, place_of
+from .errors import RankError, TimedOut, naming_the_late
+from .simulated import named
+
+SHIFTS, MESSAGES = 0, 1  # tags
+PATIENCE = 1.0  # seconds in which ranks should end once one has failed
+ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand breaks while it is made
+FORMING = 10.0  # seconds that an attempt may take, once all ranks are there
+Works = list[tuple[int, Any]]  # what is under way, with the rank at the other end; -1: all of them
+Under = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
+
+
+def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
+    """A process group of its own: it is in nobody's list, and ends when it is let go."""
+    limit = timedelta(seconds=timeout)
+    group = dist.ProcessGroup(store, rank, size)
+    if backend == "gloo":
+        kind, device = dist.ProcessGroup.BackendType.GLOO, torch.device("cpu")
+        made = dist.ProcessGroupGloo(store, rank, size, min(limit, timedelta(seconds=FORMING)))
+        made._set_default_timeout(limit)
+    elif backend == "nccl":
+        kind, device = dist.ProcessGroup.BackendType.NCCL, torch.device("cuda")
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = limit
+        made = dist.ProcessGroupNCCL(store, rank, size, options)
+    else:
+        raise ValueError(f"backend = {backend!r} is unknown; there are gloo, nccl")
+    group._set_default_backend(kind)
+    group._register_backend(device, kind, made)
+    return group
+
+
+def tensor(array: Any) -> Any:
+    """The array as a tensor."""
+    return torch.from_numpy(array)
+
+
+def array(tensor: Any) -> Any:
+    """The tensor as an array, on this side of the bus."""
+    return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+
+
+class TorchLink:
+    """One rank's end. `plan` tells the shapes that will come, so room is set aside when a call is posted."""
+
+    def __init__(
+        self, rank: int, size: int, store: Any, plan: Plan, timeout: float, backend: str = "gloo"
+    ) -> None:
+        self.rank, self.plan, self.store = rank, plan, store
+        self.timeout, self.backend = timeout, backend
+        # Without it gloo's messages wait no longer than FORMING; with it NCCL would hold up this process.
+        self.limit = (timedelta(seconds=timeout),) if backend == "gloo" else ()
+        self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+        self.groups: dict[tuple[Any, ...], Any] = {}
+        self.under_way: dict[Place, Under] = {}
+        self.leaving: list[tuple[Parcel, int, Any]] = []
+        self.world = Group(tuple(range(size)))
+        self._group(self.world)
+
+    def _group(self, group: Group) -> Any:
+        if group.key not in self.groups:
+            store = dist.PrefixStore(repr(group.key), self.store)
+            at, size = group.members.index(self.rank), len(group.members)
+            try:
+                self.groups[group.key] = self._formed(store, at, size)
+            except RuntimeError as error:  # one of the others has ended, or no attempt went well
+                raise TimedOut(f"rank {self.rank} could not reach the others: the {_how(error)}") from None
+        return self.groups[group.key]
+
+    def _formed(self, store: Any, at: int, size: int) -> Any:
+        """The group, formed again where that broke for any of its ranks.
+
+        Each says in the store that it is there, and after an attempt how that went: so all go on to the next,
+        under a prefix of its own, or none does.
+        """
+        until = time.monotonic() + self.timeout
+        _all_say(store, "there", at, size, "", until)
+        broke = RuntimeError("a connection broke in every attempt")
+        for attempt in range(ATTEMPTS):
+            made, fresh = None, dist.PrefixStore(f"attempt {attempt}", store)
+            try:
+                made = process_group(fresh, at, size, self.backend, self.timeout)
+            except RuntimeError as error:
+                broke = error
+            said = "broke" if made is None else "formed"
+            if "broke" not in _all_say(store, f"after {attempt}", at, size, said, until):
+                return made
+        raise broke
+
+    def post(self, parcel: Parcel) -> None:
+        shapes = self.plan.get(place_of(parcel))
+        if shapes is None:
+            raise RankError(
+                f"rank {self.rank} calls {parcel}, which it did not call when it was counted: what a "
+                "schedule sends must be the same each time it runs"
+            )
+        if len(parcel.group.members) == 1:
+            self.under_way[place_of(parcel)] = [], {}
+            return
+        collective = parcel.call.kind in ("all_gather", "all_to_all")
+        move = self._all_together if collective else self._between_two
+        try:
+            self.under_way[place_of(parcel)] = move(parcel, shapes)
+        except RankError:
+            raise
+        except RuntimeError as error:
+            raise self._late(parcel, -1, error) from None
+
+    def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
+        works, came = self.under_way.pop(place_of(parcel))
+        if parcel.role == "send":
+            self.leaving += [(parcel, *work) for work in works]
+            return came
+        for other, work in works:
+            self._wait(parcel, other, work)
+        return came
+
+    def finish(self) -> None:
+        """Wait until all messages have left."""
+        for parcel, other, work in self.leaving:
+            self._wait(parcel, other, work)
+
+    def close(self) -> None:
+        """Let the connections go: a rank that still waits on them ends at once."""
+        self.leaving.clear()
+        self.under_way.clear()
+        self.groups.clear()
+
+    def _wait(self, parcel: Parcel, other: int, work: Any) -> None:
+        try:
+            work.wait(*self.limit)
+        except RuntimeError as error:
+            raise self._late(parcel, other, error) from None
+
+    def _late(self, parcel: Parcel, other: int, error: RuntimeError) -> RankError:
+        who = f"rank {other}" if other >= 0 else "the others"
+        return TimedOut(f"rank {self.rank} waited in {parcel} for {who}: the {_how(error)}")
+
+    def _between_two(self, parcel: Parcel, shapes: Mapping[int, Shapes]) -> Under:
+        message = parcel.call.kind == "message"
+        group = self.world if message else parcel.group
+        pg, tag = self._group(group), MESSAGES if message else SHIFTS
+        place = group.members.index
+        came = {source: tuple(map(self._room, wanted)) for source, wanted in shapes.items()}
+        works: Works = []
+        with _batched(pg, self.device, works):
+            for to, arrays in parcel.outgoing.items():
+                works += [(to, pg.send([a], place(to), tag)) for a in arrays if _has_words(a)]
+            for source, arrays in came.items():
+                works += [(source, pg.recv([a], place(source), tag)) for a in arrays if _has_words(a)]
+        return works, came
+
+    def _room(self, shape: tuple[int, ...] | None) -> Any:
+        return None if shape is None else torch.empty(shape, dtype=torch.float64, device=self.device)
+
+    def _all_together(self, parcel: Parcel, shapes: Mapping[int, Shapes]) -> Under:
+        came = {source: tuple(map(self._room, wanted)) for source, wanted in shapes.items()}
+        works: Works = []
+        for at in range(len(parcel.call.names)):
+            leaves = {to: arrays[at] for to, arrays in parcel.outgoing.items()}
+            works.append((-1, self._one_array(parcel, leaves, {at_: a[at] for at_, a in came.items()})))
+        return works, came
+
+    def _one_array(self, parcel: Parcel, leaves: dict[int, Any], comes: dict[int, Any]) -> Filling:
+        """One collective: pieces of all lengths, in one buffer that leaves and one that arrives."""
+        pg, members = self._group(parcel.group), parcel.group.members
+        sent, due = ([_words(side.get(rank)) for rank in members] for side in (leaves, comes))
+        lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
+        if parcel.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
+            return self._gather(pg, members, next(iter(leaves.values())), comes)
+        out = torch.cat([self._flat(leaves.get(rank)) for rank in members])
+        into = torch.empty(sum(due), dtype=torch.float64, device=self.device)
+        work = pg.alltoall_base(into, out, due, sent, dist.AllToAllOptions())
+        return Filling(work, into.split(due), [comes.get(rank) for rank in members])
+
+    def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Filling:
+        """All ranks have as many words: PyTorch's own all_gather."""
+        n = own.numel()
+        into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
+        work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
+        return Filling(work, into.split(n), [comes.get(rank) for rank in members])
+
+    def _flat(self, array: Any) -> Any:
+        return torch.empty(0, dtype=torch.float64, device=self.device) if array is None else array.flatten()
+
+
+def _all_say(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
+    """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
+    store.set(f"{what} {at}", said)
+    keys = [f"{what} {rank}" for rank in range(size)]
+    store.wait(keys, timedelta(seconds=max(0.001, until - time.monotonic())))
+    return [store.get(key).decode() for key in keys]
+
+
+def _how(error: RuntimeError) -> str:
+    said = str(error).lower()
+    return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
+
+
+class Filling:
+    """A collective that is under way: what arrives in its buffer is copied to arrays of their own."""
+
+    def __init__(self, work: Any, parts: Sequence[Any], arrays: Sequence[Any]) -> None:
+        self.work, self.parts, self.arrays = work, parts, arrays
+
+    def wait(self, *limit: timedelta) -> None:
+        """Wait, no longer than a limit, and fill the arrays."""
+        self.work.wait(*limit)
+        for part, array in zip(self.parts, self.arrays, strict=True):
+            if array is not None:
+                array.copy_(part.view(array.shape))
+
+
+def _words(array: Any) -> int:
+    return 0 if array is None else int(array.numel())
+
+
+def _has_words(array: Any) -> bool:
+    return _words(array) > 0
+
+
+@contextmanager
+def _batched(pg: Any, device: Any, works: Works) -> Iterator[None]:
+    """NCCL wants what is sent and received at once in one batch; gloo does not mind."""
+    if device.type != "cuda":
+        yield
+        return
+    pg._start_coalescing(device)
+    yield
+    works[:] = [(-1, pg._end_coalescing(device))]
+
+
+def between_threads(
+    body: Callable[[int, TorchLink], Any], plans: Sequence[Plan], timeout: float
+) -> list[Any]:
+    """What body(rank, link) returns for each rank: threads of this process, with gloo between them.
+
+    Raises RankError of the first rank that fails, at once: the others end when their time-out does.
+    """
+    size, store = len(plans), dist.HashStore()
+    ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
+
+    def live(rank: int) -> None:
+        torch.set_num_threads(1)
+        try:
+            link = TorchLink(rank, size, store, plans[rank], timeout)
+        except BaseException as error:
+            ended.put((rank, None, named(rank, error)))
+            return
+        try:
+            ended.put((rank, body(rank, link), None))
+        except BaseException as error:
+            ended.put((rank, None, named(rank, error)))
+        finally:
+            link.close()
+
+    threads = [threading.Thread(target=live, args=(rank,), daemon=True) for rank in range(size)]
+    width = torch.get_num_threads()
+    for thread in threads:
+        thread.start()
+    try:
+        return _results(ended, size, timeout)
+    finally:
+        torch.set_num_threads(width)
+        for thread in threads:
+            thread.join(timeout=PATIENCE)
+
+
+def _results(ended: Any, size: int, timeout: float) -> list[Any]:
+    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
+    waited in vain names who was late.
+    """
+    results: dict[int, Any] = {}
+    waited: dict[int, RankError] = {}
+    until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
+    while len(results) + len(waited) < size:
+        try:
+            rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(failure, TimedOut):
+            waited[rank], until = failure, min(until, time.monotonic() + PATIENCE)
+        elif failure is not None:
+            raise failure
+        else:
+            results[rank] = result
+    late = [rank for rank in range(size) if rank not in results and rank not in waited]
+    if waited:
+        raise naming_the_late(waited[min(waited)], late)
+    if late:
+        raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
+    return [results[rank] for rank in range(size)]

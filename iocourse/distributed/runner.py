@@ -1,0 +1,270 @@
+"""Running a schedule on ranks: arrays in, outputs put together again and a ledger for each rank out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..exact import check_products, real_array
+from ..sizes import Shape, positive_int
+from .engines.account import Account
+from .engines.base import Group, Link, Plan
+from .engines.errors import RankError, RankFailed
+from .engines.simulated import take_turns
+from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
+from .ledger import RankLedger
+from .rank import Rank
+from .shape_arrays import ShapeArray
+
+ENGINES = ("count", "dry", "gloo", "processes")
+MOST_RANKS = 1024  # each is a thread
+TIMEOUT = 60.0  # seconds on torch.distributed, unless told
+Body = Callable[..., Any]
+
+
+class RankRun(NamedTuple):
+    """What a run on ranks left behind: outputs in float64 (none of a dry run), and each rank's ledger."""
+
+    outputs: tuple[np.ndarray, ...]
+    ledgers: tuple[RankLedger, ...]
+
+    @property
+    def O(self) -> np.ndarray:  # noqa: E743 - the paper's name
+        """The first output."""
+        if not self.outputs:
+            raise RankError("a dry run has ledgers, but no values")
+        return self.outputs[0]
+
+    @property
+    def words(self) -> int:
+        """W of the rank that moves most."""
+        return max(ledger.words for ledger in self.ledgers)
+
+    @property
+    def peak(self) -> int:
+        """The most words of others that any rank held at once."""
+        return max(ledger.peak for ledger in self.ledgers)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How arrays are given out: by rows in a layout, but for those in `shared`, which all have whole."""
+
+    P: int
+    layout: Layout
+    shared: frozenset[str]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def first(self) -> str:
+        """The name of the first array: outputs lie as it does."""
+        return next(iter(self.lengths))
+
+    def blocks(self, rank: int) -> tuple[range, ...]:
+        """The rows that a rank owns: of the first array that is given out by rows."""
+        length = next((n for name, n in self.lengths.items() if name not in self.shared), 0)
+        return blocks_of(self.layout, length, self.P, rank)
+
+    def part(self, name: str, value: Any, rank: int) -> Any:
+        """What a rank has of an array, as a copy of its own."""
+        if name in self.shared:
+            return value.copy()
+        if isinstance(value, ShapeArray):
+            return ShapeArray((row_count(self.layout, len(value), self.P, rank), *value.shape[1:]))
+        return value[rows_of(self.layout, len(value), self.P, rank)]
+
+    def together(self, parts: list[Any]) -> np.ndarray:
+        """One output from what the ranks returned."""
+        if self.first in self.shared:
+            return self._agreed(parts)
+        N = self.lengths[self.first]
+        for rank, part in enumerate(parts):
+            owned = row_count(self.layout, N, self.P, rank)
+            if not part.ndim or len(part) != owned:
+                raise RankError(
+                    f"rank {rank} returned an array of shape {part.shape}; it owns {owned} of the {N} rows "
+                    f"of {self.first}, and returns as many"
+                )
+        whole = np.empty((N, *parts[0].shape[1:]))
+        for rank, part in enumerate(parts):
+            whole[rows_of(self.layout, N, self.P, rank)] = part
+        return whole
+
+    def _agreed(self, parts: list[Any]) -> np.ndarray:
+        for rank, part in enumerate(parts):
+            if not _same_result(part, parts[0]):
+                raise RankError(
+                    f"rank {rank} and rank 0 returned different results; every rank has {self.first} whole, "
+                    "so all must return the same"
+                )
+        return np.array(parts[0])
+
+
+def _same_result(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two ranks made the same, up to the order of their sums; NaN in both is the same."""
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def run(
+    schedule: Body,
+    P: int,
+    *,
+    on: str = "count",
+    layout: Layout = "contiguous",
+    shared: Collection[str] = (),
+    timeout: float | None = None,
+    **given: Any,
+) -> RankRun:
+    """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
+
+    Arrays (N, …), on "dry" also shapes, are given out by rows in the `layout`, as copies; those named in
+    `shared` every rank has whole. A layout may also say for each rank its blocks, as ranges. Everything else
+    is passed on. The schedule returns an array of the rows
+    that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
+    `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
+    threads) or "processes". After `timeout` seconds all ranks are ended: unless told, after 60 on these two,
+    which are counted first, and never on the others. Raises RankError that names the rank.
+    """
+    P = positive_int("P", P)
+    if P > MOST_RANKS:
+        raise ValueError(f"P = {P} is more than the {MOST_RANKS} ranks that one run takes")
+    if on not in ENGINES:
+        raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
+    arrays, options = _sorted_out(given, dry=on == "dry")
+    sharing = Sharing(P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()})
+    for name in sharing.lengths.keys() - sharing.shared:
+        check_layout(layout, sharing.lengths[name], P)
+    work = Work(schedule, sharing, arrays, options)
+    if on in ("count", "dry"):
+        lives = take_turns(work, P, timeout)
+    else:
+        lives = _on_torch(on, work, P, TIMEOUT if timeout is None else timeout)
+    outputs = _outputs([life.returned for life in lives], sharing)
+    return RankRun(outputs, tuple(life.ledger for life in lives))
+
+
+def same(array: Any) -> Any:
+    """The array as it is."""
+    return array
+
+
+class Life(NamedTuple):
+    """What one rank leaves behind."""
+
+    returned: tuple[Any, ...]
+    ledger: RankLedger
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each rank has to do: `work(rank, link)` is its life."""
+
+    schedule: Body
+    sharing: Sharing
+    arrays: Mapping[str, Any]
+    options: Mapping[str, Any]
+    convert: Callable[[Any], Any] = same  # what an engine computes with, from an array, and back
+    back: Callable[[Any], Any] = same
+
+    def __call__(self, rank: int, link: Link) -> Life:
+        account = Account()
+        me = Rank(link, Group(tuple(range(self.sharing.P))), rank, account, self.sharing.blocks)
+        own = {name: self.convert(self.sharing.part(name, a, rank)) for name, a in self.arrays.items()}
+        returned = self.schedule(me, **own, **self.options)
+        me.leave()
+        link.finish()
+        parts = tuple(map(self.back, _returned(rank, returned)))
+        return Life(parts, account.ledger, getattr(link, "plan", {}))
+
+    def on_shapes(self) -> Work:
+        """The same work on the shapes of its arrays."""
+        shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
+        return replace(self, arrays=shapes, convert=same, back=same)
+
+
+def _on_torch(on: str, work: Work, P: int, timeout: float) -> list[Life]:
+    """Ranks on torch.distributed. They are counted first, so that a mistake is told at once."""
+    from .engines import multiprocess, torch_backend  # torch is imported here and nowhere above
+
+    work = replace(work, convert=torch_backend.tensor, back=torch_backend.array)
+    engine = torch_backend.between_threads if on == "gloo" else multiprocess.between_processes
+    return engine(work, _plans(work, P, timeout), timeout)
+
+
+def _plans(work: Work, P: int, timeout: float) -> list[Plan]:
+    """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
+    with redirect_stdout(StringIO()):  # what ranks print is to be seen once
+        try:
+            return [life.plan for life in take_turns(work.on_shapes(), P, timeout)]
+        except RankFailed:
+            return [life.plan for life in take_turns(work, P, timeout)]
+
+
+def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
+    parts = returned if isinstance(returned, tuple) and returned else (returned,)
+    for part in parts:
+        if not hasattr(part, "shape"):
+            raise RankError(
+                f"rank {rank} returned {type(part).__name__}; a schedule returns the rows of its result, as "
+                "an array or a tuple of arrays"
+            )
+    return parts
+
+
+def _outputs(returned: list[tuple[Any, ...]], sharing: Sharing) -> tuple[np.ndarray, ...]:
+    for rank, parts in enumerate(returned):
+        if len(parts) != len(returned[0]):
+            raise RankError(f"rank {rank} returned {len(parts)} arrays, rank 0 returned {len(returned[0])}")
+    if isinstance(returned[0][0], ShapeArray):
+        return ()
+    return tuple(
+        sharing.together([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
+    )
+
+
+def _sorted_out(given: Mapping[str, Any], dry: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays, on a dry run as shapes, and the options."""
+    arrays = {name: _array(name, value, dry) for name, value in given.items() if _is_words(value, dry)}
+    if not arrays:
+        raise TypeError(
+            "run got no arrays: name them as the schedule does, as in run(schedule, 4, Q=Q, K=K, V=V)"
+        )
+    if not dry:
+        _refuse_overflow(arrays)
+    return arrays, {name: value for name, value in given.items() if name not in arrays}
+
+
+def _is_words(value: Any, dry: bool) -> bool:
+    """An array of numbers, or on a dry run a shape. An array of True and False is an option."""
+    if isinstance(value, (np.ndarray, ShapeArray)) or hasattr(value, "detach"):
+        return str(getattr(value, "dtype", "")) not in ("bool", "torch.bool")
+    return dry and isinstance(value, tuple) and len(value) > 0 and all(isinstance(n, int) for n in value)
+
+
+def _array(name: str, value: Any, dry: bool) -> Any:
+    shape: Shape = value if isinstance(value, tuple) else tuple(value.shape)
+    if not shape:
+        raise ValueError(f"{name} has no axes; an array for ranks has rows, shape (N, …)")
+    return ShapeArray(shape) if dry else real_array(name, value)
+
+
+def _refuse_overflow(arrays: Mapping[str, np.ndarray]) -> None:
+    """Scores that overflow would come out as NaN: they are refused, as `exact` does."""
+    if {"Q", "K"} <= set(arrays) and arrays["Q"].shape[-1] == arrays["K"].shape[-1]:
+        d = arrays["Q"].shape[-1]
+        check_products(arrays["Q"].reshape(-1, d), arrays["K"].reshape(-1, d))
+
+
+def _shared(shared: Collection[str], arrays: Mapping[str, Any]) -> frozenset[str]:
+    names = frozenset([shared] if isinstance(shared, str) else shared)
+    if names - set(arrays):
+        raise ValueError(
+            f"shared names {', '.join(sorted(names - set(arrays)))}; there are {', '.join(arrays)}"
+        )
+    return names

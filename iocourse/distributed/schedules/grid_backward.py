@@ -1,0 +1,22 @@
+"""The grid backward: what a rank needs of its row and column is gathered, what it adds is summed."""
+
+from __future__ import annotations
+
+from ..partial_attention import Words, attend_backward
+from ..rank import Rank
+from .registry import schedule
+
+
+@schedule(pass_="backward", lesson=(18, 6, 3), regime="a divides P", source="derived here")
+def grid_backward(
+    me: Rank, Q: Words, K: Words, V: Words, O: Words, dO: Words, LSE: Words, *, a: int
+) -> tuple[Words, Words, Words]:
+    """(dQ, dK, dV) on a rows of P/a ranks. Rows carry three arrays, columns four: a : b = 3 : 4 is best."""
+    row, col = me.grid(a)
+    D = (dO * O).sum(-1)  # (n) or (n, H)
+    q, do, lse, D = row.all_gather(Q=Q, dO=dO, LSE=LSE, D=D)  # N/a rows
+    k, v = col.all_gather(K=K, V=V)  # N/b rows
+    dq, dk, dv = attend_backward(q, k, v, do, lse, D)
+    dQ = row.reduce_scatter(dQ=row.cut(dq))
+    dK, dV = col.reduce_scatter(dK=col.cut(dk), dV=col.cut(dv))
+    return dQ, dK, dV
