@@ -102,7 +102,7 @@ def test_queries_and_features_are_told(capsys):
 @pytest.mark.parametrize("place", PLACES)
 def test_packed_texts_move_what_their_placement_needs(capsys, place):
     texts, P, d = [40, 3, 17, 100, 1, 30], 4, 8
-    told = ("--ranks", str(P), "--d", str(d), "--texts", ",".join(map(str, texts)), "--place", place)
+    told = ("--ranks", str(P), "--d", str(d), "--seq-lens", ",".join(map(str, texts)), "--placement", place)
     record, placed = as_json(capsys, "packed", *told), PLACES[place](texts, P)
     assert record["N"] == 191 and record["texts"] == texts and record["layout"] == "as placed"
     assert record["words"] == max(placed.words(d)) and record["mean"] * P == sum(placed.words(d))
@@ -113,12 +113,12 @@ def test_packed_texts_move_what_their_placement_needs(capsys, place):
 
 
 def test_texts_are_split_by_work_unless_told(capsys):
-    told = ("packed", "--ranks", "4", "--d", "8", "--texts", "40,3,17,100")
-    assert as_json(capsys, *told) == as_json(capsys, *told, "--place", "split", "--N", "160")
+    told = ("packed", "--ranks", "4", "--d", "8", "--seq-lens", "40,3,17,100")
+    assert as_json(capsys, *told) == as_json(capsys, *told, "--placement", "split", "--N", "160")
     text = counted(capsys, *told)
     assert "packed at N=160, d=8, ranks=4, heads=1, layout as placed\n" in text
     assert "1 text on more than one rank" in text
-    assert "\nno rank moves a word\n" in counted(capsys, *told, "--place", "whole")
+    assert "\nno rank moves a word\n" in counted(capsys, *told, "--placement", "whole")
 
 
 def test_the_goal_of_the_grid(capsys):
@@ -182,17 +182,23 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
         (("grid", *SIZES, *RANKS, "--grid", "3x3"), "--grid 3x3 makes 9 ranks, and --ranks says 8"),
         (("grid", *SIZES, *RANKS, "--grid=-2x-4"), "--grid -2x-4 makes 8 ranks"),
         (("grid", *SIZES, *RANKS, "--grid", "2y4"), "--grid '2y4' is no grid; it looks like 4x2"),
-        (("packed", *SIZES, *RANKS), "--texts must be given"),
-        (("packed", *RANKS), "--texts and --d must be given"),
-        (("packed", "--d", "8", *RANKS, "--texts", "5,x"), "--texts '5,x' are no lengths; they look like"),
+        (("packed", *SIZES, *RANKS), "--seq-lens must be given"),
+        (("packed", *RANKS), "--seq-lens and --d must be given"),
         (
-            ("packed", "--d", "8", *RANKS, "--texts", "5,0"),
-            "each length in --texts must be at least 1, got 0",
+            ("packed", "--d", "8", *RANKS, "--seq-lens", "5,x"),
+            "--seq-lens '5,x' are no lengths; they look like",
         ),
-        (("packed", *SIZES, *RANKS, "--texts", "5,6"), "--N 96 is not the sum of --texts, 11; leave it out"),
-        (("packed", "--d", "8", *RANKS, "--texts", "5", "--place", "pile"), "invalid choice: 'pile'"),
-        ((*RING, *RANKS, "--texts", "96"), "ring takes no --texts"),
-        ((*RING, *RANKS, "--place", "split"), "ring takes no --place"),
+        (
+            ("packed", "--d", "8", *RANKS, "--seq-lens", "5,0"),
+            "each length in --seq-lens must be at least 1, got 0",
+        ),
+        (
+            ("packed", *SIZES, *RANKS, "--seq-lens", "5,6"),
+            "--N 96 is not the sum of --seq-lens, 11; leave it out",
+        ),
+        (("packed", "--d", "8", *RANKS, "--seq-lens", "5", "--placement", "pile"), "invalid choice: 'pile'"),
+        ((*RING, *RANKS, "--seq-lens", "96"), "ring takes no --seq-lens"),
+        ((*RING, *RANKS, "--placement", "split"), "ring takes no --placement"),
         (("states", *SIZES, *RANKS, "--heads", "2"), "states takes no --heads"),
         (("decode", *SIZES, *RANKS, "--queries", "0"), "--queries must be at least 1, got 0"),
         (("ulysses", *SIZES, *RANKS, "--heads", "12"), "H = 12 heads cannot be dealt out evenly to 8 ranks"),
