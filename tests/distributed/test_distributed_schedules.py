@@ -1,5 +1,7 @@
 """Values of every schedule against float64, on ragged shapes with and without heads, and the pieces alone."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 from distributed_cases import NAMES, arrays_of, expected, settings_of, sizes, worst_error
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import distributed, exact
+from iocourse.distributed.schedules import registry
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,3 +69,11 @@ def test_zigzag_gives_all_ranks_the_same_pairs():
     N, P = 64, 8
     pairs = [int((distributed.rows_of("zigzag", N, P, rank) + 1).sum()) for rank in range(P)]
     assert set(pairs) == {N // (2 * P) * (N + 1)}
+
+
+def test_a_schedule_is_found_by_its_decorator_and_a_file_without_one_is_named():
+    before = list(distributed.REGISTRY)
+    assert distributed.get("causal_zigzag").body.__module__ == "iocourse.distributed.schedules.causal_ring"
+    with pytest.raises(ImportError, match=r"iocourse/distributed/schedules/toy\.py registers no schedule"):
+        registry.collect([ModuleType("iocourse.distributed.schedules.toy")])
+    assert list(distributed.REGISTRY) == before

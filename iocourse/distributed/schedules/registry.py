@@ -1,4 +1,4 @@
-"""The list of schedules between ranks: a file each, found by its name, in the order of the lessons."""
+"""The list of schedules between ranks, found by the decorator `schedule`, in the order of the lessons."""
 
 from __future__ import annotations
 
@@ -140,16 +140,17 @@ def schedule(
     return register
 
 
-def take_in(files: Sequence[ModuleType]) -> None:
+def collect(files: Sequence[ModuleType]) -> None:
     """Bring the schedules of these files into the order of the course.
 
-    Raises ImportError that names a file without a schedule of its name.
+    Raises ImportError that names a file without a schedule.
     """
-    for name in (file.__name__.rpartition(".")[2] for file in files):
-        if name not in REGISTRY:
+    having = {one.body.__module__ for one in REGISTRY.values()}
+    for file in files:
+        if file.__name__ not in having:
             raise ImportError(
-                f"iocourse/distributed/schedules/{name}.py registers no schedule {name}: decorate the "
-                f"function {name} with @schedule(...)"
+                f"{file.__name__.replace('.', '/')}.py registers no schedule: decorate a function of it with "
+                "@schedule(...)"
             )
     ordered = sorted(REGISTRY.values(), key=lambda one: (PASSES.index(one.pass_), one.lesson, one.name))
     REGISTRY.clear()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..partial_attention import Words, tril
 from ..rank import Rank
+from .linear_attention import normalised, own_state, with_ones
 from .registry import schedule
-from .states import normalised, own_state, with_ones
 
 
 @schedule(
