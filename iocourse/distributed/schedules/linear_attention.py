@@ -1,8 +1,11 @@
-"""States instead of keys: where attention is linear in features, a rank sends sums over its own keys."""
+"""Linear attention across ranks: in place of keys a rank sends its state, sums over its own keys.
+
+Under a causal mask a rank takes the states of the ranks below it, and its own pairs.
+"""
 
 from __future__ import annotations
 
-from ..partial_attention import Words
+from ..partial_attention import Words, tril
 from ..rank import Rank, joined
 from .registry import schedule
 
@@ -17,6 +20,18 @@ def states(me: Rank, Q: Words, K: Words, V: Words) -> Words:
     """
     state = me.all_gather(KV=own_state(K, V)[None]).sum(0)  # (r, d + 1)
     return normalised(Q @ state)
+
+
+@schedule(
+    pass_="states", lesson=(19, 5, 2), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
+)
+def states_causal(me: Rank, Q: Words, K: Words, V: Words) -> Words:
+    """As `states`, where query i sees the keys up to i: O from the sum of the states below, and from the
+    rank's own keys by their triangle.
+    """
+    gathered = me.all_gather(KV=own_state(K, V)[None])  # (P, r, d + 1)
+    before = gathered[: me.rank].sum(0)  # (r, d + 1)
+    return normalised(Q @ before + tril(Q @ K.T) @ with_ones(V))
 
 
 def own_state(K: Words, V: Words) -> Words:

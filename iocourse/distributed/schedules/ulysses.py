@@ -1,9 +1,12 @@
-"""Ulysses: each rank gets all rows of some heads, and the results go home. P is at most H."""
+"""Ulysses: each rank gets all rows of some heads, and the results go home. P is at most H.
+
+For more ranks than heads there are rows of ranks with Ulysses in them, and a ring in each column.
+"""
 
 from __future__ import annotations
 
 from ..layouts import part
-from ..partial_attention import Words, attend
+from ..partial_attention import Words, attend, merge
 from ..rank import Rank, joined
 from .registry import schedule
 
@@ -16,6 +19,28 @@ def ulysses(me: Rank, Q: Words, K: Words, V: Words) -> Words:
     q, k, v = (joined(pieces) for pieces in me.all_to_all(**sent))  # (N, H/P, d)
     o, _ = attend(q, k, v)
     return joined(me.all_to_all(O=me.cut(o)), axis=1)  # (n, H, d)
+
+
+@schedule(
+    pass_="forward",
+    lesson=(18, 7, 2),
+    regime="a divides P, P/a divides H",
+    source="Fang, Zhao 2024",
+    heads=True,
+)
+def ulysses_ring(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> Words:
+    """O from Q, K and V of shape (n, H, d): heads are dealt out in a row of P/a ranks, and K and V of those
+    heads go round in a column of a ranks.
+    """
+    row, col = me.grid(a)
+    check_heads(Q.shape[1] if Q.ndim == 3 else 1, row.size)
+    sent = {"Q": by_heads(row, Q), "K": by_heads(row, K), "V": by_heads(row, V)}
+    q, k, v = (joined(pieces) for pieces in row.all_to_all(**sent))  # (N/a, H/b, d)
+    o, L = attend(q, k, v)
+    for _ in range(1, col.size):
+        k, v = col.shift(K=k, V=v)
+        o, L = merge(o, L, *attend(q, k, v))
+    return joined(row.all_to_all(O=row.cut(o)), axis=1)  # (n, H, d)
 
 
 def by_heads(me: Rank, a: Words) -> list[Words]:
