@@ -5,7 +5,7 @@ what the ranks made together, with a ledger for each.
 """
 
 from . import bounds, costs, load_balance, time_model
-from .engines.errors import ChangedWhileSent, Deadlock, Mismatch, RankError, RankFailed, TimedOut
+from .engines.base import ChangedWhileSent, Deadlock, Mismatch, RankError, RankFailed, TimedOut
 from .layouts import LAYOUTS, blocks_of, row_count, rows_of
 from .ledger import PARTIAL_SUMS, RankDifference, RankLedger
 from .partial_attention import attend, attend_backward, merge

@@ -13,9 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .engines.account import Account, Room, rooms_of, show
-from .engines.base import Call, Group, Link, Parcel
-from .engines.errors import ChangedWhileSent, RankError
+from .engines.base import (
+    Account,
+    Call,
+    ChangedWhileSent,
+    Group,
+    Link,
+    Parcel,
+    RankError,
+    Room,
+    rooms_of,
+    show,
+)
 from .layouts import indices
 from .ledger import Exchange
 from .partial_attention import Words, namespace

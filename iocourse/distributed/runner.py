@@ -12,9 +12,7 @@ import numpy as np
 
 from ..exact import check_products, real_array
 from ..sizes import Shape, positive_int
-from .engines.account import Account
-from .engines.base import Group, Link, Plan
-from .engines.errors import RankError, RankFailed
+from .engines.base import Account, Group, Link, Plan, RankError, RankFailed
 from .engines.simulated import take_turns
 from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger

@@ -1,17 +1,20 @@
 """Ranks as processes of their own, on gloo; on NCCL by the name of the backend alone, a GPU a rank.
 
-One process loads torch and splits into the ranks. They share a folder with what they have to do, the file by
-which they find each other, and what they leave: no port is needed, and nothing stays.
+One process loads torch and splits into the ranks: `python -m iocourse.distributed.engines.multiprocess DIR`.
+They share a folder with what they have to do, the file by which they find each other, and what they leave: no
+port is needed, and nothing stays.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,8 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .base import Plan
-from .errors import CannotShip, RankError, TimedOut, naming_the_late
+import torch
+import torch.distributed as dist
+
+from ...refusal import write_whole
+from .base import CannotShip, Plan, RankError, RankFailed, TimedOut, naming_the_late
+from .simulated import named
+from .torch_backend import TorchLink
 
 START = 60.0  # seconds that processes may take to start; then the time-out begins
 POLL = 0.01  # seconds between two looks at the folder
@@ -70,7 +78,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     # Python's own modules before a random.py of the student's in the current folder: hence -P, and last.
     paths = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
-    command = [sys.executable, "-P", "-m", "iocourse.distributed.engines.member", str(folder)]
+    command = [sys.executable, "-P", "-m", "iocourse.distributed.engines.multiprocess", str(folder)]
     with (folder / "said").open("wb") as said:
         return subprocess.Popen(
             command,
@@ -146,3 +154,62 @@ def last_line(said: Path) -> str:
     """The last thing that was said."""
     lines = said.read_text(errors="replace").strip().splitlines() if said.exists() else []
     return lines[-1] if lines else "it said nothing"
+
+
+# ---------------------------------------------------------------------- within the process that splits
+def split(folder: Path) -> None:
+    """Become as many processes as there are ranks, and wait for them; say of one that died how it ended."""
+    torch.set_num_threads(1)
+    work = (folder / "work").read_bytes()
+    size = len(pickle.loads(work)[1])
+    ranks = {_born(folder, rank, work): rank for rank in range(size)}
+    threading.Thread(target=_end_with_the_caller, args=[folder], daemon=True).start()
+    while ranks:
+        pid, status = os.wait()
+        rank = ranks.pop(pid)
+        if not (folder / f"left{rank}").exists():
+            code, said = os.waitstatus_to_exitcode(status), last_line(folder / f"said{rank}")
+            _leave(folder, rank, RankFailed(f"rank {rank} ended without a result (exit code {code}): {said}"))
+
+
+def _end_with_the_caller(folder: Path) -> None:
+    """End all ranks, and remove their folder, once the process that wants the results is no more."""
+    while os.read(0, 1):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _born(folder: Path, rank: int, work: bytes) -> int:
+    """The process of a rank, which does its work and ends."""
+    pid = os.fork()
+    if pid:
+        return pid
+    said = os.open(folder / f"said{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    live(folder, rank, work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def live(folder: Path, rank: int, work: bytes) -> None:
+    """Do this rank's work, and leave its result or its error in the folder."""
+    try:
+        body, plans, timeout, backend = pickle.loads(work)
+        store = dist.FileStore(str(folder / "store"), len(plans))
+        result = body(rank, TorchLink(rank, len(plans), store, plans[rank], timeout, backend))
+        sys.stdout.flush()
+        _leave(folder, rank, None, result)
+    except BaseException as error:
+        told = named(rank, error)
+        _leave(folder, rank, type(told)(str(told)))
+
+
+def _leave(folder: Path, rank: int, failure: RankError | None, result: Any = None) -> None:
+    write_whole(folder / f"left{rank}", pickle.dumps((failure, result)))
+
+
+if __name__ == "__main__":
+    split(Path(sys.argv[1]))

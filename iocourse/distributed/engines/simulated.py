@@ -14,8 +14,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .base import Parcel, Plan, place_of, shape_of
-from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped, TimedOut
+from .base import (
+    Deadlock,
+    Mismatch,
+    Parcel,
+    Plan,
+    RankError,
+    RankFailed,
+    Stopped,
+    TimedOut,
+    place_of,
+    shape_of,
+)
 
 Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
 

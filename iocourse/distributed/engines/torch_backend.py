@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
 
-from .base import Group, Parcel, Place, Plan, Shapes, place_of
-from .errors import RankError, TimedOut, naming_the_late
+from .base import Group, Parcel, Place, Plan, RankError, Shapes, TimedOut, naming_the_late, place_of
 from .simulated import named
 
 SHIFTS, MESSAGES = 0, 1  # tags
