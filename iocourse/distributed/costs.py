@@ -193,15 +193,14 @@ def causal_striped(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedg
 
 @lru_cache(maxsize=2048)
 def _stripes_seen(rank: int, P: int, N: int) -> tuple[int, ...]:
-    """Rows of each stripe that comes to a rank, in turn."""
-    return tuple(_stripe_seen((rank - step) % P, step, P, N) for step in range(1, P))
-
-
-def _stripe_seen(home: int, step: int, P: int, N: int) -> int:
-    """Rows of stripe `home` that come before the last row of a rank it still has to visit."""
-    last = (N - 1 - home) % P  # shifts from its home to the rank with the last row
-    latest = N - 1 if step <= last else N - 2 - last
-    return max(0, (latest - home) // P + 1)
+    """Rows of each stripe that comes to a rank, in turn: those before the last row of a rank yet to visit."""
+    seen = []
+    for step in range(1, P):
+        home = (rank - step) % P
+        last = (N - 1 - home) % P  # shifts from its home to the rank with the last row
+        latest = N - 1 if step <= last else N - 2 - last
+        seen.append(max(0, (latest - home) // P + 1))
+    return tuple(seen)
 
 
 @form

@@ -33,31 +33,22 @@ def attend(
     L = -inf, which `merge` passes over. `scale` is 1/√d unless told.
     """
     if isinstance(q, ShapeArray):
-        return _attend_shapes(q, k, v)
-    if not len(k):
-        return _nothing(q, v)
+        if q.shape[1:] != k.shape[1:] or k.shape[:-1] != v.shape[:-1]:
+            raise ValueError(
+                f"attend(q, k, v) got shapes {q.shape}, {k.shape} and {v.shape}; expected (n, d), (m, d) and "
+                "(m, d), or (n, H, d), (m, H, d) and (m, H, d)"
+            )
+        return ShapeArray((*q.shape[:-1], v.shape[-1])), ShapeArray(q.shape[:-1])
     xp = namespace(q)
+    if not len(k):
+        o = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+        return o, o.sum(-1) - float("inf")
     s = _scores(q, k, rows, cols, scale)  # (n, m) or (H, n, m)
     top = _finite(xp, xp.amax(s, -1))  # (n) or (H, n)
     p = xp.exp(s - top[..., None])
     total = xp.sum(p, -1)
     o = (p @ _heads_first(v)) / _or_one(xp, total)[..., None]
     return _rows_first(o), _stats_first(_log_of(xp, top, total))
-
-
-def _attend_shapes(q: ShapeArray, k: Any, v: Any) -> tuple[Words, Words]:
-    if q.shape[1:] != k.shape[1:] or k.shape[:-1] != v.shape[:-1]:
-        raise ValueError(f"attend(q, k, v) got shapes {q.shape}, {k.shape} and {v.shape}; {_WANTED}")
-    return ShapeArray((*q.shape[:-1], v.shape[-1])), ShapeArray(q.shape[:-1])
-
-
-_WANTED = "expected (n, d), (m, d) and (m, d), or (n, H, d), (m, H, d) and (m, H, d)"
-
-
-def _nothing(q: Words, v: Words) -> tuple[Words, Words]:
-    """What queries without keys have: o = 0 and L = -inf."""
-    o = namespace(q).zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
-    return o, o.sum(-1) - float("inf")
 
 
 def _heads_first(a: Words) -> Words:

@@ -87,7 +87,8 @@ class Rank:
     def start_shift(self, *, by: int = 1, **arrays: Words | None) -> Moving:
         """Begin a shift; its `wait()` returns what came. Till then the arrays may be read, not changed."""
         moving = self._start_shift(by, arrays)
-        moving.watch(arrays)
+        # What the arrays hold now, to see at the end whether they were changed.
+        moving._watched = [(name, a, _print_of(a)) for name, a in arrays.items() if a is not None]
         return moving
 
     def _start_shift(self, by: int, arrays: dict[str, Words | None]) -> Moving:
@@ -241,10 +242,6 @@ class Moving:
     def __repr__(self) -> str:
         return f"<{self._parcel} of rank {self._me.rank}: wait() returns what came>"
 
-    def watch(self, arrays: dict[str, Words | None]) -> None:
-        """Remember what these arrays hold, to see at the end whether they were changed."""
-        self._watched = [(name, a, _print_of(a)) for name, a in arrays.items() if a is not None]
-
     def wait(self) -> Any:
         """What came, as an array or a tuple in the order of the names.
 
@@ -264,7 +261,9 @@ class Moving:
         else:
             came = {self._me._number: self.own}
         members, names = self._me._group.members, range(len(self._parcel.call.names))
-        return [{_place(members, rank): arrays[at] for rank, arrays in came.items()} for at in names]
+        # Of a message, whose partner need not be in the group, nobody looks at the number.
+        place = {rank: members.index(rank) if rank in members else rank for rank in came}
+        return [{place[rank]: arrays[at] for rank, arrays in came.items()} for at in names]
 
     def _refuse_changes(self) -> None:
         for name, array, before in self._watched:
@@ -297,11 +296,6 @@ def _sent_words(parcel: Parcel) -> dict[str, int]:
 
 def _words(array: Words | None) -> int:
     return 0 if array is None else prod(array.shape)
-
-
-def _place(members: tuple[int, ...], number: int) -> int:
-    """A rank's number in its group; of a message its number in the whole run, which nobody looks at."""
-    return members.index(number) if number in members else number
 
 
 def copied(array: Words | None) -> Words | None:

@@ -94,18 +94,17 @@ class Sharing:
         return whole
 
     def _agreed(self, parts: list[Any]) -> np.ndarray:
+        """The result that all ranks made, up to the order of their sums; NaN in all of them is the same."""
+        first = parts[0]
         for rank, part in enumerate(parts):
-            if not _same_result(part, parts[0]):
+            if part.shape != first.shape or not np.allclose(
+                part, first, rtol=1e-9, atol=1e-9, equal_nan=True
+            ):
                 raise RankError(
                     f"rank {rank} and rank 0 returned different results; every rank has {self.first} whole, "
                     "so all must return the same"
                 )
-        return np.array(parts[0])
-
-
-def _same_result(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two ranks made the same, up to the order of their sums; NaN in both is the same."""
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
+        return np.array(first)
 
 
 def run(
@@ -233,8 +232,10 @@ def _sorted_out(given: Mapping[str, Any], dry: bool) -> tuple[dict[str, Any], di
         raise TypeError(
             "run got no arrays: name them as the schedule does, as in run(schedule, 4, Q=Q, K=K, V=V)"
         )
-    if not dry:
-        _refuse_overflow(arrays)
+    if not dry and {"Q", "K"} <= set(arrays) and arrays["Q"].shape[-1] == arrays["K"].shape[-1]:
+        # Scores that overflow would come out as NaN: they are refused, as `exact` does.
+        d = arrays["Q"].shape[-1]
+        check_products(arrays["Q"].reshape(-1, d), arrays["K"].reshape(-1, d))
     return arrays, {name: value for name, value in given.items() if name not in arrays}
 
 
@@ -250,13 +251,6 @@ def _array(name: str, value: Any, dry: bool) -> Any:
     if not shape:
         raise ValueError(f"{name} has no axes; an array for ranks has rows, shape (N, …)")
     return ShapeArray(shape) if dry else real_array(name, value)
-
-
-def _refuse_overflow(arrays: Mapping[str, np.ndarray]) -> None:
-    """Scores that overflow would come out as NaN: they are refused, as `exact` does."""
-    if {"Q", "K"} <= set(arrays) and arrays["Q"].shape[-1] == arrays["K"].shape[-1]:
-        d = arrays["Q"].shape[-1]
-        check_products(arrays["Q"].reshape(-1, d), arrays["K"].reshape(-1, d))
 
 
 def _shared(shared: Collection[str], arrays: Mapping[str, Any]) -> frozenset[str]:

@@ -170,13 +170,18 @@ def contest(
     N, d, P, H = check_sizes(N=N, d=d, P=P, H=H)
     if a is not None:
         _require_grid(P, positive_int("a", a))
-    schedules = map(get, contenders(pass_))
-    return [_entry(s, N, d, P, H, a, on) for s in schedules if fits(s, P, H, _grid_asked(s, P, a))]
-
-
-def _grid_asked(s: RankSchedule, P: int, a: int | None) -> int | None:
-    """The grid to be tried: with one rank in a row every schedule with grids can be run."""
-    return None if "a" not in s.options else P if a is None else a
+    entries = []
+    for s in map(get, contenders(pass_)):
+        has_grid = "a" in s.options
+        # With one rank in a row every schedule with grids can be run.
+        tried = None if not has_grid else P if a is None else a
+        if fits(s, P, H, tried):
+            ledger, rows, memory = _busiest(s.name, N, d, P, H, a if has_grid else None)
+            exposed, hidden = (
+                seconds(_steps(s, ledger, N, d, P, H, rows, hide), on) for hide in (False, True)
+            )
+            entries.append(Entry(s.name, rows, ledger.words, memory, exposed, hidden))
+    return entries
 
 
 def contenders(pass_: str) -> tuple[str, ...]:
@@ -283,30 +288,20 @@ def _unlike(ledgers: Sequence[RankLedger]) -> list[RankLedger]:
     return list({id(one): one for one in ledgers}.values())
 
 
-def _entry(s: RankSchedule, N: int, d: int, P: int, H: int, a: int | None, on: Cluster) -> Entry:
-    ledger, rows, memory = _busiest(s.name, N, d, P, H, a if "a" in s.options else None)
-    exposed, hidden = (seconds(_steps(s, ledger, N, d, P, H, rows, hide), on) for hide in (False, True))
-    return Entry(s.name, rows, ledger.words, memory, exposed, hidden)
-
-
 def _steps(
     s: RankSchedule, ledger: RankLedger, N: int, d: int, P: int, H: int, a: int | None, hidden: bool
 ) -> tuple[Step, ...]:
     """Its steps on the busiest rank: what comes first, then products, a block at a time or all at once."""
     pairs = max(pairs_of_ranks(s.layout, N, P)) if s.pass_ == "causal" else N * ceil_div(N, P)
     flops = flops_of_rank(pairs, d, H, backward=s.pass_ == "backward")
-    blocks, going_round = _ring_of(s.name, ledger, P, a)
+    # Blocks that are computed one by one, and the words that come meanwhile.
+    blocks, going_round = (P, ledger.words) if s.name in RINGS else (1, 0)
+    if s.name == "ulysses_ring" and a is not None:
+        blocks, going_round = a, 2 * (ledger.received["K"] - ledger.received["Q"])
     first = Step(flops / blocks, ledger.words - going_round, messages_of(s.name, P, a))
     if blocks == 1:
         return (first,)
     return first, Step(flops / blocks, ceil_div(going_round, blocks - 1), 1, times=blocks - 1, hidden=hidden)
-
-
-def _ring_of(name: str, ledger: RankLedger, P: int, a: int | None) -> tuple[int, int]:
-    """How many blocks a schedule computes one by one, and the words that come meanwhile: 1 and 0 without."""
-    if name == "ulysses_ring" and a is not None:
-        return a, 2 * (ledger.received["K"] - ledger.received["Q"])
-    return (P, ledger.words) if name in RINGS else (1, 0)
 
 
 def messages_of(name: str, P: int, a: int | None = None) -> int:

@@ -111,17 +111,16 @@ def _results(folder: Path, mother: subprocess.Popen[bytes], size: int, timeout: 
             raise _worst(folder, size)
         late = ", ".join(str(rank) for rank in range(size) if rank not in left)
         if late and over:
-            raise RankError(f"rank {late} {_how(begun)}: {last_line(folder / 'said')}")
+            how = "lost the process that had started it" if begun else "did not begin"
+            raise RankError(f"rank {late} {how}: {last_line(folder / 'said')}")
         if late and time.monotonic() > until:
             seconds = f"{timeout:g} seconds" if begun else f"{START:g} seconds, before it began"
             raise TimedOut(f"rank {late} did not end within {seconds}: its process was ended")
         time.sleep(POLL)
-    _print_what_they_said(folder, size)
+    for rank in range(size):
+        for line in (folder / f"said{rank}").read_text(errors="replace").splitlines():
+            print(f"rank {rank}: {line}")
     return [left[rank][1] for rank in range(size)]
-
-
-def _how(begun: bool) -> str:
-    return "lost the process that had started it" if begun else "did not begin"
 
 
 def _left(folder: Path, ranks: set[int]) -> dict[int, tuple[RankError | None, Any]]:
@@ -142,12 +141,6 @@ def _worst(folder: Path, size: int) -> RankError:
         if len(left) == size or time.monotonic() > until:
             return naming_the_late(failures[0], [rank for rank in range(size) if rank not in left])
         time.sleep(POLL)
-
-
-def _print_what_they_said(folder: Path, size: int) -> None:
-    for rank in range(size):
-        for line in (folder / f"said{rank}").read_text(errors="replace").splitlines():
-            print(f"rank {rank}: {line}")
 
 
 def last_line(said: Path) -> str:

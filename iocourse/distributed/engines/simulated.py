@@ -191,13 +191,11 @@ def _run_all(threads: list[threading.Thread], turns: Turns, timeout: float | Non
 def _end_all(threads: list[threading.Thread], turns: Turns, why: RankError) -> None:
     turns.fail(why)
     for thread in threads:
-        _interrupt(thread)
-
-
-def _interrupt(thread: threading.Thread) -> None:
-    """End a rank that computes for ever: Stopped is raised at its next step."""
-    if thread.is_alive() and thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+        if thread.is_alive() and thread.ident is not None:
+            # It computes, perhaps for ever: Stopped is raised at its next step.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
+            )
 
 
 def named(rank: int, error: BaseException) -> RankError:

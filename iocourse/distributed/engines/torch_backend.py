@@ -186,7 +186,9 @@ class TorchLink:
         lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
         if parcel.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
             return self._gather(pg, members, next(iter(leaves.values())), comes)
-        out = torch.cat([self._flat(leaves.get(rank)) for rank in members])
+        nothing = torch.empty(0, dtype=torch.float64, device=self.device)
+        flat = {rank: array.flatten() for rank, array in leaves.items() if array is not None}
+        out = torch.cat([flat.get(rank, nothing) for rank in members])
         into = torch.empty(sum(due), dtype=torch.float64, device=self.device)
         work = pg.alltoall_base(into, out, due, sent, dist.AllToAllOptions())
         return Filling(work, into.split(due), [comes.get(rank) for rank in members])
@@ -197,9 +199,6 @@ class TorchLink:
         into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
         work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
         return Filling(work, into.split(n), [comes.get(rank) for rank in members])
-
-    def _flat(self, array: Any) -> Any:
-        return torch.empty(0, dtype=torch.float64, device=self.device) if array is None else array.flatten()
 
 
 def _all_say(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:

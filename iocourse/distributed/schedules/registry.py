@@ -55,8 +55,11 @@ class RankSchedule:
 
     def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
         """`distributed.run` of this schedule with its layout, unless another is told. Raises as that does."""
+        # A tuple would on a dry run be taken for a shape.
         options = {
-            name: list(told) for name, told in given.items() if name in self.options and _numbers(told)
+            name: list(told)
+            for name, told in given.items()
+            if name in self.options and isinstance(told, tuple)
         }
         return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given | options)
 
@@ -90,11 +93,6 @@ class RankSchedule:
         if self.pass_ == "states":
             known["Q"] = known["K"] = (N, *heads, d if r is None else r)
         return known
-
-
-def _numbers(told: Any) -> bool:
-    """A tuple, which on a dry run would be taken for a shape."""
-    return isinstance(told, tuple)
 
 
 REGISTRY: dict[str, RankSchedule] = {}
