@@ -1,6 +1,7 @@
-"""What a rank can do: `me.shift(K=k, V=v)` and its like. Here is the bookkeeping; an engine only moves.
+"""What a schedule may call on its rank: `me.shift(K=k, V=v)`, `me.all_gather(…)` and so on.
 
-The names of the arguments are the names of the arrays in the ledger.
+The names of the arguments are the names of the arrays in the ledger. Words are counted here; an engine only
+moves them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engines.base import (
-    Account,
     Call,
     ChangedWhileSent,
     Group,
-    Link,
-    Parcel,
+    HeldWords,
+    RankAccount,
     RankError,
-    Room,
-    rooms_of,
-    show,
+    Transfer,
+    Transport,
+    attach,
+    held_words_of,
 )
 from .layouts import indices
 from .ledger import Exchange
@@ -42,13 +43,15 @@ class Rank:
     in the order of the names. What is sent is copied at once.
     """
 
-    def __init__(self, link: Link, group: Group, number: int, account: Account, blocks: Blocks) -> None:
-        self._link, self._group, self._number, self._account = link, group, number, account
+    def __init__(
+        self, transport: Transport, group: Group, number: int, account: RankAccount, blocks: Blocks
+    ) -> None:
+        self._transport, self._group, self._number, self._account = transport, group, number, account
         self._blocks = blocks
         self._calls = 0
         self._messages: dict[tuple[int, int], int] = {}
         self._grids = 0
-        self._moving: list[Moving] = []
+        self._moving: list[PendingTransfer] = []
 
     @property
     def rank(self) -> int:
@@ -84,14 +87,14 @@ class Rank:
         """Send the arrays to rank + by, and return those of rank - by. None sends nothing, and arrives so."""
         return self._start_shift(by, arrays).wait()
 
-    def start_shift(self, *, by: int = 1, **arrays: Words | None) -> Moving:
+    def start_shift(self, *, by: int = 1, **arrays: Words | None) -> PendingTransfer:
         """Begin a shift; its `wait()` returns what came. Till then the arrays may be read, not changed."""
         moving = self._start_shift(by, arrays)
         # What the arrays hold now, to see at the end whether they were changed.
         moving._watched = [(name, a, _print_of(a)) for name, a in arrays.items() if a is not None]
         return moving
 
-    def _start_shift(self, by: int, arrays: dict[str, Words | None]) -> Moving:
+    def _start_shift(self, by: int, arrays: dict[str, Words | None]) -> PendingTransfer:
         call = Call("shift", tuple(arrays), f"by={by}" if by != 1 else "")
         self._refuse(call, arrays.items())
         if not isinstance(by, int) or (by % self.size == 0 and self.size > 1):
@@ -156,14 +159,14 @@ class Rank:
     def _among(self, ranks: Iterable[int], kind: str) -> Rank:
         members = tuple(self._group.members[rank] for rank in ranks)
         group = Group(members, (*self._group.key, kind, self._grids, members[0]))
-        made = Rank(self._link, group, self._number, self._account, self._blocks)
+        made = Rank(self._transport, group, self._number, self._account, self._blocks)
         made._moving = self._moving
         return made
 
     def leave(self) -> None:
         """What is called when the schedule has returned. Raises RankError where a wait() is missing."""
         if self._moving:
-            raise RankError(f"rank {self._number} ended without wait() on its {self._moving[0]._parcel}")
+            raise RankError(f"rank {self._number} ended without wait() on its {self._moving[0]._transfer}")
 
     @property
     def _others(self) -> list[int]:
@@ -200,7 +203,7 @@ class Rank:
         outgoing: dict[int, dict[str, Words | None]],
         sources: Sequence[int],
         role: str = "",
-    ) -> Moving:
+    ) -> PendingTransfer:
         """Copy what leaves and let it leave. Ranks are numbers in this group."""
         if len(self._account.exchanges) >= MOST_CALLS:
             raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls; does its loop end?")
@@ -208,13 +211,13 @@ class Rank:
         copies = {members[to]: tuple(map(copied, arrays.values())) for to, arrays in outgoing.items()}
         came_from = tuple(members[source] for source in sources)
         group, number = self._numbered(role, [*copies, *came_from])
-        parcel = Parcel(call, group, number, copies, came_from, role)
-        moving = Moving(self, parcel)
+        transfer = Transfer(call, group, number, copies, came_from, role)
+        moving = PendingTransfer(self, transfer)
         self._moving.append(moving)
         if list(copies) == [self._number]:  # a shift in a group of one
             moving.own = copies[self._number]
             return moving
-        self._link.post(parcel)
+        self._transport.post(transfer)
         if role == "send":
             moving.wait()
         return moving
@@ -229,18 +232,18 @@ class Rank:
         return Group(pair, (*self._group.key, "message", *pair)), self._messages[pair]
 
 
-class Moving:
+class PendingTransfer:
     """A call that is under way: `wait()` returns what came."""
 
-    def __init__(self, me: Rank, parcel: Parcel) -> None:
-        self._me, self._parcel = me, parcel
-        self._rooms = [[Room(me._account) for _ in parcel.call.names] for _ in parcel.sources]
+    def __init__(self, me: Rank, transfer: Transfer) -> None:
+        self._me, self._transfer = me, transfer
+        self._held = [[HeldWords(me._account) for _ in transfer.call.names] for _ in transfer.sources]
         self._watched: list[tuple[str, Words, Any]] = []
-        self._sent = _sent_words(parcel)
+        self._sent = _sent_words(transfer)
         self.own: tuple[Words | None, ...] | None = None  # what a group of one shifts to itself
 
     def __repr__(self) -> str:
-        return f"<{self._parcel} of rank {self._me.rank}: wait() returns what came>"
+        return f"<{self._transfer} of rank {self._me.rank}: wait() returns what came>"
 
     def wait(self) -> Any:
         """What came, as an array or a tuple in the order of the names.
@@ -252,15 +255,15 @@ class Moving:
     def all_that_came(self) -> list[dict[int, Words | None]]:
         """For each name what came under it, by the sender's rank in the group."""
         if self not in self._me._moving:
-            raise RankError(f"rank {self._me._number} calls wait() on its {self._parcel} a second time")
+            raise RankError(f"rank {self._me._number} calls wait() on its {self._transfer} a second time")
         self._me._moving.remove(self)
         self._refuse_changes()
         if self.own is None:
-            came = self._me._link.collect(self._parcel)
+            came = self._me._transport.collect(self._transfer)
             self._write_down(came)
         else:
             came = {self._me._number: self.own}
-        members, names = self._me._group.members, range(len(self._parcel.call.names))
+        members, names = self._me._group.members, range(len(self._transfer.call.names))
         # Of a message, whose partner need not be in the group, nobody looks at the number.
         place = {rank: members.index(rank) if rank in members else rank for rank in came}
         return [{place[rank]: arrays[at] for rank, arrays in came.items()} for at in names]
@@ -275,21 +278,21 @@ class Moving:
         self._watched = []
 
     def _write_down(self, came: dict[int, tuple[Words | None, ...]]) -> None:
-        parcel, received = self._parcel, dict.fromkeys(self._parcel.call.names if self._rooms else (), 0)
-        for rooms, source in zip(self._rooms, parcel.sources, strict=True):
-            for name, room, array in zip(parcel.call.names, rooms, came[source], strict=True):
+        transfer, received = self._transfer, dict.fromkeys(self._transfer.call.names if self._held else (), 0)
+        for all_held, source in zip(self._held, transfer.sources, strict=True):
+            for name, held, array in zip(transfer.call.names, all_held, came[source], strict=True):
                 received[name] += _words(array)
                 if array is not None:
-                    room.fill(_words(array), array)
-        self._rooms, self._parcel = [], parcel._replace(outgoing={})
-        members = parcel.group.members
-        self._me._account.add(Exchange(parcel.role or parcel.call.kind, self._sent, received, members))
+                    held.fill(_words(array), array)
+        self._held, self._transfer = [], transfer._replace(outgoing={})
+        members = transfer.group.members
+        self._me._account.add(Exchange(transfer.role or transfer.call.kind, self._sent, received, members))
 
 
-def _sent_words(parcel: Parcel) -> dict[str, int]:
-    sent = dict.fromkeys(parcel.call.names if parcel.outgoing else (), 0)
-    for arrays in parcel.outgoing.values():
-        for name, array in zip(parcel.call.names, arrays, strict=True):
+def _sent_words(transfer: Transfer) -> dict[str, int]:
+    sent = dict.fromkeys(transfer.call.names if transfer.outgoing else (), 0)
+    for arrays in transfer.outgoing.values():
+        for name, array in zip(transfer.call.names, arrays, strict=True):
             sent[name] += _words(array)
     return sent
 
@@ -325,8 +328,8 @@ def joined(arrays: Sequence[Words], axis: int = 0) -> Words:
     Those that came from other ranks stay in the peak as long as the result lives.
     """
     made = namespace(arrays[0]).concatenate(list(arrays), axis)
-    for room in {id(room): room for array in arrays for room in rooms_of(array)}.values():
-        show(made, room)
+    for held in {id(held): held for array in arrays for held in held_words_of(array)}.values():
+        attach(made, held)
     return made
 
 

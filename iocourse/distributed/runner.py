@@ -12,8 +12,8 @@ import numpy as np
 
 from ..exact import check_products, real_array
 from ..sizes import Shape, positive_int
-from .engines.base import Account, Group, Link, Plan, RankError, RankFailed
-from .engines.simulated import take_turns
+from .engines.base import Group, Plan, RankAccount, RankError, RankFailed, Transport
+from .engines.simulated import run_in_turns
 from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger
 from .rank import Rank
@@ -50,7 +50,7 @@ class RankRun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sharing:
+class RowPartition:
     """How arrays are given out: by rows in a layout, but for those in `shared`, which all have whole."""
 
     P: int
@@ -133,16 +133,18 @@ def run(
     if on not in ENGINES:
         raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
     arrays, options = _sorted_out(given, dry=on == "dry")
-    sharing = Sharing(P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()})
-    for name in sharing.lengths.keys() - sharing.shared:
-        check_layout(layout, sharing.lengths[name], P)
-    work = Work(schedule, sharing, arrays, options)
+    partition = RowPartition(
+        P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()}
+    )
+    for name in partition.lengths.keys() - partition.shared:
+        check_layout(layout, partition.lengths[name], P)
+    task = RankTask(schedule, partition, arrays, options)
     if on in ("count", "dry"):
-        lives = take_turns(work, P, timeout)
+        outcomes = run_in_turns(task, P, timeout)
     else:
-        lives = _on_torch(on, work, P, TIMEOUT if timeout is None else timeout)
-    outputs = _outputs([life.returned for life in lives], sharing)
-    return RankRun(outputs, tuple(life.ledger for life in lives))
+        outcomes = _on_torch(on, task, P, TIMEOUT if timeout is None else timeout)
+    outputs = _outputs([outcome.returned for outcome in outcomes], partition)
+    return RankRun(outputs, tuple(outcome.ledger for outcome in outcomes))
 
 
 def same(array: Any) -> Any:
@@ -150,7 +152,7 @@ def same(array: Any) -> Any:
     return array
 
 
-class Life(NamedTuple):
+class RankOutcome(NamedTuple):
     """What one rank leaves behind."""
 
     returned: tuple[Any, ...]
@@ -159,48 +161,48 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
-    """What each rank has to do: `work(rank, link)` is its life."""
+class RankTask:
+    """What each rank has to do: `task(rank, transport)` is its outcome."""
 
     schedule: Body
-    sharing: Sharing
+    partition: RowPartition
     arrays: Mapping[str, Any]
     options: Mapping[str, Any]
     convert: Callable[[Any], Any] = same  # what an engine computes with, from an array, and back
     back: Callable[[Any], Any] = same
 
-    def __call__(self, rank: int, link: Link) -> Life:
-        account = Account()
-        me = Rank(link, Group(tuple(range(self.sharing.P))), rank, account, self.sharing.blocks)
-        own = {name: self.convert(self.sharing.part(name, a, rank)) for name, a in self.arrays.items()}
+    def __call__(self, rank: int, transport: Transport) -> RankOutcome:
+        account = RankAccount()
+        me = Rank(transport, Group(tuple(range(self.partition.P))), rank, account, self.partition.blocks)
+        own = {name: self.convert(self.partition.part(name, a, rank)) for name, a in self.arrays.items()}
         returned = self.schedule(me, **own, **self.options)
         me.leave()
-        link.finish()
+        transport.finish()
         parts = tuple(map(self.back, _returned(rank, returned)))
-        return Life(parts, account.ledger, getattr(link, "plan", {}))
+        return RankOutcome(parts, account.ledger, getattr(transport, "plan", {}))
 
-    def on_shapes(self) -> Work:
-        """The same work on the shapes of its arrays."""
+    def on_shapes(self) -> RankTask:
+        """The same task on the shapes of its arrays."""
         shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
         return replace(self, arrays=shapes, convert=same, back=same)
 
 
-def _on_torch(on: str, work: Work, P: int, timeout: float) -> list[Life]:
+def _on_torch(on: str, task: RankTask, P: int, timeout: float) -> list[RankOutcome]:
     """Ranks on torch.distributed. They are counted first, so that a mistake is told at once."""
     from .engines import multiprocess, torch_backend  # torch is imported here and nowhere above
 
-    work = replace(work, convert=torch_backend.tensor, back=torch_backend.array)
-    engine = torch_backend.between_threads if on == "gloo" else multiprocess.between_processes
-    return engine(work, _plans(work, P, timeout), timeout)
+    task = replace(task, convert=torch_backend.tensor, back=torch_backend.array)
+    engine = torch_backend.run_threads if on == "gloo" else multiprocess.run_processes
+    return engine(task, _plans(task, P, timeout), timeout)
 
 
-def _plans(work: Work, P: int, timeout: float) -> list[Plan]:
+def _plans(task: RankTask, P: int, timeout: float) -> list[Plan]:
     """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
     with redirect_stdout(StringIO()):  # what ranks print is to be seen once
         try:
-            return [life.plan for life in take_turns(work.on_shapes(), P, timeout)]
+            return [outcome.plan for outcome in run_in_turns(task.on_shapes(), P, timeout)]
         except RankFailed:
-            return [life.plan for life in take_turns(work, P, timeout)]
+            return [outcome.plan for outcome in run_in_turns(task, P, timeout)]
 
 
 def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
@@ -214,14 +216,14 @@ def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
     return parts
 
 
-def _outputs(returned: list[tuple[Any, ...]], sharing: Sharing) -> tuple[np.ndarray, ...]:
+def _outputs(returned: list[tuple[Any, ...]], partition: RowPartition) -> tuple[np.ndarray, ...]:
     for rank, parts in enumerate(returned):
         if len(parts) != len(returned[0]):
             raise RankError(f"rank {rank} returned {len(parts)} arrays, rank 0 returned {len(returned[0])}")
     if isinstance(returned[0][0], ShapeArray):
         return ()
     return tuple(
-        sharing.together([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
+        partition.together([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
     )
 
 

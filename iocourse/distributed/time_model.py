@@ -120,16 +120,16 @@ def flops_of_rank(pairs: int, d: int, H: int = 1, *, backward: bool = False) -> 
 
 # ---------------------------------------------------------------------- schedules side by side
 # Schedules that answer the same question, by the pass that a map shows.
-CONTESTS = {
+COMPARED = {
     "forward": ("ring", "grid", "ulysses", "ulysses_ring"),
     "backward": ("ring_backward_columns", "ring_backward_rows", "grid_backward"),
     "causal": ("causal_contiguous", "causal_zigzag", "causal_striped"),
 }
-RINGS = ("ring", "ring_backward_columns", "ring_backward_rows", *CONTESTS["causal"])
+RINGS = ("ring", "ring_backward_columns", "ring_backward_rows", *COMPARED["causal"])
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScheduleEstimate:
     """One schedule at one size: what its busiest rank moves and holds, and what the time model says.
 
     `a` is the number of rows of its grid, or None. `words` is W; `memory` the rank's own rows of all arrays
@@ -151,9 +151,9 @@ class Entry:
 
 
 @library_answer
-def contest(
+def compare_schedules(
     pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
-) -> list[Entry]:
+) -> list[ScheduleEstimate]:
     """The schedules of a pass that can be run so, in the order of the course.
 
     Args:
@@ -171,7 +171,7 @@ def contest(
     if a is not None:
         _require_grid(P, positive_int("a", a))
     entries = []
-    for s in map(get, contenders(pass_)):
+    for s in map(get, schedules_of(pass_)):
         has_grid = "a" in s.options
         # With one rank in a row every schedule with grids can be run.
         tried = None if not has_grid else P if a is None else a
@@ -180,20 +180,20 @@ def contest(
             exposed, hidden = (
                 seconds(_steps(s, ledger, N, d, P, H, rows, hide), on) for hide in (False, True)
             )
-            entries.append(Entry(s.name, rows, ledger.words, memory, exposed, hidden))
+            entries.append(ScheduleEstimate(s.name, rows, ledger.words, memory, exposed, hidden))
     return entries
 
 
-def contenders(pass_: str) -> tuple[str, ...]:
+def schedules_of(pass_: str) -> tuple[str, ...]:
     """The names of the schedules of a pass. Raises ValueError that says which passes there are."""
-    if pass_ not in CONTESTS:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(CONTESTS)}")
-    return tuple(name for name in CONTESTS[pass_] if name in REGISTRY)
+    if pass_ not in COMPARED:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(COMPARED)}")
+    return tuple(name for name in COMPARED[pass_] if name in REGISTRY)
 
 
 def least_words(pass_: str, N: int, d: int, P: int, H: int = 1) -> tuple[int, str]:
     """The lower bound of a pass on some rank's words, and its id."""
-    contenders(pass_)
+    schedules_of(pass_)
     kind = "backward" if pass_ == "backward" else "forward"
     return bounds.lower_bound(kind, N, d, P, H=H, causal=pass_ == "causal")
 

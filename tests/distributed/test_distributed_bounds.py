@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from iocourse import bounds as two_memories
 from iocourse.bounds import STATUSES, OutsideRegime
 from iocourse.distributed.bounds import BOUNDS, lower_bound
-from iocourse.distributed.time_model import CONTESTS, claimed_words, cluster, contest, least_words
+from iocourse.distributed.time_model import COMPARED, claimed_words, cluster, compare_schedules, least_words
 from iocourse.guard import LibraryAnswer, exam
 
 sizes = st.integers(1, 2**20)
@@ -262,7 +262,7 @@ def test_the_best_is_the_largest_of_those_that_are_proved(pass_, N, d, P, H, cau
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from(list(CONTESTS)),
+    st.sampled_from(list(COMPARED)),
     st.integers(1, 4000),
     st.integers(1, 64),
     st.integers(1, 24),
@@ -272,7 +272,7 @@ def test_no_schedule_of_the_library_is_below_what_is_proved_or_claimed(pass_, N,
     least, causal = least_words(pass_, N, d, P, H)[0], pass_ == "causal"
     if pass_ != "backward":
         least = max(least, claimed_words(pass_, N, d, P, H), BOUNDS["network_sharp"](N, d, P, causal=causal))
-    for entry in contest(pass_, N, d, P, cluster(), H=H):
+    for entry in compare_schedules(pass_, N, d, P, cluster(), H=H):
         assert entry.words >= least, entry
 
 

@@ -78,7 +78,7 @@ def test_a_step_on_gloo_takes_less_than_five_seconds_of_a_core_with_its_start():
 def test_pytorchs_dispatcher_counts_the_same_words(name, told, N):
     schedule = distributed.get(name)
     given = arrays_of(schedule, N, 3, told, 1)
-    seen = traffic_validation.dispatched(schedule, 4, **given, **told)
+    seen = traffic_validation.observe_dispatcher(schedule, 4, **given, **told)
     ledgers = schedule.ledgers(4, N, 3, **told)
     assert [sum(one.received.values()) for one in seen] == [one.words_received for one in ledgers]
     assert [sum(one.sent.values()) for one in seen] == [one.words_sent for one in ledgers]
@@ -94,7 +94,7 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
         pytest.skip("no /proc/net/dev here")
     ratio = np.inf
     for _ in range(20):  # others use the interface too, so the least is nearest to our own
-        moved, words = traffic_validation.on_the_wire(distributed.get("ring"), 4, Q=Q, K=K, V=V)
+        moved, words = traffic_validation.observe_loopback(distributed.get("ring"), 4, Q=Q, K=K, V=V)
         ratio = min(ratio, moved / words)
         if ratio < 1.1:
             break
@@ -140,7 +140,7 @@ def test_a_rank_that_never_comes_to_form_a_group_is_not_waited_for_longer_than_t
     alone = torch_backend.dist.HashStore()
     said = "rank 0 could not reach the others: the connection timed out"
     with pytest.raises(distributed.TimedOut, match=said):
-        torch_backend.TorchLink(0, 2, alone, {}, timeout=0.3)
+        torch_backend.TorchTransport(0, 2, alone, {}, timeout=0.3)
 
 
 @pytest.mark.parametrize("call", ["shift", "all_gather"])

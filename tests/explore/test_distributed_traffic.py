@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iocourse import distributed
 from iocourse.distributed import time_model
 from iocourse.distributed.bounds import BOUNDS, lower_bound
-from iocourse.distributed.time_model import CONTESTS, cluster, contest
+from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
 from iocourse.explore import Picture, distributed_explorer, distributed_traffic
 from iocourse.explore.figures.distributed_traffic import P_at, View, _bound_line, _lines, line_of, rows_of
 from iocourse.explore.widgets.distributed_explorer import FEWEST, DistributedExplorer
@@ -18,7 +18,7 @@ from iocourse.gpu.links import LINKS
 
 views = st.builds(
     View,
-    st.sampled_from(list(CONTESTS)),
+    st.sampled_from(list(COMPARED)),
     st.integers(1, 40),
     st.none(),
     st.integers(1, 3000),
@@ -52,7 +52,7 @@ def test_no_line_comes_below_the_bound(v):
         assert all(words >= bound.get(P, 0) for P, words in line.points)
 
 
-@pytest.mark.parametrize("pass_", CONTESTS)
+@pytest.mark.parametrize("pass_", COMPARED)
 def test_the_black_line_is_the_bound_of_the_pass(pass_):
     v = View(pass_, 16, None, 4096, 64, 1, "ndr")
     kind, causal = "backward" if pass_ == "backward" else "forward", pass_ == "causal"
@@ -76,18 +76,18 @@ def test_lines_end_where_the_heads_do_and_a_claim_is_no_bound():
 
 def test_on_a_fast_link_the_ring_hides_its_words_and_on_a_slow_one_ulysses_is_first():
     def first(link):
-        found = contest("forward", 32768, 128, 16, cluster(link), H=32)
+        found = compare_schedules("forward", 32768, 128, 16, cluster(link), H=32)
         return min(found, key=lambda one: one.hidden).name
 
-    ring, _, ulysses, _ = contest("forward", 32768, 128, 16, cluster("nvlink4"), H=32)
+    ring, _, ulysses, _ = compare_schedules("forward", 32768, 128, 16, cluster("nvlink4"), H=32)
     assert ring.words == 8 * ulysses.words and ring.hidden < ulysses.hidden
     assert first("nvlink4") == "ring" and first("ndr").startswith("ulysses")
 
 
-@pytest.mark.parametrize("pass_", CONTESTS)
+@pytest.mark.parametrize("pass_", COMPARED)
 def test_what_is_hidden_is_never_slower(pass_):
     for P in (1, 2, 12):
-        for entry in contest(pass_, 4096, 64, P, cluster("ndr"), H=12):
+        for entry in compare_schedules(pass_, 4096, 64, P, cluster("ndr"), H=12):
             assert 0 < entry.hidden <= entry.exposed
             assert P > 1 or entry.words == 0
 
@@ -170,7 +170,7 @@ def test_grids_are_those_of_the_ranks():
 
 
 @pytest.mark.parametrize("name", ["N", "d", "H"])
-@pytest.mark.parametrize("pass_", CONTESTS)
+@pytest.mark.parametrize("pass_", COMPARED)
 def test_another_step_finds_the_busiest_ranks_worked_out(pass_, name):
     explorer = distributed_explorer(pass_, P=6, N=1024, d=32, H=8)
     first, second = [

@@ -15,7 +15,7 @@ from ..ledger import Exchange, RankLedger
 
 # ---------------------------------------------------------------------- errors: every message names the rank
 class RankError(RuntimeError):
-    """Something that ranks may not do, or that one of them did not survive."""
+    """An error of a run on ranks: a call that is not allowed, or a rank that failed."""
 
 
 class RankFailed(RankError):
@@ -38,8 +38,8 @@ class TimedOut(RankError):
     """A rank got no answer from another within the time that was allowed."""
 
 
-def naming_the_late(failure: RankError, late: Sequence[int]) -> RankError:
-    """The error of one who waited, and behind it the ranks that had not ended by then."""
+def name_late_ranks(failure: RankError, late: Sequence[int]) -> RankError:
+    """Return the error of a rank that waited, with the ranks that had not ended by then."""
     if not late:
         return failure
     ranks = f"rank {', '.join(map(str, late))}"
@@ -73,8 +73,8 @@ class Group(NamedTuple):
     key: tuple[Any, ...] = ()
 
 
-class Parcel(NamedTuple):
-    """What one rank posts in one call: arrays by rank, in the order of the call's names; None is nothing."""
+class Transfer(NamedTuple):
+    """What one rank posts in one call: arrays by rank, in the order of the call's names, or None."""
 
     call: Call
     group: Group
@@ -88,78 +88,78 @@ class Parcel(NamedTuple):
 
 
 Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None is nothing
-Place = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
-Plan = dict[Place, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
+CallKey = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
+Plan = dict[CallKey, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
 
 
-def place_of(parcel: Parcel) -> Place:
-    """Where in its rank's life a call stands."""
-    return parcel.group.key, parcel.number, parcel.role
+def call_key(transfer: Transfer) -> CallKey:
+    """The key that identifies a call among all calls of its rank."""
+    return transfer.group.key, transfer.number, transfer.role
 
 
 def shape_of(array: Any) -> tuple[int, ...] | None:
-    """The shape of what was sent, None of nothing."""
+    """The shape of an array that was sent; None if nothing was sent."""
     return None if array is None else tuple(array.shape)
 
 
-class Link(Protocol):
-    """One rank's end of an engine. Ranks are numbers in the whole run."""
+class Transport(Protocol):
+    """How one rank reaches the others. Ranks are numbers in the whole run."""
 
-    def post(self, parcel: Parcel) -> None:
-        """Let the parcel's arrays, which are copies, leave. Does not wait."""
+    def post(self, transfer: Transfer) -> None:
+        """Send the transfer's arrays, which are copies, without waiting."""
 
-    def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
-        """Wait for what the ranks `sources` post in the same call, and hand it over."""
+    def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
+        """Wait for what the ranks `sources` post in the same call, and return it by rank."""
 
     def finish(self) -> None:
-        """The rank's schedule has returned: let what it sent leave."""
+        """Wait until everything sent has left; called after the schedule has returned."""
 
 
 # ---------------------------------------------------------------------- what a rank received, sent and holds
-class Room:
-    """Words set aside for what arrives: held from now until the last array that shows them is gone."""
+class HeldWords:
+    """Words reserved for what arrives, from now until the last array that has them is gone."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: RankAccount) -> None:
         self.account, self.shown = account, 0
         self.entry = [0]  # how much more is held from this moment on
         account.changes.append(self.entry)
 
     def fill(self, words: int, array: Any) -> None:
-        """The words have arrived, and `array` shows them."""
+        """Count the words, which have arrived in `array`."""
         self.entry[0] = words
-        show(array, self)
+        attach(array, self)
 
-    def leave(self) -> None:
-        """One array less shows the words."""
+    def detach(self) -> None:
+        """Count one array less that has the words; with the last one they are free."""
         self.shown -= 1
         if not self.shown:
             self.account.changes.append([-self.entry[0]])
 
 
-_SHOWN: dict[int, tuple[weakref.ref[Any], list[Room]]] = {}  # by the id of a living array
+_SHOWN: dict[int, tuple[weakref.ref[Any], list[HeldWords]]] = {}  # by the id of a living array
 
 
-def show(array: Any, room: Room) -> None:
-    """`array` shows the words of `room`: they are held as long as it, or a slice of it, lives."""
+def attach(array: Any, held: HeldWords) -> None:
+    """Let `array` keep the words of `held`: they count as held as long as it, or a slice of it, lives."""
     key = id(array)
     if key not in _SHOWN:
         _SHOWN[key] = (weakref.ref(array, lambda _: _gone(key)), [])
-    _SHOWN[key][1].append(room)
-    room.shown += 1
+    _SHOWN[key][1].append(held)
+    held.shown += 1
 
 
 def _gone(key: int) -> None:
-    for room in _SHOWN.pop(key)[1]:
-        room.leave()
+    for held in _SHOWN.pop(key)[1]:
+        held.detach()
 
 
-def rooms_of(array: Any) -> list[Room]:
-    """The rooms whose words this array shows."""
+def held_words_of(array: Any) -> list[HeldWords]:
+    """The words from other ranks that this array keeps."""
     return list(_SHOWN[id(array)][1]) if id(array) in _SHOWN else []
 
 
-class Account:
-    """What is written down while a rank runs; `ledger` is the book as it stands."""
+class RankAccount:
+    """Record what a rank receives and sends while it runs; `ledger` is the record so far."""
 
     def __init__(self) -> None:
         self.received: dict[str, int] = {}
@@ -168,15 +168,15 @@ class Account:
         self.changes: list[list[int]] = []
 
     def add(self, exchange: Exchange) -> None:
-        """One call more."""
+        """Record one call."""
         self.exchanges.append(exchange)
-        for book, words in ((self.received, exchange.received), (self.sent, exchange.sent)):
+        for total, words in ((self.received, exchange.received), (self.sent, exchange.sent)):
             for name, count in words.items():
-                book[name] = book.get(name, 0) + count
+                total[name] = total.get(name, 0) + count
 
     @property
     def ledger(self) -> RankLedger:
-        """What has been written down so far."""
+        """The ledger of the calls so far."""
         held = accumulate(change[0] for change in self.changes)
         return RankLedger(
             dict(self.received), dict(self.sent), max(held, default=0), list(self.exchanges), measured=True

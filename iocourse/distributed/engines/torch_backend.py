@@ -17,15 +17,15 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
 
-from .base import Group, Parcel, Place, Plan, RankError, Shapes, TimedOut, naming_the_late, place_of
-from .simulated import named
+from .base import CallKey, Group, Plan, RankError, Shapes, TimedOut, Transfer, call_key, name_late_ranks
+from .simulated import rank_error
 
 SHIFTS, MESSAGES = 0, 1  # tags
 PATIENCE = 1.0  # seconds in which ranks should end once one has failed
 ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand breaks while it is made
 FORMING = 10.0  # seconds that an attempt may take, once all ranks are there
 Works = list[tuple[int, Any]]  # what is under way, with the rank at the other end; -1: all of them
-Under = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
+InProgress = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
 
 
 def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
@@ -58,7 +58,7 @@ def array(tensor: Any) -> Any:
     return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
-class TorchLink:
+class TorchTransport:
     """One rank's end. `plan` tells the shapes that will come, so room is set aside when a call is posted."""
 
     def __init__(
@@ -70,8 +70,8 @@ class TorchLink:
         self.limit = (timedelta(seconds=timeout),) if backend == "gloo" else ()
         self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
         self.groups: dict[tuple[Any, ...], Any] = {}
-        self.under_way: dict[Place, Under] = {}
-        self.leaving: list[tuple[Parcel, int, Any]] = []
+        self.in_progress: dict[CallKey, InProgress] = {}
+        self.leaving: list[tuple[Transfer, int, Any]] = []
         self.world = Group(tuple(range(size)))
         self._group(self.world)
 
@@ -82,7 +82,9 @@ class TorchLink:
             try:
                 self.groups[group.key] = self._formed(store, at, size)
             except RuntimeError as error:  # one of the others has ended, or no attempt went well
-                raise TimedOut(f"rank {self.rank} could not reach the others: the {_how(error)}") from None
+                raise TimedOut(
+                    f"rank {self.rank} could not reach the others: the {_how_it_ended(error)}"
+                ) from None
         return self.groups[group.key]
 
     def _formed(self, store: Any, at: int, size: int) -> Any:
@@ -92,7 +94,7 @@ class TorchLink:
         under a prefix of its own, or none does.
         """
         until = time.monotonic() + self.timeout
-        _all_say(store, "there", at, size, "", until)
+        _exchange_states(store, "there", at, size, "", until)
         broke = RuntimeError("a connection broke in every attempt")
         for attempt in range(ATTEMPTS):
             made, fresh = None, dist.PrefixStore(f"attempt {attempt}", store)
@@ -101,107 +103,107 @@ class TorchLink:
             except RuntimeError as error:
                 broke = error
             said = "broke" if made is None else "formed"
-            if "broke" not in _all_say(store, f"after {attempt}", at, size, said, until):
+            if "broke" not in _exchange_states(store, f"after {attempt}", at, size, said, until):
                 return made
         raise broke
 
-    def post(self, parcel: Parcel) -> None:
-        shapes = self.plan.get(place_of(parcel))
+    def post(self, transfer: Transfer) -> None:
+        shapes = self.plan.get(call_key(transfer))
         if shapes is None:
             raise RankError(
-                f"rank {self.rank} calls {parcel}, which it did not call when it was counted: what a "
+                f"rank {self.rank} calls {transfer}, which it did not call when it was counted: what a "
                 "schedule sends must be the same each time it runs"
             )
-        if len(parcel.group.members) == 1:
-            self.under_way[place_of(parcel)] = [], {}
+        if len(transfer.group.members) == 1:
+            self.in_progress[call_key(transfer)] = [], {}
             return
-        collective = parcel.call.kind in ("all_gather", "all_to_all")
+        collective = transfer.call.kind in ("all_gather", "all_to_all")
         move = self._all_together if collective else self._between_two
         try:
-            self.under_way[place_of(parcel)] = move(parcel, shapes)
+            self.in_progress[call_key(transfer)] = move(transfer, shapes)
         except RankError:
             raise
         except RuntimeError as error:
-            raise self._late(parcel, -1, error) from None
+            raise self._timed_out(transfer, -1, error) from None
 
-    def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
-        works, came = self.under_way.pop(place_of(parcel))
-        if parcel.role == "send":
-            self.leaving += [(parcel, *work) for work in works]
+    def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
+        works, came = self.in_progress.pop(call_key(transfer))
+        if transfer.role == "send":
+            self.leaving += [(transfer, *work) for work in works]
             return came
         for other, work in works:
-            self._wait(parcel, other, work)
+            self._wait(transfer, other, work)
         return came
 
     def finish(self) -> None:
         """Wait until all messages have left."""
-        for parcel, other, work in self.leaving:
-            self._wait(parcel, other, work)
+        for transfer, other, work in self.leaving:
+            self._wait(transfer, other, work)
 
     def close(self) -> None:
         """Let the connections go: a rank that still waits on them ends at once."""
         self.leaving.clear()
-        self.under_way.clear()
+        self.in_progress.clear()
         self.groups.clear()
 
-    def _wait(self, parcel: Parcel, other: int, work: Any) -> None:
+    def _wait(self, transfer: Transfer, other: int, work: Any) -> None:
         try:
             work.wait(*self.limit)
         except RuntimeError as error:
-            raise self._late(parcel, other, error) from None
+            raise self._timed_out(transfer, other, error) from None
 
-    def _late(self, parcel: Parcel, other: int, error: RuntimeError) -> RankError:
+    def _timed_out(self, transfer: Transfer, other: int, error: RuntimeError) -> RankError:
         who = f"rank {other}" if other >= 0 else "the others"
-        return TimedOut(f"rank {self.rank} waited in {parcel} for {who}: the {_how(error)}")
+        return TimedOut(f"rank {self.rank} waited in {transfer} for {who}: the {_how_it_ended(error)}")
 
-    def _between_two(self, parcel: Parcel, shapes: Mapping[int, Shapes]) -> Under:
-        message = parcel.call.kind == "message"
-        group = self.world if message else parcel.group
+    def _between_two(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
+        message = transfer.call.kind == "message"
+        group = self.world if message else transfer.group
         pg, tag = self._group(group), MESSAGES if message else SHIFTS
         place = group.members.index
-        came = {source: tuple(map(self._room, wanted)) for source, wanted in shapes.items()}
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
         works: Works = []
         with _batched(pg, self.device, works):
-            for to, arrays in parcel.outgoing.items():
+            for to, arrays in transfer.outgoing.items():
                 works += [(to, pg.send([a], place(to), tag)) for a in arrays if _has_words(a)]
             for source, arrays in came.items():
                 works += [(source, pg.recv([a], place(source), tag)) for a in arrays if _has_words(a)]
         return works, came
 
-    def _room(self, shape: tuple[int, ...] | None) -> Any:
+    def _empty(self, shape: tuple[int, ...] | None) -> Any:
         return None if shape is None else torch.empty(shape, dtype=torch.float64, device=self.device)
 
-    def _all_together(self, parcel: Parcel, shapes: Mapping[int, Shapes]) -> Under:
-        came = {source: tuple(map(self._room, wanted)) for source, wanted in shapes.items()}
+    def _all_together(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
         works: Works = []
-        for at in range(len(parcel.call.names)):
-            leaves = {to: arrays[at] for to, arrays in parcel.outgoing.items()}
-            works.append((-1, self._one_array(parcel, leaves, {at_: a[at] for at_, a in came.items()})))
+        for at in range(len(transfer.call.names)):
+            leaves = {to: arrays[at] for to, arrays in transfer.outgoing.items()}
+            works.append((-1, self._one_array(transfer, leaves, {at_: a[at] for at_, a in came.items()})))
         return works, came
 
-    def _one_array(self, parcel: Parcel, leaves: dict[int, Any], comes: dict[int, Any]) -> Filling:
+    def _one_array(self, transfer: Transfer, leaves: dict[int, Any], comes: dict[int, Any]) -> Collective:
         """One collective: pieces of all lengths, in one buffer that leaves and one that arrives."""
-        pg, members = self._group(parcel.group), parcel.group.members
+        pg, members = self._group(transfer.group), transfer.group.members
         sent, due = ([_words(side.get(rank)) for rank in members] for side in (leaves, comes))
         lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
-        if parcel.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
+        if transfer.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
             return self._gather(pg, members, next(iter(leaves.values())), comes)
         nothing = torch.empty(0, dtype=torch.float64, device=self.device)
         flat = {rank: array.flatten() for rank, array in leaves.items() if array is not None}
         out = torch.cat([flat.get(rank, nothing) for rank in members])
         into = torch.empty(sum(due), dtype=torch.float64, device=self.device)
         work = pg.alltoall_base(into, out, due, sent, dist.AllToAllOptions())
-        return Filling(work, into.split(due), [comes.get(rank) for rank in members])
+        return Collective(work, into.split(due), [comes.get(rank) for rank in members])
 
-    def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Filling:
+    def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Collective:
         """All ranks have as many words: PyTorch's own all_gather."""
         n = own.numel()
         into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
         work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
-        return Filling(work, into.split(n), [comes.get(rank) for rank in members])
+        return Collective(work, into.split(n), [comes.get(rank) for rank in members])
 
 
-def _all_say(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
+def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
     """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
     store.set(f"{what} {at}", said)
     keys = [f"{what} {rank}" for rank in range(size)]
@@ -209,12 +211,12 @@ def _all_say(store: Any, what: str, at: int, size: int, said: str, until: float)
     return [store.get(key).decode() for key in keys]
 
 
-def _how(error: RuntimeError) -> str:
+def _how_it_ended(error: RuntimeError) -> str:
     said = str(error).lower()
     return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
 
 
-class Filling:
+class Collective:
     """A collective that is under way: what arrives in its buffer is copied to arrays of their own."""
 
     def __init__(self, work: Any, parts: Sequence[Any], arrays: Sequence[Any]) -> None:
@@ -247,31 +249,31 @@ def _batched(pg: Any, device: Any, works: Works) -> Iterator[None]:
     works[:] = [(-1, pg._end_coalescing(device))]
 
 
-def between_threads(
-    body: Callable[[int, TorchLink], Any], plans: Sequence[Plan], timeout: float
+def run_threads(
+    body: Callable[[int, TorchTransport], Any], plans: Sequence[Plan], timeout: float
 ) -> list[Any]:
-    """What body(rank, link) returns for each rank: threads of this process, with gloo between them.
+    """What body(rank, transport) returns for each rank: threads of this process, with gloo between them.
 
     Raises RankError of the first rank that fails, at once: the others end when their time-out does.
     """
     size, store = len(plans), dist.HashStore()
     ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
 
-    def live(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         torch.set_num_threads(1)
         try:
-            link = TorchLink(rank, size, store, plans[rank], timeout)
+            transport = TorchTransport(rank, size, store, plans[rank], timeout)
         except BaseException as error:
-            ended.put((rank, None, named(rank, error)))
+            ended.put((rank, None, rank_error(rank, error)))
             return
         try:
-            ended.put((rank, body(rank, link), None))
+            ended.put((rank, body(rank, transport), None))
         except BaseException as error:
-            ended.put((rank, None, named(rank, error)))
+            ended.put((rank, None, rank_error(rank, error)))
         finally:
-            link.close()
+            transport.close()
 
-    threads = [threading.Thread(target=live, args=(rank,), daemon=True) for rank in range(size)]
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
     width = torch.get_num_threads()
     for thread in threads:
         thread.start()
@@ -303,7 +305,7 @@ def _results(ended: Any, size: int, timeout: float) -> list[Any]:
             results[rank] = result
     late = [rank for rank in range(size) if rank not in results and rank not in waited]
     if waited:
-        raise naming_the_late(waited[min(waited)], late)
+        raise name_late_ranks(waited[min(waited)], late)
     if late:
         raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
     return [results[rank] for rank in range(size)]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from ...console import counted, table
 from ...distributed.time_model import (
     Cluster,
-    Entry,
+    ScheduleEstimate,
     claimed_words,
     cluster,
-    contenders,
-    contest,
+    compare_schedules,
     least_words,
+    schedules_of,
 )
 from ...sizes import check_sizes
 from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
@@ -56,7 +56,7 @@ class View(NamedTuple):
 
     def checked(self) -> View:
         """This view, or the ValueError or TypeError that says what in it cannot be."""
-        contenders(self.pass_)
+        schedules_of(self.pass_)
         P, N, d, H = check_sizes(P=self.P, N=self.N, d=self.d, H=self.H)
         cluster(self.link)
         if P > MANY:
@@ -65,9 +65,9 @@ class View(NamedTuple):
         view.entries()
         return view
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ScheduleEstimate]:
         """The schedules at P, with the grids asked for."""
-        return contest(self.pass_, self.N, self.d, self.P, self.on, H=self.H, a=self.a)
+        return compare_schedules(self.pass_, self.N, self.d, self.P, self.on, H=self.H, a=self.a)
 
     @property
     def bound(self) -> tuple[int, str]:
@@ -148,9 +148,9 @@ def _ranks(v: View) -> list[int]:
 
 def _lines(v: View) -> list[Line]:
     """A line for each schedule, in the stroke of its place; those that need more heads end where these do."""
-    points: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders(v.pass_)}
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in schedules_of(v.pass_)}
     for P in _ranks(v):
-        for entry in contest(v.pass_, v.N, v.d, P, v.on, H=v.H):
+        for entry in compare_schedules(v.pass_, v.N, v.d, P, v.on, H=v.H):
             if entry.words:
                 points[entry.name].append((float(P), float(entry.words)))
     return [
@@ -161,7 +161,7 @@ def _lines(v: View) -> list[Line]:
 
 
 def _stroke(v: View, name: str) -> Stroke:
-    return stroke_of(contenders(v.pass_).index(name))
+    return stroke_of(schedules_of(v.pass_).index(name))
 
 
 def _bound_line(v: View) -> Line:

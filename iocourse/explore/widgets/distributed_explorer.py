@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...distributed.time_model import CONTESTS, grids_of
+from ...distributed.time_model import COMPARED, grids_of
 from ...gpu.links import LINKS
 from ..figures.distributed_traffic import P_at, View, headline, line_of, map_of
 from .shell.explorer import Explorer, Grab, Shown, explorer
@@ -13,7 +13,7 @@ from .shell.panel import Control, choice, size_slider
 FEWEST = "fewest words"
 LINK_NAMES = {f"{link.name}, {link.gbytes_per_s:g} GB/s": name for name, link in LINKS.items()}
 CONTROLS = (
-    choice("pass_", "pass", list(CONTESTS)),
+    choice("pass_", "pass", list(COMPARED)),
     size_slider("P", "P (ranks)", 1, 256, 2),
     Control("list", "a", "a (rows of grids)", {FEWEST: None}),
     size_slider("N", "N (rows)", 1, 2**20, 1),
