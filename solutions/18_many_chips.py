@@ -260,7 +260,8 @@ check("18B", my_grid)
 # %%
 def grid_beside_bound():
     for P, a in ((4, 2), (16, 4), (64, 8)):
-        run = distributed.run(my_grid, P, on="dry", a=a, **{name: (131072, 128) for name in "QKV"})
+        shapes = {name: (131072, 128) for name in "QKV"}
+        run = distributed.run(my_grid, P, on="dry", a=a, **shapes)
         lower = distributed.bounds.network(131072, 128, P)
         print(f"{a} × {P // a}: {run.words:,} words, {run.words / lower:.3f} times the bound; "
               f"peak {run.peak:,}")

@@ -155,7 +155,8 @@ print(f"{len(lengths)} texts, {sum(lengths):,} tokens; the longest, {max(lengths
 predict("19.3", tokens=4.5, whole=9.2, split=1)  #> predict("19.3", tokens=..., whole=..., split=...)
 
 # %%
-placed = {"tokens": load_balance.equal_tokens(lengths, P), "whole": load_balance.whole_texts(lengths, P),
+placed = {"tokens": load_balance.equal_tokens(lengths, P),
+          "whole": load_balance.whole_texts(lengths, P),
           "split": load_balance.split_texts(lengths, P)}
 measured("19.3", **{name: load_balance.imbalance(one.pairs) for name, one in placed.items()})
 for name, one in placed.items():
@@ -350,7 +351,8 @@ def overlapped(me, Q, K, V):
     return found[0]
 
 
-plain, ahead = (distributed.run(body, 4, Q=Q, K=K, V=V) for body in (distributed.get("ring"), overlapped))
+both = distributed.get("ring"), overlapped
+plain, ahead = (distributed.run(body, 4, Q=Q, K=K, V=V) for body in both)
 print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.peak:,} words")
 
 # %% [markdown]
@@ -368,7 +370,8 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 predict("19.7", rows=1300)  #> predict("19.7", rows=...)
 
 # %%
-measured("19.7", rows=round(time_model.rows_that_hide("ring", time_model.cluster("nvlink4")), -2))
+rows = time_model.rows_that_hide("ring", time_model.cluster("nvlink4"))
+measured("19.7", rows=round(rows, -2))
 for name, link in time_model.LINKS.items():
     there = time_model.cluster(name)
     rows = [time_model.rows_that_hide(what, there) for what in ("ring", "ring, causal zigzag")]
