@@ -1,7 +1,7 @@
-"""Many chips: the network as slow memory. What ranks receive from each other is counted as words.
+"""Attention across devices: the network is the slow memory, and the words that ranks receive are counted.
 
 A schedule is one function of a rank, `schedule(me, Q, K, V)`; `run` gives each rank its rows, and returns
-what the ranks made together, with a ledger for each.
+the joined results, with a ledger for each rank.
 """
 
 from . import bounds, costs, load_balance, time_model

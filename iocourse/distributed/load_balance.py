@@ -1,4 +1,4 @@
-"""Who has how much to do: pairs and words of each rank under a causal mask, and texts of different length.
+"""Load balance: pairs and words of each rank under a causal mask, and for texts of different length.
 
 A query at row t of its text sees the t + 1 keys up to it. So late rows are dear, and so are long texts: which
 rows a rank has decides how long the others wait for it.

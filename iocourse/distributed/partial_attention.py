@@ -1,7 +1,7 @@
 """Attention of some queries with some keys, forward and backward, and how partial results are merged.
 
-One text for NumPy arrays, torch tensors and arrays that are a shape alone. Rows come first: q is (n, d) or
-(n, H, d), and the row statistics are (n,) or (n, H).
+The same code runs on NumPy arrays, torch tensors and arrays that are a shape alone. Rows come first: q is (n,
+d) or (n, H, d), and the row statistics are (n,) or (n, H).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a schedule on ranks: arrays in, outputs put together again and a ledger for each rank out."""
+"""Run a schedule on ranks: distribute the arrays, join the outputs, and return a ledger for each rank."""
 
 from __future__ import annotations
 
@@ -47,6 +47,46 @@ class RankRun(NamedTuple):
     def peak(self) -> int:
         """The most words of others that any rank held at once."""
         return max(ledger.peak for ledger in self.ledgers)
+
+
+def run(
+    schedule: Body,
+    P: int,
+    *,
+    on: str = "count",
+    layout: Layout = "contiguous",
+    shared: Collection[str] = (),
+    timeout: float | None = None,
+    **given: Any,
+) -> RankRun:
+    """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
+
+    Arrays (N, …), on "dry" also shapes, are given out by rows in the `layout`, as copies; those named in
+    `shared` every rank has whole. A layout may also say for each rank its blocks, as ranges. Everything else
+    is passed on. The schedule returns an array of the rows
+    that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
+    `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
+    threads) or "processes". After `timeout` seconds all ranks are ended: unless told, after 60 on these two,
+    which are counted first, and never on the others. Raises RankError that names the rank.
+    """
+    P = positive_int("P", P)
+    if P > MOST_RANKS:
+        raise ValueError(f"P = {P} is more than the {MOST_RANKS} ranks that one run takes")
+    if on not in ENGINES:
+        raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
+    arrays, options = _sorted_out(given, dry=on == "dry")
+    partition = RowPartition(
+        P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()}
+    )
+    for name in partition.lengths.keys() - partition.shared:
+        check_layout(layout, partition.lengths[name], P)
+    task = RankTask(schedule, partition, arrays, options)
+    if on in ("count", "dry"):
+        outcomes = run_in_turns(task, P, timeout)
+    else:
+        outcomes = _on_torch(on, task, P, TIMEOUT if timeout is None else timeout)
+    outputs = _outputs([outcome.returned for outcome in outcomes], partition)
+    return RankRun(outputs, tuple(outcome.ledger for outcome in outcomes))
 
 
 @dataclass(frozen=True)
@@ -105,46 +145,6 @@ class RowPartition:
                     "so all must return the same"
                 )
         return np.array(first)
-
-
-def run(
-    schedule: Body,
-    P: int,
-    *,
-    on: str = "count",
-    layout: Layout = "contiguous",
-    shared: Collection[str] = (),
-    timeout: float | None = None,
-    **given: Any,
-) -> RankRun:
-    """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
-
-    Arrays (N, …), on "dry" also shapes, are given out by rows in the `layout`, as copies; those named in
-    `shared` every rank has whole. A layout may also say for each rank its blocks, as ranges. Everything else
-    is passed on. The schedule returns an array of the rows
-    that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
-    `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
-    threads) or "processes". After `timeout` seconds all ranks are ended: unless told, after 60 on these two,
-    which are counted first, and never on the others. Raises RankError that names the rank.
-    """
-    P = positive_int("P", P)
-    if P > MOST_RANKS:
-        raise ValueError(f"P = {P} is more than the {MOST_RANKS} ranks that one run takes")
-    if on not in ENGINES:
-        raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
-    arrays, options = _sorted_out(given, dry=on == "dry")
-    partition = RowPartition(
-        P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()}
-    )
-    for name in partition.lengths.keys() - partition.shared:
-        check_layout(layout, partition.lengths[name], P)
-    task = RankTask(schedule, partition, arrays, options)
-    if on in ("count", "dry"):
-        outcomes = run_in_turns(task, P, timeout)
-    else:
-        outcomes = _on_torch(on, task, P, TIMEOUT if timeout is None else timeout)
-    outputs = _outputs([outcome.returned for outcome in outcomes], partition)
-    return RankRun(outputs, tuple(outcome.ledger for outcome in outcomes))
 
 
 def same(array: Any) -> Any:

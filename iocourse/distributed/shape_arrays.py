@@ -1,4 +1,4 @@
-"""Arrays that are a shape and nothing else: a schedule that runs on them is counted, but computes nothing."""
+"""Arrays that have a shape but no values: a schedule that runs on them is counted and computes nothing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What moves the words of ranks: threads that take turns, gloo between threads, and real processes."""
+"""Engines that run the ranks: simulated in turns, on torch.distributed between threads, or as processes."""

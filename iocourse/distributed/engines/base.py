@@ -1,4 +1,4 @@
-"""What all engines share: what can go wrong, what an engine does for one rank, and the account of a rank.
+"""What all engines share: the errors, the interface of a transport, and the account of a rank.
 
 A rank posts what leaves; its engine later hands over what came, and the account writes both down.
 """

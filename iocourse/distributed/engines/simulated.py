@@ -1,4 +1,4 @@
-"""Ranks as threads that take turns: one runs at a time, in an order that is always the same.
+"""Simulated ranks: threads that take turns, one at a time, in an order that is always the same.
 
 A rank runs until it must wait for another; so who waits for whom is known without a clock.
 """
@@ -28,6 +28,87 @@ from .base import (
 )
 
 Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
+
+
+def run_in_turns(
+    body: Callable[[int, SimulatedTransport], Any], size: int, timeout: float | None = None
+) -> list[Any]:
+    """What body(rank, transport) returns for each rank, run as threads of which one runs at a time.
+
+    Raises RankError: a rank's own error under its number, Mismatch or Deadlock; TimedOut after so many
+    seconds.
+    """
+    turns, box, results = RoundRobin(size), dict[Key, Transfer](), [None] * size
+    profile, context = sys.getprofile(), contextvars.copy_context()
+
+    def run_rank(rank: int) -> None:
+        try:
+            turns.take(rank)
+            if callable(profile):
+                sys.setprofile(profile)  # what watches the caller watches its ranks
+            results[rank] = context.copy().run(body, rank, SimulatedTransport(rank, turns, box))
+        except Stopped:
+            return
+        except BaseException as error:
+            turns.fail(rank_error(rank, error))
+        turns.finished.add(rank)
+        if turns.failure is None:
+            turns.give()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
+    _run_all(threads, turns, timeout)
+    if turns.failure is not None:
+        raise turns.failure
+    _require_all_received(box)
+    return results
+
+
+def _run_all(threads: list[threading.Thread], turns: RoundRobin, timeout: float | None) -> None:
+    """Start all, let the first run, and return when all have ended; an interrupt ends them too."""
+    for thread in threads:
+        thread.start()
+    turns.give()
+    try:
+        in_time = turns.over.wait(timeout)
+    except BaseException:
+        _end_all(threads, turns, RankError("the run was interrupted"))
+        raise
+    if not in_time:
+        busy = (
+            f"rank {turns.running} was still computing after {timeout:g} seconds in which ranks were counted"
+        )
+        _end_all(
+            threads, turns, TimedOut(f"{busy}: does a loop of it never end? Else give more by timeout=…")
+        )
+    for thread in threads:
+        thread.join(timeout=1.0 if turns.failure else None)
+
+
+def _end_all(threads: list[threading.Thread], turns: RoundRobin, why: RankError) -> None:
+    turns.fail(why)
+    for thread in threads:
+        if thread.is_alive() and thread.ident is not None:
+            # It computes, perhaps for ever: Stopped is raised at its next step.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
+            )
+
+
+def _require_all_received(box: dict[Key, Transfer]) -> None:
+    """Raise RankError where a message lies in the box that nobody has received."""
+    for (_, sender, _), transfer in box.items():
+        if transfer.role == "send" and transfer.outgoing:
+            to = next(iter(transfer.outgoing))
+            raise RankError(f"rank {sender} calls {transfer} to rank {to}, which never calls recv for it")
+
+
+def rank_error(rank: int, error: BaseException) -> RankError:
+    """The error of a rank, with the rank's number in front; one that names ranks already stays."""
+    if isinstance(error, RankError):
+        return error
+    failed = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 class RoundRobin:
@@ -124,84 +205,3 @@ class SimulatedTransport:
     def _waits(self, source: int, transfer: Transfer) -> str:
         done = " (finished)" if source in self.turns.finished else ""
         return f"waits in {transfer} for rank {source}{done}"
-
-
-def run_in_turns(
-    body: Callable[[int, SimulatedTransport], Any], size: int, timeout: float | None = None
-) -> list[Any]:
-    """What body(rank, transport) returns for each rank, run as threads of which one runs at a time.
-
-    Raises RankError: a rank's own error under its number, Mismatch or Deadlock; TimedOut after so many
-    seconds.
-    """
-    turns, box, results = RoundRobin(size), dict[Key, Transfer](), [None] * size
-    profile, context = sys.getprofile(), contextvars.copy_context()
-
-    def run_rank(rank: int) -> None:
-        try:
-            turns.take(rank)
-            if callable(profile):
-                sys.setprofile(profile)  # what watches the caller watches its ranks
-            results[rank] = context.copy().run(body, rank, SimulatedTransport(rank, turns, box))
-        except Stopped:
-            return
-        except BaseException as error:
-            turns.fail(rank_error(rank, error))
-        turns.finished.add(rank)
-        if turns.failure is None:
-            turns.give()
-
-    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
-    _run_all(threads, turns, timeout)
-    if turns.failure is not None:
-        raise turns.failure
-    _require_all_received(box)
-    return results
-
-
-def _require_all_received(box: dict[Key, Transfer]) -> None:
-    """Raise RankError where a message lies in the box that nobody has received."""
-    for (_, sender, _), transfer in box.items():
-        if transfer.role == "send" and transfer.outgoing:
-            to = next(iter(transfer.outgoing))
-            raise RankError(f"rank {sender} calls {transfer} to rank {to}, which never calls recv for it")
-
-
-def _run_all(threads: list[threading.Thread], turns: RoundRobin, timeout: float | None) -> None:
-    """Start all, let the first run, and return when all have ended; an interrupt ends them too."""
-    for thread in threads:
-        thread.start()
-    turns.give()
-    try:
-        in_time = turns.over.wait(timeout)
-    except BaseException:
-        _end_all(threads, turns, RankError("the run was interrupted"))
-        raise
-    if not in_time:
-        busy = (
-            f"rank {turns.running} was still computing after {timeout:g} seconds in which ranks were counted"
-        )
-        _end_all(
-            threads, turns, TimedOut(f"{busy}: does a loop of it never end? Else give more by timeout=…")
-        )
-    for thread in threads:
-        thread.join(timeout=1.0 if turns.failure else None)
-
-
-def _end_all(threads: list[threading.Thread], turns: RoundRobin, why: RankError) -> None:
-    turns.fail(why)
-    for thread in threads:
-        if thread.is_alive() and thread.ident is not None:
-            # It computes, perhaps for ever: Stopped is raised at its next step.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
-            )
-
-
-def rank_error(rank: int, error: BaseException) -> RankError:
-    """The error of a rank, with the rank's number in front; one that names ranks already stays."""
-    if isinstance(error, RankError):
-        return error
-    failed = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed

@@ -28,34 +28,66 @@ Works = list[tuple[int, Any]]  # what is under way, with the rank at the other e
 InProgress = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
 
 
-def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
-    """A process group of its own: it is in nobody's list, and ends when it is let go."""
-    limit = timedelta(seconds=timeout)
-    group = dist.ProcessGroup(store, rank, size)
-    if backend == "gloo":
-        kind, device = dist.ProcessGroup.BackendType.GLOO, torch.device("cpu")
-        made = dist.ProcessGroupGloo(store, rank, size, min(limit, timedelta(seconds=FORMING)))
-        made._set_default_timeout(limit)
-    elif backend == "nccl":
-        kind, device = dist.ProcessGroup.BackendType.NCCL, torch.device("cuda")
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = limit
-        made = dist.ProcessGroupNCCL(store, rank, size, options)
-    else:
-        raise ValueError(f"backend = {backend!r} is unknown; there are gloo, nccl")
-    group._set_default_backend(kind)
-    group._register_backend(device, kind, made)
-    return group
+def run_threads(
+    body: Callable[[int, TorchTransport], Any], plans: Sequence[Plan], timeout: float
+) -> list[Any]:
+    """What body(rank, transport) returns for each rank: threads of this process, with gloo between them.
+
+    Raises RankError of the first rank that fails, at once: the others end when their time-out does.
+    """
+    size, store = len(plans), dist.HashStore()
+    ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
+
+    def run_rank(rank: int) -> None:
+        torch.set_num_threads(1)
+        try:
+            transport = TorchTransport(rank, size, store, plans[rank], timeout)
+        except BaseException as error:
+            ended.put((rank, None, rank_error(rank, error)))
+            return
+        try:
+            ended.put((rank, body(rank, transport), None))
+        except BaseException as error:
+            ended.put((rank, None, rank_error(rank, error)))
+        finally:
+            transport.close()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
+    width = torch.get_num_threads()
+    for thread in threads:
+        thread.start()
+    try:
+        return _results(ended, size, timeout)
+    finally:
+        torch.set_num_threads(width)
+        for thread in threads:
+            thread.join(timeout=PATIENCE)
 
 
-def tensor(array: Any) -> Any:
-    """The array as a tensor."""
-    return torch.from_numpy(array)
-
-
-def array(tensor: Any) -> Any:
-    """The tensor as an array, on this side of the bus."""
-    return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+def _results(ended: Any, size: int, timeout: float) -> list[Any]:
+    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
+    waited in vain names who was late.
+    """
+    results: dict[int, Any] = {}
+    waited: dict[int, RankError] = {}
+    until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
+    while len(results) + len(waited) < size:
+        try:
+            rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(failure, TimedOut):
+            waited[rank], until = failure, min(until, time.monotonic() + PATIENCE)
+        elif failure is not None:
+            raise failure
+        else:
+            results[rank] = result
+    late = [rank for rank in range(size) if rank not in results and rank not in waited]
+    if waited:
+        raise name_late_ranks(waited[min(waited)], late)
+    if late:
+        raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
+    return [results[rank] for rank in range(size)]
 
 
 class TorchTransport:
@@ -203,6 +235,36 @@ class TorchTransport:
         return Collective(work, into.split(n), [comes.get(rank) for rank in members])
 
 
+def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
+    """A process group of its own: it is in nobody's list, and ends when it is let go."""
+    limit = timedelta(seconds=timeout)
+    group = dist.ProcessGroup(store, rank, size)
+    if backend == "gloo":
+        kind, device = dist.ProcessGroup.BackendType.GLOO, torch.device("cpu")
+        made = dist.ProcessGroupGloo(store, rank, size, min(limit, timedelta(seconds=FORMING)))
+        made._set_default_timeout(limit)
+    elif backend == "nccl":
+        kind, device = dist.ProcessGroup.BackendType.NCCL, torch.device("cuda")
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = limit
+        made = dist.ProcessGroupNCCL(store, rank, size, options)
+    else:
+        raise ValueError(f"backend = {backend!r} is unknown; there are gloo, nccl")
+    group._set_default_backend(kind)
+    group._register_backend(device, kind, made)
+    return group
+
+
+def tensor(array: Any) -> Any:
+    """The array as a tensor."""
+    return torch.from_numpy(array)
+
+
+def array(tensor: Any) -> Any:
+    """The tensor as an array, on this side of the bus."""
+    return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+
+
 def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
     """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
     store.set(f"{what} {at}", said)
@@ -247,65 +309,3 @@ def _batched(pg: Any, device: Any, works: Works) -> Iterator[None]:
     pg._start_coalescing(device)
     yield
     works[:] = [(-1, pg._end_coalescing(device))]
-
-
-def run_threads(
-    body: Callable[[int, TorchTransport], Any], plans: Sequence[Plan], timeout: float
-) -> list[Any]:
-    """What body(rank, transport) returns for each rank: threads of this process, with gloo between them.
-
-    Raises RankError of the first rank that fails, at once: the others end when their time-out does.
-    """
-    size, store = len(plans), dist.HashStore()
-    ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
-
-    def run_rank(rank: int) -> None:
-        torch.set_num_threads(1)
-        try:
-            transport = TorchTransport(rank, size, store, plans[rank], timeout)
-        except BaseException as error:
-            ended.put((rank, None, rank_error(rank, error)))
-            return
-        try:
-            ended.put((rank, body(rank, transport), None))
-        except BaseException as error:
-            ended.put((rank, None, rank_error(rank, error)))
-        finally:
-            transport.close()
-
-    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
-    width = torch.get_num_threads()
-    for thread in threads:
-        thread.start()
-    try:
-        return _results(ended, size, timeout)
-    finally:
-        torch.set_num_threads(width)
-        for thread in threads:
-            thread.join(timeout=PATIENCE)
-
-
-def _results(ended: Any, size: int, timeout: float) -> list[Any]:
-    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
-    waited in vain names who was late.
-    """
-    results: dict[int, Any] = {}
-    waited: dict[int, RankError] = {}
-    until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
-    while len(results) + len(waited) < size:
-        try:
-            rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
-        except queue.Empty:
-            break
-        if isinstance(failure, TimedOut):
-            waited[rank], until = failure, min(until, time.monotonic() + PATIENCE)
-        elif failure is not None:
-            raise failure
-        else:
-            results[rank] = result
-    late = [rank for rank in range(size) if rank not in results and rank not in waited]
-    if waited:
-        raise name_late_ranks(waited[min(waited)], late)
-    if late:
-        raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
-    return [results[rank] for rank in range(size)]
