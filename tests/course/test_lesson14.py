@@ -187,7 +187,7 @@ def test_formula_14_1(cache, at_once, room):
 
 
 def test_the_counters_are_those_that_the_profile_reads():
-    from iocourse.gpu import ncu
+    from tools.bench import ncu
 
     names = {ncu.L2.format("read"), ncu.DRAM.format("read"), ncu.DRAM.format("write")}
     assert all(f"`{name}`" in SECOND.section("14.11") for name in names)

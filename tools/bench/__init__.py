@@ -30,7 +30,7 @@ class Subject(Protocol):
 
 def subjects() -> dict[str, Subject]:
     """Every subject by its name. What has no name, such as the folder `gpu`, is shared by subjects."""
-    files = files_of(__name__, __path__)
+    files = files_of(__name__, __path__, beside=("counters", "one_launch"))  # they need torch and triton
     return {file.NAME: cast(Subject, file) for file in files if hasattr(file, "NAME")}
 
 

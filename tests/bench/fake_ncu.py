@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from iocourse.gpu import ncu
+from tools.bench import ncu
 
 HEAD = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'

@@ -9,13 +9,15 @@ may still lie in L2 when a kernel ends, and is then in no DRAM count.
 from __future__ import annotations
 
 import csv
-import glob
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from iocourse.doctor import find_ncu as find
+
+__all__ = ["find"]
 
 L2 = "lts__t_sectors_srcunit_tex_op_{}.sum"
 DRAM = "dram__bytes_{}.sum"
@@ -26,7 +28,6 @@ METRICS = (
 # Bytes of a unit. ncu's prefixes are decimal.
 PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS = {p + unit: size * n for p, n in PREFIXES.items() for unit, size in (("byte", 1), ("sector", 32))}
-PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 SECONDS = 540  # ncu runs each kernel several times over, and the kernels are compiled first
 PERMISSION = "ERR_NVGPUCTRPERM"
 
@@ -41,15 +42,6 @@ class Kernel:
 
     name: str
     bytes: dict[str, int | None]
-
-
-def find() -> str | None:
-    """The path of ncu: on PATH, or where NVIDIA's installers put it; the newest of several."""
-    found = shutil.which("ncu")
-    if found:
-        return found
-    places = [path for place in PLACES for path in sorted(glob.glob(place))]
-    return places[-1] if places else None
 
 
 def version(ncu: str) -> str:

@@ -6,7 +6,8 @@ import os
 import pytest
 from fake_ncu import HEAD, fake, table
 
-from iocourse.gpu import ncu
+from iocourse import doctor
+from tools.bench import ncu
 
 READ, WRITE, RED, ATOM = (ncu.L2.format(kind) for kind in ("read", "write", "red", "atom"))
 FROM, TO = (ncu.DRAM.format(kind) for kind in ("read", "write"))
@@ -113,7 +114,7 @@ def test_silence_is_given_up(tmp_path, monkeypatch):
 
 def test_ncu_is_found_on_the_path_or_where_it_is_installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ncu, "PLACES", (str(tmp_path / "nsight" / "*" / "ncu"),))
+    monkeypatch.setattr(doctor, "NCU_PLACES", (str(tmp_path / "nsight" / "*" / "ncu"),))
     assert ncu.find() is None
     for year in ("2024.1", "2025.2"):
         (tmp_path / "nsight" / year).mkdir(parents=True)
