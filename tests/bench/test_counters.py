@@ -16,7 +16,7 @@ from iocourse.gpu import device
 from iocourse.kernels.host.launches import written_down
 from iocourse.profile import costing
 from iocourse.profile import question as questions
-from tools.bench import counters, one_launch
+from tools.bench import counters, ncu, one_launch
 
 import torch  # isort: skip  # after the kernels
 
@@ -136,6 +136,17 @@ def test_an_addition_is_a_row_of_its_own(gpu, capsys):
     assert "row_products_kernel: L2 read 320, written 32; DRAM read 320, written 32" in said
     assert "backward_keys_kernel: L2 read 640, added to 1,440, written 64; DRAM read 640, written not" in said
     assert "sent to L2 once" in said and "the memory moved" not in said
+
+
+def test_counters_that_the_chip_has_are_in_the_record(gpu, capsys, tmp_path):
+    sm = ncu.MORE[0]
+    columns = {"metrics": (*ncu.METRICS, sm), "units": (*["sector"] * 4, *["byte"] * 3)}
+    listed = sm.removesuffix(".sum")
+    names = questions.LAUNCHES["fused-backward"].kernels
+    fake(gpu, table([*"1234567"], [*"1234567"], names=names, **columns), metrics=listed)
+    assert counters.main(["fused-backward", "--N", "256", "--json", str(tmp_path / "a.json")]) == 0
+    assert json.loads((tmp_path / "a.json").read_text())["counters"] == {sm: 14}
+    assert f"{sm}: 14 bytes" in capsys.readouterr().out
 
 
 def test_a_missing_permission_is_one_line(gpu, capsys):

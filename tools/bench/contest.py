@@ -308,7 +308,9 @@ class Goal(NamedTuple):
 
 def about(facts: Mapping[str, Any]) -> str:
     """'bfloat16, d = 64, causal, forward': numbers by their names, full and causal by theirs."""
-    return ", ".join(f"{name} = {value}" if type(value) is int else cell(value) for name, value in facts.items())
+    return ", ".join(
+        f"{name} = {value}" if type(value) is int else cell(value) for name, value in facts.items()
+    )
 
 
 def cell(value: Any) -> str:

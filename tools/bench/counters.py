@@ -33,8 +33,10 @@ COLUMNS = {
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 
 
-def record_of(asked: Question) -> dict[str, Any]:
-    """The bytes that a launch must move, and those that this GPU moves, by ncu.
+def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
+    """The bytes that a launch must move, and those that this GPU moves, by ncu within so many seconds.
+
+    `counters` has the bytes of those counters in `ncu.MORE` that the chip has.
 
     Raises Refused without a GPU or ncu, or where ncu fails: what is needed, and what can be had without.
     """
@@ -49,7 +51,8 @@ def record_of(asked: Question) -> dict[str, Any]:
             )
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
-        found = ncu.measure(tool, LAUNCHES[asked.what].kernels, _program(must), environment(interpret=False))
+        kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
+        found = ncu.measure(tool, kernels, _program(must), around, seconds)
     except ncu.CannotMeasure as error:
         raise Refused(
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
@@ -59,6 +62,7 @@ def record_of(asked: Question) -> dict[str, Any]:
         "place": device["name"], "device": device | {"ncu": ncu.version(tool)}, "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
+        "counters": {name: ncu.total(found, name) for name in ncu.MORE if name in found[0].bytes},
     }  # fmt: skip
 
 
@@ -87,7 +91,8 @@ def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
     kernels = record["kernels"] if len(record["kernels"]) > 1 else ()
     each, said = "\n".join(map(_each_kernel, kernels)), "\n".join(_sentences(record["bytes"]))
-    return console.paragraphs(profile.heading(record), _table(record["bytes"]), each, said)
+    more = "\n".join(f"{name}: {_amount(count)} bytes" for name, count in record["counters"].items())
+    return console.paragraphs(profile.heading(record), _table(record["bytes"]), each, more, said)
 
 
 def _table(columns: dict[str, Bytes]) -> str:
