@@ -20,6 +20,7 @@ from tools.bench import Row
 from tools.build.execution import ExecutionFailed, cell_label, execute, lesson_environment
 
 LESSONS = "1[0-4]*.ipynb"
+START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
 INTERPRETED = {  # what a lesson says about the interpreter, and what is said in its place
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
     "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
@@ -69,7 +70,7 @@ def for_the_gpu(notebook: Row) -> Row:
         cell["source"] = text
         if cell["cell_type"] == "code":
             cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "raises-exception"]
-    start = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
+    start = START
     first = {"cell_type": "code", "id": "compiled", "metadata": {}, "source": start, "outputs": [],
              "execution_count": None}  # fmt: skip
     notebook["cells"].insert(0, first)

@@ -187,7 +187,7 @@ CONTESTS = {
         only_ours=lambda shape: shape.mask in (NO_MASK, *DENSITIES), more=with_density_lines,
     ),
     "varlen": Contest(
-        1, problems.packs, [Packs("bfloat16", d, 4, "log-uniform", 5, 1, 700) for d in (64, 128)],
+        1, problems.packs, [Packs("bfloat16", d, 4, "log-uniform", 5, 20, 700) for d in (64, 128)],
         problems.sequences, problems.of_varlen, Layout(DENSE, ("lengths",), FLASH, 3), more=with_part_saved,
         facts=lambda place, asked: {"lengths": {shape.lengths: problems.drawn(shape) for shape in asked}},
     ),
@@ -324,11 +324,11 @@ def values(visit: Visit, seconds: float) -> Said:
         yield f"{name}, {about(shape._asdict())}: {', '.join(said)}", part
 
 
-def contested(name: str, visit: Visit, seconds: float) -> Said:
+def contested(name: str, contest: Contest, visit: Visit) -> Said:
     """Every contender of one step at every shape, its values first; a row per pass."""
     import torch
 
-    contest, place, started = CONTESTS[name], visit.place, time.perf_counter()
+    place, started = visit.place, time.perf_counter()
     asked, field = contest.shapes(visit.quick), dict(contest.contenders(place))
     if name == "attention-tutorial" and visit.tutorial:
         field |= problems.tutorial_contenders(visit.tutorial)
@@ -441,7 +441,7 @@ def plan(tutorial: Path | None) -> dict[str, tuple[float, Step]]:
     """Each step with its share of the minutes, in the order in which they run."""
 
     def contest(name: str) -> tuple[float, Step]:
-        return CONTESTS[name].minutes, lambda visit, seconds: contested(name, visit, seconds)
+        return CONTESTS[name].minutes, lambda visit, seconds: contested(name, CONTESTS[name], visit)
 
     found: dict[str, tuple[float, Step]] = {"values": (2.0, values)}
     found |= {name: contest(name) for name in CONTESTS if tutorial or name != "attention-tutorial"}
@@ -498,6 +498,7 @@ def _run_step(
     entry: Row = {"state": "no time left", "seconds": 0.0, "at_most": round(max(0.0, seconds))}
     whole["steps"][name] = entry
     if seconds < ENOUGH:
+        keep(whole)
         return entry
     print(f"--- {name}: {seconds:.0f} s at most", flush=True)
     entry["state"] = "running"

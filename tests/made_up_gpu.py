@@ -1,10 +1,12 @@
 """Stands in for a GPU where benchmarks are tested: no time in these tests is a measurement."""
 
+import dataclasses
 import json
 
 import pytest
 
 from iocourse.gpu.timing import ready
+from tools.bench import gpu
 from tools.bench.contest import FIRST
 
 LAP = 1e9  # milliseconds; so long that a few laps are enough for anybody
@@ -51,6 +53,13 @@ def in_a_hurry(monkeypatch):
 
     monkeypatch.setattr(timing, "WARM_UPS", 0)
     monkeypatch.setattr(contest, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+
+
+def measured(name, asked, field, place, quick=False, **changes):
+    """The record of a step at these shapes and with these contenders."""
+    change = {"shapes": lambda quick: asked, "contenders": lambda place: field, **changes}
+    contest = dataclasses.replace(gpu.CONTESTS[name], **change)
+    return [part for _, part in gpu.contested(name, contest, gpu.Visit(place, quick)) if part][-1]
 
 
 def holds_numbers(record):
