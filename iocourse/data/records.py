@@ -6,7 +6,7 @@ no recorded run yet
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..console import number, paragraphs, table
@@ -15,8 +15,8 @@ from .recorded import provenance
 Rows = Sequence[dict[str, Any]]
 _FIGURES = {"tflops": "TFLOP/s", "gbytes_per_s": "GB/s of K and V"}
 _OF_OURS = {
-    "density": "share of pairs", "saved": "padding saved", "ratio": "ours / rival", "of_saved": "of the saved",
-    "share": "of the copy", "us": "ours, µs",
+    "density": "share of pairs", "saved": "padding saved", "ratio": "ours / rival",
+    "of_saved": "of the saved", "share": "of the copy", "us": "ours, µs",
 }  # fmt: skip
 _OF_LINES = ("d", "N", "pass", "dense_ms", "overhead_ms", "deviation")
 

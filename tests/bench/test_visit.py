@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tools.bench.visit import install, state, tuned
+from tools.bench.visit.plan import Step, limit, part_path, record_path, steps
 
 from iocourse.cli import main
 from iocourse.gpu import measured
 from iocourse.refusal import Refused
 from tools.bench import visit
-from tools.bench.visit import install, state, tuned
-from tools.bench.visit.plan import Step, limit, part_path, record_path, steps
 
 # A measurement of five shapes, whose record grows; it says its process first, and may take its time or fail.
 GROWING = """

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import stubbed_gpu
 import torch
 import triton
-
 from tools.bench.gpu.problem import Shape
 
 
@@ -141,9 +140,10 @@ def said_to(log, command):
 
 
 def called(command):
+    from tools.bench.visit import tuned
+
     from iocourse.cli import main
     from tools.bench.lowrank import on_gpu as lowrank
-    from tools.bench.visit import tuned
 
     if command[0] == "nvidia-smi" or "doctor" in command:
         return 0  # they know nothing of the stub
@@ -174,9 +174,10 @@ def called(command):
 def main(out, *more):
     stubbed_gpu.install()
     in_a_hurry()
+    from tools.bench.tune import fitting, problem
+
     from iocourse.cli import main as iocourse
     from tools.bench import visit
-    from tools.bench.tune import fitting, problem
 
     visit.run_commands = in_this_process
     visit.needless = lambda *_: ""  # all times are alike, and tune finds nothing

@@ -88,9 +88,12 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     from iocourse.kernels.host import launches
 
     started, real = set(), launches.start
-    monkeypatch.setattr(
-        launches, "start", lambda kernel, *rest, **more: started.add(kernel.fn.__name__) or real(kernel, *rest, **more)
-    )  # fmt: skip
+
+    def start(kernel, *rest, **more):
+        started.add(kernel.fn.__name__)
+        real(kernel, *rest, **more)
+
+    monkeypatch.setattr(launches, "start", start)
     kept, write = [], gpu.write_json
     monkeypatch.setattr(
         "tools.bench.__main__.write_json",
@@ -100,7 +103,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     assert main(["gpu", "--json", str(file), "--tutorial", str(tutorial)]) == 0
     said, record = capsys.readouterr().out, json.loads(file.read_text())
     assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | {"counters": "not run"}
-    assert list(states(record))[0] == "values" and "ncu" in record["steps"]["counters"]["why"]
+    assert next(iter(states(record))) == "values" and "ncu" in record["steps"]["counters"]["why"]
     assert started == kernels_that_attention_launches(), "values and times meet every kernel"
     for name in (*KINDS, "tune"):
         assert lacking(record[name] | {"device": {"name": "x"}}) == [] and record[name]["kernels_code"]
@@ -488,10 +491,8 @@ with traffic.count(Q=1) as ledger:
     pass
 print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, arguments._check_device("cpu"))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=ROOT, check=True,
-    )  # fmt: skip
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert done.stdout == "False 0 launched None\n"
 
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tools.bench.gpu.contenders import FIRST
 
 pytest.importorskip("torch")

@@ -21,6 +21,8 @@ from types import SimpleNamespace
 import stubbed_gpu
 import torch
 import triton
+from tools.bench.gpu.problem import filled
+from tools.bench.tune import problem
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
 from iocourse.kernels.backward_keys import backward_keys_kernel
@@ -35,8 +37,6 @@ from iocourse.lowrank.tensors.launched import (
 )
 from iocourse.lowrank.tensors.launched_causal import causal_low_rank_backward, causal_low_rank_forward
 from iocourse.monomials import plan
-from tools.bench.gpu.problem import filled
-from tools.bench.tune import problem
 
 N = 512
 SLICES = dict.fromkeys(SlicedTiles._fields, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes

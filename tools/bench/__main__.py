@@ -13,8 +13,6 @@ from typing import Any
 
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.refusal import Refused, write_json
-from tools.build.execution import ExecutionFailed
-
 from tools.bench import (
     Subject,
     depth,
@@ -28,6 +26,7 @@ from tools.bench import (
     ratios,
     resources,
 )
+from tools.build.execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
     depth, emulator, explore, gpu, hot_loops, lowrank, notebooks, pebbling, ratios, resources,

@@ -221,11 +221,13 @@ class Trial:
             row: Row = {}
             if (name, self.passes[0]) not in self.refused:
                 row = self._accepted(name, self.passes, RESULTS[:1], reference)
+            gradients: Row = {}
             if row and later and (name, later[0]) not in self.refused:
-                if gradients := self._accepted(name, later, RESULTS[1:], reference):
-                    both: Any = self._work(name, PASSES[-1])
-                    row |= gradients | {"worst_block": max(row["worst_block"], gradients["worst_block"])}
-                    row["bit_equal"] = all(map(torch.equal, both(), both()))
+                gradients = self._accepted(name, later, RESULTS[1:], reference)
+            if gradients:
+                both: Any = self._work(name, PASSES[-1])
+                row |= gradients | {"worst_block": max(row["worst_block"], gradients["worst_block"])}
+                row["bit_equal"] = all(map(torch.equal, both(), both()))
             yield {**self.shape._asdict(), "contender": name, **row} if row else {}
 
     def _accepted(

@@ -1,11 +1,11 @@
 """Our kernels on the GPU that is here, in one run of some minutes: values, times, tiles, bytes, lessons.
 
 The steps, in this order: the values of every kernel against float64; then, for each kind of attention, the
-times of our kernels and of the kernels they are compared with; tiles; byte counters, where Nsight Compute is
-installed; the lessons on kernels with compiled kernels. Kernels with wrong values are not timed. Each step has
-a share of the minutes; what it leaves is for the steps after it. A line is printed and the file is written
-after every row, so that a run may be cut off at any moment. The parts of the file are records as the package
-ships them; `--install FILE` puts them there.
+times of our kernels and of those that they are compared with; tiles; byte counters, where Nsight Compute is
+installed; the lessons on kernels with compiled kernels. Kernels with wrong values are not timed. Each step
+has a share of the minutes; what it leaves is for the steps after it. A line is printed and the file is
+written after every row, so that a run may be cut off at any moment. The parts of the file are records as the
+package ships them; `--install FILE` puts them there.
 """
 
 from __future__ import annotations
@@ -39,11 +39,37 @@ from iocourse.profile.question import Question
 from iocourse.refusal import Refused, read_json, write_json
 from tools.bench import Row, problems, tiles
 from tools.bench.contest import (
-    DENSITIES, FIRST, FUSED, NO_MASK, PASSES, SPLIT_KV, TWO_PASS, Contender, Goal, Layout, Problem, Shape,
-    Trial, about, compared, lines, reason_of, timed_with,
+    DENSITIES,
+    FIRST,
+    FUSED,
+    NO_MASK,
+    PASSES,
+    TWO_PASS,
+    Contender,
+    Goal,
+    Layout,
+    Problem,
+    Shape,
+    Trial,
+    about,
+    compared,
+    lines,
+    reason_of,
+    timed_with,
 )  # fmt: skip
 from tools.bench.problems import (
-    CUDNN, EFFICIENT, FLASH, FLEX, KINDS, LENGTH_KINDS, OURS, PACKED, TUTORIAL, Cached, Masked, Packs,
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    FLEX,
+    KINDS,
+    LENGTH_KINDS,
+    OURS,
+    PACKED,
+    TUTORIAL,
+    Cached,
+    Masked,
+    Packs,
 )  # fmt: skip
 
 NAME = "gpu"
@@ -71,14 +97,16 @@ class Place:
         self._smi: subprocess.Popen[str] | None = None
         try:
             self._smi = subprocess.Popen(smi, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            threading.Thread(target=self._listen, args=[self._smi.stdout], daemon=True).start()
+            self._listener = threading.Thread(target=self._listen, args=[self._smi.stdout], daemon=True)
+            self._listener.start()
         except OSError:
             pass  # there is no nvidia-smi
 
     def _listen(self, printed: Any) -> None:
-        for said in printed:
-            if said.strip().isdigit():
-                self._mhz.append(float(said))
+        with printed:
+            for said in printed:
+                if said.strip().isdigit():
+                    self._mhz.append(float(said))
 
     def sm_mhz(self) -> float | None:
         """The median clock of the multiprocessors since the last call, None where it is not known."""
@@ -99,6 +127,8 @@ class Place:
         """End nvidia-smi."""
         if self._smi:
             self._smi.kill()
+            self._smi.wait()
+            self._listener.join(1.0)
 
 
 def cuda_place() -> Place:
@@ -177,7 +207,8 @@ CONTESTS = {
     "attention-tutorial": Contest(  # where a copy of the tutorial is given; its values are attention's
         3, problems.dense_shapes("float16", (64, 128), problems.LENGTHS), [],
         problems.dense, lambda place: {
-            name: one for name, one in problems.of_attention(place).items() if name in (FUSED, TWO_PASS, FLASH, CUDNN)
+            name: one for name, one in problems.of_attention(place).items()
+            if name in (FUSED, TWO_PASS, FLASH, CUDNN)
         },
         Layout(DENSE, ("N", "causal"), FLASH, 10), subject="attention",
     ),
@@ -206,7 +237,7 @@ CONTESTS = {
 # Reached is what an NVIDIA H200 did, 2026-11-26, in the shipped record of each step. A goal is what was
 # reached, unless more is stated; a floor is what was reached or was the goal before.
 BOTH = PASSES[2]
-OURS_LONG = tuple(sorted(N for N in problems.DECODE_LENGTHS if N >= 32768))
+LONG = tuple(sorted(N for N in problems.DECODE_LENGTHS if N >= 32768))
 BY_DEFAULT = {"contender": TWO_PASS}  # what a backward pass is unasked where the goals are stated for
 GOALS: dict[str, tuple[Goal, ...]] = {
     # - Forward against flash: 1.33 and 1.17 at d = 64 and 128, before the tiles that were tuned there; the
@@ -262,9 +293,9 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         *(Goal({"H_kv": H_kv, "B": B, "N": Ns}, goal, floor, len(Ns), figure="share", over="least",
                called=f"least share of the copy bandwidth, N ≥ {Ns[0]:,}, {H_kv} heads of keys, B = {B}")
           for H_kv, B, Ns, goal, floor in (
-              (32, 1, OURS_LONG, 0.88, 0.80), (32, 8, OURS_LONG, 0.80, 0.65),
-              (8, 1, OURS_LONG[1:], 0.80, 0.65), (8, 8, OURS_LONG, 0.80, 0.65),
-              (1, 8, OURS_LONG[1:], 0.80, 0.65))),
+              (32, 1, LONG, 0.88, 0.80), (32, 8, LONG, 0.80, 0.65),
+              (8, 1, LONG[1:], 0.80, 0.65), (8, 8, LONG, 0.80, 0.65),
+              (1, 8, LONG[1:], 0.80, 0.65))),
         *(Goal({"H_kv": H_kv, "B": B, "N": 32768}, goal, floor, 1, figure="us", over="largest",
                called=f"µs, N = 32,768, {H_kv} heads of keys, B = {B}")
           for H_kv, B, goal, floor in ((8, 1, 42.0, 48.0), (1, 8, 42.0, 48.0), (1, 1, 18.1, 26.0))),

@@ -26,8 +26,8 @@ METRICS = (
     *(DRAM.format(kind) for kind in ("read", "write")),
 )
 # More counters of reads, where the chip has them (the names are those of sm_90): what the multiprocessors
-# receive, all of it and by path (TMA, ordinary loads, asynchronous copies), the copies that L1 answers, and what
-# passes the unit between the multiprocessors and L2 that merges requests, on either side of it.
+# receive, all of it and by path (TMA, ordinary loads, asynchronous copies), the copies that L1 answers, and
+# what passes on either side of the unit between the multiprocessors and L2, which merges requests.
 MORE = (
     "l1tex__m_xbar2l1tex_read_bytes.sum",
     "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
@@ -101,7 +101,9 @@ def measure(
     ncu: str, kernels: Sequence[str], program: Sequence[str], environment: Mapping[str, str],
     seconds: float | None = None,
 ) -> list[Kernel]:  # fmt: skip
-    """Run a program under ncu, for so many seconds at most (SECONDS by default); its kernels in the order of their launches.
+    """Run a program under ncu; its kernels in the order of their launches.
+
+    It may take so many seconds, SECONDS by default.
 
     Raises:
         CannotMeasure: ncu or the program failed, or other kernels were measured than those expected.
@@ -148,8 +150,8 @@ def _lines(text: str, start: str) -> list[str]:
 
 
 def parse(text: str, more: Sequence[str] = ()) -> list[Kernel]:
-    """The kernels in ncu's CSV: a row each, with a column for each metric, `more` among them, and a second row
-    of units.
+    """The kernels in ncu's CSV: a row each, with a column for each metric, and a second row of units. `more`:
+    metrics in addition to METRICS.
 
     Lines of ncu's own before it, such as "==PROF== Connected to process 7", are skipped.
 
