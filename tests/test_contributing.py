@@ -13,7 +13,16 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = re.compile(
     r"^`(?P<file>[\w/.]+\.py)`(?:, at its end)?\n\n```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mutants", "tests/course")
+COPIED = (
+    "iocourse",
+    "tools",
+    "solutions",
+    "tests/mutation",
+    "tests/schedules",
+    "tests/explore",
+    "tests/mutants",
+    "tests/course",
+)
 # A file of tests -> what those about an example have in their names.
 ABOUT = {
     "tests/schedules/test_laws.py": "one_row",

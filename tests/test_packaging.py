@@ -466,7 +466,7 @@ def test_what_runs_before_a_commit_is_local_and_runs():
     (repo,) = config["repos"]
     assert repo["repo"] == "local" and {hook["language"] for hook in repo["hooks"]} == {"system"}
     entries = {hook["id"]: hook["entry"].split() for hook in repo["hooks"]}
-    assert entries["release"] == ["python", "-m", "iocourse", "release", "--check"]
+    assert entries["release"] == ["python", "-m", "tools.build", "--check"]
     bad = "import os,sys\n"  # both of Ruff's complain
     for name in ("ruff-check", "ruff-format"):
         command = [sys.executable, *entries[name][1:], "--stdin-filename", "iocourse/x.py", "-"]

@@ -1,5 +1,7 @@
 """What is published: the sdist is the whole checkout, and the wheel opens the lessons with no checkout."""
 
+import ast
+import importlib.util
 import json
 import os
 import re
@@ -15,7 +17,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PASSING = (".git", ".venv", "build", "dist", "work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+ANYWHERE = shutil.ignore_patterns("work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+
+
+def passing(folder, names):
+    """What a copy of the checkout does without: caches anywhere, and these folders at its root."""
+    return ANYWHERE(folder, names) | ({".git", ".venv", "build", "dist"} if Path(folder) == ROOT else set())
+
+
+MODULES = sorted((ROOT / "iocourse").rglob("*.py"))
 LESSONS = {  # what a student has: not lessons/pytest.ini, which is for instructors in a checkout
     path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.suffix in (".ipynb", ".md")
 }
@@ -35,7 +45,7 @@ def built(source, out, *kinds):
 def published(tmp_path_factory):
     """The sdist, the wheel built from it, and the wheel of a copy of this tree."""
     tree, out = tmp_path_factory.mktemp("tree") / "tree", tmp_path_factory.mktemp("out")
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*PASSING))
+    shutil.copytree(ROOT, tree, ignore=passing)
     (tree / "build" / "lib" / "iocourse" / "lessons").mkdir(parents=True)
     (tree / "build" / "lib" / "iocourse" / "lessons" / "00_long_gone.ipynb").write_text("{}")
     both = built(tree, out / "sdist")
@@ -116,7 +126,7 @@ def test_the_folder_that_holds_an_editable_clone_imports_it(tmp_path):
     """Python started beside a clone named iocourse finds the package in it, as everywhere else."""
     clone, elsewhere = tmp_path / "iocourse", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*PASSING))
+    shutil.copytree(ROOT, clone, ignore=passing)
     python, site = bare_python(clone / ".venv")
     install(python, "--no-build-isolation", "--editable", clone)
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -189,9 +199,8 @@ def _contents(address):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["release"], "needs a checkout of the course"),
-        (["mutants"], "needs a checkout of the course"),
-        (["bench", "notebooks"], "needs a checkout of the course"),
+        (["release"], "moved: run python -m tools.build in the root of a checkout"),
+        (["bench", "notebooks"], "moved: run python -m tools.bench WHAT in the root of a checkout"),
         (["progress", "--cohort", "class", "--only", "04"], "needs a checkout of the course"),
         (["grade", "class"], "no submission has an exercise cell"),
     ],
@@ -211,3 +220,77 @@ def test_progress_lists_the_exercises_of_the_lessons_in_the_wheel(installed, env
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     asked = sum(data.count(b'"exercise"') for data in LESSONS.values())
     assert re.search(rf"exercises solved: 0 of {asked}\b", done.stdout)
+
+
+def test_the_wheel_holds_nothing_of_the_tools(published):
+    tops = {name.split("/")[0] for name in members(published[1])}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"iocourse"}
+
+
+EVERY_MODULE = """
+import importlib, os, pkgutil, sys
+import iocourse
+os.environ["TRITON_INTERPRET"] = "1"
+assert "site-packages" in iocourse.__file__, iocourse.__file__
+walked = (module.name for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."))
+found = [name for name in walked if not name.endswith("__main__")]
+lacking = set()
+for name in found:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        if "torch" not in str(error) and "triton" not in str(error) and "numba" not in str(error).lower():
+            raise
+        lacking.add(name)
+print(len(found), len(lacking))
+"""
+
+
+def test_every_module_of_the_package_imports_without_the_checkout(installed, environment, folder):
+    """Modules that need torch, triton or Numba may say so where these are missing; here none is."""
+    done = subprocess.run(
+        [str(installed), "-c", EVERY_MODULE], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found, lacking = map(int, done.stdout.split())
+    assert found == sum(1 for path in MODULES if path.name != "__main__.py") - 1  # the package itself
+    if all(importlib.util.find_spec(name) for name in ("torch", "triton", "numba")):
+        assert lacking == 0
+
+
+def test_every_import_of_every_lesson_works_without_the_checkout(installed, environment, folder):
+    """Imports anywhere in a lesson's cells, in one Python: each is a line that a student runs."""
+    lines = {
+        ast.unparse(node)
+        for path in sorted((ROOT / "solutions").glob("[0-9]*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    ours = sorted(line for line in lines if re.match(r"(from|import) (iocourse|tools|tests)\b", line))
+    assert len(ours) > 60
+    for_kernels = [
+        line for line in ours if re.search(r"\b(torch|kernels|traffic|compiled|layers|training)\b", line)
+    ]
+    here = all(importlib.util.find_spec(name) for name in ("torch", "triton"))
+    program = "\n".join(line for line in ours if here or line not in for_kernels)
+    env = environment | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [str(installed), "-c", program], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_class_is_counted_and_graded_without_the_checkout(installed, environment, folder):
+    """`progress --cohort` and `grade` on a class's files, which hold one right answer and one prediction."""
+    (folder / "class").mkdir()
+    entry = {"status": "seen", "attempts": 0, "hints": 0, "prediction": {"f1_best": 12}}
+    (folder / "class" / "anna.json").write_text(json.dumps({"format": 1, "exercises": {"p4.5": entry}}))
+    shutil.copy(ROOT / "solutions" / "00_start_here.ipynb", folder / "class" / "anna.ipynb")
+    run = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    ask = [str(installed), "-m", "iocourse"]
+    counted = subprocess.run([*ask, "progress", "--cohort", "class", "--blind"], **run)
+    assert (counted.returncode, counted.stderr) == (0, "") and "f1_best" in counted.stdout
+    (folder / "class" / "anna.json").unlink()
+    graded = subprocess.run([*ask, "grade", "class", "--csv", "points.csv"], **run)
+    assert graded.returncode == 0, graded.stderr
+    assert "anna" in (folder / "points.csv").read_text()

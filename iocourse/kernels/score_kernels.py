@@ -98,25 +98,57 @@ def load_weights(W, total, pair, row, column, pairs, TILE: tl.constexpr, SEEN: t
     return tl.where(sees(rows[:, None], columns[None, :], pairs, SEEN), tile, 0.0)
 
 
+# TURNED: sums are held transposed, and a step adds Xᵀ Wᵀ instead of W X. On sm_90 a product reads its second
+# factor from shared memory, and its first one from there or from registers. W is computed, so as the first
+# factor it stays in registers, and then part of the product is still in flight when a step ends. ptxas waits
+# for every product of such a loop (see SKIPPING of `Tiling`; not entering an empty loop does not help here:
+# 3.6.0 still waits, and 3.7.1 spills). X is copied to shared memory, so as the first factor it needs no
+# register, and no product is in flight when a step ends.
+
+
+@triton.jit
+def no_sums(ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr):
+    """Sums to which nothing has been added yet. (ROWS, COLUMNS), or turned."""
+    return tl.zeros((COLUMNS, ROWS) if TURNED else (ROWS, COLUMNS), dtype=tl.float32)
+
+
+@triton.jit
+def add_weighted(sums, w, x, TILE: tl.constexpr, TURNED: tl.constexpr):
+    """sums + w x, with w rounded to the type of x. TURNED: sums + xᵀ wᵀ."""
+    w = w.to(x.dtype)
+    if TURNED:
+        sums = tl.dot(tl.trans(x), tl.trans(w), sums, input_precision=TILE.PRECISION)
+    else:
+        sums = tl.dot(w, x, sums, input_precision=TILE.PRECISION)
+    return sums
+
+
+@triton.jit
+def as_rows(sums, TURNED: tl.constexpr):
+    """The sums as they are stored. (ROWS, COLUMNS)."""
+    return tl.trans(sums) if TURNED else sums
+
+
 @triton.jit
 def weighted_slice(
     W, total, X, x_head, pair, batch, start, begin, end, column, pairs, d,
-    TILE: tl.constexpr, SEEN: tl.constexpr,
+    TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """W X for one tile of rows of W and one slice of X. (BM, BD)."""
     BM: tl.constexpr = TILE.BM
     BD: tl.constexpr = TILE.BD
-    acc = tl.zeros((BM, BD), dtype=tl.float32)
+    acc = no_sums(BM, BD, TURNED)
     for at in range(begin, end, TILE.BN):
         w = load_weights(W, total, pair, start, at, pairs, TILE, SEEN)
         x = load_slice(X, batch, x_head, at, pairs.n_k, column, d, TILE.BN, BD)
-        acc = tl.dot(w.to(x.dtype), x, acc, input_precision=TILE.PRECISION)
-    return acc
+        acc = add_weighted(acc, w, x, TILE, TURNED)
+    return as_rows(acc, TURNED)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def averages_kernel(
-    S, LSE, V, O, shape, slices, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
+    S, LSE, V, O, shape, slices, n_q, n_k, low, high,
+    TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """O = exp(S - LSE) V, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
     program = tl.program_id(0)
@@ -127,14 +159,16 @@ def averages_kernel(
     LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False)
     total = load_log_sums(LSE, start, n_q, TILE.BM)
     acc = weighted_slice(
-        S, total, V, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d, TILE, SEEN
+        S, total, V, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d,
+        TILE, SEEN, TURNED,
     )  # fmt: skip
     store_slice(acc, O, batch, head, start, n_q, column, shape.d, TILE.BM, TILE.BD)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def query_gradients_kernel(
-    dS, K, dQ, shape, slices, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
+    dS, K, dQ, shape, slices, scale, n_q, n_k, low, high,
+    TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """dQ = scale · dS K, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
     program = tl.program_id(0)
@@ -143,14 +177,16 @@ def query_gradients_kernel(
         program // slices, shape, n_q, n_k, low, high, TILE, SEEN
     )
     acc = weighted_slice(
-        dS, None, K, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d, TILE, SEEN
+        dS, None, K, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d,
+        TILE, SEEN, TURNED,
     )  # fmt: skip
     store_slice(acc * scale, dQ, batch, head, start, n_q, column, shape.d, TILE.BM, TILE.BD)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def key_gradients_kernel(
-    P, dS, Q, dO, dK, dV, shape, slices, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
+    P, dS, Q, dO, dK, dV, shape, slices, scale, n_q, n_k, low, high,
+    TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """dK = scale · dSᵀ Q and dV = Pᵀ dO, a tile of rows and a slice of d each.
 
@@ -165,17 +201,17 @@ def key_gradients_kernel(
     tile, pair, batch, kv_head = program_place(program // slices, shape, False)
     start = tile * BN
     pairs = Pairs(n_q, n_k, low, high)
-    dk = tl.zeros((BN, BD), dtype=tl.float32)
-    dv = tl.zeros((BN, BD), dtype=tl.float32)
+    dk = no_sums(BN, BD, TURNED)
+    dv = no_sums(BN, BD, TURNED)
     begin, _, _, end = queries_of(start, pairs, BM, BN, SEEN)
     for member in range(group):
         head = kv_head * group + member
         for at in range(begin, end, BM):
             p = load_weights(P, None, pair * group + member, at, start, pairs, TILE, SEEN)
             do = load_slice(dO, batch, head, at, n_q, column, d, BM, BD)
-            dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv, input_precision=TILE.PRECISION)
+            dv = add_weighted(dv, tl.trans(p), do, TILE, TURNED)
             ds = load_weights(dS, None, pair * group + member, at, start, pairs, TILE, SEEN)
             q = load_slice(Q, batch, head, at, n_q, column, d, BM, BD)
-            dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=TILE.PRECISION)
-    store_slice(dk * scale, dK, batch, kv_head, start, n_k, column, d, BN, BD)
-    store_slice(dv, dV, batch, kv_head, start, n_k, column, d, BN, BD)
+            dk = add_weighted(dk, tl.trans(ds), q, TILE, TURNED)
+    store_slice(as_rows(dk, TURNED) * scale, dK, batch, kv_head, start, n_k, column, d, BN, BD)
+    store_slice(as_rows(dv, TURNED), dV, batch, kv_head, start, n_k, column, d, BN, BD)

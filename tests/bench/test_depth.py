@@ -12,7 +12,8 @@ from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.lowrank import advise
 from iocourse.refusal import Refused
-from tools.bench import depth, subjects
+from tools.bench import depth
+from tools.bench.__main__ import SUBJECTS
 from tools.bench.depth import heads as real
 from tools.bench.depth import layers as over_layers
 from tools.bench.depth import training as trainings
@@ -185,7 +186,7 @@ def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     file = tmp_path / "depth.json"
     assert main(["bench", "depth", "--quick", "--json", str(file)]) == 0
     record, said = json.loads(file.read_text(encoding="utf-8")), capsys.readouterr().out
-    assert subjects()["depth"] is depth
+    assert SUBJECTS["depth"] is depth
     check_record(record)
     assert [goal["verdict"] for goal in record["goals"]] == [
         "not judged: a quick run does not measure it"

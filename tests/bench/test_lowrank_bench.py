@@ -12,7 +12,8 @@ from iocourse.cli import main  # noqa: E402
 from iocourse.doctor.threads import VARIABLES  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
-from tools.bench import lowrank, subjects  # noqa: E402
+from tools.bench import lowrank  # noqa: E402
+from tools.bench.__main__ import SUBJECTS  # noqa: E402
 from tools.bench.lowrank import published, scaling  # noqa: E402
 from tools.bench.lowrank.exact_side import (  # noqa: E402
     InPlace,
@@ -293,7 +294,7 @@ def test_pictures_are_drawn_from_the_record(tiny):
 
 
 def test_the_subject_is_found_and_its_plans_survive_the_way_to_another_process():
-    assert subjects()["lowrank"] is lowrank
+    assert SUBJECTS["lowrank"] is lowrank
     for plan in (WHOLE, QUICK, TINY):
         assert Plan.from_json(plan.to_json()) == plan
     assert WHOLE.rows == tuple(range(4, 13)) and (WHOLE.lengths[0], WHOLE.lengths[-1]) == (2**10, 2**20)

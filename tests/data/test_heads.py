@@ -19,7 +19,7 @@ import pytest
 
 from iocourse import exact
 from iocourse.data import Head, provenance, real_head, real_heads
-from tools.heads import heads as making
+from tools.heads import __main__ as making
 from tools.heads.choosing import RULES
 from tools.heads.measures import head_stats
 from tools.heads.minilm import gelu, safetensors, tokenize

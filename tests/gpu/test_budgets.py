@@ -5,6 +5,9 @@ never mma.sync; the loop spills nothing; it waits for its products fewer times t
 often than the kernel needs; it computes each exponential once, for one warp group; and it issues no more
 instructions for a score than a budget. Held by the code as it stands, and by the records of the pinned Triton
 and of 3.6.0.
+
+Kernels that cut d into slices make no whole score in a step: the first three rules are for them. Heads above
+128 in whole rows are held to what all kernels are: no step spills or waits for each product.
 """
 
 from dataclasses import asdict, fields
@@ -21,17 +24,19 @@ from compiled import as_reported
 
 from iocourse.data.recorded import recorded
 from iocourse.gpu.hot_loop import Loop
+from iocourse.kernels.host.resources import SLICED
 from tools.bench import resources
 from tools.bench.resources.compiling import Compilation, launch_of, shipped
 from tools.bench.resources.text import TILED, a_score
-from tools.bench.tune.fitting import CURATED
+from tools.bench.tiles import CURATED
 
 ROOT = Path(__file__).parents[2]
 PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
 )["triton"]
 OLDER = "3.6.0"
-ARCH, WIDTH, LARGEST = 90, 2, 128  # larger heads take tiles of 32 rows, below wgmma's 64
+ARCH, WIDTH, LARGEST = 90, 2, 128  # larger whole rows take tiles of 32, below wgmma's 64
+MATERIALISED = "averages", "query_gradients", "key_gradients"  # once serialised: TURNED of `score_kernels`
 
 # Instructions of a thread for each of its scores, in the loop without a mask: (kernel, d). In the fused pass,
 # 256 threads share 64 × 128 scores: 32 a thread and step.
@@ -39,7 +44,7 @@ BUDGETS = {("forward", 64): 8.2, ("forward", 128): 7.8, ("fused", 64): 420 / 32,
 OLDER_BUDGETS = BUDGETS | {("fused", 64): 450 / 32}  # 3.6.0 copies rows of numbers word by word
 # Waits for wgmma in a step: one for each product that what follows needs at once, as found in all that ships.
 # ptxas does not fail where it waits for each; it only warns, and Triton does not show the warning.
-WAITS = {"forward": 1, "queries": 2, "keys": 2, "fused": 3}
+WAITS = dict.fromkeys(SLICED, 1) | {"forward": 1, "queries": 2, "keys": 2, "fused": 3, "key_gradients": 2}
 # Exponentials of a thread for each of its scores: where fewer rows than warps are shared out, warps repeat
 # those of others. The forward pass has one more a row, to scale what came before.
 EXPONENTIALS = {"forward": 1.1, "queries": 1.0, "keys": 1.0, "fused": 1.0}
@@ -52,19 +57,34 @@ CAUSAL = 1.1  # the loop without a mask is the same, but what the other one need
 def broken(row, budgets, known_spills=()):
     """The rules that a row does not hold, each with what was found."""
     loop, each = row["hot_loop"], a_score(row)
-    exponentials = each * loop["exponentials"] / loop["instructions"]
-    known = budgets if row["pairs"] == "band" else {}  # lists and packed rows have more addresses to work out
-    budget = known.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
-    said = {
+    said = lost(row, known_spills) | {
         f"{row['mma_sync']} mma.sync": row["mma_sync"] > 0,
         f"{loop['wgmma']} wgmma": loop["wgmma"] == 0,
+        f"{loop['waits']} waits a step, of {WAITS[row['kernel']]}": loop["waits"] > WAITS[row["kernel"]],
+    }
+    if each is not None:
+        said |= too_much_a_score(row, each, budgets)
+    return [text for text, is_so in said.items() if is_so]
+
+
+def lost(row, known_spills=()):
+    """What no kernel may lose time by, with whether this one does."""
+    loop = row["hot_loop"]
+    return {
         f"{loop['spills']} spills a step": loop["spills"] > dict(known_spills).get(_key(row), 0),
         f"{loop['waits']} waits for {loop['wgmma']} wgmma": Loop(**loop).serialised,
-        f"{loop['waits']} waits a step, of {WAITS[row['kernel']]}": loop["waits"] > WAITS[row["kernel"]],
+    }
+
+
+def too_much_a_score(row, each, budgets):
+    """The same of what a kernel with whole scores issues for one of them; each: instructions."""
+    exponentials = each * row["hot_loop"]["exponentials"] / row["hot_loop"]["instructions"]
+    known = budgets if row["pairs"] == "band" else {}  # lists and packed rows have more addresses to work out
+    budget = known.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
+    return {
         f"{exponentials:.2f} exponentials for each score": exponentials > EXPONENTIALS[row["kernel"]],
         f"{each:.2f} instructions a score, of {budget:.2f}": each > budget,
     }
-    return [text for text, is_so in said.items() if is_so]
 
 
 def _key(row):
@@ -72,9 +92,11 @@ def _key(row):
 
 
 def held_to(row):
-    """Whether the rules are for a recorded row: heads to 128 in 16 bits on sm_90, whole rows in tiles."""
-    of_it = (row["arch"], row["bytes"]) == (ARCH, WIDTH) and row["d"] <= LARGEST
-    return of_it and row["kernel"] in TILED  # the decode step has fewer rows than wgmma takes
+    """Whether the rules are for a recorded row: 16 bits on sm_90; whole rows in tiles with heads to 128, and
+    all that cut d.
+    """
+    whole = row["kernel"] in TILED and row["d"] <= LARGEST  # a decode step has fewer rows than wgmma takes
+    return (row["arch"], row["bytes"]) == (ARCH, WIDTH) and (whole or row["kernel"] in SLICED)
 
 
 def named(row):
@@ -110,6 +132,21 @@ def test_keys_in_what_is_not_recorded_wait_no_more_often(case, monkeypatch):
     made = launched.launches(ARCH, 64, torch.bfloat16, causal=case == "window", window=window)
     (report,) = as_reported([(ARCH, made["keys"])])
     assert report.hot_loop.waits == WAITS["keys"] < report.hot_loop.wgmma
+
+
+def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
+    """At d = 512 without a mask, one of the two cases that they are launched for; the other is recorded."""
+    from iocourse.kernels.host import resources as launched
+
+    made = launched.launches(ARCH, 512, torch.bfloat16, causal=False)
+    for kernel, report in zip(
+        MATERIALISED, as_reported([(ARCH, made[kernel]) for kernel in MATERIALISED]), strict=True
+    ):
+        row = {"kernel": kernel, "d": 512, "causal": False, "pairs": "band", "warps": report.warps}
+        row |= {"BM": made[kernel].constants["TILE"].BM, "BN": made[kernel].constants["TILE"].BN}
+        row |= {"BD": made[kernel].constants["TILE"].BD}
+        row |= {"mma_sync": report.mma_sync, "hot_loop": asdict(report.hot_loop)}
+        assert broken(row, {}) == [], named(row)
 
 
 # Ways that are off unless asked for, so that no record has them: (way, pairs), and the kernels they change.
@@ -160,10 +197,21 @@ def test_every_recorded_kernel(name, triton, budgets, known):
     rows = [row for row in record["shipped"] if held_to(row)]
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
         (kernel, d, causal) for kernel in TILED for d in (64, 128) for causal in (False, True)
-    }
+    } | {(kernel, resources.SLICED_D, True) for kernel in SLICED}
     again = f"record it anew: python -m tools.bench {name}"
     assert [row for row in rows if "hot_loop" not in row] == [], again
     found = {named(row): broken(row, budgets, known) for row in rows}
+    assert {name: said for name, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(("name", "known"), [("resources", {}), ("hot-loops", OLDER_SPILLS)])
+def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
+    """Every kernel and head size, whatever instruction multiplies."""
+    rows = [row for row in recorded(name)["shipped"] if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
+    looping = [row for row in rows if row["hot_loop"] is not None]
+    assert {row["d"] for row in looping if row["hot_loop"]["wgmma"]} == set(resources.HEADS)
+    assert {row["kernel"] for row in rows if row["hot_loop"] is None} == {"row_products", "decode_merge"}
+    found = {named(row): [text for text, is_so in lost(row, known).items() if is_so] for row in looping}
     assert {name: said for name, said in found.items() if said} == {}
 
 
@@ -214,8 +262,19 @@ def test_each_rule_can_be_broken():
         assert broken(row | facts | {"pairs": "packed"}, BUDGETS) == kept
 
 
+def test_a_kernel_that_cuts_d_has_no_budget_a_score():
+    loop = {field.name: 0 for field in fields(Loop)} | {"instructions": 980, "wgmma": 8, "waits": 2}
+    row = {"kernel": "key_gradients", "d": 512, "causal": True, "BM": 64, "BN": 128, "BD": 128, "warps": 8}
+    row |= {"pairs": "band", "mma_sync": 0, "hot_loop": loop}
+    assert broken(row, BUDGETS) == broken(row | {"hot_loop": loop | {"exponentials": 64}}, BUDGETS) == []
+    assert broken(row | {"hot_loop": loop | {"spills": 28}}, BUDGETS) == ["28 spills a step"]
+    assert broken(row | {"mma_sync": 64}, BUDGETS) == ["64 mma.sync"]
+
+
 def test_what_the_kernels_were_would_have_failed():
-    """Row numbers masked and converted in the loop at d = 64; tiles of 32 rows at d = 128: as compiled."""
+    """Row numbers masked and converted in the loop at d = 64; tiles of 32 rows at d = 128; weights as the
+    first factor of a product at d = 512: as compiled.
+    """
     loop = {field.name: 0 for field in fields(Loop)}
     masked = {"kernel": "fused", "d": 64, "causal": False, "BM": 64, "BN": 128, "BD": None, "warps": 8}
     masked |= {"pairs": "band", "mma_sync": 0}
@@ -225,3 +284,8 @@ def test_what_the_kernels_were_would_have_failed():
     few_rows = masked | {"d": 128, "BM": 32, "mma_sync": 32}
     few_rows["hot_loop"] = loop | {"instructions": 469, "wgmma": 0}
     assert {"32 mma.sync", "0 wgmma"} < set(broken(few_rows, BUDGETS))
+    for kernel, wgmma, waits in (("averages", 4, 4), ("query_gradients", 4, 4), ("key_gradients", 8, 8)):
+        row = masked | {"kernel": kernel, "d": 512, "causal": True, "BM": 128, "BN": 64, "BD": 128}
+        row["hot_loop"] = loop | {"instructions": 635, "wgmma": wgmma, "waits": waits}
+        said = [f"{waits} waits for {wgmma} wgmma", f"{waits} waits a step, of {WAITS[kernel]}"]
+        assert broken(row, BUDGETS) == said

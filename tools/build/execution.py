@@ -50,7 +50,7 @@ def lesson_environment(root: Path, *, strict: bool) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as home:
         env = dict(os.environ)
         # The checkout's own iocourse, or the one that runs now: a lesson must never install another one.
-        paths = (str(root), str(Path(__file__).resolve().parents[3]), env.get("PYTHONPATH", ""))
+        paths = (str(root), str(Path(__file__).resolve().parents[2]), env.get("PYTHONPATH", ""))
         env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         env |= {"IOCOURSE_HOME": home, "IPYTHONDIR": home, "IOCOURSE_SEED": SEED, "PYTHONHASHSEED": "0"}
         env["IOCOURSE_STRICT"] = "1" if strict else "0"

@@ -1,1 +1,1 @@
-"""The tools that made the data beside them. No lesson needs them."""
+"""What made `iocourse/data/heads.npz`: attention heads of a trained model, computed and chosen."""

@@ -34,7 +34,7 @@ from ..facts.travel import Journey, Word, journey
 
 N, D, M = 32, 4, 192  # small enough that every word is seen
 NAIVE, FLASH = "naive", "flash2"
-FILM = "two_memories.png"  # in iocourse/data, made by `explore.film`
+FILM = "two_memories.png"  # in iocourse/data, made by `tools.film`
 ARRAYS = ("Q", "K", "V", "S", "P", "O")  # from left to right
 STEP = 32  # words that leave from one picture to the next
 FLIGHT = 96  # words that are on their way at one time

@@ -192,6 +192,13 @@ def _sliced(q: Tensor, seen: Seen, tile: SlicedTile) -> dict[str, Any]:
     return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
 
 
+def _weighing(table: Table, q: Tensor, seen: Seen, tile: SlicedTile) -> dict[str, Any]:
+    """The same, where a step adds a product with weights: those with slices, materialised."""
+    precision = _precision(q)  # float32 cannot be turned: in shared memory wgmma transposes 16 bits only
+    turned = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
+    return _sliced(q, seen, tile) | {"TURNED": turned}
+
+
 def _precision(q: Tensor) -> str | None:
     return "ieee" if q.dtype == torch.float32 else None
 
@@ -377,7 +384,8 @@ def scores_forward(
     view, slices = seen.by_queries(q, k, tile, 0), -(-q.shape[3] // tile.BD)
     start(
         averages_kernel, slices * view.programs,
-        scores, lse, *rows(v, o), view.shape, slices, *view.numbers, **_sliced(q, seen, tile),
+        scores, lse, *rows(v, o), view.shape, slices, *view.numbers,
+        **_weighing(table, q, seen, tile),
     )  # fmt: skip
     return o, lse
 
@@ -436,13 +444,15 @@ def _scores_backward(
     view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
     start(
         query_gradients_kernel, slices * view.programs,
-        ds, *rows(k, dq), view.shape, slices, scale, *view.numbers, **_sliced(q, seen, tile),
+        ds, *rows(k, dq), view.shape, slices, scale, *view.numbers,
+        **_weighing(table, q, seen, tile),
     )  # fmt: skip
     tile = table.sliced.key_gradients
     view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
     start(
         key_gradients_kernel, slices * view.programs,
-        p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers, **_sliced(q, seen, tile),
+        p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers,
+        **_weighing(table, q, seen, tile),
     )  # fmt: skip
 
 

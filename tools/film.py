@@ -1,7 +1,7 @@
 """Pictures one after another as one animated PNG: a PNG to everyone who knows no animation.
 
 Run as a program it draws the film that opens the course, `iocourse/data/two_memories.png`, anew:
-`python -m iocourse.explore.film`. The format: W3C, Portable Network Graphics, third edition (2025), 11.3.6.
+`python -m tools.film`. The format: W3C, Portable Network Graphics, third edition (2025), 11.3.6.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .draw.picture import Picture, Raster, chunk
-from .figures.two_memories import FILM, sides, steps_of, two_memories_picture
+from iocourse.explore.draw.picture import Picture, Raster, chunk
+from iocourse.explore.figures.two_memories import FILM, sides, steps_of, two_memories_picture
 
 SCALE = 1.25  # pixels in one of a picture
 COLOURS = 63  # of a film, beside the one that lets the picture before show through

