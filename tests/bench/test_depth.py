@@ -179,12 +179,12 @@ def test_no_head_of_this_model_could_use_it(heads):
 # ---------------------------------------------------------------------- the whole
 def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
-    from iocourse.cli import main
+    from tools.bench.__main__ import main
 
     monkeypatch.setattr(over_layers, "QUICK", TINY_LAYERS)
     monkeypatch.setattr(trainings, "QUICK", TINY_TRAINING)
     file = tmp_path / "depth.json"
-    assert main(["bench", "depth", "--quick", "--json", str(file)]) == 0
+    assert main(["depth", "--quick", "--json", str(file)]) == 0
     record, said = json.loads(file.read_text(encoding="utf-8")), capsys.readouterr().out
     assert SUBJECTS["depth"] is depth
     check_record(record)

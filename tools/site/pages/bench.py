@@ -18,7 +18,7 @@ Pictures = dict[str, Picture]
 HEAD = """# Measured
 
 What `tools.bench` measured, and what was recorded with the package. Each picture is drawn from its record
-in `iocourse/data/bench/` when this site is built; `tools.bench NAME` measures the same on your machine.
+in `iocourse/data/bench/` when this site is built; `python -m tools.bench` measures the same on your machine.
 Where there is no record, no number stands here in its place.
 """
 
@@ -113,8 +113,11 @@ def bench_page() -> tuple[str, Pictures]:
         command = "" if name in MADE_BY_HAND else f": `python -m tools.bench {subject}`"
         parts.append(f"## {name}\n\nMeasured with {provenance(record)}{command}.")
         drawn = DRAWN[name](record) if name in DRAWN else {}
-        told = TOLD[name] if name in TOLD else SUBJECTS[record["subject"]].show
-        parts += _figures(name, drawn) if drawn else [folded("The numbers", told(record))]
+        if drawn:
+            parts += _figures(name, drawn)
+        else:
+            told = TOLD[name] if name in TOLD else SUBJECTS[record["subject"]].show
+            parts.append(folded("The numbers", told(record)))
         shown |= {f"{name}-{part}.png": picture for part, picture in drawn.items()}
     without = [name for name in NAMES if recorded(name) is None]
     if without:
