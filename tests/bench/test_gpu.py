@@ -44,6 +44,14 @@ def test_every_shape_of_the_issue_once():
     assert STEP.shapes(False)[: len(STEP.shapes(True))] == STEP.shapes(True), "the most telling ones first"
 
 
+def test_slow_contenders_meet_at_one_length_and_the_others_at_all():
+    slow = ("SDPA efficient", "SDPA math", "FlexAttention")
+    for shape in STEP.shapes(False):
+        some = [name for name in problems.of_attention(CpuPlace()) if STEP.takes_part(shape, name)]
+        assert set(some) >= {"fused", "two-pass", "rows by descriptors", "SDPA flash", "SDPA cuDNN"}
+        assert set(slow) <= set(some) if shape.N == 4096 else not set(slow) & set(some)
+
+
 # --- ratios, means, verdicts (made-up times) ---------------------------------------------------------------
 
 

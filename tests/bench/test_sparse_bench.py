@@ -32,7 +32,7 @@ small = partial(measured, "sparse", problem=partial(masked, block=16))
 
 
 def test_every_shape_of_the_issue_once():
-    asked = [shape for shape in STEP.shapes(False) if not STEP.only_ours(shape)]
+    asked = [shape for shape in STEP.shapes(False) if STEP.takes_part(shape, "FlexAttention")]
     assert len(asked) == len(set(asked)) == 3 * 3 * 2
     assert {(one.mask, one.N, one.d) for one in asked} == {
         (mask, N, d)
@@ -44,7 +44,10 @@ def test_every_shape_of_the_issue_once():
     assert set(STEP.shapes(True)) < set(STEP.shapes(False))
     densities = {}
     for quick in (True, False):  # everyone first, then ours alone
-        densities[quick] = [shape for shape in STEP.shapes(quick) if STEP.only_ours(shape)]
+        densities[quick] = [
+            shape for shape in STEP.shapes(quick) if not STEP.takes_part(shape, "SDPA efficient")
+        ]
+        assert all(STEP.takes_part(shape, "fused") for shape in STEP.shapes(quick))
         assert {one.mask for one in densities[quick]} == {NO_MASK, *NAMES}
         assert STEP.shapes(quick)[-len(densities[quick]) :] == densities[quick]
         assert {one.d for one in densities[quick]} == ({128} if quick else {64, 128})

@@ -71,7 +71,7 @@ def for_the_gpu(notebook: Row) -> Row:
         if cell["cell_type"] == "code":
             cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "raises-exception"]
     start = START
-    first = {"cell_type": "code", "id": "compiled", "metadata": {}, "source": start, "outputs": [],
+    first: Row = {"cell_type": "code", "id": "compiled", "metadata": {}, "source": start, "outputs": [],
              "execution_count": None}  # fmt: skip
     notebook["cells"].insert(0, first)
     return notebook

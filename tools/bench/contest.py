@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,7 +69,9 @@ class Problem:
     given: Given  # what contenders get
     pairs: Pairs | None  # which query of the part sees which key; None: all see all
     figures: Callable[[str, float], Row]  # what a pass and its milliseconds mean: a row's rates
-    others: Mapping[str, Given] = field(default_factory=dict)  # what those get who take or are told another
+    others: Mapping[str, Given] = dataclasses.field(
+        default_factory=dict
+    )  # what those get who take or are told another
 
     def given_to(self, contender: str) -> Given:
         """The inputs of one contender."""
@@ -170,7 +172,7 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
     import torch
 
     alone = pass_ == PASSES[0]
-    inputs = [x.detach().requires_grad_(not alone) for x in given.inputs]
+    inputs: Any = [x.detach().requires_grad_(not alone) for x in given.inputs]
 
     def on() -> Any:
         if way is None:
@@ -208,7 +210,7 @@ class Trial:
     problem: Problem
     field: Mapping[str, Contender]
     passes: Sequence[str]
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
     def errors(self) -> Iterator[Row]:
         """The errors of each contender in one part, against float64, {} for one that is refused."""

@@ -34,6 +34,7 @@ from iocourse.data.recorded import kernels_code, lacking, provenance, recorded
 from iocourse.doctor.circumstances import circumstances
 from iocourse.gpu.device import device_facts
 from iocourse.gpu.measured import tiles_of
+from iocourse.gpu.roofline import PASSES
 from iocourse.gpu.timing import CudaStopwatch, no_cuda
 from iocourse.profile.question import Question
 from iocourse.refusal import Refused, read_json, write_json
@@ -43,7 +44,6 @@ from tools.bench.contest import (
     FIRST,
     FUSED,
     NO_MASK,
-    PASSES,
     TWO_PASS,
     Contender,
     Goal,
@@ -64,6 +64,7 @@ from tools.bench.problems import (
     FLEX,
     KINDS,
     LENGTH_KINDS,
+    MATH,
     OURS,
     PACKED,
     TUTORIAL,
@@ -170,7 +171,7 @@ class Contest:
     layout: Layout
     passes: Sequence[str] = PASSES
     subject: str = ""  # what the record calls itself, where that is not the step's name
-    only_ours: Callable[[Any], bool] = lambda shape: False  # whether nobody else is timed at a shape
+    takes_part: Callable[[Any, str], bool] = lambda shape, name: True  # whether a contender does at a shape
     # What else the record says, measured or known before anything is timed.
     facts: Callable[[Place, Sequence[Any]], Row] = lambda place, asked: {}
     more: Callable[[Row], Row] = dict  # makes of a record with ratios what it says before it is judged
@@ -203,6 +204,8 @@ CONTESTS = {
         3, problems.dense_shapes("bfloat16", (64, 128), problems.LENGTHS),
         [Shape("bfloat16", d, 1000, 1, 4, causal) for d in (64, 128) for causal in (False, True)],
         problems.dense, problems.of_attention, Layout(DENSE, ("N", "causal"), FLASH, 10),
+        # The slow ones, one of which is compiled for each shape, at one length only.
+        takes_part=lambda shape, name: name not in (EFFICIENT, MATH, FLEX) or problems.LENGTHS[0] == shape.N,
     ),
     "attention-tutorial": Contest(  # where a copy of the tutorial is given; its values are attention's
         3, problems.dense_shapes("float16", (64, 128), problems.LENGTHS), [],
@@ -215,7 +218,7 @@ CONTESTS = {
     "sparse": Contest(
         1.5, problems.sparse_shapes, [Masked("bfloat16", 128, 1000, 1, 4, kind) for kind in KINDS],
         problems.masked, problems.of_sparse, Layout(MASKED, ("N",), FLEX, 3),
-        only_ours=lambda shape: shape.mask in (NO_MASK, *DENSITIES), more=with_density_lines,
+        takes_part=lambda shape, name: name in FIRST or shape.mask in KINDS, more=with_density_lines,
     ),
     "varlen": Contest(
         1, problems.packs, [Packs("bfloat16", d, 4, "log-uniform", 5, 20, 700) for d in (64, 128)],
@@ -374,7 +377,7 @@ def contested(name: str, contest: Contest, visit: Visit) -> Said:
 
     for done, shape in enumerate(asked):
         place.tidy()
-        some = {who: one for who, one in field.items() if who in FIRST or not contest.only_ours(shape)}
+        some = {who: one for who, one in field.items() if contest.takes_part(shape, who)}
         shown = about(shape._asdict())
         try:
             problem = contest.problem(shape, place.device, visit.seed)

@@ -212,8 +212,8 @@ def of_varlen(place: Any) -> dict[str, Contender]:
 
         return varlen_attn(q, k, v, *seen, window_size=(-1, 0))
 
-    padded = {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
-    return {FUSED: own, PACKED_DESCRIPTORS: own, PACKED: packed} | padded
+    found: dict[str, Contender] = {FUSED: own, PACKED_DESCRIPTORS: own, PACKED: packed}
+    return found | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
 
 
 def of_decode(place: Any) -> dict[str, Contender]:
