@@ -69,9 +69,8 @@ class Problem:
     given: Given  # what contenders get
     pairs: Pairs | None  # which query of the part sees which key; None: all see all
     figures: Callable[[str, float], Row]  # what a pass and its milliseconds mean: a row's rates
-    others: Mapping[str, Given] = dataclasses.field(
-        default_factory=dict
-    )  # what those get who take or are told another
+    # What those contenders get that take, or are told, something else.
+    others: Mapping[str, Given] = dataclasses.field(default_factory=dict)
 
     def given_to(self, contender: str) -> Given:
         """The inputs of one contender."""
@@ -172,7 +171,7 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
     import torch
 
     alone = pass_ == PASSES[0]
-    inputs: Any = [x.detach().requires_grad_(not alone) for x in given.inputs]
+    inputs = q, k, v = [x.detach().requires_grad_(not alone) for x in given.inputs]
 
     def on() -> Any:
         if way is None:
@@ -183,7 +182,7 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
 
     def forward() -> Tensor:
         with on(), torch.set_grad_enabled(not alone):
-            return attend(*inputs, given.seen)
+            return attend(q, k, v, given.seen)
 
     def gradients(o: Tensor) -> Any:
         with on():
