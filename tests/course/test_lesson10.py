@@ -9,7 +9,7 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, gpu, traffic
 from iocourse.course.exercise import find
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 from tools.build.source import side
 
 SOURCE = Lesson("10")

@@ -13,7 +13,7 @@ from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.trials.single import FAR
 from iocourse.data.recorded import recorded
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 from tools.build.source import side
 
 SOURCE, SECOND = Lesson("11_"), Lesson("11b")

@@ -16,7 +16,7 @@ from iocourse import costs, exact
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
 from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 from tools.build.source import side
 
 SOURCE = Lesson("12")

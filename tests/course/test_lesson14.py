@@ -12,7 +12,7 @@ from iocourse.costs.kernels import Problem, attention_decode, attention_forward
 from iocourse.costs.pairs import PackedSequences
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 
 SOURCE, SECOND = Lesson("14_what"), Lesson("14b")
 if reason := cannot_run(SECOND.source):

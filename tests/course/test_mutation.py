@@ -6,11 +6,11 @@ from math import ceil
 
 import pytest
 
-from iocourse.cli import main
 from iocourse.course.checking import RUNS
 from iocourse.course.exercise import exercises, find
 from tests.mutation import mutants as making
 from tests.mutation import report
+from tests.mutation.__main__ import main
 from tests.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
 from tests.mutation.listed import EQUIVALENT, OPEN
 from tests.mutation.mutants import Mutant, mutants_of
@@ -21,7 +21,7 @@ from tests.mutation.references import (
     sources_of,
 )
 from tests.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
@@ -212,7 +212,7 @@ def test_a_loop_that_asks_where_it_is_keeps_its_order():
 # ------------------------------------------------------------------ the command
 def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
     file = tmp_path / "found.json"
-    assert main(["mutants", "--only", "1C", "--operators", "statements", "--json", str(file)]) == 0
+    assert main(["--only", "1C", "--operators", "statements", "--json", str(file)]) == 0
     assert "100.0 %" in capsys.readouterr().out
     found = json.loads(file.read_text(encoding="utf-8"))["1C"]
     assert found["mutants"] == found["refused"] == 1 and found["left"] == []
@@ -229,6 +229,6 @@ def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
     ],
 )
 def test_a_bad_option_is_refused_in_one_line(capsys, options, part):
-    assert main(["mutants", *options]) == 2
+    assert main([*options]) == 2
     said = capsys.readouterr()
     assert part in said.err and said.err.count("\n") == 1 and said.out == ""

@@ -12,7 +12,7 @@ from figure_layout import check_layout, texts
 from PIL import Image
 
 from iocourse import costs, exact, schedules
-from iocourse.explore import TwoMemories, film, two_memories, two_memories_picture
+from iocourse.explore import TwoMemories, two_memories, two_memories_picture
 from iocourse.explore.draw.palette import BLUE, ORANGE
 from iocourse.explore.draw.picture import Picture, Rect
 from iocourse.explore.facts.travel import Change, journey
@@ -32,6 +32,7 @@ from iocourse.explore.figures.two_memories import (
     steps_of,
     two_memories_words,
 )
+from tools import film
 
 SHIPPED = resources.files("iocourse").joinpath("data", FILM).read_bytes()
 

@@ -12,7 +12,7 @@ from iocourse.grade.grading import grade
 from iocourse.grade.lesson import read_lessons
 from iocourse.grade.submissions import find
 from iocourse.grade.walls.limits import Limits
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from iocourse.cli import Parser, print_anything, run_command
 from iocourse.course.checkout import find_checkout
 from iocourse.doctor.circumstances import circumstances
 from iocourse.refusal import Refused, write_json
-from tools.build.guide import record, remarks
+from tools.build.guide import RECORD, read_remarks
 
 from . import by_hand, command, report
 from .recording import record_refusals, record_scores
@@ -73,11 +73,11 @@ def mutants(arguments: argparse.Namespace) -> int:
 def _remarks(only: Sequence[str]) -> int:
     """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
     root = find_checkout()
-    said = remarks.read_remarks(root)
+    said = read_remarks(root)
     chosen = [name for name in command.chosen(only, triton=True) if name in said]
     found = by_hand.refusals(root, said, chosen)
     record_refusals(root, found, _today_with("numpy", "triton"))
-    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {record.FILE}")
+    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {RECORD}")
     return 0
 
 

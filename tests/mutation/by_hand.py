@@ -15,7 +15,7 @@ from iocourse.course.exercise import find
 from iocourse.discovery import loaded
 from iocourse.refusal import Refused
 from tests.mutation.command import prepare
-from tools.build.guide.remarks import Remark
+from tools.build.guide import Remark
 
 Refusals = dict[str, dict[str, str]]  # by error: the property that names it, and the one to read first
 

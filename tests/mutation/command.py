@@ -14,7 +14,7 @@ from tests.mutation.operators import OPERATORS
 from tests.mutation.references import INTERPRETED, sources_of
 from tests.mutation.report import Score, scores
 from tests.mutation.running import Verdict, verdicts
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run
 
 
 def run(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from iocourse.console import table
 from tests.mutation.equivalents import why_by_rule, why_equivalent, why_open
 from tests.mutation.running import Verdict
-from tools.build.guide.page import percent
+from tools.build.guide import percent
 
 
 @dataclass

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from iocourse.course.checkout import Project
-from tools.build import release
+from iocourse.course.copies.notebook import to_text
+from tools.build import course
+from tools.build.lesson import build
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"
 
@@ -16,10 +18,10 @@ def notebooks(tmp_path_factory):
     """The small lesson's solved notebook with saved outputs, and the student's."""
     root = tmp_path_factory.mktemp("course")
     (root / "solutions").mkdir()
-    lesson = release.build(SOURCE, SOURCE, Project("owner/repo", "v1"))
-    solved = release.run_solved(lesson, root)
+    lesson = build(SOURCE, SOURCE, Project("owner/repo", "v1"))
+    solved = course.run_solved(lesson, root)
     for name, notebook in (("solved", solved), ("student", lesson.student)):
-        (root / f"{name}.ipynb").write_text(release.to_text(notebook))
+        (root / f"{name}.ipynb").write_text(to_text(notebook))
     return root
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import progress
-from tools.build import release
-from tools.build.execution import execute, lesson_environment
-from tools.build.kernel_lessons import cannot_run
+from tools.build import course
+from tools.build.execution import cannot_run, execute, lesson_environment
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
@@ -60,4 +59,4 @@ def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, beg
 
 def test_notebooks_and_readme_are_what_their_sources_say():
     """`python -m tools.build --check`: nothing is stale, every lesson is complete, all are timed."""
-    assert not release.check(ROOT), "\n".join(release.check(ROOT))
+    assert not course.check(ROOT), "\n".join(course.check(ROOT))

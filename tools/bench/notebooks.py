@@ -12,8 +12,7 @@ from iocourse.course.checkout import find_checkout
 from iocourse.doctor.circumstances import circumstances
 from iocourse.refusal import Refused
 from tools.bench import laps
-from tools.build.execution import execute, lesson_environment
-from tools.build.kernel_lessons import cannot_run
+from tools.build.execution import cannot_run, execute, lesson_environment
 
 NAME = "notebooks"
 HELP = "run time of every solved notebook"

@@ -11,7 +11,7 @@ from iocourse.cli import Parser, print_anything, run_command
 from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused
 
-from . import release
+from . import BuildFailed, course
 from .links import write_for_colab
 
 
@@ -47,13 +47,13 @@ def build(arguments: argparse.Namespace) -> int:
         return 0
     try:
         if arguments.check:
-            problems = release.check(root, only=arguments.only)
+            problems = course.check(root, only=arguments.only)
             print(
                 *(problems or ["everything is up to date"]), sep="\n", file=sys.stderr if problems else None
             )
             return int(bool(problems))
-        changed = release.release(root, force=arguments.execute, only=arguments.only)
-    except release.ReleaseFailed as error:
+        changed = course.write(root, force=arguments.execute, only=arguments.only)
+    except BuildFailed as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(f"wrote {name}" for name in changed) or "everything is up to date")

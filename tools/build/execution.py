@@ -1,4 +1,7 @@
-"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable."""
+"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable.
+
+Lessons 10 to 14 run Triton kernels; `cannot_run` says why they cannot run here, where they cannot.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from iocourse.doctor import cannot_interpret, installed
+from iocourse.doctor.needs_triton import explanation
 from iocourse.refusal import Refused
+from tools.build import BuildFailed
 
 Json = dict[str, Any]
 KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")
@@ -25,11 +31,28 @@ CELL_TIMEOUT = 120  # seconds
 SEED = "0"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}\b")
+_KERNELS = re.compile(
+    r"^\s*\"?\s*(from iocourse import .*\bkernels\b|import (torch, )?triton\b)", re.MULTILINE
+)
 _NO_VIEW = re.compile(r"^<IPython\.core\.display\.\w+ object>$")
 
 
-class ExecutionFailed(Exception):
+class ExecutionFailed(BuildFailed):
     """A cell raised, ran too long or killed its kernel; the message names notebook and cell."""
+
+
+def runs_kernels(code: str) -> bool:
+    """Whether this code, of a source or a notebook's JSON, imports Triton or the library's kernels."""
+    return _KERNELS.search(code) is not None
+
+
+def cannot_run(code: str) -> str:
+    """Why a lesson's code cannot run here: "needs triton: …" and what to do; "" where it can.
+
+    Code that runs no kernels runs everywhere. Nothing is imported to find out.
+    """
+    reason = explanation() or cannot_interpret(installed("triton"), installed("numpy"))
+    return f"needs triton: {reason}" if reason and runs_kernels(code) else ""
 
 
 def cell_label(cell: Json, index: int) -> str:
@@ -116,28 +139,26 @@ def normalise(outputs: list[Json]) -> list[Json]:
     Neighbouring pieces of a stream become one, standard output before standard error.
     """
     kept: list[Json] = []
-    for group in _stream_groups(outputs):
-        if group[0]["output_type"] != "stream":
-            kept.append(_normalise_one(group[0]))
+    for is_stream, group in itertools.groupby(outputs, lambda one: one["output_type"] == "stream"):
+        together = list(group)
+        if not is_stream:
+            kept += map(_normalise_one, together)
             continue
         for name in ("stdout", "stderr"):
-            text = "".join(_joined(o["text"]) for o in group if o["name"] == name)
-            if text:
-                kept.append({"output_type": "stream", "name": name, "text": _split(_overwritten(text))})
+            text = "".join(_joined(one["text"]) for one in together if one["name"] == name)
+            if text:  # a carriage return overwrites its line, as in a terminal
+                text = re.sub(r"^.*\r(?=[^\n])", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
+                kept.append({"output_type": "stream", "name": name, "text": text.splitlines(keepends=True)})
     return kept
-
-
-def _stream_groups(outputs: list[Json]) -> Iterator[list[Json]]:
-    for stream, group in itertools.groupby(outputs, lambda output: output["output_type"] == "stream"):
-        together = list(group)
-        yield from [together] if stream else [[output] for output in together]
 
 
 def _normalise_one(output: Json) -> Json:
     if output["output_type"] == "error":
         name, value = output["ename"], output["evalue"]
         return {"output_type": "error", "ename": name, "evalue": value, "traceback": [f"{name}: {value}"]}
-    data = {kind: _stored(kind, _joined(output["data"][kind])) for kind in KEPT if kind in output["data"]}
+    data: Json = {kind: _joined(output["data"][kind]) for kind in KEPT if kind in output["data"]}
+    for kind, text in data.items():
+        data[kind] = text.strip() if kind.startswith("image/") else text.splitlines(keepends=True)
     kept = {"output_type": output["output_type"], "data": data}
     kept["metadata"] = {kind: value for kind, value in output.get("metadata", {}).items() if kind in data}
     if output["output_type"] == "execute_result":
@@ -147,19 +168,6 @@ def _normalise_one(output: Json) -> Json:
 
 def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
-
-
-def _split(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-def _stored(kind: str, text: str) -> str | list[str]:
-    return text.strip() if kind.startswith("image/") else _split(text)
-
-
-def _overwritten(text: str) -> str:
-    """What a terminal would show: a carriage return overwrites its line."""
-    return re.sub(r"^.*\r(?=[^\n])", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
 
 
 def faults(cell: Json, outputs: list[Json]) -> Iterator[str]:

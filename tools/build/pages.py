@@ -1,4 +1,4 @@
-"""The parts that `release` writes into pages otherwise written by hand, each between two markers.
+"""The parts that the build writes into pages otherwise written by hand, each between two markers.
 
 README.md gets its figure with alt text, the table of results and the two tables of lessons. The guide gets
 the run times, and the links to Colab and Binder once the repository's address is claimed.
@@ -26,7 +26,7 @@ from iocourse.explore.facts.memory_map import memories
 from iocourse.explore.figures.charts import curve
 from iocourse.refusal import write_whole
 from iocourse.schedules import REGISTRY
-from tools.build.kernel_lessons import runs_kernels
+from tools.build.execution import runs_kernels
 from tools.build.source import Cell
 
 GUIDE = Path("docs") / "guide"
@@ -67,7 +67,7 @@ def with_marked(text: str, pieces: Mapping[str, str]) -> str:
 
 
 def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, dict[str, str]]:
-    """What `release` writes into each page, by marker.
+    """What the build writes into each page, by marker.
 
     Args:
         root: the checkout.
@@ -92,7 +92,7 @@ def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, 
 
 
 def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
-    """The text of every page that `release` has a part in, as it must be; a page that is missing stays so."""
+    """The text of every page that the build has a part in, as it must be; a page that is missing stays so."""
     wanted = pieces(root, rows, project)
     return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
 

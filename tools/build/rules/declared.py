@@ -41,7 +41,6 @@ PLACES = {
     "sliced_costs": "iocourse.costs.sliced_kernels",
 }
 LINE = re.compile(r"^<!-- (?P<left>\S.*?) (?P<sign>=|from) (?P<right>.*\S) -->$")
-_MEANT = re.compile(r"\s*<!--\s*(?:[-−.\d]|\w+(?:,\s*\w+)*\s*(?:=|from\b))")
 _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")
 
 
@@ -64,11 +63,6 @@ class Declaration:
     names: tuple[str, ...]
     right: str
     quoted: bool
-
-
-def is_declaration(line: str) -> bool:
-    """Whether a line of markdown declares something, or means to: neither notebook shows it."""
-    return bool(_MEANT.match(line))
 
 
 def read(line: str) -> Declaration:

@@ -2,7 +2,7 @@
 
 A formula in a line counts as a word. What is read takes a minute for 130 words, a quarter of a minute for a
 displayed formula, one minute for a prediction that is a guess and two for one that is computed. Exercises
-take the minutes that they say. `release` writes the two sums at the head of the lesson.
+take the minutes that they say. The build writes the two sums at the head of the lesson.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Evening:
 
 
 def evening_of(cells: Sequence[Cell]) -> Evening:
-    """What is in a source. Facts of exercises that `release` writes into it are not counted."""
+    """What is in a source. Facts of exercises that the build writes into it are not counted."""
     read = [cell for cell in cells if shown(cell, solved=False)]
     texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))

@@ -25,11 +25,7 @@ WIDTH = 96  # characters a code cell shows without scrolling in a browser window
 
 def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     """Everything that is missing in a lesson, each as ``file:line: what``."""
-    found = [
-        *_missing_parts(cells),
-        *_heading_problems(cells),
-        *_wide_code(cells),
-    ]
+    found = [*_missing_parts(cells), *_heading_problems(cells), *_wide_code(cells)]
     return [f"{path}:{line}: {message}" for line, message in found]
 
 
@@ -61,11 +57,6 @@ def _missing_parts(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
         yield 1, "no predict(…): a lesson asks for a prediction before it measures"
     if not any("exercise" in cell.tags for cell in cells):
         yield 1, 'no exercise: no code cell is tagged "exercise"'
-    yield from _missing_minutes(cells)
-
-
-def _missing_minutes(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
-    """The lesson's own minutes stand before its first section."""
     opening = itertools.takewhile(lambda line: not line[1].startswith("## "), _markdown(cells))
     if not any(MINUTES.search(text) for _, text in opening):
         yield 1, "does not say before its first section how many minutes it takes"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.build.rules import declared
-from tools.build.rules.declared import DeclarationError, is_declaration
+from tools.build.rules.declared import DeclarationError
 from tools.build.rules.numerals import Numeral, labels_of, numerals, values
-from tools.build.source import Cell
+from tools.build.source import Cell, is_declaration
 
 Json = dict[str, Any]
 Problem = tuple[int, str]  # line of the source, what is wrong there
@@ -73,7 +73,7 @@ class _Lesson:
                 except DeclarationError as error:
                     yield n, str(error)
         for one in stands:
-            if one.claims and not self._is_borne(one):
+            if one.claims and not (self._is_shown(one) or any(one.same(other) for other in self.borne)):
                 yield cell.line + 1 + one.line, f'{one.text} {NOWHERE}: "{one.sentence}"'
 
     def unused(self) -> Iterator[Problem]:
@@ -88,7 +88,8 @@ class _Lesson:
             if not any(one.same(other) for other in stands):
                 raise DeclarationError(f"{one.text} is declared and does not stand in this cell")
         if declaration.quoted:
-            self._refuse_hidden_source(declaration.right)
+            if declaration.right not in self.links:
+                raise DeclarationError(f"{declaration.right} is no link that the text of this lesson shows")
             return
         if declaration.numbers:
             declared.refuse_bare_numbers(declaration.right)
@@ -101,10 +102,6 @@ class _Lesson:
         for name, value in zip(declaration.names, given, strict=False):
             self.named[name], self.waiting[name] = value, n
 
-    def _refuse_hidden_source(self, source: str) -> None:
-        if source not in self.links:
-            raise DeclarationError(f"{source} is no link that the text of this lesson shows")
-
     def _refuse_unknown_literals(self, declaration: declared.Declaration) -> None:
         for literal in declared.literals(declaration.right):
             others = [one for one in self.written if not any(one.same(own) for own in declaration.numbers)]
@@ -112,9 +109,6 @@ class _Lesson:
                 raise DeclarationError(
                     f"{literal.text} in {declaration.right} stands nowhere else in this lesson"
                 )
-
-    def _is_borne(self, numeral: Numeral) -> bool:
-        return self._is_shown(numeral) or any(numeral.same(one) for one in self.borne)
 
     def _is_shown(self, numeral: Numeral) -> bool:
         at = bisect_left(self.shown, (numeral.value - numeral.place / 2,))

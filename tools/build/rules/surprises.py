@@ -38,16 +38,16 @@ def problems(cells: Sequence[Cell], solved: dict[str, Any], path: Path, labels: 
     """
     found = [*_unbalanced(cells)]
     cells = [part for cell in cells for part in _at_headings(cell)]
-    told = [_open_numbers(cell, labels) for cell in cells]
+    told = [list(numerals([_open_text(cell)], labels)) for cell in cells]
     for n, cell in enumerate(cells):
         if "predict" in cell.tags:
             found += _spoiled(cells, n, solved, told)
     return [f"{path}:{line}: {message}" for line, message in found]
 
 
-def open_text(cell: Cell) -> str:
-    """What a reader of a markdown cell sees before unfolding anything."""
-    return _FOLDED.sub("", "\n".join(side(cell, solved=False)))
+def _open_text(cell: Cell) -> str:
+    """What a reader of a markdown cell sees before unfolding anything; nothing of a cell of code."""
+    return _FOLDED.sub("", "\n".join(side(cell, solved=False))) if cell.kind == "markdown" else ""
 
 
 def _unbalanced(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
@@ -78,12 +78,9 @@ def _spoiled(
     answers = _answers(cells[n], question[1], solved)
     for cell, numbers in zip(below, told[n + 1 :], strict=False):
         for one in numbers:
-            if _is_one_of(answers, one) and not any(one.same(other) for other in known):
+            asked_for = len(re.findall(r"\d", one.text)) > 1 and any(map(one.rounds, answers))
+            if asked_for and not any(one.same(other) for other in known):
                 yield cell.line, f"prediction {question[1]}: {one.text} stands in open text below it"
-
-
-def _open_numbers(cell: Cell, labels: Collection[str]) -> list[Numeral]:
-    return list(numerals([open_text(cell)], labels)) if cell.kind == "markdown" else []
 
 
 def _at_headings(cell: Cell) -> Iterator[Cell]:
@@ -116,7 +113,3 @@ def _answers(cell: Cell, question: str, solved: dict[str, Any]) -> list[Decimal]
     measured = [text.replace(",", "") for one in said for text in _MEASURED.findall(one)]
     predicted = [str(one) for one in numbers if isinstance(one, (int, float)) and not isinstance(one, bool)]
     return list(map(Decimal, (*predicted, *measured)))
-
-
-def _is_one_of(answers: Sequence[Decimal], one: Numeral) -> bool:
-    return len(re.findall(r"\d", one.text)) > 1 and any(map(one.rounds, answers))

@@ -1,4 +1,4 @@
-"""What release writes into pages: README's figure, results and tables of lessons, links, the run times."""
+"""What the build writes into pages: README's figure, results and tables of lessons, links, the run times."""
 
 import json
 import re
@@ -12,7 +12,8 @@ import pytest
 
 from iocourse import bounds, run, schedules
 from iocourse.course.checkout import Project, read_project
-from tools.build import pages, release
+from tools.build import course, pages
+from tools.build.lesson import read_lessons
 from tools.build.source import Cell
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +173,7 @@ def test_readmes_tables_have_a_row_a_lesson_with_the_minutes_that_stand_at_its_h
         assert links == f"[{title}](lessons/{path.name}) · [solution](solutions/{path.name})"
         assert re.search(rf"\*\*Minutes\*\*: {minutes}\b", text)
         assert needed in ("NumPy", "Triton", "NumPy, torch in part")
-    built = release.rows(release.read_lessons(ROOT, read_project(ROOT), only=["04"]))
+    built = course.rows(read_lessons(ROOT, read_project(ROOT), only=["04"]))
     assert [row.split(" | ")[0].removeprefix("| ") for row in built.values()] == [
         rows[number][0] for number in ("04", "04b")
     ]

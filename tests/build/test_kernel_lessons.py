@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from iocourse.course.checkout import read_project
+from iocourse.course.copies.notebook import to_text
 from iocourse.refusal import Refused
 from tools.bench import notebooks
-from tools.build import kernel_lessons, release
-from tools.build.kernel_lessons import cannot_run, runs_kernels
+from tools.build import BuildFailed, course, execution, lesson
+from tools.build.execution import cannot_run, runs_kernels
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
@@ -33,10 +34,10 @@ def test_lessons_10_to_14_run_kernels_and_the_others_run_everywhere(source, no_t
 
 
 def test_where_triton_interprets_every_lesson_can_run(monkeypatch):
-    monkeypatch.setattr(kernel_lessons, "explanation", lambda: "")
-    monkeypatch.setattr("tools.build.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr(execution, "explanation", lambda: "")
+    monkeypatch.setattr("tools.build.execution.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
     assert not cannot_run("import torch, triton\n")
-    monkeypatch.setattr("tools.build.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr("tools.build.execution.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
     assert "NumPy before 2.4" in cannot_run("import torch, triton\n")
     assert not cannot_run("import numpy as np\n")
 
@@ -45,18 +46,18 @@ def a_lesson(folder, code):
     (folder / "solutions").mkdir()
     path = folder / "solutions" / "10_kernels.py"
     path.write_text(f"# %% [markdown]\n# # 10 Kernels\n\n# %%\n{code}\n", encoding="utf-8")
-    return release.build(path, Path("solutions/10_kernels.py"), read_project(ROOT))
+    return lesson.build(path, Path("solutions/10_kernels.py"), read_project(ROOT))
 
 
 def test_a_release_without_triton_says_which_notebook_needs_it(tmp_path, no_triton):
-    lesson = a_lesson(tmp_path, "from iocourse import kernels")
-    with pytest.raises(release.ReleaseFailed, match=r"solutions/10_kernels\.ipynb needs triton: "):
-        release.run_solved(lesson, tmp_path)
+    made = a_lesson(tmp_path, "from iocourse import kernels")
+    with pytest.raises(BuildFailed, match=r"solutions/10_kernels\.ipynb needs triton: "):
+        course.run_solved(made, tmp_path)
 
 
 def test_timing_the_notebooks_without_triton_is_refused(tmp_path, no_triton, monkeypatch):
-    lesson = a_lesson(tmp_path, "from iocourse import kernels")
-    (tmp_path / "solutions" / "10_kernels.ipynb").write_text(release.to_text(lesson.solved), encoding="utf-8")
+    made = a_lesson(tmp_path, "from iocourse import kernels")
+    (tmp_path / "solutions" / "10_kernels.ipynb").write_text(to_text(made.solved), encoding="utf-8")
     monkeypatch.setattr(notebooks, "find_checkout", lambda: tmp_path)
     with pytest.raises(Refused, match=r"10_kernels\.ipynb needs triton: "):
         notebooks.run(quick=True)

@@ -12,7 +12,7 @@ from iocourse.course.checkout import Project
 from iocourse.course.credit import nbgrader
 from iocourse.course.exercise import find
 from iocourse.grade.lesson import text_of
-from tools.build.release import build
+from tools.build.lesson import build
 from tools.build.source import SourceError
 
 ROOT = Path(__file__).parents[2]

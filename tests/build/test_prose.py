@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.refusal import Refused
-from tools.build import release
+from tools.build import course
 from tools.build.rules import declared
 from tools.build.rules.numerals import labels_of, numerals
 from tools.build.rules.prose import NOWHERE, course_labels, problems
@@ -265,11 +265,11 @@ def test_release_check_says_it(tmp_path, monkeypatch):
     stored = (ROOT / "solutions" / "04_flash_forward.ipynb").read_text(encoding="utf-8")
     (tmp_path / "solutions" / "04_flash_forward.ipynb").write_text(stored, encoding="utf-8")
     for only in ((), ("04",)):
-        said = [one for one in release.check(tmp_path, only=only) if "8,833" in one]
+        said = [one for one in course.check(tmp_path, only=only) if "8,833" in one]
         assert len(said) == 1 and "solutions/04_flash_forward.py:" in said[0]
     with pytest.raises(Refused, match="no source 05"):
-        release.check(tmp_path, only=("05",))
+        course.check(tmp_path, only=("05",))
 
 
 def test_release_check_of_one_lesson_is_about_that_lesson():
-    assert release.check(ROOT, only=("00",)) == []
+    assert course.check(ROOT, only=("00",)) == []

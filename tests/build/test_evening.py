@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.course.checkout import read_project
-from tools.build import announcements, release
+from tools.build import announcements
+from tools.build.lesson import read_lessons
 from tools.build.rules import evening, surprises
 from tools.build.source import parse
 
@@ -104,7 +105,7 @@ def test_pictures_come_first_and_lesson_00_has_two():
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_every_notebook_says_its_minutes_at_its_head(stem):
-    (lesson,) = release.read_lessons(ROOT, read_project(ROOT), [stem])
+    (lesson,) = read_lessons(ROOT, read_project(ROOT), [stem])
     reading, exercises = lesson.evening.reading, lesson.exercises
     told = f"{reading + exercises}: {reading} to" if exercises else f"{reading}, all to"
     minutes = f"{told} read and predict"

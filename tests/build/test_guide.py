@@ -10,28 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.cli import build_parser, main
+from iocourse.cli import build_parser
 from iocourse.course.checkout import find_checkout
 from iocourse.course.exercise import exercises, find
 from iocourse.refusal import Refused
+from tests.mutation import by_hand, recording
+from tests.mutation.__main__ import main
 from tests.mutation.references import INTERPRETED
 from tests.mutation.report import Score
-from tools.build import release
-from tools.build.guide import by_hand, page, record, remarks
+from tools.build import course, guide
+from tools.build.__main__ import parser as options_of_build
 
 ROOT = find_checkout()
 OF_THE_SITE = {"index.md", "errata.md"}  # their links lead to its pages: the site's own check follows them
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in OF_THE_SITE]
-KNOWN = {"lab", "doctor", "count", "progress", "grade", "mutants", "bench", "profile", "release"}
+KNOWN = {"lab", "doctor", "count", "progress", "grade", "profile"}
+OUTSIDE = {"python -m tools.build": options_of_build}  # of the checkout -> what reads its options
 
 
 @pytest.mark.quick
 def test_the_page_is_what_its_sources_say():
-    assert list(page.guide_problems(ROOT)) == []
+    assert list(guide.guide_problems(ROOT)) == []
 
 
 def test_every_exercise_has_a_sentence_and_three_errors_or_more():
-    said = remarks.read_remarks(ROOT)
+    said = guide.read_remarks(ROOT)
     assert list(said) == list(exercises())
     for name, remark in said.items():
         assert 3 <= len(remark.errors) <= 8, name
@@ -44,13 +47,13 @@ def test_every_exercise_has_a_sentence_and_three_errors_or_more():
 @pytest.mark.parametrize("name", ["0A", "1C", "4D", "5A", "8A", "17C"])
 def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
     suite = by_hand.suites(ROOT, find(name).lesson)[name]
-    errors = [error for error, _ in remarks.read_remarks(ROOT)[name].errors]
-    assert by_hand.refused(name, suite, errors) == record.read_record(ROOT)[name]["by hand"]["errors"]
+    errors = [error for error, _ in guide.read_remarks(ROOT)[name].errors]
+    assert by_hand.refused(name, suite, errors) == guide.read_record(ROOT)[name]["by hand"]["errors"]
 
 
 def test_every_error_of_a_remark_is_a_mutant_that_its_suite_refuses():
     """Of lessons without kernels: the suites of the others cannot be read everywhere."""
-    facts = record.read_record(ROOT)
+    facts = guide.read_record(ROOT)
     for lesson in sorted({find(name).lesson for name in exercises()} - set(INTERPRETED)):
         for name, suite in by_hand.suites(ROOT, lesson).items():
             named = {mutant.name: mutant.fails for mutant in suite.mutants}
@@ -77,7 +80,7 @@ def edit(path, old, new):
 
 
 def test_a_checkout_without_remarks_has_no_page(tmp_path):
-    assert page.guide_page(tmp_path) is None and list(page.guide_problems(tmp_path)) == []
+    assert guide.guide_page(tmp_path) is None and list(guide.guide_problems(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,33 +112,33 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
 )
 def test_what_is_out_of_date_is_named_with_its_remedy(checkout, file, old, new, problem):
     edit(checkout / "docs" / file, old, new)
-    assert any(problem in line for line in page.guide_problems(checkout))
+    assert any(problem in line for line in guide.guide_problems(checkout))
 
 
 def test_a_page_that_is_missing_is_stale_and_release_writes_it(checkout):
-    (checkout / page.PAGE).unlink()
-    assert list(page.guide_problems(checkout)) == ["docs/exercises.md is stale: run python -m tools.build"]
-    assert page.guide_page(checkout) == (ROOT / page.PAGE).read_text(encoding="utf-8")
+    (checkout / guide.PAGE).unlink()
+    assert list(guide.guide_problems(checkout)) == ["docs/exercises.md is stale: run python -m tools.build"]
+    assert guide.guide_page(checkout) == (ROOT / guide.PAGE).read_text(encoding="utf-8")
 
 
 def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
-    facts = json.loads((checkout / record.FILE).read_text(encoding="utf-8"))
+    facts = json.loads((checkout / guide.RECORD).read_text(encoding="utf-8"))
     facts["0A"]["by machine"] |= {"refused": 0, "open": 0, "accepted": 0, "of": 32}
-    (checkout / record.FILE).write_text(json.dumps(facts), encoding="utf-8")
-    said = page.guide_page(checkout).split("### 0A")[1].split("###")[0]
+    (checkout / guide.RECORD).write_text(json.dumps(facts), encoding="utf-8")
+    said = guide.guide_page(checkout).split("### 0A")[1].split("###")[0]
     assert "the check refused: none tried; 2 more" in said
 
 
 def test_release_writes_and_checks_the_page(monkeypatch):
-    assert list(page.guide_problems(ROOT)) == []
-    monkeypatch.setattr(release, "guide_problems", lambda root: iter(["the guide is asked"]))
-    monkeypatch.setattr(release, "_lesson_problems", lambda *args: iter(()))
-    assert "the guide is asked" in release.check(ROOT)
+    assert list(guide.guide_problems(ROOT)) == []
+    monkeypatch.setattr(course, "guide_problems", lambda root: iter(["the guide is asked"]))
+    monkeypatch.setattr(course, "_lesson_problems", lambda *args: iter(()))
+    assert "the guide is asked" in course.check(ROOT)
 
 
 def test_a_page_is_left_alone_while_something_is_missing(checkout):
     edit(checkout / "docs" / "remarks" / "00.toml", '["0A"]', '["0.9"]')
-    assert page.guide_page(checkout) is None
+    assert guide.guide_page(checkout) is None
 
 
 @pytest.mark.parametrize(
@@ -151,24 +154,24 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
     ],
 )
 def test_remarks_of_another_form_are_refused_in_a_line(tmp_path, text):
-    (tmp_path / remarks.FOLDER).mkdir(parents=True)
-    (tmp_path / remarks.FOLDER / "00.toml").write_text(text)
+    (tmp_path / guide.REMARKS).mkdir(parents=True)
+    (tmp_path / guide.REMARKS / "00.toml").write_text(text)
     with pytest.raises(Refused, match=r"^[^\n]*00\.toml[^\n]*$"):
-        remarks.read_remarks(tmp_path)
+        guide.read_remarks(tmp_path)
 
 
 def test_a_broken_record_is_refused(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / record.FILE).write_text("{")
+    (tmp_path / guide.RECORD).write_text("{")
     with pytest.raises(Refused, match=r"mutants\.json is not JSON"):
-        record.read_record(tmp_path)
+        guide.read_record(tmp_path)
 
 
 def test_records_are_merged_and_stay_in_order(tmp_path):
-    record.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
-    record.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
-    record.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
-    found = json.loads((tmp_path / record.FILE).read_text())
+    recording.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
+    recording.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
+    recording.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
+    found = json.loads((tmp_path / guide.RECORD).read_text())
     assert list(found) == ["9A", "10A"]
     assert found["9A"]["by machine"] | {"run": ""} == {
         "mutants": 7, "refused": 7, "no mistakes": 0, "open": 0, "accepted": 0, "known to pass": [],
@@ -179,20 +182,20 @@ def test_records_are_merged_and_stay_in_order(tmp_path):
 
 def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout)
-    kept = record.read_record(checkout)
-    edit(checkout / record.FILE, "each word counts once", "each word")
-    assert main(["mutants", "--only", "0A", "--remarks"]) == 0
+    kept = guide.read_record(checkout)
+    edit(checkout / guide.RECORD, "each word counts once", "each word")
+    assert main(["--only", "0A", "--remarks"]) == 0
     assert capsys.readouterr().out == "6 errors of 1 exercises recorded in docs/mutants.json\n"
-    assert record.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
-    assert record.read_record(checkout)["4A"] == kept["4A"]
+    assert guide.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
+    assert guide.read_record(checkout)["4A"] == kept["4A"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants run in processes that are forked")
 def test_the_command_records_a_score(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout)
-    edit(checkout / record.FILE, '"by machine"', '"by chance"')
-    main(["mutants", "--only", "8D", "--record", "--seeds", "1", "--jobs", "1"])
-    run = record.read_record(checkout)["8D"]["by machine"]
+    edit(checkout / guide.RECORD, '"by machine"', '"by chance"')
+    main(["--only", "8D", "--record", "--seeds", "1", "--jobs", "1"])
+    run = guide.read_record(checkout)["8D"]["by machine"]
     assert run["of"] == 1 and run["refused"] == run["mutants"] > 0 and run["run"].startswith("20")
 
 
@@ -206,12 +209,12 @@ def test_the_command_records_a_score(checkout, monkeypatch, capsys):
 def test_a_remark_on_no_mutant_is_refused(checkout, monkeypatch, capsys, old, new, said):
     monkeypatch.chdir(checkout)
     edit(checkout / "docs" / "remarks" / "00.toml", old, new)
-    assert main(["mutants", "--only", "0A", "--remarks"]) == (2 if said else 0)
+    assert main(["--only", "0A", "--remarks"]) == (2 if said else 0)
     assert said in capsys.readouterr().err
 
 
 def test_a_score_of_some_operators_is_not_recorded(capsys):
-    assert main(["mutants", "--record", "--operators", "starts", "--only", "0A"]) == 2
+    assert main(["--record", "--operators", "starts", "--only", "0A"]) == 2
     assert "--record keeps the score of all operators" in capsys.readouterr().err
 
 
@@ -234,11 +237,15 @@ def test_commands_of_the_pages_are_understood(path):
     inline = re.findall(r"`(iocourse [^`]+)`", text)
     commands += [command for command in inline if len(command.split()) > 2]
     assert {command.split()[1] for command in inline} <= KNOWN
-    assert commands or inline
+    outside = re.findall(r"\b(python -m t[^`\n]+)", text)
+    assert commands or inline or outside
     for command in commands:
         words = shlex.split(command)[1:]
         parsed, extra = build_parser(words[0]).parse_known_args(words)
         assert not extra and parsed.handler, command
+    for command in outside:
+        words = shlex.split(command)
+        OUTSIDE[" ".join(words[:3])]().parse_args(words[3:])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.cli import main
 from iocourse.course import exercise
 from iocourse.course.checkout import Project, read_project
+from iocourse.course.copies.notebook import to_text
 from iocourse.course.exercise import find
 from iocourse.refusal import Refused
-from tools.build import execution, pages, release, source
+from tools.build import course as whole_course
+from tools.build import execution, lesson, pages, source
+from tools.build.__main__ import main
 from tools.build.rules import lint
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
@@ -37,7 +39,7 @@ def course(tmp_path, monkeypatch):
 def build(tmp_path, text, project=PROJECT):
     path = tmp_path / "01_sum.py"
     path.write_text(text)
-    return release.build(path, Path("01_sum.py"), project)
+    return lesson.build(path, Path("01_sum.py"), project)
 
 
 def cell(notebook, cell_id):
@@ -95,12 +97,12 @@ def test_both_notebooks_are_valid_for_nbformat(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     lesson = build(tmp_path, FIXTURE.read_text())
     for side in (lesson.solved, lesson.student):
-        nbformat.validate(nbformat.reads(release.to_text(side), as_version=4))
+        nbformat.validate(nbformat.reads(to_text(side), as_version=4))
 
 
 def test_the_text_is_what_nbformat_would_write(tmp_path):
     nbformat = pytest.importorskip("nbformat")
-    made = release.to_text(build(tmp_path, FIXTURE.read_text()).student)
+    made = to_text(build(tmp_path, FIXTURE.read_text()).student)
     assert nbformat.writes(nbformat.reads(made, as_version=4)).rstrip("\n") == made.rstrip("\n")
 
 
@@ -116,7 +118,7 @@ def test_the_text_is_what_nbformat_would_write(tmp_path):
 def test_one_changed_line_is_one_changed_line_in_each_notebook(tmp_path, old, new):
     before, after = (build(tmp_path, t) for t in (FIXTURE.read_text(), FIXTURE.read_text().replace(old, new)))
     for side in ("solved", "student"):
-        a, b = (release.to_text(getattr(lesson, side)) for lesson in (before, after))
+        a, b = (to_text(getattr(lesson, side)) for lesson in (before, after))
         assert differing_lines(a, b) == 1
 
 
@@ -213,7 +215,7 @@ def again(a, b):
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys, old, new, complaint, option):
     write(course, old, new)
-    assert main(["release", *option]) == 1
+    assert main(option) == 1
     assert f"solutions/01_sum.py:{complaint}" in capsys.readouterr().err
     assert not list(course.rglob("*.ipynb"))
 
@@ -222,7 +224,7 @@ def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys,
 
 
 def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_run_has_not(course):
-    main(["release"])
+    main([])
     for folder in ("solutions", "lessons"):
         cells = json.loads((course / folder / "01_sum.ipynb").read_text())["cells"]
         assert [c["id"] for c in cells if c["cell_type"] == "code"][:2] == ["install", "setup"]
@@ -232,11 +234,11 @@ def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_ru
 
 
 def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
-    main(["release"])
+    main([])
     before = solved(course)
-    monkeypatch.setattr(release, "run_solved", None)
+    monkeypatch.setattr(whole_course, "run_solved", None)
     (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS)
-    assert main(["release"]) == 0
+    assert main([]) == 0
     assert "iocourse~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
     assert cell(solved(course), "check-0A") == cell(before, "check-0A")
 
@@ -261,7 +263,7 @@ def test_the_title_links_to_both_notebooks_in_colab_once_the_address_is_claimed(
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls, option):
     (course / "pyproject.toml").write_text(PYPROJECT + urls)
-    assert main(["release", *option]) == 2
+    assert main(option) == 2
     said = capsys.readouterr().err
     assert 'Repository = "https://github.com/OWNER/REPO"' in said and "[project.urls]" in said
     assert said.count("\n") == 1 and not list(course.rglob("*.ipynb"))
@@ -309,6 +311,40 @@ def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
     assert message in str(caught.value)
 
 
+IN_A_CELL = {  # the line of the source where the fault is -> what is said of it, and the source
+    "5: text before the first cell": "# ---\n# jupyter: 3\n# ---\n\nx = 1\n" + TITLE,
+    "5: a markdown line must start with '# ', this one is 'x = 1'": f"{TITLE}# %% [markdown]\nx = 1\n",
+    "6: a cell marker must stand at the start": f"{TITLE}# %%\nx = 1\n  # %%\n",
+    "7: ### BEGIN SOLUTION and ### END SOLUTION must alternate": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    ### BEGIN SOLUTION\n"
+    ),
+    "6: ### BEGIN SOLUTION without ### END SOLUTION": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    pass\n"
+    ),
+    "5: a solution outside a function": f"{TITLE}# %%\n### BEGIN SOLUTION\nx = 1\n### END SOLUTION\n",
+    "8: the solved side is not Python: invalid syntax": (
+        f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    x = = 2\n    ### END SOLUTION\n"
+    ),
+    "10: the student's side is not Python: unexpected indent": (  # a blank line comes first
+        f"{TITLE}# %%\n\ndef f():\n    ### BEGIN SOLUTION\n    if f:\n    ### END SOLUTION\n        pass\n"
+    ),
+    "6: the cell tagged setup must be the first": f'{TITLE}# %%\n1\n# %% tags=["setup"]\n2\n',
+    "4: '# %% tags=[setup]': allowed is # %%": f"{TITLE}# %% tags=[setup]\n",
+    "4: \"# %% tags=['setup']\": allowed is # %%": f"{TITLE}# %% tags=['setup']\n",
+    "4: '# %% tags=\"setup\"': allowed is # %%": f'{TITLE}# %% tags="setup"\n',
+    "4: '# %% tags=[\"given\"] [markdown]': allowed": f'{TITLE}# %% tags=["given"] [markdown]\n# x\n',
+    "4: '# %% My title': allowed is # %%": f"{TITLE}# %% My title\n",
+    "1: the first cell must be the title": "",
+}
+
+
+@pytest.mark.parametrize("message", IN_A_CELL)
+def test_a_fault_inside_a_cell_has_its_own_line(tmp_path, message):
+    with pytest.raises(source.SourceError) as caught:
+        build(tmp_path, IN_A_CELL[message])
+    assert str(caught.value).startswith(f"01_sum.py:{message}")
+
+
 # --- running and saving ----------------------------------------------------------------------------------
 
 
@@ -327,52 +363,52 @@ def files(course):
 
 
 def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch):
-    assert main(["release"]) == 0
+    assert main([]) == 0
     before = files(course)
     assert cell(solved(course), "check-0A")["outputs"][0]["text"] == ["0A: every property holds\n"]
     ramp = next(c for c in solved(course)["cells"] if any("grey" in line for line in c["source"]))["outputs"]
     assert set(ramp[0]["data"]) == {"image/png", "text/plain"}
 
     ran = []
-    monkeypatch.setattr(release, "run_solved", lambda lesson, root: ran.append(lesson.stem))
-    assert main(["release"]) == 0 and not ran and files(course) == before
+    monkeypatch.setattr(whole_course, "run_solved", lambda lesson, root: ran.append(lesson.stem))
+    assert main([]) == 0 and not ran and files(course) == before
     write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, the outputs stay
-    assert main(["release"]) == 0 and not ran
+    assert main([]) == 0 and not ran
     monkeypatch.undo()
     monkeypatch.chdir(course)
     write(course, "# One picture, and", "# A picture, and")
-    runs, run = [], release.run_solved
-    monkeypatch.setattr(release, "run_solved", lambda *a: runs.append(a) or run(*a))
-    assert main(["release", "--execute"]) == 0 and len(runs) == 1
+    runs, run = [], whole_course.run_solved
+    monkeypatch.setattr(whole_course, "run_solved", lambda *a: runs.append(a) or run(*a))
+    assert main(["--execute"]) == 0 and len(runs) == 1
     assert files(course) == before
     assert "up to date" in capsys.readouterr().out
 
 
 def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_runs(course):
     write(course, '# %% tags=["solution-only"]\n', '# %% tags=["shown"]\n40 + 2\n\n# %%\n')
-    main(["release"])
+    main([])
     path = course / "lessons" / "01_sum.ipynb"
     (seen,) = [c for c in json.loads(path.read_text())["cells"] if c.get("outputs")]
     assert seen["source"] == ["40 + 2"] and seen["execution_count"] == 6
     assert seen["outputs"] == cell(solved(course), seen["id"])["outputs"]
-    assert not [said for said in release.check(course) if "stale" in said and "01_sum" in said]
+    assert not [said for said in whole_course.check(course) if "stale" in said and "01_sum" in said]
     path.write_text(path.read_text().replace('"42"', '"43"'))
-    assert f"lessons/{path.name} is stale: run python -m tools.build" in release.check(course)
+    assert f"lessons/{path.name} is stale: run python -m tools.build" in whole_course.check(course)
 
 
 def test_changed_code_is_run_again(course):
-    main(["release"])
+    main([])
     write(course, "add(20, 22)", "add(20, 23)")
-    main(["release"])
+    main([])
     assert solved(course)["cells"][-2]["outputs"][0]["data"]["text/plain"] == ["43"]
 
 
 def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys):
-    main(["release"])
+    main([])
     write(course, "c = a + b", "c = a - b")
     (course / "solutions" / "01_more.py").write_text(FIXTURE.read_text())
     before = files(course)
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     assert 'solutions/01_sum.ipynb: cell 8 (id check-0A): check("0A"' in said
     assert "AssertionError: 0A" in said and "\x1b" not in said
@@ -382,7 +418,7 @@ def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys
 def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
     monkeypatch.setattr(execution, "CELL_TIMEOUT", 2)
     write(course, "add(20, 22)", "while True: pass")
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     assert "while True: pass" in said and "timed out" in said
 
@@ -390,7 +426,7 @@ def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
 def test_a_setup_cell_that_shows_something_is_refused(course, capsys):
     """It would be the log of an installation."""
     write(course, "import os", "import os; print(1)")
-    assert main(["release"]) == 1
+    assert main([]) == 1
     assert "(id setup)" in (said := capsys.readouterr().err) and "must find iocourse installed" in said
 
 
@@ -408,7 +444,7 @@ OUTPUTS = {
 def test_outputs_that_cannot_be_saved_are_refused_with_their_cell(course, capsys):
     """One run for all: each fault is reported."""
     write(course, '# %% tags=["solution-only"]\nadd(20, 22)', "# %%\n" + "\n\n# %%\n".join(OUTPUTS))
-    assert main(["release"]) == 1
+    assert main([]) == 1
     said = capsys.readouterr().err
     for code, message in OUTPUTS.items():
         assert f"): {code}\n  {message}" in said
@@ -419,7 +455,7 @@ def test_widgets_leave_their_picture_and_their_text(course):
     pytest.importorskip("ipywidgets")
     write(course, "add(20, 22)", "import ipywidgets\nipywidgets.interactive_output(print, {}); "
           "print('a'); print('b')\nipywidgets.IntSlider(3)")  # fmt: skip
-    main(["release"])
+    main([])
     shown = solved(course)["cells"][-2]["outputs"]
     assert shown[0]["output_type"] == "stream" and shown[0]["text"][-2:] == ["a\n", "b\n"]
     assert set(shown[-1]["data"]) == {"text/plain"}
@@ -472,12 +508,12 @@ def released(course):
         "# x\n<!-- spine -->\n<!-- /spine -->\n<!-- electives -->\n<!-- /electives -->\nend\n"
     )
     (course / pages.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
-    assert main(["release"]) == 0
+    assert main([]) == 0
     return course
 
 
 def checked(capsys):
-    code = main(["release", "--check"])
+    code = main(["--check"])
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -524,7 +560,7 @@ def test_a_record_without_its_origin_stops_the_build_and_is_named(released, caps
     (released / pages.TIMES).write_text(json.dumps({k: v for k, v in RECORD.items() if k != missing}))
     before = files(released)
     for option in ([], ["--check"]):
-        assert main(["release", *option]) == 1
+        assert main(option) == 1
         said = "".join(capsys.readouterr())
         named = "device" if missing == "cores" else missing
         assert f"iocourse/data/bench/notebooks.json has no {named}: record it again" in said
@@ -534,7 +570,7 @@ def test_a_record_without_its_origin_stops_the_build_and_is_named(released, caps
 def test_check_follows_relative_links(released, capsys):
     more = "# See [that](../nowhere.md), [it](https://example.org/x), [here](#end) and [x](notation.md#y)."
     write(released, "# A picture, and", f"{more}\n# A picture, and")
-    main(["release"])
+    main([])
     said = checked(capsys)[1]
     assert said.count("does not exist") == 2
     assert "lessons/01_sum.ipynb links to ../nowhere.md" in said
@@ -546,8 +582,19 @@ def test_check_wants_every_notebook_timed(released, capsys):
     assert "times other notebooks than there are" in checked(capsys)[1]
 
 
+@pytest.mark.parametrize("arguments", [["now"], ["--colab", "x", "--only", "01"], ["--chek"]])
+def test_a_bad_argument_is_named_in_one_line(course, capsys, arguments):
+    try:
+        code = main(arguments)
+    except SystemExit as leave:  # argparse
+        code = leave.code
+    said = capsys.readouterr()
+    assert code == 2 and arguments[0] in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert said.err.startswith("python -m tools.build: ") and not list(course.rglob("*.ipynb"))
+
+
 def test_release_of_one_lesson_and_of_none(course, capsys):
-    assert main(["release", "--only", "07"]) == 2
+    assert main(["--only", "07"]) == 2
     assert "there are: 01_sum" in capsys.readouterr().err
 
 
@@ -599,6 +646,6 @@ def test_mathematical_signs_are_no_emoji():
 
 def test_check_reports_what_the_linter_finds(released, capsys):
     write(released, "# ## Misconceptions", "# ## Errors")
-    main(["release"])
+    main([])
     code, said = checked(capsys)
     assert code == 1 and 'solutions/01_sum.py:1: no "misconceptions"' in said

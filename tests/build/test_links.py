@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from iocourse.cli import main
 from iocourse.course.checkout import Project, read_project
 from iocourse.refusal import Refused
 from tools.build import links
+from tools.build.__main__ import main
 from tools.build.links import with_full_links, write_for_colab
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, mo
     with pytest.raises(Refused, match=r"no notebook in .*: run python -m tools.build first"):
         write_for_colab(tmp_path, tmp_path / "out")
     monkeypatch.chdir(ROOT)
-    assert main(["release", "--check", "--colab", str(tmp_path / "out")]) == 2
+    assert main(["--check", "--colab", str(tmp_path / "out")]) == 2
     assert "leave --check" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,198 @@
+"""The whole course: writing the notebooks and pages that changed, and naming what is out of date.
+
+The same sources give the same bytes: ids do not depend on a cell's text, keys are sorted, and one changed
+line of a source is one changed line in each notebook. The solved notebooks keep their saved outputs until
+one of their code cells changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from iocourse.console import steps
+from iocourse.course.checkout import read_project
+from iocourse.course.copies.notebook import to_text
+from iocourse.refusal import write_whole
+from tools.build import BuildFailed, execution, pages
+from tools.build.execution import cannot_run
+from tools.build.first_cell import with_first_cell, without_first_cell
+from tools.build.guide import PAGE, guide_page, guide_problems
+from tools.build.lesson import Json, Lesson, read_lessons
+from tools.build.links import LINK
+from tools.build.rules import evening, lint, prose, surprises
+
+
+def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
+    """Write what changed: notebooks, the parts of pages that `pages.py` makes, the guide to the exercises.
+
+    Args:
+        root: the checkout.
+        force: run every notebook, not only those whose code changed.
+        only: names (or their beginnings) of the lessons to build; all where empty.
+
+    Returns:
+        The files written, relative to `root`.
+
+    Raises:
+        Refused: the repository's URL is unset, or there is no such lesson.
+        BuildFailed: a source, a cell or an output is at fault; then no file was touched.
+    """
+    texts: dict[Path, str] = {}
+    project = read_project(root)
+    if faults := pages.records_without_origin(root):
+        raise BuildFailed("\n".join(faults))
+    lessons = read_lessons(root, project, only)
+    for lesson in steps(lessons, "lessons built"):
+        path = Path("solutions") / f"{lesson.stem}.ipynb"
+        kept = None if force else with_saved_outputs(lesson.solved, root / path)
+        texts |= both_texts(lesson, kept or run_solved(lesson, root))
+    texts |= pages.pages(root, {} if only else rows(lessons), project)
+    texts |= {PAGE: page} if (page := guide_page(root)) else {}
+    changed = [path for path, text in texts.items() if _read(root / path) != text]
+    for path in changed:
+        write_whole(root / path, texts[path])
+    return [*(path.as_posix() for path in changed), *pages.write_figure(root)]
+
+
+def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
+    """Why the course is not what its sources say, one line each; empty where nothing is out of date.
+
+    Args:
+        root: the checkout.
+        only: names (or their beginnings) of the lessons to check; all, and the pages, where empty.
+
+    Raises:
+        Refused: the repository's URL is unset, or there is no such lesson.
+        BuildFailed: a source cannot be read.
+    """
+    if faults := pages.records_without_origin(root):
+        return faults
+    project = read_project(root)
+    lessons = read_lessons(root, project)
+    labels = prose.course_labels([lesson.cells for lesson in lessons])
+    chosen = read_lessons(root, project, only) if only else lessons
+    found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    if not only:
+        stems = {lesson.stem for lesson in lessons}
+        for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
+            if path.stem not in stems:
+                found.append(f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py")
+        found += [*pages.problems(root, rows(lessons), project), *guide_problems(root)]
+    return found
+
+
+def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
+    kept = with_saved_outputs(lesson.solved, root / "solutions" / f"{lesson.stem}.ipynb")
+    for path, text in both_texts(lesson, kept or lesson.solved).items():
+        never_run = kept is None and path.parts[0] == "solutions"
+        if never_run or _read(root / path) != text:
+            yield f"{path.as_posix()} is stale: run python -m tools.build"
+    for where, fault in _faults(kept or lesson.solved):
+        yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
+    source = Path("solutions") / f"{lesson.stem}.py"
+    yield from lint.problems(lesson.cells, source)
+    if kept is not None:  # otherwise its outputs are of other code
+        yield from prose.problems(lesson.cells, kept, source, labels)
+        yield from surprises.problems(lesson.cells, kept, source, labels)
+        yield from evening.problems(lesson.evening, lesson.exercises, kept, source)
+    for folder, notebook in (("solutions", lesson.solved), ("lessons", lesson.student)):
+        text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+        for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
+            if not (root / folder / target).exists():
+                yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist"
+
+
+def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
+    """A cell by name, and why one of its outputs cannot be saved."""
+    for n, cell in enumerate(notebook["cells"]):
+        for fault in execution.faults(cell, cell.get("outputs", [])):
+            yield execution.cell_label(cell, n), fault
+
+
+def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
+    """Number of a lesson -> its row in README's tables."""
+    return {
+        one.stem.partition("_")[0]: pages.lesson_row(
+            one.stem, one.cells, one.evening.reading + one.exercises, one.project
+        )
+        for one in lessons
+    }
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+# ---- notebooks with their outputs --------------------------------------------------------------------------
+
+
+def both_texts(lesson: Lesson, ran: Json) -> dict[Path, str]:
+    """Both notebooks as they are written, with their first cells. `ran` is the solved one with its outputs.
+
+    The student's has the outputs of the cells tagged `shown`, seen before any has run, and the count of that
+    run: nbval refuses outputs without one.
+    """
+    shown = {c["id"] for c in lesson.student["cells"] if "shown" in c["metadata"].get("tags", [])}
+    student = _with_runs(lesson.student, {c["id"]: c for c in _code(ran) if c["id"] in shown})
+    name, project = f"{lesson.stem}.ipynb", lesson.project
+    return {
+        Path("solutions") / name: to_text(with_first_cell(ran, project, solved=True)),
+        Path("lessons") / name: to_text(with_first_cell(student, project)),
+    }
+
+
+def with_saved_outputs(built: Json, path: Path) -> Json | None:
+    """`built` with the outputs stored at `path`, or None where its code was never run as it is now."""
+    try:
+        stored = without_first_cell(json.loads(path.read_text(encoding="utf-8")))
+        unrun = any(cell["execution_count"] is None and cell["source"] for cell in _code(stored))
+        if unrun or _what_runs(stored) != _what_runs(built):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    in_order = zip(_code(built), _code(stored), strict=True)  # ids may have changed since
+    return _with_runs(built, {cell["id"]: run for cell, run in in_order})
+
+
+def _code(notebook: Json) -> list[Json]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def _what_runs(notebook: Json) -> list[tuple[str, bool]]:
+    cells = _code(notebook)
+    return [("".join(c["source"]), "raises-exception" in c["metadata"].get("tags", [])) for c in cells]
+
+
+def _with_runs(notebook: Json, runs: Mapping[str, Json]) -> Json:
+    """The notebook with outputs and counts of `runs`, by the ids of its cells."""
+    cells = [
+        cell | {key: runs[cell["id"]][key] for key in ("outputs", "execution_count")}
+        if cell["id"] in runs
+        else cell
+        for cell in notebook["cells"]
+    ]
+    return notebook | {"cells": cells}
+
+
+def run_solved(lesson: Lesson, root: Path) -> Json:
+    """The lesson's solved notebook with fresh outputs, normalised.
+
+    Raises:
+        BuildFailed: a cell raised, or shows what cannot be saved; names the cell. Or the lesson runs
+            kernels, and there is no triton here.
+    """
+    name = f"solutions/{lesson.stem}.ipynb"
+    if reason := cannot_run(to_text(lesson.solved)):
+        raise BuildFailed(f"{name} {reason}")
+    with execution.lesson_environment(root, strict=True) as env:
+        ran = execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)
+    if found := [f"{name}: {where}\n  {fault}" for where, fault in _faults(ran)]:
+        raise BuildFailed("\n".join(found))
+    for cell in _code(ran):
+        cell["outputs"] = execution.normalise(cell["outputs"])
+    return _with_runs(lesson.solved, {cell["id"]: cell for cell in _code(ran)})
