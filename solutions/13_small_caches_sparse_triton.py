@@ -610,14 +610,13 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 #
 # ## 13.8 Measured
 #
-# Bytes say what a kernel asks for, a clock says how long it takes. `python -m tools.bench small-cache` times whole rows, F6 and F5 beside PyTorch's attention at large $d$; `python -m tools.bench sparse` times masks beside FlexAttention, and asks whether time follows the line of section 13.7. A quick run of each, at few shapes, is kept with the package:
+# Bytes say what a kernel asks for, a clock says how long it takes. On a GPU, `python -m tools.bench gpu` in a checkout times whole rows, F6 and F5 (*fused split-d* and *materialised*) next to PyTorch's attention at large $d$, and masks next to FlexAttention; it also asks whether time follows the line of section 13.7. A quick run of both, at few shapes, is kept with the package:
 
 # %% tags=["nbval-ignore-output"]
-from tools.bench import small_cache, sparse
+from iocourse.data import records
 
-for subject in (small_cache, sparse):
-    timed = recorded(subject.NAME)
-    print(subject.show(timed) if timed else f"bench {subject.NAME}: {provenance(timed)}")
+for name in ("small-cache", "sparse"):
+    print(f"{name}: {records.shown(recorded(name))}", end="\n\n")
 
 
 # %% [markdown]

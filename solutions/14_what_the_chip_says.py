@@ -353,7 +353,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 #
 # Everything so far was computed. A prediction is worth something if it can fail, so here are five, each with the run that can refute it:
 #
-# | prediction | from | `python -m tools.bench …` |
+# | prediction | from | step of `python -m tools.bench gpu` |
 # | --- | --- | --- |
 # | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
 # | forward and backward are limited by products from some hundred tokens on | 14.5 | `attention` |
@@ -371,7 +371,7 @@ for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
 
 
 # %% [markdown]
-# The roofs of the data sheets say what cannot be exceeded, and nothing about what is reached; these records do. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So `bench decode` measures a copy in the same run and reports a decode step as a share of it.
+# The roofs of the data sheets say what cannot be exceeded, and nothing about what is reached; these records do. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So the step `decode` measures a copy in the same run and reports a decode step as a share of it.
 #
 # **Predict** (guess). The decode step of section 14.3, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14A gives the least; say by how much you expect to miss it.
 

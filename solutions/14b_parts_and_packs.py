@@ -412,7 +412,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # | program to L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, the closed form |
 # | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
 #
-# On a machine with a GPU and `ncu`, `iocourse profile forward` launches one kernel and prints these beside the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
+# On a machine with a GPU and `ncu`, `python -m tools.bench gpu` in a checkout of iocourse launches each kernel once and prints these next to the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
 #
 # What would it have to show if the model is right? For one head with $N = 8192$, $d = 64$, $B_M = 128$ in 16 bits:
 
@@ -426,7 +426,7 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20
 # %% [markdown]
 # 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, L2 answers 42.
 #
-# Here is their table for one head; leave `--closed-form` out on a machine with a GPU and `ncu`, and the columns that say *not measured* are filled in:
+# `iocourse profile` prints the bytes that a launch must move, here for one head:
 
 # %%
 from iocourse.cli import main
@@ -434,7 +434,7 @@ from iocourse.cli import main
 done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
 
 # %% [markdown]
-# The closed form has 135,266,304 bytes read, the 129 MB above, and the compulsory column 3,145,728, its 3 MB. The prediction is that *SMs ↔ L2* (SMs are multiprocessors) will show the first and *L2 ↔ DRAM* something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# The closed form has 135,266,304 bytes read, the 129 MB above, and the compulsory column 3,145,728, its 3 MB. The prediction is that the counter between programs and L2 will show the first, and the counter between L2 and DRAM something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
 #
 # ## Misconceptions
 #

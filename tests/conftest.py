@@ -23,10 +23,8 @@ settings.load_profile("iocourse")
 
 # One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
 # small that threads spend their time waiting for each other. Processes that tests start inherit it.
-# The files are run by their paths, as to import them would load NumPy.
-_house = Path(__file__).parents[1] / "iocourse"
-_in_one_piece = runpy.run_path(str(_house / "frames" / "__init__.py"))["in_one_piece"]
-_threads = runpy.run_path(str(_house / "doctor" / "threads.py"))
+# The file is run by its path, as to import it would load NumPy.
+_threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "threads.py"))
 for _name, _one in _threads["environment"](1).items():
     os.environ.setdefault(_name, _one)
 
@@ -148,8 +146,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Every test has room for its calls: how deep in pytest it stands must not make it slow. And it leaves
     no event loop running: no other test in this process could then run one.
     """
+    from iocourse.machine.run import in_one_piece  # here, because it loads NumPy
+
     test = pyfuncitem.obj
-    pyfuncitem.obj = lambda **given: _in_one_piece(partial(test, **given))
+    pyfuncitem.obj = lambda **given: in_one_piece(partial(test, **given))
     try:
         return (yield)
     finally:

@@ -14,10 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 import iocourse
-from iocourse import bench, cli
-from iocourse.cli import build_parser, main
+from iocourse import cli
+from iocourse.cli import main
 from iocourse.course import lab, progress
-from tools.bench import notebooks, subjects
 
 ROOT = Path(iocourse.__file__).parents[1]
 
@@ -67,17 +66,6 @@ def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
     assert part in refused(capsys, *arguments)
 
 
-def test_the_help_of_bench_says_what_each_subject_measures(capsys):
-    with pytest.raises(SystemExit) as leave:
-        main(["bench", "--help"])
-    lines = capsys.readouterr().out.split("\nsubjects:\n")[1].splitlines()
-    assert leave.value.code == 0 and max(map(len, lines)) <= 100
-    said = " ".join(" ".join(lines).split())
-    for name, subject in subjects().items():
-        assert f"{name} {' '.join(subject.HELP.split())}" in said
-    assert "subjects" not in build_parser().format_help()
-
-
 def test_python_m_iocourse_gives_the_same_exit_code():
     done = run("lesson")
     assert done.returncode == 2 and "'lesson'" in done.stderr
@@ -120,61 +108,6 @@ def test_the_start_loads_nothing_heavy(arguments):
 def test_an_interrupt_ends_without_a_traceback(monkeypatch):
     monkeypatch.setattr(progress, "load", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     assert main(["progress"]) == 130
-
-
-# --- bench -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def subject(monkeypatch):
-    module = types.SimpleNamespace(
-        NAME="waiting", HELP="how long nothing takes", asked=[], show=lambda result: f"{result['s']} s"
-    )
-    module.run = lambda quick: module.asked.append(quick) or {"s": 1 if quick else 2}
-    monkeypatch.setattr(bench, "subjects", lambda: {"waiting": module})
-    return module
-
-
-def test_bench_prints_the_table_and_writes_the_numbers(subject, capsys, tmp_path):
-    assert main(["bench", "waiting", "--quick", "--json", str(tmp_path / "a" / "n.json")]) == 0
-    assert capsys.readouterr().out == "1 s\n" and subject.asked == [True]
-    assert json.loads((tmp_path / "a" / "n.json").read_text()) == {"s": 1}
-    assert main(["bench", "waiting"]) == 0 and subject.asked == [True, False]
-
-
-def test_every_module_of_bench_is_a_subject():
-    for name, module in bench.subjects().items():
-        assert name == module.NAME and module.HELP and callable(module.run) and callable(module.show)
-    assert "notebooks" in bench.subjects()
-
-
-def test_bench_notebooks_times_each_one_and_says_on_what(tmp_path, monkeypatch):
-    (tmp_path / "solutions").mkdir()
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
-    monkeypatch.chdir(tmp_path)
-    code = {"cell_type": "code", "id": "a", "metadata": {}, "source": ["import time; time.sleep(0.2)"],
-            "outputs": [], "execution_count": None}  # fmt: skip
-    for name in ("00_a", "01_b"):
-        text = json.dumps({"cells": [code], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
-        (tmp_path / "solutions" / f"{name}.ipynb").write_text(text)
-    result = notebooks.run(quick=True)
-    assert list(result["notebooks"]) == ["00_a", "01_b"] and result["repeats"] == 1 and result["cores"] >= 1
-    assert all(0.2 < one["median_s"] < 30 for one in result["notebooks"].values())
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"]) and result["versions"]["Python"]
-    assert re.search(r"^all .* s .*median of 1", notebooks.show(result), re.MULTILINE)
-
-
-def test_bench_of_a_notebook_that_fails_names_the_cell(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(notebooks, "run", lambda quick: (_ for _ in ()).throw(cli_failure()))
-    monkeypatch.setattr(bench, "subjects", lambda: {"notebooks": notebooks})
-    assert main(["bench", "notebooks"]) == 1
-    assert "00_a.ipynb: cell 3" in capsys.readouterr().err
-
-
-def cli_failure():
-    from tools.build.execution import ExecutionFailed
-
-    return ExecutionFailed("00_a.ipynb: cell 3")
 
 
 # --- doctor ----------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def test_ncu_is_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch)
     monkeypatch.setattr(doctor, "find_ncu", lambda: None)
-    assert "not found, and only `iocourse profile`" in str(doctor.examine())
+    assert "not found; only `python -m tools.bench gpu` needs it" in str(doctor.examine())
     assert not any("ncu" in line for line in doctor.examine().advice)
     prints(monkeypatch, gpu=json.dumps({"name": "Some GPU", "compute_capability": "9.0"}))
     assert "not on PATH" in doctor.examine().advice[-1]

@@ -110,9 +110,7 @@ def build_parser(command: str = "") -> Parser:
     parser.add_argument("--version", action="version", version=f"iocourse {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_room(commands, command, "count", "count the words one schedule moves")
-    _add_room(
-        commands, command, "profile", "measure the bytes of one launch on a GPU, beside the closed form"
-    )
+    _add_room(commands, command, "profile", "print the bytes that one launch must move")
     doctor = _add(commands, "doctor", _doctor, "look at this machine and say what it lacks")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     lab = _add(commands, "lab", _lab, "open the course in JupyterLab; further options go to JupyterLab")

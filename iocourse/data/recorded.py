@@ -39,7 +39,7 @@ NONE_YET = "no recorded run yet"
 
 
 def recorded(name: str) -> dict[str, Any] | None:
-    """What `tools.bench NAME` gave in the run that is shipped, or None where there is no recorded run yet.
+    """The record of this name that is shipped, by `tools.bench`, or None where there is no recorded run yet.
 
     Raises ValueError for a name that no record is kept of.
     """

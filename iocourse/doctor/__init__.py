@@ -1,5 +1,6 @@
 """What this machine has, what it lacks, and which lessons that touches."""
 
+import glob
 import importlib.util
 import json
 import os
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from iocourse import __version__
 from iocourse.console import table
-from iocourse.gpu.ncu import find as find_ncu
 
 PACKAGES = (
     "anywidget",
@@ -41,6 +41,7 @@ REQUIREMENTS = {
 }
 KNOWN_ANSWER = float(sum(i * i for i in range(100)))  # 328350, exact in float32
 SECONDS = 120
+NCU_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _GPU_PROBE = """
 import json, torch
 if torch.cuda.is_available():
@@ -74,7 +75,10 @@ class Report:
     def __str__(self) -> str:
         rows = [("iocourse", self.iocourse), ("Python", f"{self.python} on {self.platform}")]
         rows += [(name, version or "not installed") for name, version in self.packages.items()]
-        rows += [("GPU", self.gpu_note), ("ncu", self.ncu or "not found, and only `iocourse profile` asks")]
+        rows += [
+            ("GPU", self.gpu_note),
+            ("ncu", self.ncu or "not found; only `python -m tools.bench gpu` needs it"),
+        ]
         rows += [("interpreter", self.interpreter)]
         return "\n".join([table(rows, left=2), "", *(f"- {line}" for line in self.advice)])
 
@@ -115,6 +119,15 @@ def installed(name: str) -> str | None:
         return metadata.version(name) if found else None
     except metadata.PackageNotFoundError:
         return None
+
+
+def find_ncu() -> str | None:
+    """The path of Nsight Compute's command line: on PATH, or the newest where NVIDIA's installers put it."""
+    found = shutil.which("ncu")
+    if found:
+        return found
+    places = [path for place in NCU_PLACES for path in sorted(glob.glob(place))]
+    return places[-1] if places else None
 
 
 def cannot_interpret(triton: str | None, numpy: str | None) -> str:
@@ -228,8 +241,8 @@ def _advice(
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
         yield (
-            "`iocourse profile` measures bytes with NVIDIA Nsight Compute (ncu), which is not on PATH: it "
-            "comes with the CUDA toolkit."
+            "`python -m tools.bench gpu`, in a checkout of iocourse, counts bytes with NVIDIA Nsight Compute "
+            "(ncu), which is not on PATH: it comes with the CUDA toolkit."
         )
     if gpu and _release(gpu["compute_capability"]) < (8, 0):
         yield (

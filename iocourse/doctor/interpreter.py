@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import triton.language as tl
 from triton.runtime import interpreter
 
-from ..frames import in_one_piece
+from ..machine.run import in_one_piece
 from .operands import take_at_once
 
 _REPLACED = (

@@ -1,8 +1,8 @@
-"""Tiles that were measured on a GPU: what `python -m tools.bench tune` found faster than the table's.
+"""Tiles that were measured on a GPU: what `python -m tools.bench gpu` found faster than the table's.
 
-The record of that run, `iocourse/data/bench/tune.json`, is put there by `tools.bench visit --install`, or
-by `bench tune --json`. A launch looks here first, and takes the table of `kernels/host/tiles.py`, which
-compiled code chose, for everything that was not measured; without the record that is everything.
+The record of its step `tune`, `iocourse/data/bench/tune.json`, is put there by `tools.bench gpu --install`. A
+launch looks here first, and takes the table of `kernels/host/tiles.py`, which compiled code chose, for
+everything that was not measured; without the record that is everything.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def measured() -> dict[Place, Sizes]:
     return {} if record is None else tiles_of(record)
 
 
-_REMEDY = "move it away, or write it anew by `python -m tools.bench tune --json`"
+_REMEDY = "move it away, or write it again by `python -m tools.bench gpu --install`"
 
 
 def tiles_of(record: Any) -> dict[Place, Sizes]:
-    """The tiles of a record of `tools.bench tune`, {"tiles": [{"arch": 90, "kernel": …, "tile": […]}, …]}.
+    """The tiles of a record of the step `tune`, {"tiles": [{"arch": 90, "kernel": …, "tile": […]}, …]}.
 
     Raises:
         Refused: it has none, or a row names what is not there, or a tile that cannot run.
@@ -114,7 +114,7 @@ def made_with_another_triton(arch: int, version: str) -> str:
         return ""
     return (
         f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}: they are used. "
-        "To measure again: python -m tools.bench tune"
+        "To measure again: python -m tools.bench gpu --only tune"
     )
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 WARM_UPS = 3
-LEAD_BYTES, LEADS = 2**28, 8  # overwritten before every lap, so that the GPU never waits for Python
+LEAD_BYTES, LEADS = 2**28, 8  # overwritten before every lap, so that the GPU does not wait for Python
+MOST_LEADS = 64  # where Python needs longer: 3.6 ms on an H200
 
 
 class NeedsCuda(RuntimeError):
@@ -21,11 +24,30 @@ class NeedsCuda(RuntimeError):
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one piece of work: the median, its quartiles, and how many laps were taken."""
+    """Milliseconds of one piece of work: the median, its quartiles, and how many laps were taken.
+
+    `host_ms` is the median time in which the host queued a lap. `host_bound` says that in half of the laps or
+    more the device may have waited for the host, so that `ms` is partly the time of the host.
+    """
 
     ms: float
     quartiles_ms: tuple[float, float]
     repeats: int
+    host_ms: float | None = None
+    host_bound: bool = False
+
+
+class Lap(float):
+    """Milliseconds of one lap on the device, with what the host did meanwhile."""
+
+    host_ms: float  # in which the host queued it
+    late: bool  # whether the device had begun it before all of it was queued
+
+    def __new__(cls, ms: float, host_ms: float, late: bool) -> Lap:
+        """Make a number that has the two attributes."""
+        lap = super().__new__(cls, ms)
+        lap.host_ms, lap.late = host_ms, late
+        return lap
 
 
 @dataclass(frozen=True)
@@ -67,9 +89,9 @@ class CudaStopwatch:
     """Laps on the current CUDA device, each between two events and each with a cold L2.
 
     Before every lap 2 GiB are overwritten, at an H200's 4.8 TB/s 0.45 ms: what Python queues meanwhile finds
-    the device busy still, and what is timed is the device. Then a buffer of twice the L2's size is read, so
-    that no lap finds its inputs where the last one left them. It is not overwritten: a lap would then pay for
-    lines that are written back to make room.
+    the device busy still, and what is timed is the device. If Python needs longer, more is overwritten. Then
+    a buffer of twice the L2's size is read, so that no lap finds its inputs where the last one left them. It
+    is not overwritten: a lap would then pay for lines that are written back to make room.
     """
 
     def __init__(self) -> None:
@@ -82,21 +104,32 @@ class CudaStopwatch:
         self._lead = torch.empty(LEAD_BYTES, dtype=torch.int8, device="cuda")
 
     def laps(self, work: Work, repeats: int) -> list[float]:
-        """Run `work` `repeats` times; milliseconds of each, without what comes before it."""
+        """Run `work` until there are `repeats` laps; each a `Lap`, without what comes before it.
+
+        A lap that the device began before the host had queued all of it is not counted, and twice as much is
+        overwritten before the next ones. From `MOST_LEADS` on it counts, and says that it was late.
+        """
         import torch
 
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-        for start, end in events:
-            for _ in range(LEADS):
+        leads, taken = LEADS, list[tuple[Any, Any, float, bool]]()
+        while len(taken) < repeats:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            for _ in range(leads):
                 self._lead.zero_()
             run = ready(work)
             self._buffer.sum()
             start.record()
+            began = perf_counter()
             run()
             end.record()
+            queued, late = perf_counter(), bool(start.query())
             del run  # and with it what the first stage made
+            if late and leads < MOST_LEADS:
+                leads = min(MOST_LEADS, 2 * leads)
+            else:
+                taken.append((start, end, 1000 * (queued - began), late))
         torch.cuda.synchronize()
-        return [float(start.elapsed_time(end)) for start, end in events]
+        return [Lap(start.elapsed_time(end), host_ms, late) for start, end, host_ms, late in taken]
 
 
 def summary(laps: Sequence[float]) -> Timing:
@@ -104,7 +137,9 @@ def summary(laps: Sequence[float]) -> Timing:
     if not laps:
         raise ValueError("laps is empty; allowed: one lap or more")
     low, middle, high = (float(x) for x in np.quantile(np.asarray(laps, dtype=np.float64), (0.25, 0.5, 0.75)))
-    return Timing(middle, (low, high), len(laps))
+    seen = [lap for lap in laps if isinstance(lap, Lap)]
+    host_ms = median(lap.host_ms for lap in seen) if seen else None
+    return Timing(middle, (low, high), len(laps), host_ms, 2 * sum(lap.late for lap in seen) >= len(laps))
 
 
 def time_of(

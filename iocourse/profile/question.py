@@ -8,7 +8,6 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ..count import grids
-from ..gpu.chips import CHIPS
 from ..refusal import Refused
 
 
@@ -44,7 +43,7 @@ LAUNCHES = {
         ("causal", "lengths")),
 }  # fmt: skip
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
-N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
+N, D, D_SLICED = 4096, 128, 512  # by default
 LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
 
 
@@ -55,9 +54,7 @@ def _said(meaning: str, default: Any = MISSING, **how: Any) -> Any:
 
 @dataclass(frozen=True)
 class Question:
-    """One launch. N is the sum of `lengths` where sequences are packed; `parts` is 0 where the chip decides;
-    `arch` is 0 where the GPU of this machine is meant.
-    """
+    """One launch. N is the sum of `lengths` for packed sequences; `parts` is 0 where the chip decides."""
 
     what: str
     N: int = _said(f"sequence length ({N})", type=int)
@@ -71,8 +68,6 @@ class Question:
     block: int = _said("side of that mask's blocks ({})", 64, type=int, metavar="B")
     lengths: Sequence[int] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
     parts: int = _said("for decode: stretches of keys (enough to fill the chip)", 0, type=int)
-    closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", False, action="store_true")
-    arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", 0, type=int)
 
     @property
     def itemsize(self) -> int:
@@ -96,6 +91,13 @@ class Question:
 
 
 OPTIONS = {one.name: dict(one.metadata) for one in fields(Question) if one.metadata}  # for argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add WHAT and the options of a launch to a parser."""
+    parser.add_argument("what", metavar="WHAT", nargs="?", default="", help="the launch")
+    for name, how in OPTIONS.items():
+        parser.add_argument(option(name), **how)
 
 
 def question(arguments: argparse.Namespace) -> Question:
@@ -133,11 +135,8 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
         raise Refused("packed takes no --N: --lengths says how long each sequence is")
     if what == "packed" and said.get("batch", 1) != 1:
         raise Refused(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
-    if "arch" in said and not said["closed_form"]:
-        raise Refused("--arch is for --closed-form: what is measured runs on this machine's GPU")
-    for name, known in (("arch", CHIPS), ("dtype", DTYPES)):
-        if name in said and said[name] not in known:
-            raise Refused(f"{option(name)} is {said[name]!r}; allowed: {', '.join(map(str, known))}")
+    if "dtype" in said and said["dtype"] not in DTYPES:
+        raise Refused(f"--dtype is {said['dtype']!r}; allowed: {', '.join(DTYPES)}")
     for name, how in OPTIONS.items():
         if how.get("type") is int and said.get(name, 1) < 1:
             raise Refused(f"{option(name)} must be at least 1, got {said[name]}")

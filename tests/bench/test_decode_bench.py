@@ -1,43 +1,45 @@
-"""`tools.bench decode` without a GPU: bytes, the copy, goals, and its whole path on a tiny problem."""
+"""`decode` of `tools.bench gpu`, no GPU: bytes, the copy, goals, and its whole path on a tiny problem."""
 
 import math
-from functools import partial
 
 import pytest
-from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
+from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.data.recorded import recorded
-from tools.bench import decode
-from tools.bench.decode import Shape
-from tools.bench.gpu.judging import judged
+from iocourse.data.records import shown
+from tools.bench import gpu, problems
+from tools.bench.contest import WAYS, Given, judged, work_of
+from tools.bench.problems import Cached as Shape
 
 torch = pytest.importorskip("torch")
 
+GOALS, LONG = gpu.GOALS["decode"], (32768, 65536, 131072)
+
 
 def test_every_shape_of_the_issue_once():
-    asked = decode.shapes(quick=False)
+    asked = problems.caches(quick=False)
     assert len(asked) == len(set(asked)) == 6 * 3 * 2
     assert {one.N for one in asked} == {4096, 8192, 16384, 32768, 65536, 131072}
     assert {(one.H, one.H_kv, one.d) for one in asked} == {(32, 32, 128), (32, 8, 128), (32, 1, 128)}
-    assert {one.B for one in asked} == {1, 8} and decode.LONG == (32768, 65536, 131072)
-    assert set(decode.shapes(quick=True)) < set(asked)
+    assert {one.B for one in asked} == {1, 8} and gpu.LONG == LONG
+    assert set(problems.caches(quick=True)) < set(asked)
 
 
 @pytest.mark.parametrize(("H_kv", "expected"), [(32, 2 * 8 * 32), (8, 2 * 8 * 8), (1, 2 * 8)])
 def test_what_must_be_read_is_k_and_v_once(H_kv, expected):
-    assert decode.must_read(Shape("bfloat16", 128, 4096, 8, 32, H_kv)) == expected * 4096 * 128 * 2
+    assert problems.must_read(Shape("bfloat16", 128, 4096, 8, 32, H_kv)) == expected * 4096 * 128 * 2
     reads = attention_decode(Problem(1, 4096, 128, B=8, H=32, H_kv=H_kv), parts=1).reads
     assert reads["K"] + reads["V"] == expected * 4096 * 128
 
 
 def test_a_copied_byte_counts_twice():
-    copy = decode.copy_speed(CpuPlace(), 1024)
+    copy = problems.copy_speed(CpuPlace(), 1024)
     assert copy == {"bytes": 1024, "ms": LAP, "gbytes_per_s": 2 * 1024 / LAP / 1e6}
 
 
 def test_goals_are_those_agreed_and_the_worst_length_is_judged():
-    shares = {goal.what: goal for goal in decode.GOALS if goal.figure == "share"}
+    shares = {goal.what: goal for goal in GOALS if goal.figure == "share"}
     assert {(goal.goal, goal.floor, goal.over) for goal in shares.values()} == {
         (0.88, 0.80, "least"),
         (0.80, 0.65, "least"),
@@ -46,7 +48,7 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     found = {4096: 0.1, 32768: 0.9, 65536: 0.81, 131072: 0.85}
     rows = [where | {"N": N, "share": share} for N, share in found.items()]
     others = [row | {"contender": "last program merges", "share": 0.99} for row in rows]
-    found = {goal.what: judged([*rows, *others], goal) for goal in decode.GOALS}
+    found = {goal.what: judged([*rows, *others], goal) for goal in GOALS}
     one = found["least share of the copy bandwidth, N ≥ 32,768, 32 heads of keys, B = 1"]
     assert (one["reached"], one["verdict"]) == (0.81, "goal missed, floor met")
     assert sum("not judged: 0 of " in goal["verdict"] for goal in found.values()) == len(found) - 1 == 7
@@ -64,7 +66,7 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     ],
 )
 def test_few_bytes_are_judged_in_microseconds_and_in_no_quick_run(H_kv, us, verdict):
-    (goal,) = (goal for goal in decode.GOALS if goal.what == f"µs, N = 32,768, {H_kv} heads of keys, B = 1")
+    (goal,) = (goal for goal in GOALS if goal.what == f"µs, N = 32,768, {H_kv} heads of keys, B = 1")
     rows = [{"N": 32768, "B": 1, "H": 32, "H_kv": H_kv, "contender": "split-KV", "us": us}]
     assert judged(rows, goal)["verdict"] == verdict
     assert judged(rows, goal, quick=True) | {"verdict": verdict} == judged(rows, goal)
@@ -78,22 +80,26 @@ def test_no_goal_for_few_bytes_is_below_what_the_record_says_a_copy_takes():
         pytest.skip("the goals were renewed from another record")
     copy = record["copy"]["gbytes_per_s"]
     copied_us = {
-        H_kv: decode.must_read(Shape("bfloat16", 128, 32768, 1, 32, H_kv)) / copy / 1e3 for H_kv in (32, 8, 1)
+        H_kv: problems.must_read(Shape("bfloat16", 128, 32768, 1, 32, H_kv)) / copy / 1e3
+        for H_kv in (32, 8, 1)
     }
     assert {H_kv: round(us, 1) for H_kv, us in copied_us.items()} == {32: 125.5, 8: 31.4, 1: 3.9}
     assert round(copied_us[1] / 0.8, 1) == 4.9 and round(copied_us[8] / 0.8, 1) == 39.2
     took = {row["H_kv"]: row["us"] for row in record["rows"] if row["contender"] == "SDPA cuDNN"}
-    for H_kv, B, goal, floor in decode.MICROSECONDS:
-        assert copied_us[H_kv * B] < goal < floor and abs(goal - took[H_kv * B]) < 0.15
+    few = [goal for goal in GOALS if goal.figure == "us"]
+    for one in few:
+        bytes_of = one.where["H_kv"] * one.where["B"]
+        assert copied_us[bytes_of] < one.goal < one.floor and abs(one.goal - took[bytes_of]) < 0.15
+    assert len(few) == 3
 
 
 def copied(monkeypatch, copy):
     """Nothing is copied: this is what a copy came to."""
-    monkeypatch.setattr(decode, "copy_speed", lambda place: copy)
+    monkeypatch.setattr(problems, "copy_speed", lambda place: copy)
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypatch):
-    field = decode.contenders()
+    field = problems.of_decode(place)
     assert list(field) == [
         "split-KV",
         "last program merges",
@@ -104,12 +110,12 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypa
     ]
     shapes = [Shape("float16", 16, 200, 2, 4, H_kv) for H_kv in (4, 2)]
     copied(monkeypatch, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
-    record = decode.measured(shapes, field, place)
+    record = measured("decode", shapes, field, place)
     assert holds_numbers(record | {"quick": True})
     for shape in shapes:
         some = {"rows": [row for row in record["rows"] if row["H_kv"] == shape.H_kv]}
         rows = by_contender(some, "forward")
-        rate = decode.must_read(shape) / LAP / 1e6
+        rate = problems.must_read(shape) / LAP / 1e6
         for name in ("split-KV", "last program merges", "SDPA math"):
             assert math.isclose(rows[name]["gbytes_per_s"], rate)
             assert math.isclose(rows[name]["share"], rate / 1e-13) and rows[name]["us"] == 1000 * LAP
@@ -118,9 +124,10 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypa
     ours = [row for row in record["errors"] if row["contender"] in ("split-KV", "last program merges")]
     assert len(ours) == 4 and all(set(row) & {"O", "dQ"} == {"O"} for row in record["errors"])
     assert all(row["O"] < 0.002 for row in record["errors"])
-    shown = decode.show(record)
-    assert "the copy: " in shown and shown.count("not judged: 0 of ") == len(decode.GOALS)
-    assert "GB/s of K and V, float16, H = 4, H_kv = 2, B = 2" in shown
+    assert record["copy"]["gbytes_per_s"] == 1e-13
+    assert sum(one["verdict"].startswith("not judged: 0 of ") for one in record["goals"]) == len(GOALS)
+    said = shown(record)
+    assert "GB/s of K and V, float16, d = 16, forward" in said and said.splitlines()[1].split()[0] == "H_kv"
 
 
 def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
@@ -128,20 +135,19 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
         return torch.nn.functional.scaled_dot_product_attention(q, k[:, :, 20:], v[:, :, 20:])
 
     copied(monkeypatch, {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0})
-    assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"split-KV": forgetful}, CpuPlace()))
+    shape = Shape("float16", 16, 40, 1, 1, 1)
+    assert is_wrong(measured("decode", [shape], {"split-KV": forgetful}, CpuPlace()))
 
 
 def test_who_takes_how_many_launches():
     from iocourse.kernels.host.launches import written_down
-    from tools.bench.gpu.contenders import WAYS
-    from tools.bench.gpu.trial import work_of
 
     q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
     launched = {}
     for name in ("split-KV", "last program merges"):
         with written_down(90) as made:
-            attend = partial(decode.contenders()[name], causal=False)
-            work_of(attend, (q, k, k), q, "forward", WAYS.get(name))()
+            given = Given((q, k, k), q, False, lambda x: x)
+            work_of(problems.of_decode(None)[name], given, "forward", WAYS.get(name))()
         launched[name] = [one.kernel.fn.__name__ for one in made]
     assert launched == {
         "split-KV": ["parts_kernel", "merge_kernel"],

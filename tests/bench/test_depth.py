@@ -12,7 +12,8 @@ from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.lowrank import advise
 from iocourse.refusal import Refused
-from tools.bench import depth, subjects
+from tools.bench import depth
+from tools.bench.__main__ import SUBJECTS
 from tools.bench.depth import heads as real
 from tools.bench.depth import layers as over_layers
 from tools.bench.depth import training as trainings
@@ -178,14 +179,14 @@ def test_no_head_of_this_model_could_use_it(heads):
 # ---------------------------------------------------------------------- the whole
 def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
-    from iocourse.cli import main
+    from tools.bench.__main__ import main
 
     monkeypatch.setattr(over_layers, "QUICK", TINY_LAYERS)
     monkeypatch.setattr(trainings, "QUICK", TINY_TRAINING)
     file = tmp_path / "depth.json"
-    assert main(["bench", "depth", "--quick", "--json", str(file)]) == 0
+    assert main(["depth", "--quick", "--json", str(file)]) == 0
     record, said = json.loads(file.read_text(encoding="utf-8")), capsys.readouterr().out
-    assert subjects()["depth"] is depth
+    assert SUBJECTS["depth"] is depth
     check_record(record)
     assert [goal["verdict"] for goal in record["goals"]] == [
         "not judged: a quick run does not measure it"

@@ -5,16 +5,17 @@ import json
 import pytest
 
 from iocourse import exact
-from tools.bench import emulator, subjects
+from tools.bench import emulator
+from tools.bench.__main__ import SUBJECTS
 
 
 def test_the_record_and_its_table(tmp_path, capsys):
-    from iocourse.cli import main
+    from tools.bench.__main__ import main
 
     file = tmp_path / "emulator.json"
-    assert main(["bench", "emulator", "--quick", "--json", str(file)]) == 0
+    assert main(["emulator", "--quick", "--json", str(file)]) == 0
     record = json.loads(file.read_text(encoding="utf-8"))
-    assert subjects()["emulator"] is emulator
+    assert SUBJECTS["emulator"] is emulator
     assert {"date", "cores", "versions"} <= set(record) and {"Python", "numpy"} <= set(record["versions"])
     measured = record["measured"]
     assert list(measured) == ["run", "dry", "import"]

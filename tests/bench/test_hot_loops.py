@@ -10,7 +10,8 @@ pytest.importorskip("triton")
 from iocourse.data.recorded import recorded
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
-from tools.bench import hot_loops, resources, subjects
+from tools.bench import hot_loops, resources
+from tools.bench.__main__ import SUBJECTS
 from tools.bench.resources.compiling import shipped
 from tools.bench.resources.text import a_score
 
@@ -46,7 +47,7 @@ def test_the_table_shows_the_step_and_what_is_none():
 
 
 def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
-    assert subjects()["hot-loops"] is hot_loops
+    assert SUBJECTS["hot-loops"] is hot_loops
     asked = []
 
     def queries(arch, heads, widths):

@@ -1,13 +1,11 @@
 """Goals and verdicts, and the order of things in a trial. All times are made up."""
 
 import math
-from dataclasses import replace
 
 import pytest
-from made_up_gpu import CpuPlace
+from made_up_gpu import CpuPlace, measured
 
-from tools.bench.attention import BENCH
-from tools.bench.gpu.judging import Goal, Layout, compared, judged
+from tools.bench.contest import Goal, Layout, Shape, compared, judged
 
 SHARE = Goal({"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
 OFF = Goal({}, 0.15, 0.3, 2, figure="off", over="largest")
@@ -52,7 +50,7 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
         ]
     }  # fmt: skip
     goals = [Goal({"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
-    layout = Layout(("mask", "pass"), ("N",), "ms", "milliseconds", (), "Flex", 2)
+    layout = Layout(("mask", "pass"), ("N",), "Flex", 2)
     found = compared(record, layout, goals)
     assert [row["ratio"] for row in found["rows"] if row["contender"] == "fused"] == [2.0, 8.0, None]
     (mean,) = (row for row in found["means"] if row["contender"] == "fused")
@@ -68,7 +66,6 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
 def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
     torch = pytest.importorskip("torch")
     from iocourse.gpu.timing import ready
-    from tools.bench.gpu.problem import Shape
 
     log, laps = [], []
 
@@ -88,7 +85,7 @@ def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
 
     place = CpuPlace()
     place.stopwatch = Watch()
-    record = BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"fused": attend}, place)
+    record = measured("attention", [Shape("float16", 16, 8, 1, 1, True)], {"fused": attend}, place)
     assert not [row for row in record["rows"] if "refused" in row]
     # Forward; backward, whose forward pass is not timed; both.
     assert list(dict.fromkeys(laps)) == ["clock attend", "attend clock"]
@@ -97,14 +94,13 @@ def test_a_forward_pass_comes_before_each_backward_pass_and_is_not_timed():
 
 def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     torch = pytest.importorskip("torch")
-    from tools.bench.gpu.problem import Shape
 
     def too_large(shape, place, seed):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")
 
     shape = Shape("float16", 16, 8, 1, 1, True)
-    bench = replace(BENCH, problem=too_large)
-    record = bench.measured([shape], {"fused": None, "SDPA flash": None}, CpuPlace())
+    field = {"fused": None, "SDPA flash": None}
+    record = measured("attention", [shape], field, CpuPlace(), problem=too_large)
     assert len(record["rows"]) == 6 and not record["errors"]
     for row in record["rows"]:
         assert row["refused"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate"
@@ -124,6 +120,6 @@ def test_a_goal_names_who_is_judged_or_ours_is():
 @pytest.mark.parametrize(("quick", "verdict"), [(True, "not judged: a quick run"), (False, "goal met")])
 def test_of_a_quick_run_no_goal_is_judged(quick, verdict):
     goal = Goal({}, 0.8, None, 1, figure="share", over="least")
-    layout = Layout(("d",), ("N",), "tflops", "TFLOP/s", ())
+    layout = Layout(("d",), ("N",))
     found = compared({"quick": quick, "rows": [{"contender": "fused", "share": 0.9}]}, layout, [goal])
     assert [(one["verdict"], one["reached"]) for one in found["goals"]] == [(verdict, 0.9)]

@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.cli import main  # noqa: E402
 from iocourse.doctor.threads import VARIABLES  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
-from tools.bench import lowrank, subjects  # noqa: E402
+from tools.bench import lowrank  # noqa: E402
+from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
 from tools.bench.lowrank import published, scaling  # noqa: E402
 from tools.bench.lowrank.exact_side import (  # noqa: E402
     InPlace,
@@ -293,7 +293,7 @@ def test_pictures_are_drawn_from_the_record(tiny):
 
 
 def test_the_subject_is_found_and_its_plans_survive_the_way_to_another_process():
-    assert subjects()["lowrank"] is lowrank
+    assert SUBJECTS["lowrank"] is lowrank
     for plan in (WHOLE, QUICK, TINY):
         assert Plan.from_json(plan.to_json()) == plan
     assert WHOLE.rows == tuple(range(4, 13)) and (WHOLE.lengths[0], WHOLE.lengths[-1]) == (2**10, 2**20)
@@ -314,10 +314,10 @@ def test_the_process_is_told_its_threads_before_it_starts(monkeypatch):
 
 
 def test_bad_arguments_are_refused_in_one_line(capsys, monkeypatch):
-    assert main(["bench", "lowrank", "--threads", "0"]) == 2
+    assert main(["lowrank", "--threads", "0"]) == 2
     assert "--threads is 0; allowed: 1 or more" in capsys.readouterr().err
-    assert main(["bench", "ratios", "--threads", "1"]) == 2
+    assert main(["ratios", "--threads", "1"]) == 2
     assert "--threads is not for ratios; allowed with: lowrank" in capsys.readouterr().err
     monkeypatch.setattr(lowrank.importlib.util, "find_spec", lambda name: None)
-    assert main(["bench", "lowrank"]) == 2
+    assert main(["lowrank"]) == 2
     assert "torch is not installed here" in capsys.readouterr().err

@@ -2,15 +2,15 @@
 
 import json
 
-from iocourse.cli import main
-from tools.bench import pebbling, subjects
+from tools.bench import pebbling
+from tools.bench.__main__ import SUBJECTS, main
 
 
 def test_the_record_and_its_table(tmp_path, capsys):
     file = tmp_path / "pebbling.json"
-    assert main(["bench", "pebbling", "--quick", "--json", str(file)]) == 0
+    assert main(["pebbling", "--quick", "--json", str(file)]) == 0
     record = json.loads(file.read_text(encoding="utf-8"))
-    assert subjects()["pebbling"] is pebbling
+    assert SUBJECTS["pebbling"] is pebbling
     words = {(one["graph"], one["M"]): one["words"] for one in record["measured"]}
     assert words["softmax row of 4", 3] == 11 and words["2×2×2 matmul, fma", 6] == 12
     assert all(one["states"] > 0 and one["words"] >= one["compulsory"] for one in record["measured"])

@@ -1,45 +1,38 @@
-"""`python -m tools.bench sparse` without a GPU: masks, the line, goals, and its whole path on a tiny problem.
+"""`sparse` of `tools.bench gpu`, no GPU: masks, the line, goals, and its whole path on a tiny problem.
 
 What needs CUDA is not covered: compiled FlexAttention and its backward pass, SDPA's memory-efficient kernel.
 """
 
+import dataclasses
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong
+from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse import masks
-from tools.bench import sparse
-from tools.bench.gpu import density as _density
-from tools.bench.gpu.contenders import flex_mask
-from tools.bench.gpu.density import SHARES, line, lines
-from tools.bench.gpu.judging import compared
-from tools.bench.sparse import (
-    BLOCK,
-    KINDS,
-    NO_MASK,
-    Shape,
-    booleans,
-    mask_of,
-    masked,
-    pairs_of,
-    tiles_of,
-)
+from iocourse.data.records import shown
+from tools.bench import gpu, problems
+from tools.bench.contest import DENSITIES, NO_MASK, SHARES, compared, line, lines
+from tools.bench.problems import BLOCK, KINDS, booleans, flex_mask, mask_of, masked, pairs_of
+from tools.bench.problems import Masked as Shape
+from tools.bench.problems import tiles_seen as tiles_of
 
 torch = pytest.importorskip("torch")
 
-NAMES = list(_density.NAMES)
-SMALL = replace(sparse.BENCH, problem=partial(masked, block=16))
+NAMES = list(DENSITIES)
+STEP, GOALS = gpu.CONTESTS["sparse"], gpu.GOALS["sparse"]
+LINE_GOALS = [goal for goal in GOALS if goal.figure == "deviation"]
+RIVAL_GOALS = [goal for goal in GOALS if goal.rival]
+small = partial(measured, "sparse", problem=partial(masked, block=16))
 
 
 # --- masks ------------------------------------------------------------------------------------------------
 
 
 def test_every_shape_of_the_issue_once():
-    asked = [shape for shape in sparse.shapes(quick=False) if not sparse.BENCH.only_ours(shape)]
+    asked = [shape for shape in STEP.shapes(False) if STEP.takes_part(shape, "FlexAttention")]
     assert len(asked) == len(set(asked)) == 3 * 3 * 2
     assert {(one.mask, one.N, one.d) for one in asked} == {
         (mask, N, d)
@@ -48,25 +41,28 @@ def test_every_shape_of_the_issue_once():
         for d in (64, 128)
     }  # fmt: skip
     assert {(one.B * one.N, one.H * one.d, one.dtype) for one in asked} == {(16384, 2048, "bfloat16")}
-    assert set(sparse.shapes(quick=True)) < set(sparse.shapes(quick=False))
+    assert set(STEP.shapes(True)) < set(STEP.shapes(False))
+    densities = {}
     for quick in (True, False):  # everyone first, then ours alone
-        alone = sparse.densities(quick)
-        assert {one.mask for one in alone} == {NO_MASK, *NAMES} and sparse.shapes(quick)[
-            -len(alone) :
-        ] == alone
-        assert [shape for shape in sparse.shapes(quick) if sparse.BENCH.only_ours(shape)] == alone
-    assert set(sparse.densities(quick=True)) < set(sparse.densities(quick=False))
+        densities[quick] = [
+            shape for shape in STEP.shapes(quick) if not STEP.takes_part(shape, "SDPA efficient")
+        ]
+        assert all(STEP.takes_part(shape, "fused") for shape in STEP.shapes(quick))
+        assert {one.mask for one in densities[quick]} == {NO_MASK, *NAMES}
+        assert STEP.shapes(quick)[-len(densities[quick]) :] == densities[quick]
+        assert {one.d for one in densities[quick]} == ({128} if quick else {64, 128})
+    assert set(densities[True]) < set(densities[False])
 
 
-@pytest.mark.parametrize(("name", "share"), _density.NAMES.items())
+@pytest.mark.parametrize(("name", "share"), DENSITIES.items())
 def test_a_random_mask_has_about_the_share_of_its_name(name, share):
-    N = sparse.DENSITIES_AT
+    N = problems.DENSITIES_AT
     mask = mask_of(name, N)
     assert math.isclose(mask.nnz / N**2, share, rel_tol=0.05)
     assert NAMES == ["random, 1/16", "random, 1/8", "random, 1/4", "random, 1/2", "random, all"]
 
 
-@pytest.mark.parametrize("N", sparse.LENGTHS)
+@pytest.mark.parametrize("N", problems.SPARSE_LENGTHS)
 def test_masks_are_sparse_and_no_query_is_blind(N):
     for kind in KINDS:
         mask = mask_of(kind, N)
@@ -115,35 +111,52 @@ def test_the_line_is_found_and_what_lies_off_it():
         line([(0.5, 1.0), (1.0, 2.0), (1.0, 2.1)])
 
 
-def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
+def timed(ms_of, pass_="forward", d=64, N=problems.DENSITIES_AT, shares=SHARES):
     return [
         {"dtype": "bfloat16", "d": d, "N": N, "pass": pass_, "contender": "fused"}
         | {"mask": name, "density": s, "ms": ms_of(s)}
-        for name, s in _density.NAMES.items()
+        for name, s in DENSITIES.items()
         if s in shares
     ]
 
 
 def test_a_line_takes_every_share_and_stands_beside_the_kernel_without_a_mask():
     plain = {"d": 64, "N": 8192, "pass": "forward", "contender": "fused", "mask": NO_MASK, "ms": 7.5}
-    (found,) = lines([*timed(lambda s: 8 * s + 1), plain], NO_MASK)
+    (found,) = lines([*timed(lambda s: 8 * s + 1), plain])
     assert (found["unmasked_ms"], len(found["points"])) == (7.5, 5)
     assert math.isclose(found["dense_ms"], 8.0) and math.isclose(found["overhead_ms"], 1.0)
-    assert lines(timed(lambda s: s + 1, shares=SHARES[1:]), NO_MASK) == []
-    shown = _density.text_of([found])
-    assert "64, 8192, forward" in shown and "7.500" in shown and shown.endswith("0.0%")
-    assert _density.text_of([]) == ""
+    assert lines(timed(lambda s: s + 1, shares=SHARES[1:])) == []
+    said = shown({"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": [found]})
+    assert "64  8192  forward     8.000        1.000      0.000" in said
+    assert "dense" not in shown({"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": []})
+
+
+def test_a_time_that_the_host_bounds_is_no_point_of_the_line():
+    """Python's time alone at the smallest shares would look like overhead."""
+
+    def bound(rows, *shares):
+        return [row | {"host_bound": row["density"] in shares} for row in rows]
+
+    def ms(s):
+        return max(8 * s + 0.1, 1.5)  # 1.5 ms to queue
+
+    (of_all,) = lines(timed(ms))
+    (found,) = lines(bound(timed(ms), 1 / 16, 1 / 8))
+    assert of_all["deviation"] > 0.1 and of_all["overhead_ms"] > 0.5
+    assert math.isclose(found["dense_ms"], 8.0) and found["deviation"] < 1e-9
+    assert [s for s, _ in found["points"]] == [1 / 4, 1 / 2, 1.0]
+    assert found["host_bound"] == ["random, 1/16", "random, 1/8"] and of_all["host_bound"] == []
+    assert lines(bound(timed(ms), 1 / 16, 1 / 8, 1 / 4)) == [], "two points are no line"
 
 
 @pytest.mark.parametrize(("bump", "verdict"), [(1.1, "goal met"), (1.6, "goal missed")])
 def test_the_worst_line_is_judged(bump, verdict):
     rows = [
         row
-        for d in sparse.HEADS
+        for d in (64, 128)
         for row in timed(lambda s, d=d: (8 * s + 1) * (bump if (d, s) == (128, 1 / 4) else 1), d=d)
     ]
-    bench = sparse.BENCH
-    record = compared({"rows": rows, "seed": 7}, bench.layout, bench.goals, bench.more)
+    record = compared({"rows": rows, "seed": 7}, STEP.layout, GOALS, STEP.more)
     assert (record["rows"], len(record["density_rows"]), record["density_seed"]) == ([], len(rows), 7)
     goals = {one["what"]: one for one in record["goals"]}
     assert goals["forward, largest deviation from s · dense + overhead"]["verdict"] == verdict
@@ -153,28 +166,28 @@ def test_the_worst_line_is_judged(bump, verdict):
 
 
 def test_goals_are_those_agreed():
-    assert {(goal.where["mask"], goal.where["d"]) for goal in sparse.GOALS} == {
+    assert {(goal.where["mask"], goal.where["d"]) for goal in RIVAL_GOALS} == {
         (mask, d) for mask in KINDS for d in (64, 128)
     }
-    both = [goal for goal in sparse.GOALS if goal.where["pass"] == "forward+backward"]
-    backward = [goal for goal in sparse.GOALS if goal.where["pass"] == "backward"]
-    assert {goal.rival for goal in sparse.GOALS} == {"FlexAttention"}
+    both = [goal for goal in RIVAL_GOALS if goal.where["pass"] == "forward+backward"]
+    backward = [goal for goal in RIVAL_GOALS if goal.where["pass"] == "backward"]
+    assert {goal.rival for goal in RIVAL_GOALS} == {"FlexAttention"}
     assert {(goal.goal, goal.floor, goal.shapes) for goal in both} == {(1.1, 0.9, 3)} and len(both) == 6
     assert {(goal.goal, goal.floor, goal.shapes) for goal in backward} == {(0.95, None, 1)}
     assert [tuple(goal.where.values()) for goal in backward] == [
         ("backward", "random", d, 16384) for d in (64, 128)
     ]
-    assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
-    assert sparse.LAYOUT.rival == "FlexAttention" and BLOCK == 128
+    assert {(goal.goal, goal.floor, goal.over) for goal in LINE_GOALS} == {(0.15, None, "largest")}
+    assert STEP.layout.rival == "FlexAttention" and BLOCK == 128 and len(LINE_GOALS) == 3
 
 
 # --- the whole path but CUDA -------------------------------------------------------------------------------
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
-    field = sparse.contenders(place, compiled=False)
+    field = problems.of_sparse(place)
     asked = [Shape("float16", 16, 64, 1, 1, mask) for mask in ("window", NO_MASK, *NAMES)]
-    record = SMALL.measured(asked, field, place, quick=True)
+    record = small(asked, field, place, quick=True)
     assert holds_numbers(record)
     forward, both = by_contender(record, "forward"), by_contender(record, "forward+backward")
     assert (forward["fused"]["ratio"], forward["fused"]["density"]) == (1.0, 1.0)
@@ -190,29 +203,45 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     worst = {(row["contender"], row["mask"]): row["worst_block"] for row in record["errors"]}
     assert {mask for name, mask in worst if name == "fused"} == {"window", NO_MASK, *NAMES}
     assert all(error < 0.002 for error in worst.values())
-    shown = sparse.show(record)
-    assert shown.count("not judged") == len(sparse.GOALS) + len(sparse.LINE_GOALS)
-    assert "milliseconds of ours against the share s" in shown
-    assert shown.splitlines()[-1].startswith("no GPU but a test, Python ")
+    assert [one["verdict"].split(":")[0] for one in record["goals"]] == ["not judged"] * len(GOALS)
+    said = shown(record)
+    assert "time of ours ≈ share of pairs" in said
+    assert said.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
 
 
 def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkeypatch):
     kept, tried = [], []
 
-    def third_is_cut_off(*given):
-        tried.append(given)
-        if len(tried) == 3:
-            raise KeyboardInterrupt
-        return [], []
+    class Tried:
+        """A row for each contender in the place of a trial; the third is cut off."""
 
-    monkeypatch.setattr("tools.bench.gpu.trial.tried", third_is_cut_off)
+        def __init__(self, shape, problem, field, passes, refused):
+            tried.append(list(field))
+            self.shape, self.field = shape, field
+
+        def errors(self):
+            if len(tried) == 3:
+                raise KeyboardInterrupt
+            yield {}
+
+        def timed(self, stopwatch, pass_):
+            about = self.shape._asdict() | {"pass": pass_, "density": 0.5}
+            return [about | {"contender": name, "refused": "nothing is timed here"} for name in self.field]
+
+    monkeypatch.setattr(gpu, "Trial", Tried)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
-    field = {"fused": None, "somebody": None}
+    step = dataclasses.replace(
+        STEP, shapes=lambda quick: shapes, problem=partial(masked, block=16),
+        contenders=lambda place: {"fused": None, "somebody": None},
+    )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        sparse.measured(shapes, field, place, keep=kept.append)
-    assert [list(some) for _, _, some, *_ in tried] == [["fused", "somebody"], ["fused"], ["fused"]]
-    assert [record["shapes"] for record in kept] == [{"asked": 4, "done": 1}, {"asked": 4, "done": 2}]
-    assert all(f"cut off after {n} of 4 shapes" in sparse.show(record) for n, record in enumerate(kept, 1))
+        for _, part in gpu.contested("sparse", step, gpu.Visit(place)):
+            kept += [part] if part else []
+    assert tried == [["fused", "somebody"], ["fused"], ["fused"]]
+    assert [(part["shapes"]["done"], part["shapes"]["asked"]) for part in kept] == [
+        (0, 4), (0, 4), (1, 4), (1, 4), (1, 4), (2, 4),
+    ]  # fmt: skip
+    assert [gpu.how_far(part) for part in kept[-1:]] == [0.5]
 
 
 def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
@@ -220,12 +249,12 @@ def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     shape = Shape("bfloat16", 16, 96, 1, 1, "random")
-    assert is_wrong(SMALL.measured([shape], {"fused": deaf}, place))
+    assert is_wrong(small([shape], {"fused": deaf}, place))
 
 
 def test_booleans_are_not_tried_where_they_do_not_fit(place):
     place.free = 2 * 3 * 96 * 96 - 1
-    efficient = sparse.contenders(place)["SDPA efficient"]
+    efficient = problems.of_sparse(place)["SDPA efficient"]
     shape = Shape("float16", 16, 96, 1, 1, "random")
-    record = SMALL.measured([shape], {"fused": efficient, "x": efficient}, place)
+    record = small([shape], {"fused": efficient, "x": efficient}, place)
     assert by_contender(record, "forward")["x"]["refused"].startswith("N × N masks need about ")

@@ -1,4 +1,4 @@
-"""`tools.bench tune` without a GPU: candidates, choice and the tiles to take, from made-up times."""
+"""`tune` of `tools.bench gpu`, no GPU: candidates, choice and the tiles to take, from made-up times."""
 
 import json
 
@@ -7,26 +7,25 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from made_up_gpu import CpuPlace
-
 from iocourse.gpu.measured import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
-from tools.bench import tune
-from tools.bench.gpu.problem import Shape
-from tools.bench.tune.fitting import BYTES, CURATED, SIZES, candidates, searches
-from tools.bench.tune.problem import Problem
+from tools.bench import gpu, tiles
+from tools.bench.contest import Shape
+from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches
 
 SHIPPED = Tile(64, 64, 4, 2)
 
 
-@pytest.mark.parametrize("key", [key for key in TABLE if key[1] in tune.HEADS and key[2] == BYTES], ids=str)
+@pytest.mark.parametrize(
+    "key", [key for key in TABLE if key[1] in gpu.TUNED_HEADS and key[2] == BYTES], ids=str
+)
 def test_what_is_shipped_passes_the_filter_and_comes_first(key):
     arch, d, _ = key
     for kernel in KERNELS:
         shipped = getattr(TABLE[key], kernel)
         assert fits(kernel, shipped, arch, d)
-        every = candidates(kernel, shipped, arch, d, quick=False)
-        few = candidates(kernel, shipped, arch, d, quick=True)
+        every = candidates(kernel, shipped, arch, d, few=False)
+        few = candidates(kernel, shipped, arch, d, few=True)
         assert every[0] == few[0] == shipped and len(set(every)) == len(every)
         assert 1 < len(few) < len(every) and set(few) <= set(every)
 
@@ -40,18 +39,16 @@ def test_what_cannot_run_is_not_tried():
 
 
 def test_few_are_tried_where_time_is_short_and_what_compiled_code_speaks_for_is_among_them():
-    for (arch, d, kernel), tiles in CURATED.items():
+    for (arch, d, kernel), curated in CURATED.items():
         shipped = getattr(TABLE[arch, d, 2], kernel)
-        few = candidates(kernel, shipped, arch, d, quick=True)
-        assert few[0] == shipped and set(few) == {shipped, *tiles}, "one of them does not pass the filter"
+        few = candidates(kernel, shipped, arch, d, few=True)
+        assert few[0] == shipped and set(few) == {shipped, *curated}, "one of them does not pass the filter"
         assert len(few) <= 8
-    near = candidates("keys", TABLE[90, 128, 2].keys, 90, 128, quick=True)
+    near = candidates("keys", TABLE[90, 128, 2].keys, 90, 128, few=True)
     assert 1 < len(near) <= 8 and (90, 128, "keys") not in CURATED
 
 
 def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
-    kept = []
-
     class CutOff(Made):
         def work(self, kernel, tile):
             if kernel == KERNELS[-1]:
@@ -59,10 +56,10 @@ def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
             return super().work(kernel, tile)
 
     with pytest.raises(KeyboardInterrupt):
-        tune.tuned(80, searches(80, (64,), True), CutOff, MadeUpPlace(), kept.append)
-    record = json.loads(json.dumps(kept[-1]))
+        for _, kept in tiles.tuned(80, searches(80, (64,), True), CutOff, MadeUpWatch()):
+            record = json.loads(json.dumps(kept))
     assert record["asked"] == 4 and [one["kernel"] for one in record["kernels"]] == [*KERNELS[:-1]]
-    assert "forward, d = 64" in tune.show(record) and "cut off after 3 of 4 kernels" in tune.show(record)
+    assert "forward, d = 64" in tiles.shown(record) and gpu.how_far(record) == 3 / 4
 
 
 def tried(**ms):
@@ -72,12 +69,12 @@ def tried(**ms):
 
 def test_the_fastest_is_taken_under_each_mask_where_that_is_worth_it():
     times = tried(_64=[4.0, 1.0], _32=[2.0, 1.0], _128=[3.0, 0.9])
-    assert [tune.chosen(times, SHIPPED, mask).BM for mask in (0, 1)] == [32, 128]
-    assert tune.chosen(tried(_64=[1.0, 1.0], _32=[0.99, 0.5]), SHIPPED, 0) == SHIPPED, "noise"
+    assert [tiles.chosen(times, SHIPPED, mask).BM for mask in (0, 1)] == [32, 128]
+    assert tiles.chosen(tried(_64=[1.0, 1.0], _32=[0.99, 0.5]), SHIPPED, 0) == SHIPPED, "noise"
     failed = [{"tile": SHIPPED._replace(BM=16), "ms": [], "failed": "OutOfResources"}]
-    assert tune.chosen([*tried(_64=[1.0, 1.0]), *failed], SHIPPED, 0) == SHIPPED
-    assert tune.chosen([failed[0] | {"tile": SHIPPED}, *tried(_32=[9.0, 9.0])], SHIPPED, 1).BM == 32
-    assert tune.chosen(failed, SHIPPED, 0) == SHIPPED
+    assert tiles.chosen([*tried(_64=[1.0, 1.0]), *failed], SHIPPED, 0) == SHIPPED
+    assert tiles.chosen([failed[0] | {"tile": SHIPPED}, *tried(_32=[9.0, 9.0])], SHIPPED, 1).BM == 32
+    assert tiles.chosen(failed, SHIPPED, 0) == SHIPPED
 
 
 class MadeUpWatch:
@@ -106,16 +103,15 @@ class Made:
         return work
 
 
-class MadeUpPlace:
-    device, stopwatch = "cpu", MadeUpWatch()
-
-    def facts(self):
-        return {"name": "no GPU but a test", "arch": 80}
+def tuned(asked, problem):
+    """The record at the end, as it comes back from a file."""
+    return json.loads(
+        json.dumps([record for _, record in tiles.tuned(80, asked, problem, MadeUpWatch())][-1])
+    )
 
 
 def test_a_made_up_run_ends_in_tiles_to_take():
-    result = tune.tuned(80, searches(80, (64, 128), False), Made, MadeUpPlace())
-    result = json.loads(json.dumps(result))  # as it comes back from a file
+    result = tuned(searches(80, (64, 128), False), Made)
     assert [(one["d"], one["kernel"]) for one in result["kernels"]] == [
         (d, kernel) for d in (64, 128) for kernel in KERNELS
     ]
@@ -124,8 +120,7 @@ def test_a_made_up_run_ends_in_tiles_to_take():
         reasons = {entry["tile"][3]: entry.get("failed") for entry in one["tried"]}
         assert reasons[3] == "RuntimeError: out of resource: shared memory"
         assert reasons[4] == "RuntimeError: an error when it runs" and reasons[1] is None
-    text = tune.show(result)
-    print(text)
+    text = tiles.shown(result)
     assert "4.000, 2.000" in text and "2.000" in text and "16 faster than the shipped" in text
     taken = tiles_of(result)
     assert {(at.arch, at.itemsize) for at in taken} == {(80, 2)} and len(taken) == 2 * 4 * 2
@@ -141,12 +136,12 @@ def test_nothing_better_leaves_the_table_as_it_is():
             work.ms = 1.0
             return work
 
-    result = tune.tuned(80, searches(80, (128,), True), Flat, MadeUpPlace())
-    assert result["tiles"] == [] and "0 faster than the shipped" in tune.show(result)
+    result = tuned(searches(80, (128,), True), Flat)
+    assert result["tiles"] == [] and "0 faster than the shipped" in tiles.shown(result)
 
 
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
-    one = Problem(Shape("float16", 16, 48, 1, 1, True), CpuPlace())
+    one = Problem(Shape("float16", 16, 48, 1, 1, True), "cpu")
     for kernel in KERNELS:
         results = one.work(kernel, Tile(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)

@@ -1,4 +1,4 @@
-"""`tools.bench varlen` without a GPU: lengths, padding saved, goals, and its whole path on a tiny problem.
+"""`varlen` of `tools.bench gpu`, no GPU: lengths, padding saved, goals, and its whole path on a tiny problem.
 
 What needs CUDA is not covered: PyTorch's varlen_attn, and SDPA's CUDA kernels.
 """
@@ -6,36 +6,42 @@ What needs CUDA is not covered: PyTorch's varlen_attn, and SDPA's CUDA kernels.
 import math
 
 import pytest
-from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
+from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
-from tools.bench import varlen
-from tools.bench.gpu.judging import compared
-from tools.bench.varlen import KINDS, Shape, drawn, pairs, saved
+from iocourse.data.records import shown
+from tools.bench import gpu, problems
+from tools.bench.contest import compared
+from tools.bench.problems import LENGTH_KINDS as KINDS
+from tools.bench.problems import Packs as Shape
+from tools.bench.problems import drawn, saved
+from tools.bench.problems import pairs_in as pairs
 
 torch = pytest.importorskip("torch")
 
+STEP, GOALS = gpu.CONTESTS["varlen"], gpu.GOALS["varlen"]
+
 
 def test_lengths_are_drawn_once_for_all_runs_and_within_their_limits():
-    by = {one.lengths: drawn(one) for one in varlen.shapes(quick=False)}
-    assert list(by) == list(KINDS) and all(drawn(one) == by[one.lengths] for one in varlen.shapes(False))
+    by = {one.lengths: drawn(one) for one in problems.packs(quick=False)}
+    assert list(by) == list(KINDS) and all(drawn(one) == by[one.lengths] for one in problems.packs(False))
     for lengths in by.values():
         assert len(lengths) == 16 and min(lengths) >= 128 and max(lengths) <= 8192
     assert by["equal"] == [2048] * 16
     assert sorted(by["log-uniform"])[8] < 2048 < sorted(by["uniform"])[8], "half are short, and half are long"
-    assert set(varlen.shapes(quick=True)) < set(varlen.shapes(quick=False))
+    assert set(problems.packs(quick=True)) < set(problems.packs(quick=False))
 
 
 def test_padding_saved_counts_pairs():
     assert pairs([1, 2, 3]) == 1 + 3 + 6
     assert saved([4, 4]) == 1.0
     assert math.isclose(saved([1, 3]), (6 + 6) / (1 + 6))
-    lengths = [drawn(one) for one in varlen.shapes(quick=False)]
+    lengths = [drawn(one) for one in problems.packs(quick=False)]
     assert all(saved(some) >= 1 for some in lengths) and max(map(saved, lengths)) > 2
 
 
 def test_packed_and_padded_hold_the_same_numbers():
     shape = Shape("float16", 8, 2, "log-uniform", 4, 3, 30)
-    one = varlen.sequences(shape, CpuPlace(), 7)
+    one = problems.sequences(shape, "cpu", 7)
     lengths = drawn(shape)
     assert all(some.tolist() == [sum(lengths[:s]) for s in range(5)] for some in one.given.seen[:2])
     assert one.given.seen[2:] == (max(lengths), max(lengths))
@@ -63,19 +69,19 @@ def made_up(ours, padded, kinds=KINDS):
 )
 def test_speed_is_judged_against_the_padding_saved(ratio, verdict):
     rows = [row | {"saved": 2.0} for row in made_up(1.0, ratio)]
-    judged = compared({"rows": rows}, varlen.LAYOUT, varlen.GOALS, varlen.BENCH.more)["goals"]
+    judged = compared({"rows": rows}, STEP.layout, GOALS, STEP.more)["goals"]
     found = {goal["what"]: goal for goal in judged}
     one = found["backward, d = 64: speedup against padded SDPA flash / padding saved"]
     assert one["verdict"] == verdict and math.isclose(one["reached"], ratio / 2)
     assert sum(goal["verdict"].startswith("not judged: 0 of 3") for goal in found.values()) == 5 + 2
-    of_saved = {(goal.goal, goal.floor, goal.over) for goal in varlen.GOALS if goal.figure == "of_saved"}
+    of_saved = {(goal.goal, goal.floor, goal.over) for goal in GOALS if goal.figure == "of_saved"}
     assert of_saved == {(0.9, 0.75, "mean")}
 
 
 def test_the_packed_backward_pass_is_judged_against_pytorchs_packed_kernel():
     rows = [row | {"saved": 2.0} for row in made_up(1.0, 9.0)]
     packed = [row | {"contender": "varlen_attn", "ms": 0.96} for row in rows if row["contender"] == "fused"]
-    judged = compared({"rows": [*rows, *packed]}, varlen.LAYOUT, varlen.GOALS, varlen.BENCH.more)["goals"]
+    judged = compared({"rows": [*rows, *packed]}, STEP.layout, GOALS, STEP.more)["goals"]
     found = {goal["what"]: goal for goal in judged if "varlen_attn" in goal["what"]}
     assert {(goal["goal"], goal["floor"], goal["of"]) for goal in found.values()} == {(0.95, None, 3)}
     assert list(found) == [f"backward, d = {d}, against varlen_attn" for d in (64, 128)]
@@ -84,11 +90,11 @@ def test_the_packed_backward_pass_is_judged_against_pytorchs_packed_kernel():
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
-    field = varlen.contenders()
+    field = problems.of_varlen(place)
     assert list(field) == ["fused", "packed by descriptors", "varlen_attn", "SDPA flash", "SDPA cuDNN"]
     ours = ("fused", "packed by descriptors")
     shape = Shape("float16", 16, 1, "log-uniform", 3, 8, 48)
-    record = varlen.measured([shape], field, place) | {"quick": True}
+    record = measured("varlen", [shape], field, place)
     assert holds_numbers(record) and record["lengths"] == {"log-uniform": drawn(shape)}
     for pass_, factor in (("forward", 1.0), ("backward", 2.5), ("forward+backward", 3.5)):
         rows = by_contender(record, pass_)
@@ -99,8 +105,10 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
         assert rows["varlen_attn"]["refused"] and rows["SDPA cuDNN"]["refused"]
     assert {row["contender"] for row in record["errors"]} == {*ours, "SDPA flash"}
     assert all(row["worst_block"] < 0.002 for row in record["errors"])
-    shown = varlen.show(record)
-    assert "padding saved" in shown and shown.count("not judged: 0 of 3 shapes") == len(varlen.GOALS)
+    assert "padding saved" in shown(record)
+    assert sum(one["verdict"].startswith("not judged: 0 of 3 shapes") for one in record["goals"]) == len(
+        GOALS
+    )
 
 
 def test_a_neighbour_that_is_read_is_wrong(place):
@@ -110,4 +118,4 @@ def test_a_neighbour_that_is_read_is_wrong(place):
         return o[0].transpose(0, 1)
 
     shape = Shape("float16", 16, 1, "equal", 3, 8, 48)
-    assert is_wrong(varlen.measured([shape], {"fused": one_sequence}, place))
+    assert is_wrong(measured("varlen", [shape], {"fused": one_sequence}, place))

@@ -187,7 +187,7 @@ def test_formula_14_1(cache, at_once, room):
 
 
 def test_the_counters_are_those_that_the_profile_reads():
-    from iocourse.gpu import ncu
+    from tools.bench import ncu
 
     names = {ncu.L2.format("read"), ncu.DRAM.format("read"), ncu.DRAM.format("write")}
     assert all(f"`{name}`" in SECOND.section("14.11") for name in names)
@@ -311,13 +311,15 @@ def test_a_record_is_read_where_there_is_one():
 
 
 def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
-    from tools.bench import decode
+    from tools.bench import problems
+    from tools.bench.contest import SPLIT_KV
 
-    assert f'"contender": "{decode.SPLIT_KV}"' in SOURCE.source
-    shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)
-    assert shape in decode.shapes(quick=True)
+    assert f'"contender": "{SPLIT_KV}"' in SOURCE.source
+    shape = problems.Cached("bfloat16", 128, 32768, 1, 32, 8)
+    assert shape in problems.caches(quick=True)
     assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())
-    assert decode.figures(shape, 0.0315)["us"] == pytest.approx(31.5)
+    small = problems.cache(shape._replace(N=4), "cpu", 0)
+    assert small.figures("forward", 0.0315)["us"] == pytest.approx(31.5)
 
 
 class Watch:

@@ -28,7 +28,7 @@ from iocourse.kernels.host.resources import SLICED
 from tools.bench import resources
 from tools.bench.resources.compiling import Compilation, launch_of, shipped
 from tools.bench.resources.text import TILED, a_score
-from tools.bench.tune.fitting import CURATED
+from tools.bench.tiles import CURATED
 
 ROOT = Path(__file__).parents[2]
 PINNED = dict(

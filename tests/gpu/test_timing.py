@@ -88,10 +88,13 @@ def test_without_torch_the_reason_is_torch(monkeypatch):
 
 
 class FakeTorch:
-    """As much of torch as the stopwatch touches; the GPU's time is what was queued so far."""
+    """As much of torch as the stopwatch touches: `now` is when the GPU is done with what was queued so far,
+    and `host` the clock of the host, which stands still unless a test moves it.
+    """
 
     def __init__(self):
         self.now, self.log, self.float32, self.int8 = 0.0, [], None, None
+        self.host = 0.0
         outer = self
 
         class Event:
@@ -99,7 +102,10 @@ class FakeTorch:
                 assert enable_timing
 
             def record(self):
-                self.at = outer.now
+                self.at = outer.now = max(outer.now, outer.host)
+
+            def query(self):
+                return self.at < outer.host
 
             def elapsed_time(self, end):
                 assert "synchronize" in outer.log, "read before the GPU was done"
@@ -163,6 +169,51 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
     lap = [*["lead"] * timing.LEADS, "before", "flush", "work"]
     assert torch.log == [*lap * 3, "synchronize"], "the GPU is busy while the first stage is queued"
     assert time_of(staged, stopwatch=timing.CudaStopwatch(), budget_ms=6, least=1).repeats == 4
+
+
+@pytest.fixture
+def slow_host(monkeypatch):
+    """A function that puts torch in place, and returns work that takes the host so many ms to queue."""
+
+    def put(host_ms):
+        torch = FakeTorch()
+        monkeypatch.setitem(__import__("sys").modules, "torch", torch)
+        monkeypatch.setattr(timing, "perf_counter", lambda: torch.host / 1000)
+
+        def work():
+            torch.now = max(torch.now, torch.host) + 1.0
+            torch.host += host_ms
+            torch.now = max(torch.now, torch.host) + 1.5  # a second launch, for which the device may wait
+            torch.log.append("work")
+
+        return torch, work
+
+    return put
+
+
+def test_where_the_host_is_late_the_lead_is_lengthened_and_those_laps_are_dropped(slow_host):
+    torch, work = slow_host(1000.0)  # eight leads of 50 ms and the flush are 500 ms
+    laps = timing.CudaStopwatch().laps(work, 3)
+    assert laps == [2.5] * 3 and [lap.late for lap in laps] == [False] * 3
+    tried = "".join({"lead": "l", "work": "w"}.get(one, "") for one in torch.log).split("w")[:-1]
+    assert [len(leads) for leads in tried] == [8, 16, 32, 32, 32], "900 ms were not enough, 1,700 are"
+    found = summary(laps)
+    assert (found.host_ms, found.host_bound, found.repeats) == (pytest.approx(1000.0), False, 3)
+
+
+def test_a_host_that_is_late_at_the_longest_lead_is_said_to_bound_the_time(slow_host):
+    torch, work = slow_host(10_000.0)  # 64 leads are 3.2 s
+    found = time_of(work, stopwatch=timing.CudaStopwatch(), budget_ms=1, least=2)
+    assert found.host_bound and found.repeats == 2 and found.host_ms == pytest.approx(10_000.0)
+    assert found.ms > 1000, "the device waited"
+    assert torch.log.count("lead") / torch.log.count("flush") < timing.MOST_LEADS
+
+
+def test_half_of_the_laps_decide_whether_the_host_bounds_the_time():
+    early, late = timing.Lap(1.0, 0.25, False), timing.Lap(2.0, 0.75, True)
+    assert [summary(laps).host_bound for laps in ([early, early, late], [early, late])] == [False, True]
+    assert summary([early, late]).host_ms == 0.5 and summary([1.0]).host_ms is None
+    assert not summary([1.0]).host_bound
 
 
 def test_facts_of_a_made_up_gpu():

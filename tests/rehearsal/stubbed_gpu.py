@@ -10,13 +10,11 @@ from types import SimpleNamespace
 
 import torch
 import triton
-from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.backends.nvidia import driver as nvidia
 
 ARCH, PROCESSORS, SHARED_BYTES = 90, 132, 227 * 1024
-LAP = 1e9  # milliseconds; so long that the fewest laps are enough for anybody
 # Arguments of kernels that hold results; in a backward pass some are inputs, and ones already.
 RESULTS = {
     "O",
@@ -179,36 +177,6 @@ class Driver(DriverBase):
 # What PyTorch is asked about CUDA.
 
 
-class Event:
-    """Of a made-up clock."""
-
-    def __init__(self, enable_timing=False):
-        pass
-
-    def record(self):
-        pass
-
-    def elapsed_time(self, other):
-        return LAP
-
-
-class OnTheCpu(TorchFunctionMode):
-    """Within this block whoever asks for a tensor on "cuda" gets it on the CPU."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.cuda:
-            return args[0]
-        kwargs = {name: here(value) if name == "device" else value for name, value in (kwargs or {}).items()}
-        return func(*map(here, args), **kwargs)
-
-
-def here(value):
-    """The CPU for a device that is a GPU, or its name; what is no device stays what it is."""
-    if isinstance(value, (str, torch.device)) and str(value).split(":")[0] == "cuda":
-        return type(value)("cpu")
-    return value
-
-
 PROPERTIES = SimpleNamespace(
     name="no GPU but a rehearsal", major=ARCH // 10, minor=ARCH % 10, multi_processor_count=PROCESSORS,
     L2_cache_size=0, total_memory=2**37,
@@ -229,7 +197,6 @@ def install():
         "memory_allocated": lambda device=None: 0,
         "mem_get_info": lambda device=None: (2**37, 2**37),
         "empty_cache": lambda: None,
-        "Event": Event,
     }
     for name, value in made_up.items():
         setattr(torch.cuda, name, value)

@@ -16,7 +16,6 @@ import tempfile
 import time
 import traceback
 from functools import partial
-from types import SimpleNamespace
 
 import stubbed_gpu
 import torch
@@ -35,8 +34,8 @@ from iocourse.lowrank.tensors.launched import (
 )
 from iocourse.lowrank.tensors.launched_causal import causal_low_rank_backward, causal_low_rank_forward
 from iocourse.monomials import plan
-from tools.bench.gpu.problem import filled
-from tools.bench.tune import problem
+from tools.bench import tiles as tile_table
+from tools.bench.problems import filled
 
 N = 512
 SLICES = dict.fromkeys(SlicedTiles._fields, (32, 32, 64, 4, 2))  # by pointers: no box depends on their sizes
@@ -150,10 +149,9 @@ def warmed_and_found():
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
     for one in few:
-        problem.compile_one(stubbed_gpu.ARCH, *one)
-    here = SimpleNamespace(device="cpu")
-    problem.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
-    problems = [problem.Problem(shape, here) for shape, _, _ in few]
+        tile_table.compile_one(stubbed_gpu.ARCH, *one)
+    tile_table.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
+    problems = [tile_table.Problem(shape, "cpu") for shape, _, _ in few]
     for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
         kernel.device_caches.clear()  # what this process has in memory already
     found = []

@@ -1,16 +1,14 @@
-"""Measurements side by side, one module a subject, or one folder where it takes several files.
+"""Measurements side by side, one module per subject, or one folder where it takes several files.
 
-A subject is what this folder holds with ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers,
-as JSON can hold them) and ``show(result) -> str`` (the same as a table). `tools.bench` finds it by itself.
+A subject has ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers, as JSON can hold them) and
+``show(result) -> str`` (the same as a table). `tools/bench/__main__.py` has the list of subjects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any, Protocol, cast
-
-from iocourse.discovery import files_of
+from typing import Any, Protocol
 
 Row = dict[str, Any]
 
@@ -26,12 +24,6 @@ class Subject(Protocol):
 
     def show(self, result: Row) -> str:
         """The result as plain text."""
-
-
-def subjects() -> dict[str, Subject]:
-    """Every subject by its name. What has no name, such as the folder `gpu`, is shared by subjects."""
-    files = files_of(__name__, __path__)
-    return {file.NAME: cast(Subject, file) for file in files if hasattr(file, "NAME")}
 
 
 def laps(seconds: Sequence[float], digits: int) -> Row:

@@ -13,11 +13,25 @@ from typing import Any
 
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.refusal import Refused, write_json
+from tools.bench import (
+    Subject,
+    depth,
+    emulator,
+    explore,
+    gpu,
+    hot_loops,
+    lowrank,
+    notebooks,
+    pebbling,
+    ratios,
+    resources,
+)
 from tools.build.execution import ExecutionFailed
 
-from . import subjects
-
-VISIT = ("minutes", "sitting", "out", "only", "list", "install", "anyway")  # options of visit
+_MODULES: tuple[Any, ...] = (
+    depth, emulator, explore, gpu, hot_loops, lowrank, notebooks, pebbling, ratios, resources,
+)  # fmt: skip
+SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 
 
 def parser() -> Parser:
@@ -33,58 +47,29 @@ def parser() -> Parser:
         "what", metavar="WHAT", nargs="?", default="", help="the subject: one of those listed below"
     )
     made.add_argument("--quick", action="store_true", help="as few repeats as possible")
-    made.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
     made.add_argument(
-        "--pictures",
-        metavar="FOLDER",
+        "--json",
+        metavar="FILE",
         type=Path,
-        help="for attention and lowrank: also draw the numbers, as PNG files",
+        help="also write the numbers to FILE; gpu does so after every row, to build/gpu.json by default",
+    )
+    made.add_argument(
+        "--pictures", metavar="FOLDER", type=Path, help="for lowrank: also draw the numbers, as PNG files"
     )
     made.add_argument(
         "--threads", metavar="T", type=int, help="for lowrank: threads of everyone, 1 by default"
     )
-    made.add_argument(
-        "--tutorial",
-        metavar="FILE",
-        type=Path,
-        help="for attention and visit: also time this copy of Triton's tutorial 06",
+    group = made.add_argument_group("gpu")
+    group.add_argument("--minutes", metavar="M", type=float, help="of the whole run, 15 by default")
+    group.add_argument(
+        "--tutorial", metavar="FILE", type=Path, help="also time this copy of Triton's tutorial 06"
     )
-    for option, kind, what in (
-        ("types", _names, "for attention: 16-bit types, such as bfloat16"),
-        ("heads", _sizes, "for attention and tune: head sizes d, such as 64,128"),
-        ("lengths", _sizes, "for attention: lengths N, such as 1024,4096"),
-    ):
-        made.add_argument(f"--{option}", metavar="LIST", type=kind, help=what)
-    made.add_argument(
-        "--without",
-        metavar="NAME",
-        action="append",
-        help="for attention: without this contender; repeatable",
-    )
-    visit = made.add_argument_group("visit")
-    visit.add_argument("--minutes", metavar="M", type=float, help="of the whole visit, 45 by default")
-    visit.add_argument(
-        "--sitting", metavar="M", type=float, help="of this call; the same command again goes on from there"
-    )
-    visit.add_argument("--out", metavar="FOLDER", type=Path, help="of its records, build/visit by default")
-    visit.add_argument("--only", metavar="STEP", action="append", help="this step, done or not; repeatable")
-    for option, what in (
-        ("list", "show the plan and do nothing"),
-        ("install", "put its records into iocourse/data/bench and do nothing else"),
-        ("anyway", "measure even where values are wrong or cannot be checked"),
-    ):
-        visit.add_argument(f"--{option}", action="store_const", const=True, help=what)
+    group.add_argument("--only", metavar="STEP", action="append", help="this step alone; repeatable")
+    group.add_argument(
+        "--install", metavar="FILE", type=Path,
+        help="put the records of an earlier run into iocourse/data/bench and do nothing else",
+    )  # fmt: skip
     return made
-
-
-def _names(text: str) -> list[str]:
-    """The parts of a list with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _sizes(text: str) -> list[int]:
-    """Whole numbers of a list with commas; argparse says which option's value is none."""
-    return [int(part) for part in _names(text)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def bench(arguments: argparse.Namespace) -> int:
     """Measure, print the table, and write what the options ask for."""
-    known = subjects()
+    known = SUBJECTS
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
         raise Refused(
@@ -105,12 +90,13 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.pictures:
         _only_for("--pictures", arguments.what, [n for n, one in known.items() if hasattr(one, "pictures")])
     try:
-        result = known[arguments.what].run(arguments.quick, **_bench_options(arguments, known))
+        options = _bench_options(arguments, known)
+        result = known[arguments.what].run(arguments.quick, **options)
     except ExecutionFailed as error:
         print(error, file=sys.stderr)
         return 1
     print(known[arguments.what].show(result))
-    if arguments.json:
+    if arguments.json and "keep" not in options:
         write_json(arguments.json, result)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
@@ -121,15 +107,13 @@ def bench(arguments: argparse.Namespace) -> int:
 
 def _each_subject() -> str:
     """What each subject measures, a line each as wide as a terminal is."""
-    from tools.bench import subjects
-
-    lines = (f"  {name:12} {one.HELP}" for name, one in subjects().items())
+    lines = (f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items())
     return "\n".join(["subjects:", *(fill(line, 100, subsequent_indent=" " * 15) for line in lines)])
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
     """What only some subjects take: those whose `run` has a parameter of that name."""
-    options = ("tutorial", "threads", "types", "heads", "lengths", "without", *VISIT)
+    options = ("threads", "minutes", "tutorial", "only", "install")
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
         _only_for(f"--{option}", arguments.what, _takers(known, option))

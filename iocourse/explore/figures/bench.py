@@ -1,4 +1,4 @@
-"""A recorded run of `python -m tools.bench attention`: TFLOP/s of every contender, side by side."""
+"""A recorded run of attention on a GPU: TFLOP/s of every contender, side by side."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def bench_bars(
     A black line across the bars marks SDPA's FlashAttention in the same run. Who refused a shape is named.
 
     Args:
-        record: of `tools.bench attention`, as `iocourse.data.recorded.recorded("attention")` gives it.
+        record: of dense attention, as `iocourse.data.recorded.recorded("attention")` gives it.
         pass_: "forward", "backward" or "forward+backward".
         d: the head size.
         dtype: of the inputs, such as "float16".
@@ -105,7 +105,7 @@ def bench_bars(
         ValueError: no record, or one without such rows.
     """
     if record is None:
-        raise ValueError(f"record is None: {NONE_YET}; `python -m tools.bench attention` makes one on a GPU")
+        raise ValueError(f"record is None: {NONE_YET}; `python -m tools.bench gpu` makes one")
     rows = _read(record, pass_, d, dtype, causal)
     source = source_of(record)
     name = title or f"TFLOP/s of attention, {rows.kind}"

@@ -6,20 +6,29 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from iocourse.console import DASH, table
+from iocourse.data import records
 from iocourse.data.recorded import NAMES, NONE_YET, provenance, recorded
-from iocourse.explore import depth_errors, kernel_resources, training_curves
+from iocourse.explore import bench_bars, depth_errors, kernel_resources, training_curves
 from iocourse.explore.draw.picture import Picture
-from tools.bench import subjects
-from tools.bench.attention import pictures as attention
+from tools.bench import gpu, grouped, tiles
+from tools.bench.__main__ import SUBJECTS
 from tools.bench.lowrank import pictures as lowrank
 
 Pictures = dict[str, Picture]
 HEAD = """# Measured
 
 What `tools.bench` measured, and what was recorded with the package. Each picture is drawn from its record
-in `iocourse/data/bench/` when this site is built; `tools.bench NAME` measures the same on your machine.
+in `iocourse/data/bench/` when this site is built; `python -m tools.bench` measures the same on your machine.
 Where there is no record, no number stands here in its place.
 """
+
+
+def _attention(record: dict[str, Any]) -> Pictures:
+    """TFLOP/s of every contender as bars: a picture for each pass, type and head size, by file name."""
+    return {
+        f"{pass_.replace('+', '_and_')}_{dtype}_d{d}": bench_bars(record, pass_=pass_, d=d, dtype=dtype)
+        for pass_, dtype, d in grouped(record["rows"], ("pass", "dtype", "d"))
+    }
 
 
 def _depth(record: dict[str, Any]) -> Pictures:
@@ -32,9 +41,9 @@ def _resources(record: dict[str, Any]) -> Pictures:
 
 
 DRAWN: dict[str, Callable[[dict[str, Any]], Pictures]] = {
-    "attention": attention,
-    "attention-n4096": attention,
-    "attention-tutorial": attention,
+    "attention": _attention,
+    "attention-n4096": _attention,
+    "attention-tutorial": _attention,
     "depth": _depth,
     "lowrank": lowrank,
     "resources": _resources,
@@ -84,8 +93,12 @@ def _roofs(record: dict[str, Any]) -> str:
     return f"{rates} ({record['problem']})"
 
 
-# Records that no subject of `python -m tools.bench` makes.
-TOLD: dict[str, Callable[[dict[str, Any]], str]] = {"answers": _answers, "profile": _profile, "roofs": _roofs}
+# How a record without a picture is told, where it is not by a subject of its own.
+TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+    "answers": _answers, "profile": _profile, "roofs": _roofs, "tune": tiles.shown,
+    **dict.fromkeys(gpu.CONTESTS, records.shown),
+}  # fmt: skip
+MADE_BY_HAND = ("answers", "roofs")
 
 
 def bench_page() -> tuple[str, Pictures]:
@@ -96,11 +109,15 @@ def bench_page() -> tuple[str, Pictures]:
         record = recorded(name)
         if record is None:
             continue
-        command = "" if name in TOLD else f": `python -m tools.bench {record['subject']}`"
+        subject = record["subject"] if record["subject"] in SUBJECTS else gpu.NAME
+        command = "" if name in MADE_BY_HAND else f": `python -m tools.bench {subject}`"
         parts.append(f"## {name}\n\nMeasured with {provenance(record)}{command}.")
         drawn = DRAWN[name](record) if name in DRAWN else {}
-        told = TOLD[name] if name in TOLD else subjects()[record["subject"]].show
-        parts += _figures(name, drawn) if drawn else [folded("The numbers", told(record))]
+        if drawn:
+            parts += _figures(name, drawn)
+        else:
+            told = TOLD[name] if name in TOLD else SUBJECTS[record["subject"]].show
+            parts.append(folded("The numbers", told(record)))
         shown |= {f"{name}-{part}.png": picture for part, picture in drawn.items()}
     without = [name for name in NAMES if recorded(name) is None]
     if without:

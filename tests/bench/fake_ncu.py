@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from iocourse.gpu import ncu
+from tools.bench import ncu
 
 HEAD = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
@@ -27,6 +27,9 @@ if arguments == ["--version"]:
     print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.1.0.0 (build 1)")
     raise SystemExit
 here = pathlib.Path(__file__).parent
+if arguments == ["--query-metrics"]:
+    print((here / "metrics").read_text() if (here / "metrics").exists() else "")
+    raise SystemExit
 asked = {{"arguments": arguments}}
 asked |= {{name: os.environ.get(name) for name in ("TRITON_INTERPRET", "PYTHONPATH")}}
 (here / "asked.json").write_text(json.dumps(asked))
@@ -36,13 +39,14 @@ raise SystemExit({code})
 """
 
 
-def fake(folder: Path, text: str, *, code: int = 0, printed: str = "") -> Path:
-    """A program that answers as ncu does: with this table, these words, this exit code."""
+def fake(folder: Path, text: str, *, code: int = 0, printed: str = "", metrics: str = "") -> Path:
+    """A program that answers as ncu does: with this table, these words, this exit code, these metrics."""
     folder.mkdir(exist_ok=True)
     program = folder / "ncu"
     program.write_text(FAKE.format(python=sys.executable, code=code))
     program.chmod(0o755)
     (folder / "table.csv").write_text(text)
-    if printed:
-        (folder / "printed").write_text(printed)
+    for name, said in (("printed", printed), ("metrics", metrics)):
+        if said:
+            (folder / name).write_text(said)
     return program

@@ -6,7 +6,8 @@ import os
 import pytest
 from fake_ncu import HEAD, fake, table
 
-from iocourse.gpu import ncu
+from iocourse import doctor
+from tools.bench import ncu
 
 READ, WRITE, RED, ATOM = (ncu.L2.format(kind) for kind in ("read", "write", "red", "atom"))
 FROM, TO = (ncu.DRAM.format(kind) for kind in ("read", "write"))
@@ -79,6 +80,22 @@ def test_ncu_is_asked_for_one_launch_with_cold_caches(tmp_path):
     assert options["--metrics"].split(",") == list(ncu.METRICS)
 
 
+def test_more_counters_are_asked_for_where_the_chip_has_them(tmp_path):
+    """As on a chip with two of them, one in sectors; the names stand first in a line, without `.sum`."""
+    sm, lrc = ncu.MORE[0], "lrc__lts2lrc_sectors_op_read.sum"
+    listed = f"Device H200\nMetric Name   Unit  Description\n{sm.removesuffix('.sum')}  byte  # of bytes\n"
+    listed += "lrc__lts2lrc_sectors_op_read  sector  # of sectors\nlts__t_sectors  sector\n"
+    columns = {"metrics": (*ncu.METRICS, sm, lrc), "units": (*["sector"] * 4, *["byte"] * 3, "sector")}
+    program = fake(tmp_path, table([*"12345678"], names=("a_kernel",), **columns), metrics=listed)
+    (kernel,) = run(program, "a_kernel")
+    assert (kernel.bytes[sm], kernel.bytes[lrc]) == (7, 8 * 32) and len(kernel.bytes) == 6 + 2
+    arguments = json.loads((tmp_path / "asked.json").read_text())["arguments"]
+    assert arguments[arguments.index("--metrics") + 1].split(",") == [*ncu.METRICS, sm, lrc]
+    fake(tmp_path, table([*"123456"], names=("a_kernel",)), metrics=listed)
+    with pytest.raises(ncu.CannotMeasure, match=f"no {sm}, {lrc}"):
+        run(program, "a_kernel")
+
+
 def test_other_kernels_than_expected_are_refused(tmp_path):
     program = fake(tmp_path, table([*"123456"], names=("a_kernel",)))
     with pytest.raises(ncu.CannotMeasure, match="measured a_kernel; expected: a_kernel, b_kernel"):
@@ -113,7 +130,7 @@ def test_silence_is_given_up(tmp_path, monkeypatch):
 
 def test_ncu_is_found_on_the_path_or_where_it_is_installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(ncu, "PLACES", (str(tmp_path / "nsight" / "*" / "ncu"),))
+    monkeypatch.setattr(doctor, "NCU_PLACES", (str(tmp_path / "nsight" / "*" / "ncu"),))
     assert ncu.find() is None
     for year in ("2024.1", "2025.2"):
         (tmp_path / "nsight" / year).mkdir(parents=True)

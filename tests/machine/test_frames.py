@@ -1,17 +1,23 @@
-"""No loop pays for where its calls stand, once it has room for their frames in one piece."""
+"""No loop pays for the depth of its calls, once it has room for their frames in one piece."""
 
 import sys
+from functools import partial
 from threading import Thread
 
+import numpy as np
 import pytest
 
-from iocourse.frames import in_one_piece
+from iocourse.machine import run
+from iocourse.machine.run import in_one_piece
 
 resource = pytest.importorskip("resource")
 CALLS = 500
+needs_cpython = pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="another Python keeps its frames elsewhere"
+)
 
 
-def calls():
+def calls(*_):
     """A loop of calls, each of three frames."""
     for _ in range(CALLS):
         a(b, c)
@@ -50,9 +56,31 @@ def pages(work, depths):
     return found
 
 
-@pytest.mark.skipif(sys.implementation.name != "cpython", reason="frames of another Python lie elsewhere")
+@needs_cpython
 def test_at_no_depth_does_a_call_ask_for_memory():
     assert max(pages(lambda: in_one_piece(calls), range(300))) < CALLS / 2
+
+
+@needs_cpython
+def test_a_schedule_runs_in_one_piece():
+    def schedule(m, X):
+        Y = m.new("Y", (1, 1))
+        (i,) = m.blocks(1, 1)
+        with m.load(X, i) as x:
+            m.store(x, Y, i)
+        calls()
+        return Y
+
+    work = partial(run, schedule, M=4, X=np.ones((1, 1)))
+    assert max(pages(work, range(300))) < CALLS / 2
+
+
+@needs_cpython
+def test_a_launch_in_the_interpreter_runs_in_one_piece():
+    pytest.importorskip("triton")
+    from iocourse.doctor.interpreter import _with_room
+
+    assert max(pages(_with_room(calls), range(300))) < CALLS / 2
 
 
 @pytest.mark.skipif(

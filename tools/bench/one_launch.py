@@ -1,7 +1,7 @@
-"""One launch in a process of its own: `python -m iocourse.profile.one_launch JSON`.
+"""One launch in a process of its own: `python -m tools.bench.one_launch JSON`.
 
-Interpreted (TRITON_INTERPRET=1) it prints the launch's ledger. Compiled it warms up, and then launches once
-between cudaProfilerStart and cudaProfilerStop, so that a profiler that waits for these sees one launch.
+It warms up, and then launches once between cudaProfilerStart and cudaProfilerStop, so that a profiler that
+waits for these sees one launch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import kernels, traffic
-from .question import Question
+from iocourse import kernels, traffic
+from iocourse.ledger import Ledger
+from iocourse.profile.question import Question
 
 Launch = Callable[[], Any]
 WARM_UPS = 2
@@ -54,13 +55,13 @@ def _options(asked: Question, q: Tensor, k: Tensor) -> dict[str, Any]:
     return {"causal": asked.causal, "tile_d": way, "deterministic": asked.what == "split-backward"}
 
 
-def ledger(asked: Question) -> str:
-    """The launch's ledger as JSON. bfloat16 is counted as float16: as wide, and the interpreter has it."""
+def ledger(asked: Question) -> Ledger:
+    """The launch's ledger, counted in the interpreter; bfloat16 as float16, which it has and is as wide."""
     dtype = torch.float32 if asked.dtype == "float32" else torch.float16
     launch, named = prepared(asked, "cpu", dtype)
     with traffic.count(**named) as counted:
         launch()
-    return counted.to_json()
+    return counted
 
 
 def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
@@ -79,11 +80,8 @@ def main(text: str) -> None:
     given = json.loads(text)
     asked = Question(**given["question"])
     with kernels.using(**given["tiles"]):
-        if kernels.INTERPRETED:
-            print(ledger(asked))
-        else:
-            launch, _ = prepared(asked, "cuda", getattr(torch, asked.dtype))
-            once(launch, torch.cuda.profiler, torch.cuda.synchronize)
+        launch, _ = prepared(asked, "cuda", getattr(torch, asked.dtype))
+        once(launch, torch.cuda.profiler, torch.cuda.synchronize)
 
 
 if __name__ == "__main__":

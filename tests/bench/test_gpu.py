@@ -1,110 +1,55 @@
-"""`tools.bench attention` without a GPU: arithmetic, verdicts, and its whole path on a tiny problem.
+"""`tools.bench gpu` without a GPU: the steps of dense attention, the command, and what is shipped.
 
 No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
-covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels.
+covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is rehearsed in
+`tests/rehearsal`.
 """
 
 import inspect
 import json
 import math
 import sys
+import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from made_up_gpu import CpuPlace, by_contender, holds_numbers, is_wrong
+from made_up_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
-from iocourse.cli import main
 from iocourse.data.recorded import recorded
+from iocourse.data.records import shown
 from iocourse.refusal import Refused
-from tools.bench import attention, subjects
-from tools.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS
-from tools.bench.gpu import judging
-from tools.bench.gpu import place as _place
-from tools.bench.gpu import runner as _runner
-from tools.bench.gpu.judging import PASSES, geometric_mean
+from tools.bench import contest, gpu, problems
+from tools.bench.__main__ import SUBJECTS, main
+from tools.bench.contest import PASSES, Shape, geometric_mean
+from tools.bench.problems import LENGTHS
 
 torch = pytest.importorskip("torch")
+
+STEP, BESIDE, MASKS = gpu.CONTESTS["attention"], gpu.CONTESTS["attention-tutorial"], (False, True)
+LAYOUT, GOALS = STEP.layout, (*gpu.GOALS["attention"], *gpu.GOALS["attention-tutorial"])
+attention = partial(measured, "attention", takes_part=lambda shape, name: True)
 
 
 # --- what a run consists of -------------------------------------------------------------------------------
 
 
 def test_every_shape_of_the_issue_once():
-    asked = attention.shapes(quick=False)
+    asked = [*STEP.shapes(False), *BESIDE.shapes(False)]
     assert len(asked) == len(set(asked)) == 2 * 2 * 5 * 2
     assert {shape.N for shape in asked} == {1024, 2048, 4096, 8192, 16384}
     assert {(shape.B * shape.N, shape.H * shape.d) for shape in asked} == {(16384, 2048)}
-    assert set(attention.shapes(quick=True)) < set(asked)
-    assert {shape.dtype for shape in attention.shapes(False, ("bfloat16",))} == {"bfloat16"}
+    assert set(STEP.shapes(True)) < set(asked) and {shape.N for shape in STEP.shapes(True)} == {4096}
+    assert {shape.dtype for shape in STEP.shapes(False)} == {"bfloat16"}
+    assert STEP.shapes(False)[: len(STEP.shapes(True))] == STEP.shapes(True), "the most telling ones first"
 
 
-def test_less_is_measured_where_less_is_asked_for():
-    asked = attention.shapes(False, ["bfloat16"], [96], [512, 16384])
-    assert {(shape.dtype, shape.d, shape.N) for shape in asked} == {
-        ("bfloat16", 96, 512),
-        ("bfloat16", 96, 16384),
-    }
-    assert len(asked) == 4 and attention.shapes(True, lengths=[1024])[0].N == 1024
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "allowed"),
-    [
-        ("types", "bfloat16,float32", "'float32'; allowed: bfloat16, float16"),
-        ("heads", "4096", "4096; allowed: 1 to 2048"),
-        ("heads", "0", "0; allowed: 1 to 2048"),
-        ("heads", "many", "invalid"),
-        ("lengths", "1000", "1000; allowed: divisors of 16,384"),
-        ("lengths", "-1", "-1; allowed: divisors of 16,384"),
-    ],
-)
-def test_a_shape_that_cannot_be_measured_is_named(option, value, allowed, capsys):
-    try:
-        code = main(["bench", "attention", f"--{option}", value])
-    except SystemExit as left:
-        code = left.code
-    said = capsys.readouterr().err
-    assert code == 2 and said.count("\n") == 1 and option in said and allowed in said
-
-
-def test_a_contender_is_left_out_by_its_name(capsys, monkeypatch):
-    from tools.bench.gpu.contenders import left_out
-
-    field = dict.fromkeys(("fused", "SDPA flash", "two-pass"), print)
-    assert list(left_out(field, ["two-pass"])) == ["fused", "SDPA flash"]
-    monkeypatch.setattr(_runner, "cuda_place", lambda subject: CpuPlace())
-    for name in ("fused", "nobody"):
-        assert main(["bench", "attention", "--without", name]) == 2
-        said = capsys.readouterr().err
-        assert f"--without {name!r} is no contender to leave out; allowed: two-pass" in said
-
-
-class CutOff(Exception):
-    """What a run ends with that is cut off."""
-
-
-@pytest.mark.parametrize("subject", ["attention", "decode", "small-cache", "sparse", "varlen"])
-def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_path, monkeypatch):
-    file, tried = tmp_path / "record.json", []
-
-    def second_is_cut_off(shape, *rest):
-        if tried:
-            raise CutOff
-        tried.append(shape)
-        return [], []
-
-    module = subjects()[subject]
-    monkeypatch.setattr("tools.bench.gpu.trial.tried", second_is_cut_off)
-    monkeypatch.setattr(_runner, "cuda_place", lambda name: CpuPlace())
-    if subject == "decode":
-        monkeypatch.setattr(
-            module, "copy_speed", lambda place: {"bytes": 2**30, "ms": 1.0, "gbytes_per_s": 1.0}
-        )
-    with pytest.raises(CutOff):
-        main(["bench", subject, "--json", str(file)])
-    record = json.loads(file.read_text())
-    assert record["shapes"]["done"] == 1 < record["shapes"]["asked"] and record["quick"] is False
-    assert f"cut off after 1 of {record['shapes']['asked']} shapes" in module.show(record)
+def test_slow_contenders_meet_at_one_length_and_the_others_at_all():
+    slow = ("SDPA efficient", "SDPA math", "FlexAttention")
+    for shape in STEP.shapes(False):
+        some = [name for name in problems.of_attention(CpuPlace()) if STEP.takes_part(shape, name)]
+        assert set(some) >= {"fused", "two-pass", "rows by descriptors", "SDPA flash", "SDPA cuDNN"}
+        assert set(slow) <= set(some) if shape.N == 4096 else not set(slow) & set(some)
 
 
 # --- ratios, means, verdicts (made-up times) ---------------------------------------------------------------
@@ -120,11 +65,11 @@ def made_up(contender, ms, pass_="forward", dtype="bfloat16", d=128, lengths=LEN
 
 
 def with_ratios(rows):
-    return judging.with_ratios(rows, LAYOUT)
+    return contest.with_ratios(rows, LAYOUT)
 
 
 def means(rows):
-    return judging.means(rows, LAYOUT)
+    return contest.means(rows, LAYOUT)
 
 
 def test_the_geometric_mean():
@@ -161,7 +106,7 @@ def test_a_mean_weighs_every_shape_alike():
 
 
 def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
-    (goal,) = (judging.judged(rows, goal, LAYOUT.same_work) for goal in GOALS if goal.what == what)
+    (goal,) = (contest.judged(rows, goal, LAYOUT.same_work) for goal in GOALS if goal.what == what)
     return goal["verdict"], goal["reached"]
 
 
@@ -230,7 +175,7 @@ def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     record = recorded("attention")
     if record["date"] != "2026-11-26":
         pytest.skip("the goals were renewed from another record")
-    found = judging.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
+    found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
     key = goal.where["pass"], goal.rival, goal.where["d"]
     if goal.rival == "tutorial":
         assert found is None  # in a record of its own
@@ -245,8 +190,8 @@ def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
 
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_reference_is_autograd_of_the_formula_written_out(causal):
-    from tools.bench.gpu.problem import not_later
-    from tools.bench.gpu.values import RESULTS, exact_head
+    from tools.bench.contest import RESULTS, exact_head
+    from tools.bench.problems import not_later
 
     N, d = 37, 8
     q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))
@@ -263,7 +208,7 @@ def test_the_reference_is_autograd_of_the_formula_written_out(causal):
 
 
 def test_one_wrong_row_in_many_shows():
-    from tools.bench.gpu.values import WRONG, relative_error, worst_block
+    from tools.bench.contest import WRONG, relative_error, worst_block
 
     right = torch.randn(4096, 64, dtype=torch.float64)
     wrong = right.clone()
@@ -279,19 +224,17 @@ def test_one_wrong_row_in_many_shows():
 
 
 def tiny(dtype="float16", causal=True):
-    return attention.Shape(dtype, 16, 48, 1, 2, causal)
+    return Shape(dtype, 16, 48, 1, 2, causal)
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     monkeypatch.setattr("iocourse.gpu.timing.WARM_UPS", 0)
-    from tools.bench.gpu import contenders as _contenders
-
     place = CpuPlace()
-    field = _contenders.contenders(place, compiled=False)
+    field = problems.of_attention(place)
     backends = ("flash", "cuDNN", "efficient", "math")
     ours_ = ("fused", "two-pass", "rows by descriptors")
     assert tuple(field) == (*ours_, *(f"SDPA {name}" for name in backends), "FlexAttention")
-    record = attention.measured([tiny()], field, place) | {"quick": True}
+    record = attention([tiny()], field, place)
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "two-pass" not in forward and "ms" in backward["two-pass"]
@@ -310,15 +253,10 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     assert set(errors) == {*ours_, "SDPA flash", "SDPA math", "FlexAttention"}
     assert errors["two-pass"]["bit_equal"] is True
     assert all(row["worst_block"] < 0.002 for row in errors.values())
-    text = attention.show(record)
-    assert "fused, float16" not in text and "SDPA cuDNN, float16 (3 rows): " in text
-    assert text.count("not judged: 0 of 10 shapes") == len(GOALS)
-    assert text.splitlines()[-1].startswith("no GPU but a test, Python ")
-    drawn = attention.pictures(record)
-    assert list(drawn) == [
-        f"{pass_}_float16_d16" for pass_ in ("forward", "backward", "forward_and_backward")
-    ]
-    assert "SDPA flash" in drawn["backward_float16_d16"].alt + drawn["backward_float16_d16"].numbers
+    text = shown(record)
+    assert "\nfused: " not in text and "\nSDPA cuDNN: " in text
+    assert [one["verdict"][:25] for one in record["goals"]] == ["not judged: 0 of 10 shape"] * 10
+    assert text.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
 
 
 def sdpa(q, k, v, causal):
@@ -326,7 +264,7 @@ def sdpa(q, k, v, causal):
 
 
 def run_with(**field):
-    return attention.measured([tiny("bfloat16")], field | {"SDPA flash": sdpa}, CpuPlace())
+    return attention([tiny("bfloat16")], field | {"SDPA flash": sdpa}, CpuPlace())
 
 
 def test_a_contender_that_is_wrong_is_not_timed():
@@ -335,13 +273,13 @@ def test_a_contender_that_is_wrong_is_not_timed():
         assert is_wrong(record, pass_, ": relative errors O 0.2")
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
     assert [row["contender"] for row in record["errors"]] == ["SDPA flash"]
-    assert "fused, bfloat16 (3 rows): its values are wrong" in attention.show(record | {"quick": True})
+    assert "fused: its values are wrong" in shown(record)
 
 
 @pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
 def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
     from iocourse.kernels.host.tiles import chosen
-    from tools.bench.gpu.contenders import WAYS
+    from tools.bench.contest import WAYS
 
     seen = {"forward": set(), "backward": set()}
 
@@ -417,13 +355,13 @@ def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
 
 
 def test_math_is_not_tried_where_its_matrices_do_not_fit():
-    from tools.bench.gpu.contenders import MATRIX_BYTES_A_PAIR, contenders
+    from tools.bench.problems import MATRIX_BYTES_A_PAIR, of_attention
 
     needed = MATRIX_BYTES_A_PAIR * 2 * 48 * 48
     for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
         place = CpuPlace(free)
-        field = {"SDPA math": contenders(place, compiled=False)["SDPA math"]}
-        row = by_contender(attention.measured([tiny()], field, place), "forward")["SDPA math"]
+        field = {"SDPA math": of_attention(place)["SDPA math"]}
+        row = by_contender(attention([tiny()], field, place), "forward")["SDPA math"]
         assert ("ms" in row) == fits
         assert fits or row["refused"].startswith("its N × N matrices need about ")
 
@@ -450,13 +388,13 @@ def attention(q, k, v, causal, sm_scale, *rest):
 
 @pytest.mark.parametrize(("parameter", "names"), [("", 1), (", warp_specialize=True", 2)])
 def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
-    from tools.bench.gpu.contenders import SPECIALISED, TUTORIAL, tutorial_contenders
+    from tools.bench.problems import SPECIALISED, TUTORIAL, tutorial_contenders
 
     file = tmp_path / "06-fused-attention.py"
     file.write_text(STAND_IN % parameter)
     field = tutorial_contenders(file)
     assert tuple(field) == (TUTORIAL, SPECIALISED)[:names]
-    record = attention.measured([tiny(), tiny(causal=False), tiny("bfloat16")], field, CpuPlace())
+    record = attention([tiny(), tiny(causal=False), tiny("bfloat16")], field, CpuPlace())
     for row in record["rows"]:
         assert ("ms" in row) == (row["dtype"] == "float16")
         assert "ms" in row or row["refused"].endswith("it takes float16 only")
@@ -473,57 +411,167 @@ def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
 def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
     file = tmp_path / "other.py"
     file.write_text(content)
-    monkeypatch.setattr(_runner, "cuda_place", lambda subject: CpuPlace())
-    assert main(["bench", "attention", "--tutorial", str(file)]) == 2
+    monkeypatch.setattr(gpu, "cuda_place", CpuPlace)
+    assert main(["gpu", "--tutorial", str(file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said
 
 
 def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention, "run", lambda quick: {})
-    monkeypatch.setattr(attention, "show", lambda result: "")
-    monkeypatch.setattr(attention, "pictures", lambda result: {"one": SimpleNamespace(to_png=lambda: b"PNG")})
-    assert main(["bench", "attention", "--pictures", str(tmp_path / "new")]) == 0
+    lowrank = SUBJECTS["lowrank"]
+    monkeypatch.setattr(lowrank, "run", lambda quick: {})
+    monkeypatch.setattr(lowrank, "show", lambda result: "")
+    monkeypatch.setattr(lowrank, "pictures", lambda result: {"one": SimpleNamespace(to_png=lambda: b"PNG")})
+    assert main(["lowrank", "--pictures", str(tmp_path / "new")]) == 0
     assert (tmp_path / "new" / "one.png").read_bytes() == b"PNG"
-    assert main(["bench", "ratios", "--pictures", "x"]) == 2
-    assert "--pictures is not for ratios; allowed with: attention" in capsys.readouterr().err
+    assert main(["ratios", "--pictures", "x"]) == 2
+    assert "--pictures is not for ratios; allowed with: lowrank" in capsys.readouterr().err
 
 
-def test_the_option_is_for_attention_only(capsys, tmp_path):
-    assert main(["bench", "ratios", "--tutorial", "x"]) == 2
-    assert "--tutorial is not for ratios; allowed with: attention" in capsys.readouterr().err
-    assert main(["bench", "attention", "--tutorial", str(tmp_path)]) == 2
+def test_the_options_are_for_one_subject_only(capsys, tmp_path):
+    for option, value in (("tutorial", "x"), ("minutes", "1"), ("only", "x"), ("install", "x")):
+        assert main(["ratios", f"--{option}", value]) == 2
+        assert f"--{option} is not for ratios; allowed with: gpu" in capsys.readouterr().err
+    assert main(["gpu", "--tutorial", str(tmp_path)]) == 2
     assert "is no file; allowed: a copy of Triton's 06-fused-attention.py" in capsys.readouterr().err
+    assert main(["gpu", "--only", "speed"]) == 2
+    assert "--only 'speed' is no step; allowed: values, attention, sparse, " in capsys.readouterr().err
 
 
 # --- without a GPU -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("subject", ["attention", "decode", "small-cache", "sparse", "tune", "varlen"])
 @pytest.mark.parametrize(
     "reason", ["torch is not installed here", "there is no CUDA device that torch can use here"]
 )
-def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, subject, reason):
-    monkeypatch.setattr(_place, "no_cuda", lambda: reason)
-    assert main(["bench", subject, "--quick"]) == 2
+def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, reason):
+    monkeypatch.setattr(gpu, "no_cuda", lambda: reason)
+    assert main(["gpu", "--quick"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"python -m tools.bench: no GPU, {reason}") and said.count("\n") == 1
     assert "python -m tools.bench resources" in said and "Shipped with the course: " in said
 
 
-def test_the_record_named_is_the_subjects_own(monkeypatch):
-    monkeypatch.setattr(_place, "no_cuda", lambda: "no GPU")
-    monkeypatch.setattr(_place, "recorded", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
-    with pytest.raises(Refused, match=r"Shipped with the course: small-cache 1, 1970-01-01\.$"):
-        _place.cuda_place("small-cache")
+def test_the_record_named_is_that_of_attention(monkeypatch):
+    monkeypatch.setattr(gpu, "no_cuda", lambda: "no GPU")
+    monkeypatch.setattr(gpu, "recorded", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
+    with pytest.raises(Refused, match=r"Shipped with the course: attention 1, 1970-01-01\.$"):
+        gpu.cuda_place()
 
 
 def test_interpreted_kernels_are_not_timed(monkeypatch):
-    monkeypatch.setattr(_place, "no_cuda", lambda: "")
+    monkeypatch.setattr(gpu, "no_cuda", lambda: "")
     monkeypatch.setitem(sys.modules, "iocourse.kernels", SimpleNamespace(INTERPRETED=True))
     with pytest.raises(Refused, match=r"interpreted in this process.*unset TRITON_INTERPRET"):
-        _place.cuda_place("attention")
+        gpu.cuda_place()
 
 
-def test_all_of_them_are_subjects():
-    assert {"attention", "decode", "small-cache", "sparse", "tune", "varlen"} <= set(subjects())
+def test_the_clock_of_the_multiprocessors_is_the_median_since_it_was_read_last(tmp_path, monkeypatch):
+    """Of a program in the place of nvidia-smi, and of none."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu, "CudaStopwatch", lambda: None)
+    properties = SimpleNamespace(uuid="1-2")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert gpu.Place().sm_mhz() is None
+    smi, asked = tmp_path / "nvidia-smi", tmp_path / "asked"
+    says = f"#!/bin/sh\necho $@ > {asked}; echo 1980; echo [N/A]; echo 1410; echo 1500; exec /bin/sleep 60"
+    smi.write_text(says)
+    smi.chmod(0o755)
+    place = gpu.Place()
+    end = time.monotonic() + 120
+    while len(place._mhz) < 3 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert place.sm_mhz() == 1500 and place.sm_mhz() is None
+    assert "clocks.sm" in asked.read_text() and "--id=GPU-1-2" in asked.read_text()
+    place.close()
+    assert place._smi.wait(60) != 0
+
+
+# --- what is printed and shipped ---------------------------------------------------------------------------
+
+
+def test_a_line_says_the_time_of_the_host_and_whether_it_bounds_the_other():
+    row = {"contender": "fused", "ms": 0.25, "host_ms": 0.125, "host_bound": False}
+    rows = [row, row | {"contender": "B", "host_bound": True}, {"contender": "C", "refused": "why"}]
+    said = gpu._times(rows, 1980.0)
+    assert (
+        said == "fused 0.250 (host 0.125), B 0.250 (host 0.125, which bounds it), C not timed; ms, 1,980 MHz"
+    )
+    assert gpu._times([row | {"host_ms": None}], None) == "fused 0.250; ms"
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "FOLDER", tmp_path / "package")
+    return tmp_path / "package"
+
+
+def record(subject, **facts):
+    made = {"subject": subject, "date": "1970-01-01", "versions": {"x": "1"}, "commit": "c"}
+    return made | {"device": {"name": "a toy"}, "shapes": {"asked": 6, "done": 6}} | facts
+
+
+def put(folder, name, **facts):
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record(name, **facts)))
+
+
+def whole(tmp_path, **parts):
+    file = tmp_path / "gpu.json"
+    file.write_text(
+        json.dumps(record("gpu") | {name.replace("_", "-"): part for name, part in parts.items()})
+    )
+    return file
+
+
+def test_a_record_is_installed_and_never_in_the_place_of_more(package, tmp_path, capsys):
+    file = whole(tmp_path, decode=record("decode", quick=True), attention_tutorial=record("attention"))
+    assert main(["gpu", "--install", str(file)]) == 0
+    assert "decode.json written, from" in capsys.readouterr().out
+    assert json.loads((package / "decode.json").read_text())["quick"] is True
+    assert (package / "attention-tutorial.json").is_file() and len(list(package.iterdir())) == 2
+    for held in ({"quick": False}, {"quick": False, "shapes": {"asked": 6, "done": 2}}):
+        put(package, "decode", **held)
+        (_, line) = gpu.installed(file)
+        assert "is left as it is: it holds more than" in line
+    file = whole(tmp_path, decode=record("decode", quick=False, shapes={"asked": 6, "done": 5}))
+    assert "written" in gpu.installed(file)[0]
+
+
+def test_counters_take_the_place_of_the_profiles(package, tmp_path):
+    gpu.installed(whole(tmp_path, counters=record("profile", runs=[1])))
+    assert json.loads((package / "profile.json").read_text())["runs"] == [1]
+
+
+def test_what_is_no_record_is_not_installed(package, tmp_path):
+    with pytest.raises(Refused, match="holds no record that the package ships"):
+        gpu.installed(whole(tmp_path))
+    file = whole(tmp_path, decode=record("decode", commit=None, device={}))
+    with pytest.raises(Refused, match="has no record of decode: it lacks device, commit"):
+        gpu.installed(file)
+    with pytest.raises(Refused, match="is no record of this command; allowed: a file that --json wrote"):
+        gpu.installed(tmp_path / "nowhere.json")
+    assert not package.exists()
+
+
+FASTER = {"arch": 90, "kernel": "forward", "d": 64, "itemsize": 2, "causal": True, "tile": [64, 32, 4, 2]}
+
+
+def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path):
+    tune = {"kernels": [], "asked": 1, "tiles": [FASTER]}
+    gpu.installed(whole(tmp_path, tune=record("tune", **tune)))
+    assert json.loads((package / "tune.json").read_text())["tiles"] == [FASTER]
+    file = whole(tmp_path, tune=record("tune", **tune | {"tiles": [FASTER | {"tile": [48] * 4}]}))
+    with pytest.raises(Refused, match=r"the measured tile \[48, 48, 48, 48\] of forward cannot run on sm_90"):
+        gpu.installed(file)
+
+
+def test_a_record_has_what_the_shipped_one_of_its_step_has(interpreter, place):
+    """Whoever reads the shipped records finds the same keys in a new one."""
+    new = attention([tiny()], problems.of_attention(place), place)
+    old = recorded("attention")
+    assert old.keys() <= new.keys()
+    for key in ("rows", "errors"):
+        assert set(old[key][0]) <= set(new[key][0])
+    assert set(old["means"][0]) == set(new["means"][0]) and set(old["goals"][0]) == set(new["goals"][0])

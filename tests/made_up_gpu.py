@@ -1,11 +1,13 @@
 """Stands in for a GPU where benchmarks are tested: no time in these tests is a measurement."""
 
+import dataclasses
 import json
 
 import pytest
 
 from iocourse.gpu.timing import ready
-from tools.bench.gpu.contenders import FIRST
+from tools.bench import gpu
+from tools.bench.contest import FIRST
 
 LAP = 1e9  # milliseconds; so long that a few laps are enough for anybody
 
@@ -27,12 +29,18 @@ class CpuPlace:
         self.stopwatch, self.free = MadeUpWatch(), free
 
     def facts(self):
-        return {"name": "no GPU but a test"}
+        return {"name": "no GPU but a test", "arch": 90}
 
     def free_bytes(self):
         return self.free
 
     def tidy(self):
+        pass
+
+    def sm_mhz(self):
+        return 1980.0
+
+    def close(self):
         pass
 
 
@@ -41,10 +49,17 @@ def in_a_hurry(monkeypatch):
     from functools import partial
 
     from iocourse.gpu import timing
-    from tools.bench.gpu import trial as _trial
+    from tools.bench import contest
 
     monkeypatch.setattr(timing, "WARM_UPS", 0)
-    monkeypatch.setattr(_trial, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+    monkeypatch.setattr(contest, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+
+
+def measured(name, asked, field, place, quick=False, **changes):
+    """The record of a step at these shapes and with these contenders."""
+    change = {"shapes": lambda quick: asked, "contenders": lambda place: field, **changes}
+    contest = dataclasses.replace(gpu.CONTESTS[name], **change)
+    return [part for _, part in gpu.contested(name, contest, gpu.Visit(place, quick)) if part][-1]
 
 
 def holds_numbers(record):

@@ -1,0 +1,122 @@
+"""The lessons on kernels from top to bottom, on a GPU: kernels compiled, nothing counted.
+
+Lessons ask for Triton's interpreter and count what it moves. Here a launch copies its tensors, which are on
+the CPU, to the GPU and back, and every ledger is empty; a cell that raises does not end the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from iocourse.ledger import Ledger
+from iocourse.refusal import read_json
+from tools.bench import Row
+from tools.build.execution import ExecutionFailed, cell_label, execute, lesson_environment
+
+LESSONS = "1[0-4]*.ipynb"
+START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
+INTERPRETED = {  # what a lesson says about the interpreter, and what is said in its place
+    'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
+    "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
+}
+
+
+def files(root: Path) -> list[Path]:
+    """The notebooks of a checkout."""
+    return sorted((root / "solutions").glob(LESSONS))
+
+
+def row_of(file: Path, root: Path) -> Row:
+    """Run one lesson: how many cells ran, and what the others raised."""
+    row: Row = {"lesson": file.stem}
+    started = time.monotonic()
+    try:
+        with lesson_environment(root, strict=False) as env:
+            env |= {"TRITON_INTERPRET": "0"}
+            ran = execute(for_the_gpu(read_json(file)), name=file.name, folder=file.parent, env=env)
+        cells = [(at, one) for at, one in enumerate(ran["cells"]) if one["cell_type"] == "code"]
+        errors = [
+            (cell_label(one, at), said)
+            for at, one in cells for said in one["outputs"] if said["output_type"] == "error"
+        ]  # fmt: skip
+        failed = {label: f"{said['ename']}: {said['evalue']}" for label, said in errors}
+        row |= {"cells": len(cells), "ran": len(cells) - len(failed), "failed": failed}
+    except ExecutionFailed as error:
+        row |= {"refused": " ".join(str(error).split())}
+    return row | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def text_of(row: Row) -> str:
+    """A lesson in one line, and a line for each cell that raised."""
+    if "refused" in row:
+        return f"{row['lesson']}: {row['refused']}"
+    errors = (f"\n  {label}: {why.splitlines()[0]}" for label, why in row["failed"].items())
+    return f"{row['lesson']}: {row['ran']} of {row['cells']} cells ran{''.join(errors)}"
+
+
+def for_the_gpu(notebook: Row) -> Row:
+    """A notebook whose kernels are compiled, and which goes on behind a cell that raises."""
+    notebook = json.loads(json.dumps(notebook))
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        for said, instead in INTERPRETED.items():
+            text = text.replace(said, instead)
+        cell["source"] = text
+        if cell["cell_type"] == "code":
+            cell["metadata"]["tags"] = [*cell["metadata"].get("tags", []), "raises-exception"]
+    start = START
+    first: Row = {"cell_type": "code", "id": "compiled", "metadata": {}, "source": start, "outputs": [],
+             "execution_count": None}  # fmt: skip
+    notebook["cells"].insert(0, first)
+    return notebook
+
+
+def compile_kernels() -> None:
+    """In the process of a lesson: launches take its tensors, which are on the CPU, and nothing is counted."""
+    from triton.runtime.jit import JITFunction
+
+    from iocourse import traffic
+    from iocourse.kernels.host import arguments
+
+    JITFunction.run = on_device(JITFunction.run)
+    for module, name, new in (
+        (arguments, "_check_device", lambda device: None),
+        (traffic, "count", lambda *_, **__: nullcontext(Ledger())),
+    ):
+        setattr(module, name, new)
+
+
+def on_device(run: Callable[..., Any], device: str = "cuda") -> Callable[..., Any]:
+    """A launch whose tensors are copied to the device, and back behind the kernel; views share memory as
+    before.
+    """
+    import torch
+
+    def launched(*arguments: Any, **options: Any) -> Any:
+        copies: dict[int, tuple[Any, Any]] = {}
+
+        def there(x: Any) -> Any:
+            if isinstance(x, torch.Tensor):
+                memory = x.untyped_storage()
+                if memory.data_ptr() not in copies:
+                    copies[memory.data_ptr()] = memory, torch.UntypedStorage(memory.nbytes(), device=device)
+                    copies[memory.data_ptr()][1].copy_(memory)
+                copy = copies[memory.data_ptr()][1]
+                whole = torch.empty(0, dtype=x.dtype, device=device)
+                return whole.set_(copy, x.storage_offset(), x.size(), x.stride())
+            if isinstance(x, tuple):
+                return type(x)(*map(there, x)) if hasattr(x, "_fields") else tuple(map(there, x))
+            return dataclasses.replace(x, base=there(x.base)) if hasattr(x, "block_shape") else x
+
+        result = run(*map(there, arguments), **{name: there(x) for name, x in options.items()})
+        for memory, copy in copies.values():
+            memory.copy_(copy)
+        return result
+
+    return launched

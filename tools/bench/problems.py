@@ -1,0 +1,448 @@
+"""Which kernels are compared at which problems: dense attention, block masks, packed sequences, the decode
+step, large heads.
+
+TFLOP/s count 4·B·H·N²·d FLOP forward, 2.5 times that backward, and only the pairs that a query attends to.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from itertools import accumulate, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from iocourse import masks
+from iocourse.discovery import loaded
+from iocourse.gpu.roofline import flops
+from iocourse.gpu.timing import time_of
+from iocourse.refusal import Refused
+from tools.bench import Row
+from tools.bench.contest import (
+    DEFAULT,
+    DENSITIES,
+    FUSED,
+    LAST_MERGES,
+    NO_MASK,
+    PACKED_DESCRIPTORS,
+    ROW_DESCRIPTORS,
+    SPLIT_KV,
+    TWO_PASS,
+    Contender,
+    Given,
+    Pairs,
+    Problem,
+    Shape,
+    Tensor,
+    normal,
+    rates,
+    reason_of,
+)
+
+# --- who takes part ----------------------------------------------------------------------------------------
+
+FLASH, CUDNN, EFFICIENT, MATH = "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"
+BACKENDS = {  # their names in torch.nn.attention.SDPBackend
+    FLASH: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION", EFFICIENT: "EFFICIENT_ATTENTION", MATH: "MATH",
+}  # fmt: skip
+FLEX, PACKED = "FlexAttention", "varlen_attn"
+TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
+BY_TILE_D = {"never": "whole rows", "fused": "fused split-d", "materialised": "materialised"}
+OURS = (FUSED, TWO_PASS, ROW_DESCRIPTORS, PACKED_DESCRIPTORS, SPLIT_KV, LAST_MERGES, DEFAULT,
+        *BY_TILE_D.values())  # fmt: skip
+# Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
+MATRIX_BYTES_A_PAIR = 16
+
+
+def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
+    """The course's `attention`, with options."""
+    from iocourse.kernels import attention
+
+    return attention(q, k, v, causal=causal, **options)
+
+
+def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
+    """PyTorch's scaled_dot_product_attention by one back end, a name of BACKENDS, and no other."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    shared = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    with sdpa_kernel([getattr(SDPBackend, BACKENDS[name])]):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, **shared, **options)
+
+
+def with_matrices(contender: Contender, place: Any, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
+    """A contender that keeps N × N matrices, which is not even tried where they do not fit."""
+    B, H, N, _ = q.shape
+    check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], place)
+    return contender(q, k, v, seen)
+
+
+def check_room(what: str, needed: int, place: Any) -> None:
+    """Raise Refused where `needed` bytes are more than half of those that are free."""
+    free = place.free_bytes()
+    if needed > free / 2:
+        raise Refused(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
+    """FlexAttention, told by a predicate which query sees which key; None: all see all."""
+    return fresh_flex(q.shape, q.dtype, pairs, str(q.device))(q, k, v)
+
+
+@lru_cache(maxsize=1)
+def fresh_flex(
+    shape: tuple[int, ...], dtype: Any, pairs: Pairs | None, device: str
+) -> Callable[..., Tensor]:  # fmt: skip
+    """FlexAttention compiled afresh for a problem, and its block mask made, before the clock starts. Off a
+    GPU its slow reference runs.
+    """
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if device != "cpu":
+        torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
+        flex_attention = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return partial(flex_attention, block_mask=pairs and flex_mask(pairs, shape[2], device))
+
+
+@lru_cache(maxsize=1)  # made once for each problem
+def flex_mask(pairs: Pairs, N: int, device: str) -> Any:
+    """FlexAttention's BlockMask, in blocks of 128, for every batch and head alike."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(lambda batch, head, i, j: pairs(i, j), None, None, N, N, device=device)
+
+
+@lru_cache(maxsize=1)  # made once for each problem
+def booleans(pairs: Pairs, N: int, device: str) -> Tensor:
+    """(N, N), True where a pair is seen."""
+    import torch
+
+    i = torch.arange(N, device=device)
+    return pairs(i[:, None], i[None, :])
+
+
+@lru_cache(maxsize=1)  # made once for each problem
+def tiles_seen(pairs: Pairs, N: int, device: str) -> Any:
+    """FlexAttention's BlockMask as our kernels take it."""
+    import torch
+
+    from iocourse.kernels import tiled_mask
+
+    q = torch.empty(1, 1, N, 1, device=device)
+    return tiled_mask(flex_mask(pairs, N, device), q, q)
+
+
+def tutorial_contenders(path: Path) -> dict[str, Contender]:
+    """The kernel of a copy of Triton's tutorial 06, and with warp specialisation where the file offers it.
+
+    Raises Refused where the file cannot be loaded, or has no `attention`.
+    """
+    if not path.is_file():
+        raise Refused(f"--tutorial {path} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+    try:
+        module: Any = loaded(path, "triton_tutorial_06")
+        parameters = inspect.signature(module._attention.forward).parameters
+    except Exception as error:
+        raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
+    if "warp_specialize" not in parameters:
+        return {TUTORIAL: tutorial(module)}
+    return {TUTORIAL: tutorial(module, False), SPECIALISED: tutorial(module, True)}
+
+
+def tutorial(module: Any, *switch: bool) -> Contender:
+    """Triton's kernel: float16 only, tuned by its own list for each shape; `switch`: warp specialisation."""
+
+    @lru_cache(maxsize=1)
+    def forget_tuning(shape: tuple[int, ...], causal: bool) -> None:
+        # Its tuner does not tell causal from full: without this, one would run with the other's tile.
+        for one in vars(module).values():
+            if hasattr(one, "configs") and isinstance(getattr(one, "cache", None), dict):
+                one.cache.clear()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        if str(q.dtype) != "torch.float16":
+            raise Refused("the tutorial's kernel casts to float16 inside: it takes float16 only")
+        forget_tuning(q.shape, causal)
+        return module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
+
+    return attend
+
+
+def of_attention(place: Any) -> dict[str, Contender]:
+    """Dense attention; where there is no memory for the N × N matrices of math, these are not even tried."""
+    return {
+        FUSED: partial(ours, deterministic=False),
+        TWO_PASS: partial(ours, deterministic=True),
+        ROW_DESCRIPTORS: ours,
+        **{name: partial(sdpa, name) for name in BACKENDS},
+        MATH: partial(with_matrices, partial(sdpa, MATH), place),
+        FLEX: flex,
+    }
+
+
+def of_sparse(place: Any) -> dict[str, Contender]:
+    """Block masks. PyTorch's memory-efficient kernel takes the mask as booleans, and computes every pair."""
+
+    def efficient(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs) -> Tensor:
+        # The booleans, and what PyTorch makes of them: numbers to add to the scores.
+        check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
+        return sdpa(EFFICIENT, q, k, v, False, attn_mask=booleans(pairs, q.shape[2], str(q.device)))
+
+    def own(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
+        return ours(q, k, v, False, block_mask=pairs and tiles_seen(pairs, q.shape[2], str(q.device)))
+
+    return {FUSED: own, FLEX: flex, EFFICIENT: efficient}
+
+
+def of_varlen(place: Any) -> dict[str, Contender]:
+    """Packed sequences: ours, PyTorch's own packed kernel, and padded ones."""
+
+    def own(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
+        from iocourse.kernels import attention_varlen
+
+        return attention_varlen(q, k, v, *seen[:2], longest=seen[2:], causal=True)
+
+    def packed(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn  # which newer versions of PyTorch have
+
+        return varlen_attn(q, k, v, *seen, window_size=(-1, 0))
+
+    found: dict[str, Contender] = {FUSED: own, PACKED_DESCRIPTORS: own, PACKED: packed}
+    return found | {name: partial(sdpa, name) for name in (FLASH, CUDNN)}
+
+
+def of_decode(place: Any) -> dict[str, Contender]:
+    """The decode step: ours in two launches and in one, and every back end of SDPA."""
+
+    def own(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        from iocourse.kernels import decode
+
+        return decode(q, k, v)[0]
+
+    return {SPLIT_KV: own, LAST_MERGES: own} | {name: partial(sdpa, name) for name in BACKENDS}
+
+
+def of_small_cache(place: Any) -> dict[str, Contender]:
+    """Large heads: `default` chooses by itself between whole rows and slices of d; the others are told."""
+    found: dict[str, Contender] = {DEFAULT: ours}
+    found |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
+    found |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
+    return found | {name: partial(with_matrices, found[name], place) for name in ("materialised", MATH)}
+
+
+# --- at which problems -------------------------------------------------------------------------------------
+
+TOKENS, WIDTH = 16384, 2048  # of every dense shape; H · d, or as near below as whole heads come
+LENGTHS = (4096, 1024, 2048, 8192, 16384)  # the first alone in a quick run, and first in a whole one
+SPARSE_LENGTHS, DENSITIES_AT, BLOCK, REACH = (4096, 8192, 16384), 8192, 128, 512
+KINDS = ("window", "BigBird", "random")
+SMALL_CACHE_HEADS, SMALL_CACHE_LENGTHS = (512, 256, 320, 1024), (4096, 1024, 16384)
+LENGTH_KINDS, SEQUENCES, SHORTEST, LONGEST = ("log-uniform", "uniform", "equal"), 16, 128, 8192
+DECODE_LENGTHS = (32768, 4096, 8192, 16384, 65536, 131072)
+DECODE_HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
+
+
+class Masked(NamedTuple):
+    """q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or DENSITIES."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    mask: str
+
+
+class Packs(NamedTuple):
+    """`sequences` sequences, their lengths drawn as `lengths` says, H heads of size d."""
+
+    dtype: str
+    d: int
+    H: int
+    lengths: str
+    sequences: int
+    shortest: int
+    longest: int
+
+
+class Cached(NamedTuple):
+    """q is (B, H, 1, d); k, v are (B, H_kv, N, d)."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    H_kv: int
+
+
+def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
+    """The shape of 16,384 tokens with heads so that H · d = 2048."""
+    return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
+
+
+def dense_shapes(dtype: str, heads: Sequence[int], lengths: Sequence[int]) -> Callable[[bool], list[Shape]]:
+    """Full and causal, of the first length, and but in a quick run of every other one."""
+    return lambda quick: [
+        filled(dtype, d, N, causal)
+        for N, d, causal in product(lengths[:1] if quick else lengths, heads, (False, True))
+    ]
+
+
+def sparse_shapes(quick: bool) -> list[Masked]:
+    """With `quick` those of d = 128 at one length; and random masks of every density, and no mask."""
+    heads, lengths = ((128,), (4096,)) if quick else ((128, 64), SPARSE_LENGTHS)
+    asked = [(d, N, mask) for N, d, mask in product(lengths, heads, KINDS)]
+    asked += [(d, DENSITIES_AT, mask) for d, mask in product(heads, (NO_MASK, *DENSITIES))]
+    return [Masked("bfloat16", d, N, TOKENS // N, WIDTH // d, mask) for d, N, mask in asked]
+
+
+def packs(quick: bool) -> list[Packs]:
+    """With `quick` the log-uniform one of d = 128."""
+    heads, kinds = ((128,), LENGTH_KINDS[:1]) if quick else ((128, 64), LENGTH_KINDS)
+    return [Packs("bfloat16", d, WIDTH // d, kind, SEQUENCES, SHORTEST, LONGEST)
+            for d, kind in product(heads, kinds)]  # fmt: skip
+
+
+def caches(quick: bool) -> list[Cached]:
+    """With `quick` those of one length and B = 1."""
+    lengths, batches = (DECODE_LENGTHS[:1], (1,)) if quick else (DECODE_LENGTHS, (1, 8))
+    return [Cached("bfloat16", 128, N, B, *heads)
+            for N, B, heads in product(lengths, batches, DECODE_HEADS)]  # fmt: skip
+
+
+def heads_problem(
+    shape: Any, device: str, seed: int, seen: Any, pairs: Pairs | None, share: float = 1.0, **facts: Any
+) -> Problem:
+    """Normal q, k, v and dO (B, H, N, d); the last head of the last batch is held against float64.
+
+    Contenders are told what is `seen`, the reference by `pairs`; the FLOP of a `share` of all pairs count.
+    """
+    *inputs, do = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, device, seed)
+    work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
+    given = Given(inputs, do, seen, lambda x: x[-1, -1])
+    return Problem(given, pairs, rates(work, **facts), {FLEX: given._replace(seen=pairs)})
+
+
+def not_later(i: Tensor, j: Tensor) -> Tensor:
+    """A causal mask: query i sees key j ≤ i."""
+    return j <= i
+
+
+def dense(shape: Shape, device: str, seed: int) -> Problem:
+    """Dense attention; where it is causal half of the FLOP count."""
+    pairs, share = (not_later, 0.5) if shape.causal else (None, 1.0)
+    return heads_problem(shape, device, seed, shape.causal, pairs, share)
+
+
+def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
+    """The mask of this name for N queries and keys, in several blocks of `block`.
+
+    The window is |i - j| ≤ 512, key by key, so its border cuts tiles; BigBird has 1 global row and column of
+    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks, those of
+    DENSITIES about the share they are named for, the diagonal among them.
+    """
+    if name == "window":
+        return masks.Window(N, REACH * block // BLOCK)
+    if name == "BigBird":
+        return masks.bigbird(N, block, g=1, w=1, r=3)
+    if name == "random":
+        return masks.random(N, block, 0.1)
+    blocks = -(-N // block)
+    return masks.random(N, block, max(0.0, (DENSITIES[name] * blocks - 1) / (blocks - 1)))
+
+
+def pairs_of(mask: masks.Mask, device: str) -> Pairs:
+    """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
+    import torch
+
+    if isinstance(mask, masks.Window):
+        reach = mask.w
+        return lambda i, j: (i - j).abs() <= reach
+    assert isinstance(mask, masks.BlockMask) and not mask.causal
+    seen, rows, columns = torch.tensor(mask.tiles).to(device), mask.Br, mask.Bc
+    return lambda i, j: seen[i // rows, j // columns]
+
+
+def masked(shape: Masked, device: str, seed: int, block: int = BLOCK) -> Problem:
+    """A block mask; random masks have a seed of their own, the same in every run. A row says as `density`
+    which share of all pairs is seen.
+    """
+    if shape.mask == NO_MASK:
+        return heads_problem(shape, device, seed, None, None, density=1.0)
+    mask = mask_of(shape.mask, shape.N, block)
+    pairs, share = pairs_of(mask, device), mask.nnz / shape.N**2
+    return heads_problem(shape, device, seed, pairs, pairs, share, density=share)
+
+
+def drawn(shape: Packs) -> list[int]:
+    """The lengths: log-uniform or uniform between the two limits, or equal, a quarter of the longest. They
+    are the same in every run.
+    """
+    if shape.lengths == "equal":
+        return [shape.longest // 4] * shape.sequences
+    source = np.random.default_rng(0)
+    if shape.lengths == "uniform":
+        return [int(n) for n in source.integers(shape.shortest, shape.longest + 1, shape.sequences)]
+    exponents = source.uniform(np.log(shape.shortest), np.log(shape.longest), shape.sequences)
+    return [round(float(n)) for n in np.exp(exponents)]
+
+
+def pairs_in(lengths: Sequence[int]) -> int:
+    """Pairs of a query and a key that is not later, within each sequence."""
+    return sum(n * (n + 1) // 2 for n in lengths)
+
+
+def saved(lengths: Sequence[int]) -> float:
+    """FLOP with every sequence as long as the longest, over FLOP without padding."""
+    return pairs_in([max(lengths)] * len(lengths)) / pairs_in(lengths)
+
+
+def sequences(shape: Packs, device: str, seed: int) -> Problem:
+    """q, k, v and dO, normal, packed (T, H, d) and padded (sequences, H, longest, d), the same numbers.
+
+    Who takes packed rows is told where each sequence begins, and the longest length, of queries and keys. The
+    last head of the last sequence is held against float64. All is causal, so that padding at the end changes
+    no result. A row says what padding would multiply: FLOP by `saved`, tokens by `tokens_saved`.
+    """
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    lengths = drawn(shape)
+    starts, n, longest = [0, *accumulate(lengths)], lengths[-1], max(lengths)
+    packed = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, device, seed)
+    padded = [pad_sequence(x.split(lengths), batch_first=True).transpose(1, 2).contiguous() for x in packed]
+    cu = torch.tensor(starts, dtype=torch.int32, device=device)
+    given = Given(packed[:3], packed[3], (cu, cu, longest, longest), lambda x: x[-n:, -1])
+    wide = Given(padded[:3], padded[3], True, lambda x: x[-1, -1, :n])
+    more = {"saved": saved(lengths), "tokens_saved": longest * len(lengths) / starts[-1]}
+    figures = rates(4.0 * shape.H * shape.d * pairs_in(lengths), tokens=starts[-1], **more)
+    return Problem(given, not_later, figures, dict.fromkeys((FLASH, CUDNN), wide))
+
+
+def must_read(shape: Cached) -> int:
+    """Bytes of K and V, each number once: what the closed form has for them."""
+    return 2 * 2 * shape.B * shape.H_kv * shape.N * shape.d
+
+
+def cache(shape: Cached, device: str, seed: int) -> Problem:
+    """One query per head; the last head of the last sequence is held against float64. The query sees all."""
+    k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, device, seed)
+    (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, device, seed + 1)
+    given = Given((q, k, v), q, False, lambda x: x[-1, -1])  # not causal; there is no backward pass
+    return Problem(given, None, lambda _, ms: {"gbytes_per_s": must_read(shape) / ms / 1e6, "us": 1000 * ms})
+
+
+def copy_speed(place: Any, size: int = 2**31) -> Row:
+    """How fast `size` bytes are copied on the place: bytes, milliseconds, and GB/s of reads and writes."""
+    import torch
+
+    source = torch.randint(-128, 128, (size,), dtype=torch.int8, device=place.device)
+    target = torch.empty_like(source)
+    ms = time_of(lambda: target.copy_(source), stopwatch=place.stopwatch).ms
+    return {"bytes": size, "ms": ms, "gbytes_per_s": 2 * size / ms / 1e6}

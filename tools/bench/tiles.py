@@ -1,0 +1,226 @@
+"""Tile sizes tried out on the GPU that is here; the record's `tiles` are those worth taking.
+
+The record takes effect where the package has it, as `iocourse/data/bench/tune.json` (see
+`iocourse.gpu.measured`). Forward and fused are timed alone, each half of the split backward pass together
+with the other half at its shipped tile. What is tried is compiled before anything is timed: Triton keeps what
+it compiles on disk, for every process of this user, under a key of the source, the types and borders of the
+arguments, and the options. So the launches are written down as they will be made, on tensors without memory,
+and several processes hand them to Triton's JIT, to be compiled and not started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+from iocourse.console import crossed, table
+from iocourse.doctor.circumstances import circumstances
+from iocourse.gpu import measured
+from iocourse.gpu.timing import Work
+from tools.bench import Row
+from tools.bench.contest import Shape, Tensor, normal, outcomes, relative_error, with_warnings
+
+if TYPE_CHECKING:
+    from iocourse.kernels import Tile
+
+MASKS = (False, True)  # causal
+BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
+SIZES = {"BM": (32, 64, 128), "BN": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4)}
+# Tried first where they are known: tiles that compiled code speaks for, (BM, BN, warps, stages). With 64 rows
+# and four warps several programs fit a multiprocessor, and one's softmax can overlap another's products.
+CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
+    (90, 64, "forward"): (
+        (128, 64, 4, 4), (128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
+        (64, 64, 4, 3), (64, 64, 4, 4), (64, 128, 4, 3),
+    ),
+    (90, 64, "fused"): ((64, 128, 8, 1),),
+    (90, 128, "forward"): (
+        (128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2),
+        (64, 64, 4, 3), (64, 64, 4, 2), (128, 32, 8, 3),
+    ),
+    (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
+}  # fmt: skip
+WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
+MOST = 16  # processes that compile
+SEED = 0
+# A head size, a kernel, and the tiles to try; the shipped one is the first.
+Search = tuple[int, str, list["Tile"]]
+# One thing to compile: a problem, a kernel, and its tile.
+Wanted = tuple[Shape, str, tuple[int, ...]]
+
+
+def searches(arch: int, heads: Sequence[int], few: bool) -> list[Search]:
+    """Every kernel at every head size of an architecture; `few`: with few tiles."""
+    from iocourse.kernels.host.tiles import tiles_for
+
+    return [
+        (d, kernel, candidates(kernel, shipped, arch, d, few))
+        for d in heads
+        for kernel, shipped in tiles_for(arch, d, BYTES)._asdict().items()
+    ]
+
+
+def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list[Tile]:
+    """The shipped tile, then those curated or else its neighbours, then, unless `few`, all that fit."""
+    curated = CURATED.get((arch, d, kernel), ())
+    sizes = () if few else product(*SIZES.values())
+    every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in (*curated, *sizes))
+    near = () if curated and few else _neighbours(shipped)
+    others = dict.fromkeys((*every, *near))
+    return [shipped, *(tile for tile in others if tile != shipped and measured.fits(kernel, tile, arch, d))]
+
+
+def _neighbours(tile: Tile) -> Iterator[Tile]:
+    """Tiles with one number changed: a side or the warps halved or doubled, one stage more or less."""
+    for part, least in (("BM", 16), ("BN", 16), ("warps", 4)):
+        size = getattr(tile, part)
+        yield from (tile._replace(**{part: to}) for to in (size // 2, size * 2) if to >= least)
+    yield from (tile._replace(stages=to) for to in (tile.stages - 1, tile.stages + 1) if to >= 1)
+
+
+class Problem:
+    """q, k, v and dO of one shape, and the results of the shipped tiles."""
+
+    def __init__(self, shape: Shape, device: str) -> None:
+        """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give. On the device "meta"
+        tensors have no memory, and launches can only be written down.
+        """
+        import torch
+
+        from iocourse.kernels.host.visibility import Band, Seen
+
+        sizes = (shape.B, shape.H, shape.N, shape.d)
+        nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
+        given = nowhere if device == "meta" else normal(sizes, 4, shape.dtype, device, SEED)
+        self._q, self._k, self._v, self._do = given
+        self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
+        self._o, self._lse = self.run("forward")
+        self._expected: dict[str, tuple[Tensor, ...]] = {}
+
+    def run(self, kernel: str) -> tuple[Tensor, ...]:
+        """What a kernel gives: O and LSE, or the three gradients."""
+        from iocourse.kernels.host.operators import backward, forward
+
+        q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
+        if kernel == "forward":
+            return tuple(forward(q, k, v, seen, scale, "whole"))
+        fixed = kernel != "fused"
+        return tuple(backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole"))
+
+    def work(self, kernel: str, tile: Tile) -> Work:
+        """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""
+        from iocourse.kernels import using
+
+        def work() -> tuple[Tensor, ...]:
+            with using(**{kernel: tile}):
+                return self.run(kernel)
+
+        if kernel not in self._expected:
+            self._expected[kernel] = self.run(kernel)
+        for found, expected in zip(work(), self._expected[kernel], strict=True):
+            off = relative_error(found, expected.double())
+            if not off < 0.01:
+                raise ValueError(f"its values differ from the shipped tile's by a relative {off:.2g}")
+        return work
+
+
+def wanted(asked: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
+    """Everything that is going to be timed, the first candidates of every kernel first."""
+    longest = max(len(tiles) for *_, tiles in asked)
+    return [
+        (shape, kernel, tuple(tiles[at]))
+        for at, (d, kernel, tiles), shape in product(range(longest), asked, shapes)
+        if at < len(tiles) and shape.d == d
+    ]
+
+
+def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
+    """Compile everything in as many processes as there are cores, MOST at most, and wait for them, `seconds`
+    at most; what is not compiled then is compiled when it is timed.
+    """
+    processes = max(1, min(MOST, circumstances()["cores"], len(every)))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    try:
+        wait([pool.submit(compile_one, arch, *one) for one in every], seconds)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
+    """Compile the launches of one candidate. Where it cannot be, the one that times it is told why too."""
+    from iocourse.kernels import using
+    from iocourse.kernels.host.launches import written_down
+
+    with written_down(arch) as written:
+        problem = Problem(shape, "meta")
+        written.clear()  # those of the shipped tiles
+        with using(**{kernel: tile}):
+            problem.run(kernel)
+        for launch in written:
+            launch.kernel.warmup(*launch.arguments, grid=(1,), **launch.constants)
+
+
+def tuned(
+    arch: int, asked: Sequence[Search], problem: Callable[[int, bool], Any], stopwatch: Any
+) -> Iterator[tuple[str, Row]]:
+    """Time the candidates of each search, and yield a line and the record after each.
+
+    The record has every candidate's times, the tile to take for each kernel and mask, and the faster ones.
+    `arch` is a row of the tile table; `problem` makes that of (d, causal).
+    """
+    record: Row = {"arch": arch, "asked": len(asked), "kernels": [], "tiles": []}  # which grow
+    of_d, problems = 0, list[Any]()
+    for d, kernel, tiles in asked:
+        if d != of_d:
+            problems.clear()  # their tensors are gone before others are drawn
+            of_d, problems = d, [problem(d, causal) for causal in MASKS]
+        tried = _tried(kernel, tiles, problems, stopwatch)
+        best = [chosen(tried, tiles[0], at) for at in range(len(MASKS))]
+        about = {"d": d, "kernel": kernel, "shipped": tiles[0]}
+        record["kernels"].append(about | {"chosen": best, "tried": tried})
+        for causal, tile in zip(MASKS, best, strict=True):
+            if tile != tiles[0]:
+                at = measured.Place(arch, kernel, min(w for w in measured.WIDTHS if w >= d), BYTES, causal)
+                record["tiles"].append({**at._asdict(), "tile": tile})
+        yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(crossed, best))}", record
+
+
+def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
+    """Each tile with its milliseconds (full, causal), or why it has none."""
+    found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
+    for one in problems:
+        left = {str(entry["tile"]): entry for entry in found if "failed" not in entry}
+        made = {name: with_warnings(partial(one.work, kernel, entry["tile"])) for name, entry in left.items()}
+        times = outcomes({name: work for name, (work, reason) in made.items() if not reason}, stopwatch)
+        for name, entry in left.items():
+            outcome = times.get(name) or {"refused": made[name][1]}
+            if "refused" in outcome:
+                entry["failed"] = outcome["refused"]
+            else:
+                entry["ms"].append(outcome["ms"])
+    return found
+
+
+def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
+    """The fastest tile under one of MASKS, by its number, where that is worth the change."""
+    times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
+    best = min(times, key=times.__getitem__, default=shipped)
+    return best if shipped not in times or times[shipped] >= WORTH_IT * times[best] else shipped
+
+
+def shown(record: Row) -> str:
+    """The shipped tile of each kernel and those to take, with their milliseconds."""
+    cells = [["", "shipped", "ms full, causal", "to take, full", "ms", "to take, causal", "ms", "tried"]]
+    for one in record["kernels"]:
+        times = {tuple(entry["tile"]): entry["ms"] for entry in one["tried"] if "failed" not in entry}
+        full, causal = one["chosen"]
+        some = [f"{one['kernel']}, d = {one['d']}"]
+        for tile, masks in ((one["shipped"], slice(2)), (full, slice(1)), (causal, slice(1, 2))):
+            ms = ", ".join(f"{ms:.3f}" for ms in times.get(tuple(tile), ())[masks])
+            some += [crossed(tile), ms or "failed"]
+        cells.append([*some, str(len(one["tried"]))])
+    return f"{table(cells)}\n\n{len(record['tiles'])} faster than the shipped"
