@@ -291,14 +291,6 @@ def test_a_record_is_installed_and_never_in_the_place_of_more(out, package, caps
     assert "written" in install.install(out, steps(out))[0]
 
 
-def test_of_low_rank_the_gpu_alone_is_taken(out, package):
-    put(package / "lowrank.json", subject="lowrank", gpu={"absent": "no GPU"}, forward=[1])
-    put(record_path(out, "lowrank"), subject="lowrank", gpu={"rows": [2]})
-    install.install(out, steps(out))
-    record = json.loads((package / "lowrank.json").read_text())
-    assert record["gpu"] == {"rows": [2]} and record["forward"] == [1]
-
-
 def test_what_is_no_record_is_not_installed(out, package):
     with pytest.raises(Refused, match="holds no record"):
         install.install(out, steps(out))

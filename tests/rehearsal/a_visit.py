@@ -87,7 +87,6 @@ def in_a_hurry():
     from iocourse.gpu import timing
     from tools.bench import attention, decode, sparse, subjects, varlen
     from tools.bench.gpu import place
-    from tools.bench.lowrank import on_gpu
 
     subjects()  # imports them all
     triton.compiler.compile = Uncompiled
@@ -106,7 +105,6 @@ def in_a_hurry():
     timing.CudaStopwatch.__init__ = lambda self: setattr(self, "_buffer", torch.zeros(1))
     real = timing.side_by_side
     replace("side_by_side", lambda works, stopwatch: real(works, stopwatch=stopwatch, rounds=1, least=1))
-    on_gpu.LENGTHS = (512, 1024)
     torch.nn.functional.scaled_dot_product_attention = flex.flex_attention = rival
     torch.compile = lambda work, **options: work
     for name in ("randn", "full_like"):  # memory that nobody touches costs nothing
@@ -142,7 +140,6 @@ def said_to(log, command):
 
 def called(command):
     from iocourse.cli import main
-    from tools.bench.lowrank import on_gpu as lowrank
     from tools.bench.visit import tuned
 
     if command[0] == "nvidia-smi" or "doctor" in command:
@@ -152,7 +149,6 @@ def called(command):
         run = {
             "iocourse": main,
             tuned.__name__: tuned.main,
-            lowrank.__name__: lambda a: lowrank.main(Path(*a)),
         }
         return run[command[2]](command[3:])
     import on_gpu

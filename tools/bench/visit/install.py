@@ -41,11 +41,7 @@ def _installed(out: Path, step: Step) -> str:
         tiles_of(record)  # refuses rows that no launch could take
     target = FOLDER / f"{step.shipped}.json"
     before = read_json(target)
-    if step.shipped == "lowrank":  # the rest of that record is about a CPU
-        if not before or not record["gpu"].get("rows"):
-            return f"{target} is left as it is"
-        record = before | {"gpu": record["gpu"]}
-    elif before and _fullness(before) > _fullness(record):
+    if before and _fullness(before) > _fullness(record):
         return f"{target} is left as it is: it holds more than {file}"
     write_json(target, record)
     return f"{target} written, from {file}"

@@ -44,7 +44,6 @@ def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
     """The steps of a visit in their order; those of the tutorial only where a copy of it is given."""
     iocourse = [sys.executable, "-m", "iocourse"]
     tuned = [sys.executable, "-m", f"{__package__}.tuned", str(record_path(out, "tune"))]
-    lowrank = [sys.executable, "-m", "tools.bench.lowrank.on_gpu", str(part_path(out, "lowrank"))]
     doctor = {"nvidia-smi": ["nvidia-smi"], "doctor": [*iocourse, "doctor", "--json"]}
     sixteen = ["attention", "--types", "bfloat16"]
     few = [*sixteen, *WITHOUT_SLOW]
@@ -63,7 +62,6 @@ def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
         bench("tune", "few tiles, the shipped ones first", 5, TUNE, "tune"),
         bench("tutorial", "float16 beside Triton's tutorial", 7, [*beside, *WITHOUT_SLOW]),
         *(bench(name, f"bench {name} --quick", QUICK, [name, "--quick"], name) for name in quick),
-        Step("lowrank", "low rank on the GPU", QUICK, {"lowrank": lowrank}, True, "lowrank"),
         bench("everyone", "bfloat16, N = 4096, every rival", 4, [*sixteen, "--lengths", "4096"]),
         bench("again", "as attention, with the tiles that tune found", 3, few, command=tuned),
     ]
