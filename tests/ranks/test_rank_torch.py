@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+import witness
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 from rank_cases import NAMES, arrays_of, expected, settings_of, sizes, worst_error
 
 from iocourse import exact, ranks
-from iocourse.ranks import witness
 from iocourse.ranks.engines import gloo
 from iocourse.ranks.engines.errors import CannotShip
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .running import run
+from iocourse.ranks.running import run
 
 BYTES = 8  # of a word, which is a float64
 
