@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 
 from iocourse.data.recorded import provenance, recorded
-from iocourse.gpu.device import device_facts
 from iocourse.gpu.timing import CudaStopwatch, no_cuda
 from iocourse.refusal import Refused
+from tools.bench.device import device_facts
 
 
 class Place:

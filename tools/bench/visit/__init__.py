@@ -12,10 +12,10 @@ from pathlib import Path
 
 from iocourse.console import ended_by_term
 from iocourse.doctor.circumstances import circumstances
-from iocourse.gpu.device import ROOT, environment
 from iocourse.gpu.timing import no_cuda
 from iocourse.refusal import Refused, write_json, write_whole
 from tools.bench import Row
+from tools.bench.device import ROOT, environment
 from tools.bench.gpu.contenders import tutorial_file
 from tools.bench.visit import summary
 from tools.bench.visit.install import install as put_into_package
