@@ -63,8 +63,8 @@ def read_smi(printed: str) -> tuple[str | None, ...]:
 
 
 def environment(*beside: Path, interpret: bool) -> dict[str, str]:
-    """That of a process whose kernels are interpreted or compiled, with the iocourse of this checkout, whatever the
-    folder; modules in the folders `beside` are found too.
+    """The environment of a process whose kernels are interpreted or compiled, with the iocourse of this
+    checkout in any folder; modules in the folders `beside` are found too.
     """
     paths = [str(ROOT), *map(str, beside), os.environ.get("PYTHONPATH", "")]
     kernels = {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
