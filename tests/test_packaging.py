@@ -75,7 +75,6 @@ import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
-with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks", "compiling")}
