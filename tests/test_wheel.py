@@ -15,7 +15,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PASSING = (".git", ".venv", "build", "dist", "work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+PASSING = (
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "work",
+    "*.egg-info",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    ".*.new",
+)
 LESSONS = {  # what a student has: not lessons/pytest.ini, which is for instructors in a checkout
     path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.suffix in (".ipynb", ".md")
 }
@@ -80,6 +91,9 @@ def test_the_sdist_is_the_whole_checkout(published):
     tracked = {name for name in asked.stdout.split("\0") if name and (ROOT / name).exists()}
     with tarfile.open(published[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert [
+        name for name in packed if name.startswith(("docs/api/", "docs/lessons/"))
+    ] == []  # made by Sphinx
     assert tracked - packed == set(), "add them to MANIFEST.in"
 
 
