@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from .console import show
 
+__all__ = ["Difference", "Ledger", "Move", "PhaseTotal", "without_zeros"]
+
 
 class Move(NamedTuple):
     """One event of a run. `resident` is the number of words in fast memory after it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ANYWHERE = shutil.ignore_patterns("work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+ANYWHERE = shutil.ignore_patterns("work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", ".*.new")
 
 
 def passing(folder, names):
@@ -90,6 +90,9 @@ def test_the_sdist_is_the_whole_checkout(published):
     tracked = {name for name in asked.stdout.split("\0") if name and (ROOT / name).exists()}
     with tarfile.open(published[0]) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert [
+        name for name in packed if name.startswith(("docs/api/", "docs/lessons/"))
+    ] == []  # made by Sphinx
     assert tracked - packed == set(), "add them to MANIFEST.in"
 
 

@@ -1,15 +1,11 @@
-"""A site of two lessons, built where torch and triton cannot be found, as a reader meets it in Chromium.
+"""The site, built where torch and triton cannot be found, as a reader meets it in Chromium: a dozen pages.
 
 `whole_site.py` does the same with all pages; it is run by its name.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import needs
 import pytest
+from built_site import ROOT, shared_site  # noqa: F401
 from site_looks import (
     broken_words,
     cut_commands,
@@ -22,19 +18,9 @@ from site_looks import (
 )
 
 from iocourse.course.checkout import read_project
-from tools.site.checking import problems_of
 
 needs.installed("sphinx", "myst_nb", "furo")
 
-ROOT = Path(__file__).parents[2]
-HIDDEN = """
-import importlib.machinery as machinery
-
-find = machinery.PathFinder.find_spec
-hidden = ("torch", "triton")
-seen = lambda cls, name, *rest: None if name.split(".")[0] in hidden else find(name, *rest)
-machinery.PathFinder.find_spec = classmethod(seen)
-"""
 LOOKED_AT = (
     "index",
     "lessons/04_flash_forward",
@@ -42,49 +28,16 @@ LOOKED_AT = (
     "bounds",
     "schedules",
     "bench",
-    "api/kernels",
-    "api/machine",
+    "api",
+    "api/iocourse.kernels",
+    "api/iocourse.machine",
     "errata",
     "guide/install",
 )
 
 
-def dummy_lite(folder):
-    """What docs/lite/build.py would make of lesson 04, as far as the site asks."""
-    for name in ("lab/index.html", "files/04_flash_forward.ipynb"):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text("<title>JupyterLite</title>")
-    return folder
-
-
-def built(folder):
-    """Lessons 04 and 05b with a folder of JupyterLite, made without torch and triton; what was printed."""
-    hook = folder.parent / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(HIDDEN)
-    lite = dummy_lite(folder.parent / "made-lite")
-    command = [sys.executable, "-m", "iocourse", "site", str(folder), "--only", "04_", "--only", "05b"]
-    command += ["--lite", str(lite)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(hook), str(ROOT)])}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=560, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.timeout(900)
-def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
-    site = tmp_path / "site"
-    assert built(site).startswith("2 lessons, ")
-    assert problems_of(site) == []
-    assert {path.stem for path in (site / "lessons").glob("*.html")} == {
-        "04_flash_forward", "05b_the_proof", "notation",
-    }  # fmt: skip
-    kernels = (site / "api" / "kernels.html").read_text(encoding="utf-8")
-    assert (
-        "iocourse.kernels.attention_varlen" in kernels and "cu_q" in kernels
-    )  # signatures survive the stand-ins
+def test_the_site_as_a_reader_meets_it(site, chromium):
     page = chromium.new_page()
     wrong = {}
     for name in LOOKED_AT:

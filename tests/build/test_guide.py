@@ -22,7 +22,10 @@ from tools.build import course, guide
 from tools.build.__main__ import parser as options_of_build
 
 ROOT = find_checkout()
-OF_THE_SITE = {"index.md", "errata.md"}  # their links lead to its pages: the site's own check follows them
+# Their links lead to pages of the site, and the site's own check follows them; most have no command.
+OF_THE_SITE = {
+    "api.md", "bench.md", "bounds.md", "changelog.md", "errata.md", "index.md", "schedules.md",
+}  # fmt: skip
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in OF_THE_SITE]
 KNOWN = {"lab", "doctor", "count", "progress", "grade", "profile"}
 OUTSIDE = {"python -m tools.build": options_of_build}  # of the checkout -> what reads its options
@@ -67,7 +70,7 @@ def checkout(tmp_path):
     """The checkout's own guide, in a folder where it may be broken."""
     for folder in ("docs", "solutions", "tests/mutants"):
         shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.ipynb", "__pycache__")
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.ipynb*", "__pycache__")
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path

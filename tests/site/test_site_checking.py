@@ -1,8 +1,7 @@
 """The checks of built pages: a broken link and a mute picture are found, and nothing else is."""
 
 import pytest
-
-from tools.site.checking import problems_of
+from built_site import problems_of
 
 
 @pytest.fixture

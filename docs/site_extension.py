@@ -1,0 +1,369 @@
+"""Sphinx extension for the course's site: solved lessons as pages, and tables from the library's registries.
+
+When a build starts, the solved notebooks are copied to docs/lessons, which git ignores. Each source is
+changed as Sphinx reads it: links lead to pages of the site, lessons get labels and alternative texts, and
+`<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from iocourse.ranks.bounds import BOUNDS as ACROSS_RANKS
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.errors import ConfigError
+from sphinx.util import logging
+
+from iocourse import explore
+from iocourse.bounds import BOUNDS
+from iocourse.console import DASH, table
+from iocourse.course.checkout import Project, read_project
+from iocourse.course.described import alt_of, pictures
+from iocourse.data.recorded import NAMES, provenance, recorded
+from iocourse.explore.draw.picture import Picture
+from iocourse.refusal import write_whole
+from iocourse.schedules import REGISTRY
+from tools.build.links import TEXT_AND_LINK, named
+
+Json = dict[str, Any]
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+PROJECT = read_project(ROOT)
+SECTION = re.compile(r"^## (\d+)\.(\d+) ", re.MULTILINE)
+SUMMARY = re.compile(r"<summary>.*?</summary>")
+MARK = re.compile(r"^<!-- made: (\w+) -->$", re.MULTILINE)
+# Docstrings are Markdown: names in backquotes, examples, and characters that reStructuredText would read.
+PLAIN = re.compile(r"``.+?``|`[^`]+`|^ *>>> .*$|[*|]", re.MULTILINE)
+FRIENDS = {"Tiles": "iocourse.kernels", "bytes": "", "words": ""}  # name of a type -> the one module with it
+warn = logging.getLogger(__name__).warning
+
+
+# ---- sources -----------------------------------------------------------------------------------------------
+
+
+def copy_lessons(app: Sphinx, config: Config) -> None:
+    """Bring docs/lessons up to date: the solved notebooks and the page of notation, each an exact copy.
+
+    Raises:
+        ConfigError: `iocourse_lite` is not a folder of JupyterLite pages.
+    """
+    lite = config.iocourse_lite
+    if lite and not ((Path(lite) / "lab" / "index.html").is_file() and lite_stems(lite)):
+        raise ConfigError(
+            f"iocourse_lite is {lite!r}, which has no lab/index.html with notebooks in files/; "
+            "expected: a folder made by docs/lite/build.py"
+        )
+    wanted = {path.name: path for path in (ROOT / "solutions").glob("[0-9]*.ipynb")}
+    for old in (DOCS / "lessons").glob("*.ipynb"):
+        if old.name not in wanted:
+            old.unlink()
+    for name, path in (wanted | {"notation.md": ROOT / "lessons" / "notation.md"}).items():
+        copy = DOCS / "lessons" / name
+        if not copy.is_file() or copy.read_bytes() != path.read_bytes():
+            write_whole(copy, path.read_bytes())
+
+
+def keep_figures_inside(app: Sphinx) -> None:
+    """Write the figures of notebooks beside the doctrees: MyST-NB writes them beside the site's folder."""
+    folder = str(Path(app.doctreedir) / "jupyter_execute")
+    app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=folder)  # type: ignore[attr-defined]
+
+
+def lite_stems(lite: str) -> list[str]:
+    """The names, without suffix, of the notebooks in a folder of JupyterLite pages; none without a folder."""
+    return sorted(path.stem for path in Path(lite, "files").glob("[0-9]*.ipynb")) if lite else []
+
+
+def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Change the text of one source, before Sphinx parses it."""
+    path = Path(app.env.doc2path(docname)).relative_to(DOCS).as_posix()
+    if path.endswith(".ipynb"):
+        in_lite = Path(path).stem in lite_stems(app.config.iocourse_lite)
+        source[0] = json.dumps(lesson(json.loads(source[0]), path, in_lite))
+    elif path.endswith(".md"):
+        text = linked(source[0], path if path.startswith("lessons/") else f"docs/{path}", path)
+        source[0] = MARK.sub(lambda found: MADE[found[1]](app), text)
+
+
+def made_again(app: Sphinx, *_: Any) -> list[str]:
+    """The pages with a made part: they are read at every build, since the library may have changed."""
+    return [path.stem for path in DOCS.glob("*.md") if MARK.search(path.read_text(encoding="utf-8"))]
+
+
+def page_of(path: str) -> str | None:
+    """The source of the page, relative to docs/, that shows the file at `path`; None if no page does."""
+    folder, _, name = path.partition("/")
+    page = f"lessons/{name}" if folder in ("lessons", "solutions") else name if folder == "docs" else ""
+    page = "changelog.md" if path == "CHANGELOG.md" else page
+    return page if page.endswith((".md", ".ipynb")) and (DOCS / page).is_file() else None
+
+
+def linked(text: str, path: str, page: str, project: Project = PROJECT) -> str:
+    """The text of the file at `path`, with relative links that lead from `page` to pages of the site.
+
+    A link to another file of the repository leads to its address if that is claimed; otherwise the file is
+    named. A link to a file that does not exist is left unchanged, and Sphinx warns of it.
+    """
+
+    def lead(found: re.Match[str]) -> str:
+        said, target, anchor = found.groups()
+        aim = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if to := page_of(aim):
+            return f"[{said}]({posixpath.relpath(to, posixpath.dirname(page))}{anchor or ''})"
+        if not (ROOT / aim).exists():
+            return found[0]
+        return f"[{said}]({project.page(aim)})" if project.claimed else named(said, aim)
+
+    return TEXT_AND_LINK.sub(lead, text)
+
+
+# ---- lessons -----------------------------------------------------------------------------------------------
+
+
+def lesson(notebook: Json, page: str, in_lite: bool = False) -> Json:
+    """A solved notebook as the site shows it: links, labels of sections, set-up folded, figures described."""
+    if in_lite:  # in HTML, since Sphinx does not know pages of JupyterLite
+        aim = f"../lite/lab/index.html?path={posixpath.basename(page)}"
+        title, *rest = "".join(notebook["cells"][0]["source"]).split("\n")
+        opens = f'<a href="{aim}">Open the exercises in this browser</a>'
+        notebook["cells"][0]["source"] = "\n".join([title, "", opens, *rest])
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = linked("".join(cell["source"]), f"solutions/{posixpath.basename(page)}", page)
+            text = SUMMARY.sub(_with_formulas, text)
+            cell["source"] = SECTION.sub(r"(section-\1-\2)=\n\g<0>", text)
+            continue
+        if "setup" in cell["metadata"].get("tags", ()):
+            cell["metadata"]["tags"].append("hide-input")
+        if alts := [alt_of(output) for output in pictures({"cells": [cell]})]:
+            if len(alts) > 1 or not alts[0]:  # MyST-NB keeps one alternative text per cell
+                warn("%s, cell %s: expected one figure with alternative text, has %s", page, cell["id"], alts)
+            cell["metadata"]["mystnb"] = {"image": {"alt": alts[0]}}
+    return notebook
+
+
+def _with_formulas(summary: re.Match[str]) -> str:
+    """A summary is HTML, in which Sphinx does not look for formulas."""
+    return re.sub(r"\$([^$]+)\$", r'<span class="math notranslate nohighlight">\\(\1\\)</span>', summary[0])
+
+
+# ---- made parts of pages -----------------------------------------------------------------------------------
+
+
+def map_of_schedules(app: Sphinx) -> str:
+    """The landing page's figure: words moved by schedules against fast memory, above the bounds."""
+    drawn = ("naive", "flash1", "flash_optimal", "small_cache")
+    drawn += ("scores_stored", "scores_stored_tiled", "keys_kept")
+    return shown(app, "map", explore.memory_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=drawn))
+
+
+def lessons_in_readme(app: Sphinx) -> str:
+    """README's two tables of lessons, in which each title leads to the page of the solved lesson."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    parts = [readme.split(f"<!-- {name} -->")[1].split("<!-- /")[0] for name in ("spine", "electives")]
+    both = "The main path:\n{}\nElectives:\n{}".format(*parts)
+    return linked(re.sub(r" · \[solution\]\([^)]+\)", "", both), "README.md", "index.md")
+
+
+def in_the_browser(app: Sphinx) -> str:
+    """The sentence that leads to the pages of JupyterLite; "" if the site has none."""
+    if not (stems := lite_stems(app.config.iocourse_lite)):
+        return ""
+    first, last = (stem.partition("_")[0] for stem in (stems[0], stems[-1]))
+    page = f"lite/lab/index.html?path={stems[0]}.ipynb"
+    return (
+        f'Lessons {first} to {last} also <a href="{page}">run in this browser</a>, with nothing to install. '
+        "Python is loaded from Pyodide's server, and your work is kept in this browser's own storage."
+    )
+
+
+def bounds(app: Sphinx) -> str:
+    """The table of bounds, and below it all that the registries and docs/proofs.toml say of each."""
+    every, proofs = BOUNDS | ACROSS_RANKS, tomllib.loads((DOCS / "proofs.toml").read_text(encoding="utf-8"))
+    for id in sorted(every.keys() ^ proofs.keys()):
+        warn("docs/proofs.toml and the registries of bounds disagree about %s: both must have it", id)
+    rows, parts = ["| bound | title | pass | status |", "| --- | --- | --- | --- |"], []
+    for id, bound in every.items():
+        place = "bound-" + id.replace("''", "-second").replace("'", "-prime").replace("_", "-").lower()
+        rows.append(f"| [{id}](#{place}) | {bound.title} | {', '.join(bound.passes)} | {bound.status} |")
+        proof = proofs.get(id, {"text": ""})
+        at = f"Section {section_link(proof['at'])}. " if "at" in proof else ""
+        facts = {"Holds for": bound.holds_for, "Not about": bound.not_about, "Regime": bound.regime}
+        facts |= {"Status": bound.status, "Source": bound.source, "Proof": at + proof["text"]}
+        told = "\n\n".join(f"**{name}.** {text}" for name, text in facts.items() if text)
+        parts.append(f"({place})=\n### {id}: {bound.title}\n\n$$ {bound.formula} $$\n\n{told}")
+    return "\n\n".join(["\n".join(rows), "## Each bound", *parts])
+
+
+def schedules(app: Sphinx) -> str:
+    """The table of schedules, and below it each with its closed form."""
+    rows, parts = ["| schedule | label | section | pass |", "| --- | --- | --- | --- |"], []
+    for name, one in REGISTRY.items():
+        place, section = f"schedule-{name.replace('_', '-')}", section_link("{}.{}".format(*one.lesson))
+        rows.append(f"| [{name}](#{place}) | {one.label} | {section} | {one.pass_} |")
+        facts = {"Tiles": ", ".join(one.tile_names), "Must be passed": ", ".join(one.needs)}
+        facts |= {"Regime": one.regime, "Values": one.stands_for.name if one.stands_for else ""}
+        facts |= {"Source": one.source, "Closed form": plain(one.cost_form.__doc__)}
+        told = "\n\n".join(f"**{name}.** {text}" for name, text in facts.items() if text)
+        parts.append(f"({place})=\n### {one.title}\n\n{plain(one.__doc__)}\n\n{told}")
+    return "\n\n".join(["\n".join(rows), "## Each schedule", *parts])
+
+
+def section_link(number: str) -> str:
+    """The link to a section of a lesson, such as "5.9"."""
+    return f"[{number}](#section-{number.replace('.', '-')})"
+
+
+def plain(docstring: str | None) -> str:
+    """A docstring as one line of Markdown in a table, where characters outside names mean themselves."""
+    parts = " ".join((docstring or "").split()).split("`")
+    parts[::2] = [re.sub(r"[*_|]", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def records(app: Sphinx) -> str:
+    """The table of records with their provenance, and below it the figures or the numbers of each."""
+    rows, parts = ["| record | measured with |", "| --- | --- |"], []
+    for name in NAMES:
+        record = recorded(name)
+        link = f"[{name}](#record-{name})" if record else name
+        rows.append(f"| {link} | {provenance(record)} |")
+        if record:
+            drawn = [shown(app, f"{name}-{at}", figure) for at, figure in enumerate(figures(record))]
+            parts += [f"(record-{name})=\n## {name}", *(drawn or [folded("The numbers", numbers(record))])]
+    return "\n\n".join(["\n".join(rows), *parts])
+
+
+def figures(record: Json) -> Iterator[Picture]:
+    """The figures that `iocourse.explore` draws of a record."""
+    if record["subject"] == "attention":
+        for pass_, dtype, d in dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in record["rows"]):
+            yield explore.bench_bars(record, pass_=pass_, dtype=dtype, d=d)
+    elif record["subject"] == "depth":
+        yield from (explore.depth_errors(record), explore.training_curves(record))
+    elif record["subject"] == "lowrank":
+        yield from (explore.lowrank_rows(record), explore.lowrank_rows(record, section="gradient"))
+        yield from (explore.lowrank_scaling(record), explore.lowrank_contenders(record))
+    elif record["subject"] == "resources":
+        yield explore.kernel_resources(record["forward_by_tile"], d=128, chips=[75, 80, 90])
+
+
+def numbers(record: Json) -> str:
+    """A record as text: a table for each of its lists, after the values that are in no list."""
+    parts = [table([[name, _cell(value)] for name, value in _flat(record)])]
+    for key, rows in record.items():
+        if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+            flat = [dict(_flat(row)) for row in rows]
+            names = list(dict.fromkeys(name for row in flat for name in row))
+            cells = [[_cell(row.get(name)) for name in names] for row in flat]
+            parts.append(f"{key}\n{table([names, *cells])}")
+    return "\n\n".join(parts)
+
+
+def _flat(record: Json, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and value of all that is in no list, such as `device.name`."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        elif not isinstance(value, list):
+            yield f"{before}{name}", value
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return DASH if value is None else str(value)
+
+
+def shown(app: Sphinx, name: str, picture: Picture) -> str:
+    """A figure with its alternative text, and its numbers folded below."""
+    write_whole(Path(app.outdir) / "_images" / f"{name}.png", picture.to_png())
+    alt = escape(" ".join(picture.alt.split()))
+    image = f'<img src="_images/{name}.png" alt="{alt}" width="{round(picture.width)}">'
+    return f"{image}\n\n{folded('The numbers', picture.numbers)}"
+
+
+def folded(summary: str, text: str) -> str:
+    """Text that a reader opens with a click."""
+    return f"<details><summary>{summary}</summary>\n\n```text\n{text}\n```\n\n</details>"
+
+
+MADE = {
+    "bounds": bounds,
+    "browser": in_the_browser,
+    "lessons": lessons_in_readme,
+    "map": map_of_schedules,
+    "records": records,
+    "schedules": schedules,
+}
+
+
+# ---- what Sphinx would show otherwise ----------------------------------------------------------------------
+
+
+def numbered_as_written(app: Sphinx, doctree: nodes.document) -> None:
+    r"""Display formulas as they are: Sphinx puts those with \\ into an environment that allows no \tag."""
+    for block in doctree.findall(nodes.math_block):
+        if not block.get("no-wrap", block.get("nowrap")):
+            formula = block.astext()
+            block.children = [nodes.Text(rf"\[{formula}\]")]
+            block["no-wrap"] = block["nowrap"] = True
+
+
+def without_false_friends(app: Sphinx, doctree: nodes.document) -> None:
+    """Do not link types that share a name with something else: Sphinx links to any name with that end."""
+    for link in list(doctree.findall(addnodes.pending_xref)):
+        room = FRIENDS.get(link.get("reftarget", ""))
+        if room is not None and link.get("py:module") != room:
+            link.replace_self(link.children)
+
+
+def as_plain_words(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain words and `names`: a bar or a star outside names means itself in RST too.
+
+    The text of a property begins after an empty comment: napoleon takes words before a colon for a type.
+    """
+    text = "\n".join(lines)
+    lines[:] = PLAIN.sub(lambda mark: mark[0] if mark[0][0] in "`>" else f"\\{mark[0]}", text).split("\n")
+    if what in ("property", "attribute"):
+        lines[:0] = ["..", ""]
+
+
+def without_field_numbers(
+    app: Sphinx, what: str, name: str, found: Any, skip: bool, options: Any
+) -> bool | None:
+    """A named tuple's fields are in its signature; Python's "Alias for field number 0" adds nothing."""
+    return True if str(getattr(found, "__doc__", "")).startswith("Alias for field number") else None
+
+
+def add_lite(app: Sphinx, problem: Exception | None) -> None:
+    """Copy the pages of JupyterLite to lite/ of the site."""
+    if app.config.iocourse_lite and problem is None:
+        shutil.copytree(app.config.iocourse_lite, Path(app.outdir) / "lite", dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.add_config_value("iocourse_lite", "", "env", str, "folder made by docs/lite/build.py")
+    app.add_config_value("iocourse_project", repr(PROJECT), "env")  # a new address: every page is read again
+    app.connect("config-inited", copy_lessons)
+    app.connect("builder-inited", keep_figures_inside, priority=900)  # after MyST-NB
+    app.connect("env-get-outdated", made_again)
+    app.connect("source-read", prepare)
+    app.connect("autodoc-skip-member", without_field_numbers)
+    app.connect("autodoc-process-docstring", as_plain_words, priority=400)  # before napoleon
+    app.connect("doctree-read", numbered_as_written)
+    app.connect("doctree-read", without_false_friends)
+    app.connect("build-finished", add_lite)
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}

@@ -1,1 +1,0 @@
-"""Pages that are made when the site is built: each function returns the text of one."""
