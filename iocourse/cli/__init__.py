@@ -223,7 +223,7 @@ def _cohort(arguments: argparse.Namespace) -> int:
 
 
 def _known_exercises() -> tuple[str, ...]:
-    from iocourse.course.checkout import exercise_ids, find_course
+    from iocourse.course.project_paths import exercise_ids, find_course
 
     try:
         return exercise_ids(find_course())

@@ -9,7 +9,7 @@ from typing import Any
 from . import progress
 from .exercise import asking_for, cause_of, raised_in, told
 from .lacking.stand_ins import lack_behind
-from .messages.where import line_of
+from .runtime_errors import line_of
 
 
 class Unsolved:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..ledger import Ledger
 from .exercise import Property, Trial
-from .judging import each, idle
-from .messages.where import below, line_of
+from .properties import each, idle
+from .runtime_errors import below, line_of
 
 
 def one_temporary_of_each_kind(Br: int, Bc: int) -> int:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course import solved
-from iocourse.course.credit import nbgrader
+from iocourse.course import nbgrader_mode, solved
 from iocourse.course.messages.one_line import warn
 from iocourse.refusal import Refused, write_whole
 
@@ -59,7 +58,7 @@ def _is_nobodys() -> bool:
     """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
     solved by whoever runs it. It is known to this process alone, and no file is read or written.
     """
-    return solved.runs_here() or nbgrader.execution() == "autograde"
+    return solved.runs_here() or nbgrader_mode.execution() == "autograde"
 
 
 def load() -> Progress:

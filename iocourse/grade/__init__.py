@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..course.checkout import find_course
+from ..course.project_paths import find_course
 from ..refusal import Refused, write_whole
-from . import results, submissions
-from .cohort import Grade, grade_all
-from .lesson import Lesson, read_lessons
-from .walls import sandbox
+from . import grade_report, sandbox, submissions
+from .batch import Grade, grade_all
+from .lesson_cells import Lesson, read_lessons
 from .walls.limits import Limits, cores
 
 DESCRIPTION = """
@@ -62,7 +61,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
-    results.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
+    grade_report.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
     lessons = read_lessons(find_course())
     lesson = submissions.the_lesson(handed_in, lessons)
     handed_in = submissions.settled(handed_in, lesson, lessons)
@@ -72,13 +71,13 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     table = arguments.csv
     as_it_goes = partial(_write_table, table, lesson) if table and not _is_a_stream(table) else None
     grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs, as_it_goes)
-    print(results.as_table(grades, lesson))
-    for line in results.notes(grades):
+    print(grade_report.as_table(grades, lesson))
+    for line in grade_report.notes(grades):
         print(line)
     if table:
         _write_table(table, lesson, grades)
     if arguments.feedback:
-        results.write_feedback(arguments.feedback, grades, handed_in, lesson)
+        grade_report.write_feedback(arguments.feedback, grades, handed_in, lesson)
     if not complete:
         told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
         print(told, file=sys.stderr)
@@ -86,7 +85,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
 
 
 def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
-    write_whole(path, results.as_csv(grades, lesson))
+    write_whole(path, grade_report.as_csv(grades, lesson))
 
 
 def _is_a_stream(path: Path) -> bool:

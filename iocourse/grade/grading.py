@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..course import credit
 from ..course.checking import RUNS, Verdict, judge, report
-from ..course.copies.answers import Answer, find_answers
-from ..course.copies.notebook import text_of
 from ..course.exercise import Case, Exercise, Trial
+from ..course.points import most_points, points_of
+from ..course.student_copies.answers import Answer, find_answers
+from ..course.student_copies.notebook import text_of
 from ..refusal import Refused
-from .lesson import Lesson, Place
-from .session import START, Ended, Session
+from .lesson_cells import Lesson, Place
+from .process_client import START, Ended, Session
+from .protocol import record
 from .submissions import Submission
 from .walls.limits import Limits
-from .wire import record
 
 NO_ANSWER = "what its process sent is no answer"
 _KEPT = "the lesson's own cell"
@@ -120,10 +120,10 @@ class _Run:
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
-        points = credit.points(exercise, verdicts)
+        points = points_of(exercise, verdicts)
         text, why, fault = map(_writable, (text, why, fault))
         notes = [*map(_writable, answer.notes)]
-        most = credit.most(exercise)
+        most = most_points(exercise)
         return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:

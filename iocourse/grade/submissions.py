@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..console import shown
-from ..course.copies.notebook import text_of
+from ..course.student_copies.notebook import text_of
 from ..refusal import Refused
-from .lesson import Lesson, lesson_of
+from .lesson_cells import Lesson, lesson_of
 
 ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".rar", ".7z")
 MOST = 50 << 20  # bytes of a notebook

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from site_looks import what_is_wrong
 
-from iocourse.course.checkout import find_checkout, read_project
+from iocourse.course.project_paths import find_checkout, read_project
 from tools.site.building import build_site
 from tools.site.checking import Page, pages_of, problems_of
 

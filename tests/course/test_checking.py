@@ -17,16 +17,17 @@ from iocourse.course import (
     checking,
     exercise,
     hint,
-    judging,
     measured,
     predict,
     predictions,
     progress,
+    properties,
+    slow_check,
     solved,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
-from iocourse.course.messages import digits, mistakes, waiting
+from iocourse.course.messages import digits, mistakes
 from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
@@ -45,7 +46,7 @@ DOUBLE = Exercise(
     minutes=2,
     hints=HINTS,
     cases=_doubling_cases,
-    properties=(judging.values("every entry is doubled"),),
+    properties=(properties.values("every entry is doubled"),),
 )
 
 
@@ -67,7 +68,7 @@ FLASH = Exercise(
     hints=HINTS,
     cases=_flash_cases,
     properties=(
-        judging.values(),
+        properties.values(),
         budgets.fits(),
         budgets.every_input_loaded("Q", "K", "V"),
         budgets.reads_within("K", "K is read ⌈N/Br⌉ times"),
@@ -342,18 +343,18 @@ class TestWhatIsRecorded:
 
 class TestSignsOfLife:
     def test_a_solved_notebook_prints_nothing_that_depends_on_time(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
         monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
-        with waiting.signs_of_life():
+        with slow_check.signs_of_life():
             time.sleep(0.05)
         assert capsys.readouterr().out == ""
         monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
-        with waiting.signs_of_life():
+        with slow_check.signs_of_life():
             time.sleep(0.05)
         assert capsys.readouterr().out.startswith("still running: the inputs are drawn")
 
     def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
 
         def slow(x):
             time.sleep(0.05 if x.size == 3 else 0)
@@ -367,7 +368,7 @@ class TestSignsOfLife:
         assert capsys.readouterr().out.startswith("99.1 Double\n")
 
     def test_it_names_the_property_and_ends_with_the_check(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
         slow = Property("takes its time", lambda trials: time.sleep(0.05))
         monkeypatch.setitem(exercise._exercises, "99.1", replace(DOUBLE, properties=(slow,)))
         check("99.1", my_double)
@@ -559,22 +560,24 @@ class TestCheats:
 
 class TestJudging:
     def test_a_tuple_is_compared_part_by_part(self):
-        judge = judging.values().judge
+        judge = properties.values().judge
         case = Case("c", {}, expected=(np.zeros(2), np.ones(2)))
         assert judge([Trial(case, value=(np.zeros(2), np.ones(2)))]) is None
         assert "expected 2 results, got one" in judge([Trial(case, value=np.zeros(2))])
         assert "entries differ" in judge([Trial(case, value=(np.zeros(2), np.zeros(2)))])
 
     def test_nan_never_equals_a_number_and_infinities_equal_themselves(self):
-        assert judging.difference(np.array([np.nan]), np.array([0.0]))
-        assert judging.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
-        assert judging.difference(np.array([0.0]), np.array([-np.inf]))
+        assert properties.difference(np.array([np.nan]), np.array([0.0]))
+        assert properties.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
+        assert properties.difference(np.array([0.0]), np.array([-np.inf]))
 
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
-        assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
-        assert judging.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
-        assert judging.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
-        assert judging.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+        assert properties.difference(2.0, 3.0) == "yours 2, expected 3"
+        assert properties.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
+        assert properties.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
+        assert (
+            properties.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+        )
 
     @pytest.mark.parametrize(
         ("one", "other", "told"),
@@ -587,11 +590,11 @@ class TestJudging:
 
     def test_an_answer_in_single_precision_is_called_that(self):
         x = np.random.default_rng(0).standard_normal(50)
-        assert "yours is float32, good for 6 digits: compute in float64" in judging.difference(
+        assert "yours is float32, good for 6 digits: compute in float64" in properties.difference(
             np.float32(x), x
         )
-        assert "float32" not in judging.difference(np.float32(x) + 1, x)
-        assert "float" not in judging.difference(x + 1e-6, x)
+        assert "float32" not in properties.difference(np.float32(x) + 1, x)
+        assert "float" not in properties.difference(x + 1e-6, x)
 
     @pytest.mark.parametrize(
         ("value", "kept"),
@@ -599,7 +602,7 @@ class TestJudging:
          ((2.0, 3), False), (5, False), ("23", False), (None, False), (np.array([2, 3]), False)],
     )  # fmt: skip
     def test_a_form_is_a_property_and_what_others_ask_of_it_waits_for_it(self, value, kept):
-        form = judging.Form("a pair", judging.two_whole, "a tile (bm, bn)")
+        form = properties.Form("a pair", properties.two_whole, "a tile (bm, bn)")
         small = form.must("small", lambda trial, tile: None if tile < (2, 4) else f"too large: {tile}", "odd")
         trial = Trial(Case("odd", {}), value=value)
         missing = f"expected a tile (bm, bn); yours is {value!r} (odd)"
@@ -613,19 +616,19 @@ class TestJudging:
         [(1, 1), (np.uint8(3), 1), (2.5, 1), (np.float32(1), 1), (True, 0), ("1", 0), (None, 0)],
     )
     def test_what_counts_as_a_number(self, value, number):
-        assert judging.is_number(value) == bool(number)
+        assert properties.is_number(value) == bool(number)
 
     def test_one_part_of_several_is_judged_where_it_is_asked_for(self):
         case = Case("edge", {}, expected=(np.zeros(2), np.ones(2)))
-        second = judging.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
+        second = properties.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
         assert second.judge([Trial(case, value=(None, np.full(2, 1.5)))]) is None
         assert "entries differ" in second.judge([Trial(case, value=[None, np.full(2, 2.5)])])
         assert second.judge([Trial(case, value=np.ones((2, 2)))]) == "expected 2 results: O, LSE (edge)"
-        assert judging.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
+        assert properties.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
 
     def test_cases_are_chosen_by_their_label_or_by_what_they_are(self):
         trials = [Trial(Case(label, {"n": n}), value=1.0) for label, n in (("one", 1), ("two", 2))]
-        said = [judging.only_where("", where, lambda trial: "seen").judge(trials)
+        said = [properties.only_where("", where, lambda trial: "seen").judge(trials)
                 for where in ("two", lambda case: case.inputs["n"] == 1, "three")]  # fmt: skip
         assert said == ["seen (two)", "seen (one)", None]
 
@@ -637,7 +640,7 @@ class TestJudging:
         assert said == [None, "yours 4 words, budget 3 words ()", "yours 4 words, budget 3 words ()"]
 
     def test_the_same_answer_property_compares_trials_with_one_key(self):
-        prop = judging.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
+        prop = properties.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
         a, b = Case("a", {"key": 1}), Case("b", {"key": 1})
         assert prop.judge([Trial(a, value=1.0), Trial(b, value=1.0)]) is None
         complaint = prop.judge([Trial(a, value=1.0), Trial(b, value=2.0)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from tools.build import announcements, release
 from tools.build.rules import evening, surprises
 from tools.build.source import parse

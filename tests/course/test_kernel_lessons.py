@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from iocourse.refusal import Refused
 from tools.bench import notebooks
 from tools.build import kernel_lessons, release

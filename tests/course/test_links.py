@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from iocourse.cli import main
-from iocourse.course.checkout import Project, read_project
+from iocourse.course.project_paths import Project, read_project
 from iocourse.refusal import Refused
 from tools.build import links
 from tools.build.links import with_full_links, write_for_colab

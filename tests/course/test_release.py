@@ -9,8 +9,8 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course import exercise
-from iocourse.course.checkout import Project, read_project
 from iocourse.course.exercise import find
+from iocourse.course.project_paths import Project, read_project
 from iocourse.refusal import Refused
 from tools.build import execution, pages, release, source
 from tools.build.rules import lint

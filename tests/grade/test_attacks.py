@@ -9,10 +9,10 @@ import pytest
 from attacks import BODIES
 
 from iocourse.course.exercise import find
+from iocourse.grade import sandbox
 from iocourse.grade.grading import grade, refuse_where_it_cannot_run
-from iocourse.grade.lesson import Lesson, Place
+from iocourse.grade.lesson_cells import Lesson, Place
 from iocourse.grade.submissions import Submission
-from iocourse.grade.walls import sandbox
 from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
@@ -78,7 +78,7 @@ def test_a_cell_that_does_not_end_is_not_run_again_and_what_follows_is_graded():
 @walls
 def test_neither_solutions_nor_other_submissions_can_be_read(tmp_path):
     (tmp_path / "anna.ipynb").write_text("hers")
-    root = Path(sandbox.__file__).parents[3]
+    root = Path(sandbox.__file__).parents[2]
     look = f"import os; print([os.path.exists(p) for p in {[str(tmp_path), str(root / 'solutions')]}])"
     inside = subprocess.run(
         [*sandbox._walls(LIMITS), sys.executable, "-I", "-c", look], capture_output=True, text=True

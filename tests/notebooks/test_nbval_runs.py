@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.checkout import Project
+from iocourse.course.project_paths import Project
 from tools.build import release
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"

@@ -10,10 +10,10 @@ import pytest
 
 from iocourse import site
 from iocourse.cli import main
-from iocourse.course import checkout
+from iocourse.course import project_paths
 from tools.site import building
 
-ROOT = checkout.find_checkout()
+ROOT = project_paths.find_checkout()
 
 
 def refused(capsys, *arguments):
@@ -150,7 +150,7 @@ def test_without_sphinx_it_says_what_to_install(capsys, monkeypatch):
 
 def test_from_an_installed_package_it_is_refused(capsys, monkeypatch, tmp_path):
     def none():
-        raise checkout.Refused("no checkout of the course at here")
+        raise project_paths.Refused("no checkout of the course at here")
 
     monkeypatch.setattr(site, "find_checkout", none)
     assert "no checkout of the course" in refused(capsys, tmp_path / "site")

@@ -9,7 +9,7 @@ import pytest
 
 from iocourse import schedules
 from iocourse.bounds import STATUSES
-from iocourse.course.checkout import find_checkout, read_project
+from iocourse.course.project_paths import find_checkout, read_project
 from iocourse.data.recorded import NAMES, recorded
 from iocourse.explore.widgets.shell.explorer import EXPLORERS
 from iocourse.refusal import Refused

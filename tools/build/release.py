@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps
-from iocourse.course.checkout import Project, read_project
-from iocourse.course.copies.notebook import to_text
+from iocourse.course.project_paths import Project, read_project
+from iocourse.course.student_copies.notebook import to_text
 from iocourse.refusal import Refused, write_whole
 from tools.build import assignment, execution, pages
 from tools.build.announcements import announce, minutes_of

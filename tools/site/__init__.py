@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from iocourse.course.checkout import find_checkout
+from iocourse.course.project_paths import find_checkout
 from iocourse.refusal import Refused
 
 DESCRIPTION = """

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from iocourse.course.checkout import Project
+from iocourse.course.project_paths import Project
 from tools.build.links import TEXT_AND_LINK, named
 from tools.site.checking import LITE
 

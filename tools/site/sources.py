@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from iocourse.explore import memory_map
 from iocourse.explore.draw.picture import Picture
 from iocourse.refusal import Refused

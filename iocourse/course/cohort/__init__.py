@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...refusal import Refused
-from ..checkout import find_checkout
-from .counts import Histogram, as_text, histograms
+from ..class_predictions import Histogram, as_text, histograms
+from ..project_paths import find_checkout
 from .files import read_cohort
 from .right import right_answers
 

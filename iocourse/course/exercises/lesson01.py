@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ... import exact
 from ...guard import no_calls_into
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
-from ..judging import (
+from ..messages.digits import told_apart
+from ..properties import (
     TOLERANCE,
     difference,
     difference_or_scale,
@@ -26,14 +27,13 @@ from ..judging import (
     values,
     values_in,
 )
-from ..messages.digits import told_apart
+from ..side_effects import Watched, changed, inputs_untouched
 from ..trials.low_scores import (
     bottomless_queries_and_keys,
     bottomless_scores,
     low_queries_and_keys,
     low_scores,
 )
-from ..untouched import Watched, changed, inputs_untouched
 
 Array = NDArray[np.float64]
 

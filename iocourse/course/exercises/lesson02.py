@@ -9,10 +9,10 @@ import numpy as np
 from ... import costs
 from ...costs import ceil_div
 from ...ledger import Ledger
+from ..bound_ratio import product
 from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import Form, idle, same_answer_from, two_whole, values
-from ..messages.anybody import product
+from ..properties import Form, idle, same_answer_from, two_whole, values
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:

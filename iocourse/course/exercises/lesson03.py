@@ -12,7 +12,7 @@ from ... import exact
 from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
 from ..exercise import Case, Exercise, Trial, WrongForm, judged, keeps_errors, run_schedule
-from ..judging import difference, each, idle, is_right, same_answer_from, several
+from ..properties import difference, each, idle, is_right, same_answer_from, several
 from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
+from ..bound_ratio import attention
 from ..budgets import (
     budget_of,
     every_input_loaded,
@@ -20,10 +21,9 @@ from ..budgets import (
     writes,
 )
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
-from ..messages.anybody import attention
-from ..messages.scale import scale_seen
+from ..properties import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
+from ..value_differences import scale_seen
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]

@@ -14,6 +14,7 @@ import numpy as np
 from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
+from ..bound_ratio import attention
 from ..budgets import (
     every_input_loaded,
     fits,
@@ -24,8 +25,7 @@ from ..budgets import (
     writes,
 )
 from ..exercise import Case, Exercise, Property, run_schedule
-from ..judging import LARGE, block_size, idle, part, values_in
-from ..messages.anybody import attention
+from ..properties import LARGE, block_size, idle, part, values_in
 from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]

@@ -13,10 +13,10 @@ from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
+from ..bound_ratio import attention, product
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
-from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
-from ..messages.anybody import attention, product
+from ..properties import LARGE, Form, block_size, each, idle, several, values, values_in, whole
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]

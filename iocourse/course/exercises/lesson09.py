@@ -12,11 +12,11 @@ from ... import exact
 from ...costs import ceil_div
 from ...guard import library_answer
 from ...ledger import Ledger
+from ..bound_ratio import attention
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
-from ..messages.anybody import attention
 from ..messages.digits import told_apart
+from ..properties import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
 from ..trials.tilings import STRETCH, labelled_large
 
 Guess = tuple[str, float]

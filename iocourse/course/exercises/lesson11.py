@@ -10,7 +10,7 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
-from ..judging import values_in
+from ..properties import values_in
 from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
 from ..trials.kernels.masked_tiles import launch_and_count_masks, masks_only
 from ..trials.kernels.precision import full_products

@@ -15,7 +15,7 @@ from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
-from ..judging import difference_or_scale, each, idle, only_where
+from ..properties import difference_or_scale, each, idle, only_where
 from ..trials.kernels.launching import (
     kernels_compute,
     launch,

@@ -31,7 +31,7 @@ from ..exercise import (
     keeps_errors,
     run_schedule,
 )
-from ..judging import (
+from ..properties import (
     Form,
     came,
     difference,

@@ -16,9 +16,9 @@ from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import difference, idle, only_where, values, values_in
+from ..properties import difference, idle, only_where, values, values_in
+from ..side_effects import after, inputs_untouched, leaving_alone, results_stay
 from ..trials.work import WorkTrial, linear_work, play_counted
-from ..untouched import after, inputs_untouched, leaving_alone, results_stay
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"

@@ -14,7 +14,7 @@ from ...data import told
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm, call
-from ..judging import (
+from ..properties import (
     TOLERANCE,
     Form,
     difference,
@@ -26,7 +26,7 @@ from ..judging import (
     several,
     shortened,
 )
-from ..untouched import after, results_stay
+from ..side_effects import after, results_stay
 
 Array = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case, Exercise
-from ..judging import LARGE, values_in
+from ..properties import LARGE, values_in
 from ..trials.ranks import (
     RankCase,
     holds_blocks,

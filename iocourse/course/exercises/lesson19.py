@@ -14,7 +14,7 @@ from ...costs import ceil_div
 from ...ranks import balance
 from ...ranks.layouts import blocks_of
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors
-from ..judging import LARGE, Form, idle, values_in, whole
+from ..properties import LARGE, Form, idle, values_in, whole
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.ranks import (
     RankCase,

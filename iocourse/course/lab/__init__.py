@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.console import ended_by_term
-from iocourse.course.checkout import FIRST, Course, find_course
-from iocourse.course.copies import updating
-from iocourse.course.copies.finding import find_copies
 from iocourse.course.lab.port import require_port
 from iocourse.course.progress import home
+from iocourse.course.project_paths import FIRST, Course, find_course
+from iocourse.course.student_copies import update
+from iocourse.course.student_copies.discovery import find_copies
 from iocourse.refusal import Refused, read_json, write_whole
 
 LAB_DEFAULTS = {
@@ -27,7 +27,7 @@ LAB_DEFAULTS = {
 }
 # For Jupyter's server: what a kernel says is not held back, and a saved notebook shows its pictures.
 OURS = (
-    f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection",
+    f"--ServerApp.kernel_websocket_connection_class={__name__}.server_classes.PromptConnection",
     f"--ServerApp.contents_manager_class={__name__}.contents.StillPictures",
 )
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
@@ -40,7 +40,7 @@ def update_copies(name: str = "") -> int:
         Refused: no lessons, none of this name, or a file that cannot be written.
     """
     course, lines = find_course(), 0
-    for line in updating.update(course, name):
+    for line in update.update(course, name):
         print(line, flush=True)
         lines += 1
     if not lines:
@@ -75,14 +75,14 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
 
 def _prepare(course: Course) -> None:
     """Copy what is missing, and say what was there."""
-    lessons = updating.read_lessons(course)
+    lessons = update.read_lessons(course)
     copies = find_copies(course, lessons)
-    copied = updating.copy_missing(course, lessons)
+    copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
     if copies:
         print(f"as you left them in {course.work}: {_few([copy.path.name for copy in copies])}")
-    for line in updating.remarks(course, lessons, copies, copied):
+    for line in update.remarks(course, lessons, copies, copied):
         print(line)
     sys.stdout.flush()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...doctor.needs_triton import NeedsTriton
-from ..credit import nbgrader
-from .cells import Cells
+from .. import nbgrader_mode
+from ..missing_packages import Cells
 from .stand_ins import StandIn, what_to_do
 
 
@@ -16,7 +16,7 @@ def stand_in(missing: NeedsTriton) -> StandIn:
     raised.
     """
     shell = Cells.notebook()
-    if shell is None or nbgrader.counts():
+    if shell is None or nbgrader_mode.counts():
         raise missing
     print(what_to_do())
     Cells.watched(shell)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exercise import Case, Property, Trial, judged, settled, told
-from ..judging import each, idle, only_where, same_answer_from
+from ..properties import each, idle, only_where, same_answer_from
 
 Array = NDArray[np.float64]
 Piece = Array | tuple[Array, Array]

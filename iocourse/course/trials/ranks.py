@@ -22,7 +22,7 @@ import numpy as np
 from ... import ranks
 from ...guard import LibraryAnswer
 from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
-from ..judging import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
+from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
 

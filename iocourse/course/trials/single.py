@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case, Property
-from ..judging import Where, part
+from ..properties import Where, part
 
 Single = NDArray[np.float32]
 # float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.

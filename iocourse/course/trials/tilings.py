@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case
-from ..judging import LARGE
+from ..properties import LARGE
 from .low_scores import low_queries_and_keys
 
 STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
-from ..untouched import Watched, changed
+from ..side_effects import Watched, changed
 from .pieces import memory_watch
 
 

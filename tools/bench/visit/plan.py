@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from iocourse.course.checkout import find_checkout
+from iocourse.course.project_paths import find_checkout
 from iocourse.refusal import Refused, read_json
 from tools.bench.gpu.contenders import EFFICIENT, FLEX, MATH
 from tools.bench.visit.state import part_path, record_path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...exercise import Property, Trial
-from ...judging import each, idle
+from ...properties import each, idle
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....doctor.needs_triton import require_triton
 from ...exercise import Case, Property, Trial, keeps_errors
-from ...judging import each, idle
+from ...properties import each, idle
 from .launching import launch_in_place
 from .precision import KernelTrial
 
