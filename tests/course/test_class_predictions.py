@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import class_predictions, cohort, predictions, progress
-from iocourse.course.cohort.right import right_answers
+from iocourse.course import class_predictions, predictions, progress
+from iocourse.course.class_predictions import measured_answers
 from iocourse.course.project_paths import find_checkout
 
 ROOT = find_checkout()
@@ -69,7 +69,7 @@ def test_questions_come_in_the_order_of_the_lessons_and_no_name_is_said(klass, c
 
 
 def test_a_lesson_may_be_asked_for(klass):
-    assert {one.question for one in cohort.class_histograms(klass, ["04"])} == {"4.5", "4.10"}
+    assert {one.question for one in class_predictions.class_histograms(klass, ["04"])} == {"4.5", "4.10"}
 
 
 def test_what_a_lesson_recorded_is_counted(tmp_path, monkeypatch, capsys):
@@ -85,7 +85,7 @@ def test_what_a_lesson_recorded_is_counted(tmp_path, monkeypatch, capsys):
 def test_rare_answers_share_a_row_and_the_right_one_keeps_its_own(klass):
     for n in range(20):
         export(klass / f"s{n}.json", q4_10={"footprint": 1000 + n // 2})
-    (found,) = cohort.class_histograms(klass, ["4.10"])
+    (found,) = class_predictions.class_histograms(klass, ["4.10"])
     assert len(found.rows) == class_predictions.MOST and found.rows["528"] == 1
     assert sum(found.rows.values()) == 21 and list(found.rows)[-1] == "4 others"
 
@@ -108,7 +108,7 @@ def test_an_answer_is_right_to_the_digits_given(answer, right, is_right):
 
 
 def test_the_solved_notebooks_say_what_was_measured_for_nearly_all():
-    right = right_answers(ROOT)
+    right = measured_answers(ROOT)
     asked = {
         (question, name)
         for path in (ROOT / "solutions").glob("[0-9]*.py")
@@ -173,7 +173,7 @@ def test_bad_arguments_are_one_line(klass, tmp_path, capsys):
 
 
 def test_too_many_histograms_for_a_picture_are_refused(tmp_path, capsys):
-    names = {f"n{k}": k for k in range(cohort.MOST_IN_A_PICTURE + 1)}
+    names = {f"n{k}": k for k in range(class_predictions.MOST_IN_A_PICTURE + 1)}
     export(tmp_path / "ada.json", q4_5=names)
     assert main(["progress", "--cohort", str(tmp_path), "--figure", str(tmp_path / "x.svg")]) == 2
     assert "25 histograms are too many for a picture, 24 fit: --only 04" in capsys.readouterr().err
@@ -187,4 +187,4 @@ def test_a_prediction_of_another_form_is_passed_over(tmp_path):
         "px": entry,
     }
     (tmp_path / "ada.json").write_text(json.dumps({"format": 1, "exercises": entries}))
-    assert [one.label for one in cohort.class_histograms(tmp_path)] == ["4.10 footprint"]
+    assert [one.label for one in class_predictions.class_histograms(tmp_path)] == ["4.10 footprint"]
