@@ -5,7 +5,7 @@ from .attempts import attempt
 from .challenges.scoring import challenge
 from .checking import CheckFailed, check
 from .hints import hint
-from .lacking import stand_in
+from .missing_packages import stand_in
 from .predictions import measured, predict
 from .stale_functions import watch as _watch
 

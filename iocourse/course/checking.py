@@ -26,9 +26,8 @@ from .exercise import (
     raised_in,
     told,
 )
-from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
-from .messages.mistakes import advice
-from .runtime_errors import below, line_of
+from .missing_packages import StandIn, lack_behind, refuse, what_to_do
+from .runtime_errors import advice, below, line_of
 from .slow_check import Doing, Interrupted, signs_of_life
 from .stale_functions import failed, old_version
 from .trials.kernels.errors import KernelError

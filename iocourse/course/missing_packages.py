@@ -1,5 +1,7 @@
-"""Cells of a notebook: one that needs what is not installed ends with a line, and what it would have made is
-missing as well.
+"""A lesson where torch or triton is missing: cells that need neither run, the others print what to install.
+
+A `StandIn` takes the place of the package, and of everything that would have been made with it. A cell that
+uses one ends with a line instead of a traceback, and the names it would have bound are stand-ins as well.
 """
 
 from __future__ import annotations
@@ -8,11 +10,82 @@ import ast
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
-from .lacking.stand_ins import StandIn, lack_behind, what_to_do
+from ..doctor.needs_triton import NeedsTriton, what_to_install
+from . import nbgrader_mode
+
+RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
+USES = (
+    "enter exit iter next len contains getitem setitem delitem bool int float complex index round format "
+    "eq ne lt le gt ge neg pos abs invert array array_ufunc array_function instancecheck subclasscheck"
+)
+OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod"
 
 
+def stand_in(missing: NeedsTriton) -> StandIn:
+    """Something in the place of what cannot be imported; prints the line that says what to install.
+
+    From here on a cell that needs it ends with that line, not with a traceback. Only in a notebook that
+    somebody reads: elsewhere, and where the notebook is judged (nbgrader, IOCOURSE_STRICT=1), `missing` is
+    raised.
+    """
+    shell = Cells.notebook()
+    if shell is None or nbgrader_mode.counts():
+        raise missing
+    print(what_to_do())
+    Cells.watched(shell)
+    return StandIn()
+
+
+# ------------------------------------------------------------------ what takes the package's place
+class StandIn:
+    """Can be named, and so can its attributes; any other use raises NeedsTriton.
+
+    So a cell that defines a kernel runs, with its `@triton.jit` and `tl.constexpr`, and none shows a result
+    that nobody computed. A class derived from a stand-in is a stand-in.
+    """
+
+    def __init__(self, name: str = "", *_: Any) -> None:  # what follows: bases and body of a derived class
+        self._name = name
+
+    def __repr__(self) -> str:
+        return what_to_do()
+
+    def __getattr__(self, name: str) -> StandIn:
+        if name.startswith("_"):  # the protocols of Python, NumPy and IPython must find nothing here
+            raise AttributeError(name)
+        return StandIn(name)
+
+    def __call__(self, *args: Any, **options: Any) -> StandIn:
+        if self._name != "jit":
+            refuse()
+        return StandIn("kernel") if args else self  # @triton.jit, or @triton.jit(...)
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    """Raise NeedsTriton with what to do."""
+    raise NeedsTriton(what_to_do())
+
+
+for _use in [*USES.split(), *OPERATORS.split(), *(f"r{name}" for name in OPERATORS.split())]:
+    setattr(StandIn, f"__{_use}__", refuse)
+StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def what_to_do() -> str:
+    """One line: what to install, or that it has been since the notebook looked for it."""
+    return what_to_install() or RESTART
+
+
+def lack_behind(error: BaseException | None) -> bool:
+    """Whether an error came of what is not installed: it says so, or was raised while that was handled."""
+    while error is not None and not isinstance(error, NeedsTriton):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+# ------------------------------------------------------------------ cells of the notebook
 class Cells:
     """The hooks of one notebook. Errors of any other cause are shown as ever."""
 

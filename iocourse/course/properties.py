@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ..exact import real_numbers
 from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
-from .messages.digits import digits_of, told_apart
-from .value_differences import factor_seen
+from .value_differences import digits_of, factor_seen, told_apart
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula

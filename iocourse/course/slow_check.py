@@ -1,4 +1,4 @@
-"""A sign of life from a check that takes long: which case is running, and in which it was interrupted."""
+"""A check that takes long: print which case is running, and name the case in which it was interrupted."""
 
 from __future__ import annotations
 
@@ -39,16 +39,12 @@ def signs_of_life() -> Iterator[Doing]:
     doing, over = Doing(), threading.Event()
     teller = threading.Thread(target=_tell, args=(doing, over), daemon=True)
     if not (solved.runs_here() or os.environ.get("IOCOURSE_SEED")):
-        _start(teller)
+        with suppress(RuntimeError):  # there are no threads in a browser
+            teller.start()
     try:
         yield doing
     finally:
         over.set()
-
-
-def _start(thread: threading.Thread) -> None:
-    with suppress(RuntimeError):  # there are no threads in a browser
-        thread.start()
 
 
 def _tell(doing: Doing, over: threading.Event) -> None:

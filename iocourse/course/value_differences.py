@@ -1,7 +1,8 @@
-"""The scale 1/√d, forgotten or used twice: on the scores, or on a whole result."""
+"""How a wrong value differs: the digits that show it, and a scale 1/√d that is missing or used twice."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,20 +10,35 @@ import numpy as np
 
 from .. import exact
 
+LEAST, MOST = 6, 17  # digits; with 17, different float64 numbers have different texts
+
+
+def digits_of(tolerance: float) -> int:
+    """The number of significant digits in a comparison up to `tolerance`, at most six.
+
+    >>> digits_of(2e-5), digits_of(1e-9)
+    (4, 6)
+    """
+    return max(1, min(LEAST, math.floor(-math.log10(tolerance)))) if tolerance else LEAST
+
+
+def told_apart(one: float, other: float, grouped: str = "", least: int = LEAST) -> tuple[str, str]:
+    """Both numbers in the fewest digits, from `least` on, in which they differ; `grouped` may be ",".
+
+    >>> told_apart(268770123.0, 268770456.0)
+    ('2.687701e+08', '2.687705e+08')
+    """
+    for digits in range(least, MOST + 1):
+        texts = f"{one:{grouped}.{digits}g}", f"{other:{grouped}.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
 
 def scale_seen(Q: Any, K: Any, V: Any, O: Any, tolerance: float = 1e-9) -> str | None:
-    """None where O is no softmax(cQKᵀ)V for a likely c, else which c it is. Shapes (N, d), O (Nq, dv)."""
+    """Which likely wrong c makes O = softmax(cQKᵀ)V; None if there is none. Shapes (N, d), O (Nq, dv)."""
     d, wanted = Q.shape[1], f"1/√{Q.shape[1]} = {Q.shape[1] ** -0.5:.4g}"
-    for name, scale in _likely(d).items():
-        rows = exact.attention(Q, K, V, scale=scale)
-        if np.shape(O) == rows.shape and np.abs(O - rows).max() <= tolerance * (1 + np.abs(rows).max()):
-            return f"yours multiplies QKᵀ by {name}, expected {wanted}"
-    return None
-
-
-def _likely(d: int) -> dict[str, float]:
-    """Forgotten, twice, by the wrong power, multiplied in place of divided, with the wrong sign."""
-    return {
+    likely = {  # forgotten, twice, a wrong power, multiplied instead of divided, the wrong sign
         "1": 1.0,
         f"1/{d}": 1 / d,
         f"√{d}": d**0.5,
@@ -31,21 +47,22 @@ def _likely(d: int) -> dict[str, float]:
         f"-1/√{d}": -(d**-0.5),
         "0": 0.0,
     }
+    for name, scale in likely.items():
+        rows = exact.attention(Q, K, V, scale=scale)
+        if np.shape(O) == rows.shape and np.abs(O - rows).max() <= tolerance * (1 + np.abs(rows).max()):
+            return f"yours multiplies QKᵀ by {name}, expected {wanted}"
+    return None
 
 
 def factor_seen(got: Any, want: Any, inputs: Mapping[str, Any], tolerance: float = 1e-9) -> str | None:
-    """Whether all of `got` is √d or 1/√d times `want`; d is the width of the input Q, or q."""
-    d = _width(inputs)
+    """A clause if all of `got` is √d or 1/√d times `want`; d is the width of the input Q, or q."""
+    shapes = [np.shape(inputs[name]) for name in ("Q", "q") if name in inputs]
+    d = shapes[0][-1] if shapes and len(shapes[0]) > 1 else 0
     for name, factor in {"√d": d**0.5, "1/√d": (d or 1) ** -0.5}.items() if d > 1 else ():
         scaled = factor * np.asarray(want, dtype=np.float64)
         if _equal(np.asarray(got), scaled, tolerance):
             return f"all of yours is {name} times what is expected"
     return None
-
-
-def _width(inputs: Mapping[str, Any]) -> int:
-    shapes = [np.shape(inputs[name]) for name in ("Q", "q") if name in inputs]
-    return shapes[0][-1] if shapes and len(shapes[0]) > 1 else 0
 
 
 def _equal(got: Any, want: Any, tolerance: float) -> bool:

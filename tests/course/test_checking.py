@@ -22,12 +22,13 @@ from iocourse.course import (
     predictions,
     progress,
     properties,
+    runtime_errors,
     slow_check,
     solved,
+    value_differences,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
-from iocourse.course.messages import digits, mistakes
 from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
@@ -403,7 +404,7 @@ class TestErrors:
         assert line.startswith("line ") and line.endswith(
             ": return np.linalg.inv(a @ b)   with a (1,), b (4, 2)"
         )
-        assert advised == mistakes.TRANSPOSED
+        assert advised == runtime_errors.TRANSPOSED
 
     def test_on_the_machine_tiles_slow_arrays_and_freed_ones_are_told_apart(self):
         def answer(m, Q, K, V, *, Br, Bc):
@@ -420,17 +421,17 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("mistake", "sentence"),
         [
-            (lambda m, q, k, K: m.load(K), mistakes.NO_ROWS),
-            (lambda m, q, k, K: m.store(k, K), mistakes.NO_ROWS),
-            (lambda m, q, k, K: q @ k, mistakes.TRANSPOSED),
-            (lambda m, q, k, K: q - q.sum(axis=1), mistakes.NO_AXIS),
-            (lambda m, q, k, K: np.ones((4, 3)) - np.ones(4), mistakes.NO_AXIS),
-            (lambda m, q, k, K: np.ones((4, 3)) @ np.ones((4, 3)), mistakes.TRANSPOSED),
-            (lambda m, q, k, K: max(q, q), mistakes.ONE_TRUTH),
-            (lambda m, q, k, K: max(np.ones(2), np.ones(2)), mistakes.ONE_TRUTH),
-            (lambda m, q, k, K: nobody_made_this, mistakes.NOT_RUN),  # noqa: F821
-            (lambda m, q, k, K: m.row_stats(4).update(q).T, mistakes.NONE),
-            (lambda m, q, k, K: np.divide(1, 2.5, out=np.zeros(3, dtype=int)), mistakes.WHOLE),
+            (lambda m, q, k, K: m.load(K), runtime_errors.NO_ROWS),
+            (lambda m, q, k, K: m.store(k, K), runtime_errors.NO_ROWS),
+            (lambda m, q, k, K: q @ k, runtime_errors.TRANSPOSED),
+            (lambda m, q, k, K: q - q.sum(axis=1), runtime_errors.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) - np.ones(4), runtime_errors.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) @ np.ones((4, 3)), runtime_errors.TRANSPOSED),
+            (lambda m, q, k, K: max(q, q), runtime_errors.ONE_TRUTH),
+            (lambda m, q, k, K: max(np.ones(2), np.ones(2)), runtime_errors.ONE_TRUTH),
+            (lambda m, q, k, K: nobody_made_this, runtime_errors.NOT_RUN),  # noqa: F821
+            (lambda m, q, k, K: m.row_stats(4).update(q).T, runtime_errors.NONE),
+            (lambda m, q, k, K: np.divide(1, 2.5, out=np.zeros(3, dtype=int)), runtime_errors.WHOLE),
         ],
     )
     def test_the_commonest_mistakes_are_recognised(self, mistake, sentence):
@@ -585,7 +586,7 @@ class TestJudging:
          (2.6877e8, 2.687701e8, ("2.6877e+08", "2.687701e+08")), (0.99999994, 1.0, ("0.9999999", "1"))],
     )  # fmt: skip
     def test_numbers_are_shown_until_they_differ(self, one, other, told):
-        texts = digits.told_apart(one, other)
+        texts = value_differences.told_apart(one, other)
         assert texts == told
 
     def test_an_answer_in_single_precision_is_called_that(self):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from iocourse.course import NeedsTriton, attempt, check, progress, stand_in
-from iocourse.course.lacking.stand_ins import RESTART, StandIn
-from iocourse.course.missing_packages import Cells, names_from
+from iocourse.course.missing_packages import RESTART, Cells, StandIn, names_from
 
 LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
 

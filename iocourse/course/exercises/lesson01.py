@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ... import exact
 from ...guard import no_calls_into
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
-from ..messages.digits import told_apart
 from ..properties import (
     TOLERANCE,
     difference,
@@ -34,6 +33,7 @@ from ..trials.low_scores import (
     low_queries_and_keys,
     low_scores,
 )
+from ..value_differences import told_apart
 
 Array = NDArray[np.float64]
 

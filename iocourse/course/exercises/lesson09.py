@@ -15,9 +15,9 @@ from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..messages.digits import told_apart
 from ..properties import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
 from ..trials.tilings import STRETCH, labelled_large
+from ..value_differences import told_apart
 
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
