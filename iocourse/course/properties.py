@@ -1,11 +1,11 @@
-"""Properties that many exercises share: the form of an answer, and its values.
+"""Properties that exercises share: the form of an answer, its values, the words it moves and its footprint.
 
-A function here that makes a `Property` says in its message what was seen and what is allowed, never how to
-solve it.
+The message of a property says what was seen and what is expected, never how to solve the exercise.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeGuard, TypeVar
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exact import real_numbers
+from ..ledger import Ledger
 from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
+from .runtime_errors import below, line_of
 from .value_differences import digits_of, factor_seen, told_apart
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
@@ -161,16 +163,10 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    shown = _side_by_side(float(g[where]), float(w[where]), wanted, tolerance)
+    # No more digits than the comparison uses: a float32 kernel's last ones differ between processors.
+    mine, right = told_apart(float(g[where]), float(w[where]), least=digits_of(tolerance))
+    shown = f"yours {mine}, {wanted} {right}"
     return place + shown + too_short(got, float(off[wrong].max() / scale), tolerance)
-
-
-def _side_by_side(got: float, want: float, wanted: str, tolerance: float) -> str:
-    """Both numbers, in as many digits as tell them apart, and no more than the comparison goes by: the last
-    digits of a float32 kernel differ from one processor to the next.
-    """
-    mine, right = told_apart(got, want, least=digits_of(tolerance))
-    return f"yours {mine}, {wanted} {right}"
 
 
 def too_short(got: Any, off: float, tolerance: float = TOLERANCE) -> str:
@@ -188,7 +184,9 @@ def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
         return difference_or_scale(trial.value, want, trial.case, tolerance)
     found = several(trial.value, len(want))
     if found is None:
-        return WrongForm(f"expected {len(want)} results, got {_count(trial.value)}")
+        value = trial.value
+        number = str(len(value)) if isinstance(value, (tuple, list)) else f"one {type(value).__name__}"
+        return WrongForm(f"expected {len(want)} results, got {number}")
     pairs = zip(found, want, strict=True)
     return _first(difference_or_scale(g, w, trial.case, tolerance) for g, w in pairs)
 
@@ -244,10 +242,6 @@ def exchanged(
     return None if taken is None else f"yours is {results[taken]}; return {', '.join(results)} in this order"
 
 
-def _count(value: Any) -> str:
-    return str(len(value)) if isinstance(value, (tuple, list)) else f"one {type(value).__name__}"
-
-
 def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
     """Trials with the same `key` must give the same values: block size does not change the answer, say."""
 
@@ -281,3 +275,97 @@ def block_size(part: int | None = None) -> Property:
         return same.judge([replace(trial, value=trial.value[part]) for trial in trials])
 
     return replace(same, judge=judge)
+
+
+# ------------------------------------------------------------------ words moved, and fast memory used
+def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
+    """Words allowed beyond the footprint: one more score tile and four a row, never the N x N scores."""
+    return Br * Bc + 4 * Br
+
+
+def budget_of(trial: Trial) -> Ledger:
+    """The closed form of a case that is judged by words."""
+    assert isinstance(trial.case.budget, Ledger), "a case judged by words carries its closed form"
+    return trial.case.budget
+
+
+def reads_within(array: str, name: str) -> Property:
+    """`array` is read no more often than the closed form says."""
+    return idle(each(name, lambda trial: _over_budget(trial, array, "reads")))
+
+
+def writes_within(array: str, name: str) -> Property:
+    """`array` is written no more often than the closed form says."""
+    return idle(each(name, lambda trial: _over_budget(trial, array, "writes")))
+
+
+def reads(**how_often: str) -> tuple[Property, ...]:
+    """`reads(K="⌈N/Br⌉ times")`: for each array a property "K is read ⌈N/Br⌉ times", by the closed form."""
+    return tuple(reads_within(array, f"{array} is read {often}") for array, often in how_often.items())
+
+
+def writes(**how_often: str) -> tuple[Property, ...]:
+    """`writes(O="once")`: for each array a property "O is written once", by the closed form."""
+    return tuple(writes_within(array, f"{array} is written {often}") for array, often in how_often.items())
+
+
+def _over_budget(trial: Trial, array: str, direction: str) -> str | None:
+    budget = budget_of(trial)
+    got = getattr(trial.ledger, direction).get(array, 0)
+    allowed = getattr(budget, direction).get(array, 0)
+    if got <= allowed:
+        return None
+    return f"yours {_multiple(budget, array, got)}, budget {_multiple(budget, array, allowed)}"
+
+
+def _multiple(ledger: Ledger, array: str, words: int) -> str:
+    size = ledger.sizes.get(array)
+    return f"{words / size:g}× ({words:,} words)" if size else f"{words:,} words"
+
+
+def total_within(name: str = "no more words move than the closed form says") -> Property:
+    """All words together stay within the closed form, scratch arrays of the student's own included."""
+
+    def judge(trial: Trial) -> str | None:
+        got, allowed = trial.ledger.total, budget_of(trial).total
+        return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
+
+    return replace(each(name, judge), general=True, idle=True)
+
+
+def fits() -> Property:
+    """The peak stays within the words of fast memory of the case, whose allowance the lesson states."""
+
+    def judge(trial: Trial) -> str | None:
+        if trial.overflow:
+            return f"{trial.overflow}{_all_of_it(trial)}{below(line_of(trial.overflow))}"
+        room = trial.case.M or 0
+        peak = trial.ledger.peak
+        return None if peak <= room else f"your peak is {peak:,} words, fast memory has {room:,}"
+
+    return idle(each("fits in fast memory", judge))
+
+
+def _all_of_it(trial: Trial) -> str:
+    """A clause where the tile that did not fit is a whole array, and the case has smaller tiles."""
+    asked = re.match(r"loading (\w+)\[0:(\d+)\] ", trial.overflow.asked if trial.overflow else "")
+    inputs = trial.case.inputs
+    if not asked or len(np.atleast_1d(inputs.get(asked[1], 0))) != int(asked[2]):
+        return ""
+    tiles = [size for size in inputs.values() if isinstance(size, int)]
+    smaller = bool(tiles) and max(tiles) < int(asked[2])
+    return f" That is all of {asked[1]}: load it block by block, as the tile sizes say." if smaller else ""
+
+
+def every_input_loaded(*arrays: str) -> Property:
+    """Each input is read at least once in full: nobody can use words that were never loaded."""
+
+    def judge(trial: Trial) -> str | None:
+        for array in arrays:
+            size = int(np.size(trial.case.inputs[array]))
+            read = trial.ledger.reads.get(array, 0)
+            if read < size:
+                return f"{array} has {size:,} words, yours read {read:,}"
+        return None
+
+    return idle(each("every word of the input is loaded", judge))

@@ -12,7 +12,6 @@ from iocourse import costs, exact, run, schedules
 from iocourse.course import (
     CheckFailed,
     attempt,
-    budgets,
     check,
     checking,
     exercise,
@@ -70,11 +69,11 @@ FLASH = Exercise(
     cases=_flash_cases,
     properties=(
         properties.values(),
-        budgets.fits(),
-        budgets.every_input_loaded("Q", "K", "V"),
-        budgets.reads_within("K", "K is read ⌈N/Br⌉ times"),
-        budgets.writes_within("O", "O is written once"),
-        budgets.total_within(),
+        properties.fits(),
+        properties.every_input_loaded("Q", "K", "V"),
+        properties.reads_within("K", "K is read ⌈N/Br⌉ times"),
+        properties.writes_within("O", "O is written once"),
+        properties.total_within(),
     ),
     play=exercise.run_schedule,
 )
@@ -634,7 +633,7 @@ class TestJudging:
         assert said == ["seen (two)", "seen (one)", None]
 
     def test_sentences_about_words_are_made_of_the_array_and_how_often(self):
-        made = (*budgets.reads(K="⌈N/Br⌉ times", V="once"), *budgets.writes(O="once"))
+        made = (*properties.reads(K="⌈N/Br⌉ times", V="once"), *properties.writes(O="once"))
         assert [p.name for p in made] == ["K is read ⌈N/Br⌉ times", "V is read once", "O is written once"]
         case = Case("", {}, budget=Ledger(reads={"K": 9, "V": 3}, writes={"O": 3}))
         said = [p.judge([Trial(case, ledger=Ledger(reads={"K": 9, "V": 4}, writes={"O": 4}))]) for p in made]

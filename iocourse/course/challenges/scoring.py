@@ -20,10 +20,9 @@ from ...console import table
 from ...exact import Array
 from ...schedules import PASSES, forward_leaves
 from .. import progress
-from ..budgets import every_input_loaded, fits
 from ..checking import fresh_seed, judge, read_first
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..properties import LARGE, is_right, only_where, values_in
+from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..slow_check import Doing, Interrupted, signs_of_life
 from ..trials.low_scores import low_queries_and_keys

@@ -10,9 +10,20 @@ from ... import costs
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..bound_ratio import product
-from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..properties import Form, idle, same_answer_from, two_whole, values
+from ..properties import (
+    Form,
+    every_input_loaded,
+    fits,
+    idle,
+    reads,
+    reads_within,
+    same_answer_from,
+    total_within,
+    two_whole,
+    values,
+    writes,
+)
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:

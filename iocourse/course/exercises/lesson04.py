@@ -11,17 +11,25 @@ import numpy as np
 from ... import costs, exact
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..budgets import (
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..properties import (
+    LARGE,
+    Form,
+    block_size,
     budget_of,
     every_input_loaded,
     fits,
+    idle,
+    is_right,
     one_temporary_of_each_kind,
+    only_where,
     reads,
     total_within,
+    two_whole,
+    values,
+    values_in,
     writes,
 )
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..properties import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
 from ..value_differences import scale_seen
 

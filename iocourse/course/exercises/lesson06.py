@@ -15,17 +15,21 @@ from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..budgets import (
+from ..exercise import Case, Exercise, Property, run_schedule
+from ..properties import (
+    LARGE,
+    block_size,
     every_input_loaded,
     fits,
+    idle,
     one_temporary_of_each_kind,
+    part,
     reads,
     reads_within,
     total_within,
+    values_in,
     writes,
 )
-from ..exercise import Case, Exercise, Property, run_schedule
-from ..properties import LARGE, block_size, idle, part, values_in
 from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]

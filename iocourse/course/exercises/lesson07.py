@@ -14,9 +14,24 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..bound_ratio import attention, product
-from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
-from ..properties import LARGE, Form, block_size, each, idle, several, values, values_in, whole
+from ..properties import (
+    LARGE,
+    Form,
+    block_size,
+    budget_of,
+    each,
+    every_input_loaded,
+    fits,
+    idle,
+    reads,
+    several,
+    total_within,
+    values,
+    values_in,
+    whole,
+    writes,
+)
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]

@@ -13,9 +13,23 @@ from ...costs import ceil_div
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..properties import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
+from ..properties import (
+    LARGE,
+    TOLERANCE,
+    Form,
+    block_size,
+    every_input_loaded,
+    fits,
+    idle,
+    is_number,
+    part,
+    reads,
+    several,
+    total_within,
+    values_in,
+    writes,
+)
 from ..trials.tilings import STRETCH, labelled_large
 from ..value_differences import told_apart
 

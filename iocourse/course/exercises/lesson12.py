@@ -13,9 +13,8 @@ from ...costs.kernels import Problem
 from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
-from ..properties import difference_or_scale, each, idle, only_where
+from ..properties import budget_of, difference_or_scale, each, idle, only_where
 from ..trials.kernels.launching import (
     kernels_compute,
     launch,

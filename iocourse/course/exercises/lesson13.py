@@ -15,9 +15,8 @@ from ...costs.pairs import Listed
 from ...costs.parts import ceil_div
 from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
-from ..properties import Form, difference, each, idle, is_number, only_where, several
+from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
 from ..trials.kernels.precision import full_products
 from ..trials.kernels.programs import heavy_first, launch_and_count_programs

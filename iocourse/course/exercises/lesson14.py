@@ -12,9 +12,8 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...costs.pairs import PackedSequences
 from ...ledger import Ledger
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Trial, WrongForm
-from ..properties import each, idle, part, several, values_in
+from ..properties import budget_of, each, idle, part, several, values_in
 from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
 from ..trials.kernels.precision import full_products
 from ..trials.single import (

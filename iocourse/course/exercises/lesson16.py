@@ -14,9 +14,19 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
-from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..properties import difference, idle, only_where, values, values_in
+from ..properties import (
+    difference,
+    every_input_loaded,
+    fits,
+    idle,
+    only_where,
+    reads,
+    total_within,
+    values,
+    values_in,
+    writes,
+)
 from ..side_effects import after, inputs_untouched, leaving_alone, results_stay
 from ..trials.work import WorkTrial, linear_work, play_counted
 

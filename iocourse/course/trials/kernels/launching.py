@@ -16,9 +16,8 @@ import numpy as np
 from .... import traffic
 from ....doctor.needs_triton import require_triton
 from ....guard import LibraryAnswer
-from ...budgets import budget_of
 from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
-from ...properties import each, idle
+from ...properties import budget_of, each, idle
 from .compiled import launches_noted
 from .errors import told_by_line
 from .precision import KernelTrial, products_watched
