@@ -1,6 +1,6 @@
-"""Beside a solved schedule: how many times the words that anybody must move it moves, at sizes that tell.
+"""The ratio of a solved schedule's words to a lower bound, which a check prints after "Solved.".
 
-The schedule runs dry, on shapes alone, and the bound is taken at the words of fast memory that it then fills.
+The schedule runs dry, on shapes alone, and the bound is taken at the words of fast memory that it then uses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def attention(
     every_block: bool = False,
     **told: Any,
 ) -> Anybody:
-    """For a schedule of a pass that is not handed P: the best bound of all such schedules.
+    """The comparison for a schedule of a pass that does not take P: the largest bound for such schedules.
 
     `arrays` are those it takes; `told` has its tiles, and its `mask` or the width `w` of its window.
     """
@@ -43,7 +43,7 @@ def attention(
 
 
 def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> Anybody:
-    """For a schedule of an (m, k) by (k, n) product, which takes arrays of these shapes."""
+    """The comparison for a schedule of an (m, k) by (k, n) product, which takes arrays of these shapes."""
 
     def bound(M: int) -> tuple[int, str]:
         return bounds.matmul(m, n, k, M + FREE_REGISTERS), bounds.matmul.id
@@ -52,8 +52,8 @@ def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **til
 
 
 def beside_anybody(anybody: Anybody, play: Play, schedule: Callable[..., Any], small: Case) -> str:
-    """What a check says beside "Solved". No number stands there where a dry run does not count the `small`
-    case as a real one does.
+    """The sentence after "Solved."; it has no number if a dry run of the `small` case counts other words than a
+    real run.
     """
     machine = {"dry": True, "unroll": anybody.every_block, "max_moves": MOST_MOVES}
     sizes = _sizes(anybody.inputs)
@@ -63,7 +63,7 @@ def beside_anybody(anybody: Anybody, play: Play, schedule: Callable[..., Any], s
             f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
             "schedule. It counts one whose loops are over m.blocks."
         )
-    return _told(counted, *anybody.bound(counted.ledger.peak))
+    return _sentence(counted, *anybody.bound(counted.ledger.peak))
 
 
 def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine: dict[str, Any]) -> bool:
@@ -71,7 +71,7 @@ def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine
     return dry.error is None and dry.ledger == play(schedule, small).ledger
 
 
-def _told(counted: Trial, least: int, bound: str) -> str:
+def _sentence(counted: Trial, least: int, bound: str) -> str:
     words, M = counted.ledger.total, counted.ledger.peak
     named = f"{bound} (section {EXPLAINED[bound]})" if bound in EXPLAINED else bound
     where = f"at {counted.case.label}, in {M:,} of fast memory"
@@ -86,16 +86,13 @@ def _told(counted: Trial, least: int, bound: str) -> str:
 def _sizes(inputs: Mapping[str, Any]) -> str:
     """N = 1,024, d = 64, Br = 16; for arrays without those names their shapes."""
     shape = inputs.get("Q")
-    shapes = {"N": shape[0], "d": shape[1]} if shape else {k: v for k, v in inputs.items() if _is_shape(v)}
+    shapes = (
+        {"N": shape[0], "d": shape[1]} if shape else {k: v for k, v in inputs.items() if isinstance(v, tuple)}
+    )
     tiles = {name: value for name, value in inputs.items() if isinstance(value, int)}
     masks = [repr(value) for value in inputs.values() if isinstance(value, Mask)]
-    parts = [f"{name} = {_number(value)}" for name, value in {**shapes, **tiles}.items()]
+    parts = []
+    for name, value in {**shapes, **tiles}.items():
+        sides = [value] if isinstance(value, int) else value
+        parts.append(f"{name} = {' × '.join(f'{side:,}' for side in sides)}")
     return ", ".join([*parts, *masks])
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple)
-
-
-def _number(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else " × ".join(f"{side:,}" for side in value)

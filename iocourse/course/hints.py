@@ -1,4 +1,4 @@
-"""hint("4B"): three levels, the first unless another is asked for."""
+"""hint("4B"): hints of an exercise on three levels; level 1 by default."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where nbgrader runs a submission: what a check gives back, and what does not count against it.
+"""A check that nbgrader runs: the points it returns, and warnings that must not count as a failure.
 
 nbgrader takes the value of a check cell for its points, and gives none where anything stands in the cell's
 standard error (https://nbgrader.readthedocs.io/en/stable/user_guide/creating_and_grading_assignments.html).
-Not to be had without nbgrader, so students never meet any of this.
+Without nbgrader all of this is off, so it changes nothing for students.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def execution() -> str:
 
 
 def counts() -> bool:
-    """Whether somebody counts on the outcome of a cell: nbgrader, or a run with IOCOURSE_STRICT=1."""
+    """Whether the outcome of a cell is judged: by nbgrader, or in a run with IOCOURSE_STRICT=1."""
     return bool(execution()) or os.environ.get("IOCOURSE_STRICT") == "1"
 
 

@@ -104,6 +104,7 @@ def _text_above(cells: Sequence[Json], sources: Sequence[Source], run: set[int])
 
 
 def _as_text(cell: Json, at: int) -> Json:
+    """The cell as Markdown, which is not run."""
     text = text_of(cell)
     if cell.get("cell_type") == "code":
         text = f"*Not run, because it is not a cell of the assignment:*\n\n````python\n{text}\n````"

@@ -1,4 +1,4 @@
-"""Points for an answer: a share for one that is right in part, and none for one that does nothing."""
+"""Points of an answer: a share if it is right in part, none if it does nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from .exercise import Exercise, Property
 
 
 def most_points(exercise: Exercise) -> int:
-    """The points for an answer with every property: the exercise's importance."""
+    """The points of an answer that has every property: the exercise's importance."""
     return exercise.importance
 
 
 def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) -> float:
-    """The points for an answer of which `judge` says these verdicts.
+    """The points of an answer, from the verdicts that `judge` returns for it.
 
-    Properties count alike, and `idle` ones in the share in which the others hold: few words moved and
-    inputs left as they were are worth nothing where nothing is right, half where half is.
+    All properties have the same weight. Those that an answer which does nothing has as well (`idle`: few
+    words moved, inputs not modified) count in the share in which the others hold.
     """
     held = {name for name, complaint in verdicts if complaint is None}
     working = [prop for prop in exercise.properties if not prop.idle]

@@ -1,4 +1,4 @@
-"""Where the course's files lie: the checkout or the installed package, the repository and its version."""
+"""Paths of the course: the checkout or the installed package, the repository's address and its version."""
 
 from __future__ import annotations
 

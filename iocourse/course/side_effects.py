@@ -1,7 +1,7 @@
-"""Whether a function leaves alone what is not its own: the arrays it is given, and what it returned before.
+"""Side effects of a student's function: does it modify its inputs, or results that it returned before?
 
-Later cells of a notebook need the first. And in a model a function meets the same shapes layer after layer,
-where earlier results wait for the backward pass: each call makes a result of its own.
+Later cells of a notebook need the inputs. In a model, a function is called with the same shapes layer after
+layer while earlier results are kept for the backward pass, so each call must return a new result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Watched(Trial):
 
 
 def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of what is no longer as it was given."""
+    """Names of the inputs that the call modified."""
     return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 

@@ -1,4 +1,4 @@
-"""Which functions of a notebook are an old version, because the last run of their cell failed."""
+"""Functions of a notebook that are an old version, because the last run of their cell failed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The best that the library can do: every schedule that solves a challenge, each with its best tiles.
+"""The library's best schedule for a challenge: every schedule that solves it, each with its best tiles.
 
-Where a better one is known beside it, that one is counted too, on the machine.
+If a challenge names a better schedule, its words are counted too, on the machine.
 """
 
 from __future__ import annotations

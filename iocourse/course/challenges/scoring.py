@@ -1,11 +1,11 @@
-"""challenge("forward", my_schedule, Br=30): the machine as referee of a question without a budget.
+"""challenge("forward", my_schedule, Br=30): try a schedule for an open challenge, and print its words.
 
 A schedule is tried as in an exercise's check: on fresh numbers, at ragged shapes, with scores that overflow,
-in M words, while the library's answers refuse. Every input word must be loaded. The ragged shapes are run
-dry as well, without numbers, and must move the same words: so nothing is computed past the machine. Words are
-then those at the challenge's size, run on numbers where somebody can, else dry; fewer than are proved are
-refused. What a schedule does that asks whether it is dry, or how long the sequence is, the referee cannot
-know: a winner wants to be read.
+in M words of fast memory, while the library's solutions are blocked. Every input word must be loaded. The
+ragged shapes are run dry as well, without numbers, and must move the same words, so nothing is computed
+outside the machine. The score is then the words at the challenge's size, run on numbers if that is possible,
+otherwise dry. Fewer words than the proved bound are refused. The trial cannot detect a schedule that behaves
+differently in a dry run or at one length: read the schedule before you believe a record.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _refuse_other_tiles(asked: Challenge, tiles: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ the trial
 @dataclass(frozen=True)
 class Verdict:
-    """What the referee found: the words of a schedule and how it was called, or why it is refused."""
+    """The result of a trial: the words of a schedule and how it was called, or why it is refused."""
 
     words: int = 0
     called: str = ""

@@ -1,4 +1,4 @@
-"""Which files of a work folder are copies of which lesson, also where they were renamed or doubled."""
+"""Find the copies of each lesson in a work folder, also those that were renamed or duplicated."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A new text of a lesson with what the student wrote in the old one.
+"""Merge a new text of a lesson with what the student wrote in a copy of the old one.
 
-Whatever the student changed or added is in the result: an answer in its exercise's cell, a cell of the
-student's own after the one it followed, a changed example in its place or, where the lesson changed it too,
-after the lesson's, and at the end what no longer has a place. Of a copy that does not say what it was copied
-from, changed examples cannot be told from older ones: there the lesson's stand.
+Everything that the student changed or added is in the result: an answer in its exercise's cell; a cell of the
+student's own after the one it followed; a changed example in its place or, if the lesson changed it too, after
+the lesson's; and at the end what no longer has a place. A copy that has no record of what it was copied from
+keeps no changed examples, because they cannot be distinguished from older ones.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
     if cell is None:
         yield theirs
     elif print_of(cell) == print_of(theirs):
-        yield _with_run(theirs, cell)
+        yield theirs | {name: cell[name] for name in ("outputs", "execution_count") if name in cell}
     elif not old.changed(cell, key(theirs) if is_the_students(theirs) else ""):
         yield theirs
     elif is_the_students(theirs):
@@ -175,11 +175,6 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
         if old.known:
             merged.others += 1
             yield old.stranger(_on_its_own(cell))
-
-
-def _with_run(theirs: Json, cell: Json) -> Json:
-    """The lesson's cell with what came out of the same text in the student's copy."""
-    return theirs | {name: cell[name] for name in ("outputs", "execution_count") if name in cell}
 
 
 def _in_its_cell(cell: Json, theirs: Json) -> Json:

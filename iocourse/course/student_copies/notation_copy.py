@@ -1,4 +1,4 @@
-"""The student's copy of a page, such as the notation: its last line, unseen, says what was copied."""
+"""The student's copy of a Markdown page, the notation: an invisible last line records what was copied."""
 
 from __future__ import annotations
 

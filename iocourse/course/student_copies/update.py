@@ -1,4 +1,4 @@
-"""Making the student's copies, saying which have a newer text, and bringing them up to date."""
+"""Make the student's copies, list those whose lesson has a newer text, and bring them up to date."""
 
 from __future__ import annotations
 
@@ -39,22 +39,16 @@ def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str
     Raises:
         Refused: a copy cannot be written; those before it are whole.
     """
-    texts = {f"{name}.ipynb": _fresh(name, lesson) for name, lesson in lessons.items()}
+    texts = {f"{name}.ipynb": to_text(as_copy(lesson, name)) for name, lesson in lessons.items()}
     texts |= {path.name: notation_copy.as_copy(_read(path)) for path in course.pages()}
     asked = {name: text for name, text in texts.items() if not names or Path(name).stem in names}
-    missing = {name: text for name, text in asked.items() if not _is_there(course.work / name)}
+    places = {name: course.work / name for name in asked}
+    # An empty file is what an interrupted copy has left.
+    there = {name for name, path in places.items() if path.exists() and path.stat().st_size > 0}
+    missing = {name: text for name, text in asked.items() if name not in there}
     for name, text in missing.items():
         _write(course.work / name, text)
     return list(missing)
-
-
-def _fresh(name: str, lesson: Json) -> str:
-    return to_text(as_copy(lesson, name))
-
-
-def _is_there(path: Path) -> bool:
-    """Whether there is something; an empty file is what an interrupted copy has left."""
-    return path.exists() and path.stat().st_size > 0
 
 
 def _read(path: Path) -> str:
