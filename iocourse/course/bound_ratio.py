@@ -52,8 +52,9 @@ def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **til
 
 
 def beside_anybody(anybody: Anybody, play: Play, schedule: Callable[..., Any], small: Case) -> str:
-    """The sentence after "Solved."; it has no number if a dry run of the `small` case counts other words than a
-    real run.
+    """The sentence after "Solved.".
+
+    It has no number if a dry run of the `small` case counts other words than a real run.
     """
     machine = {"dry": True, "unroll": anybody.every_block, "max_moves": MOST_MOVES}
     sizes = _sizes(anybody.inputs)

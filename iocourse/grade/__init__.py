@@ -14,7 +14,7 @@ from ..refusal import Refused, write_whole
 from . import grade_report, sandbox, submissions
 from .batch import Grade, grade_all
 from .lesson_cells import Lesson, read_lessons
-from .walls.limits import Limits, cores
+from .sandbox import Limits, cores
 
 DESCRIPTION = """
 Grade a folder of submissions to one lesson: each exercise cell is found by its name, nbgrader id, cell id or

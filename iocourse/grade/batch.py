@@ -16,9 +16,9 @@ from .grading import Mark, grade, refuse_where_it_cannot_run
 from .judge_pool import side_by_side
 from .lesson_cells import Lesson
 from .process_client import START
+from .sandbox import Limits
 from .signature import library, sealed
 from .submissions import Submission
-from .walls.limits import Limits
 
 KEPT = ".iocourse-grades"  # folder beside the submissions
 

@@ -15,8 +15,8 @@ from ..refusal import Refused
 from .lesson_cells import Lesson, Place
 from .process_client import START, Ended, Session
 from .protocol import record
+from .sandbox import Limits
 from .submissions import Submission
-from .walls.limits import Limits
 
 NO_ANSWER = "what its process sent is no answer"
 _KEPT = "the lesson's own cell"

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from ..refusal import Refused
-from .walls.limits import Limits, obey
+from .sandbox import Limits, obey
 
 T = TypeVar("T")
 _REFUSED, _FAILED = b"refused ", b"failed "

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import sandbox
 from .protocol import Unreadable, read, write
-from .walls.limits import Limits
+from .sandbox import Limits
 
 SAID = 10_000  # bytes, the last, of what it wrote to standard error
 START = 120.0  # seconds until Python and the library are there, on a machine with much to do

@@ -16,8 +16,7 @@ from typing import Any
 
 from .cell_execution import execute, notebook_names
 from .protocol import answer, name_of, read_trusted
-from .walls.alone import stay_alone
-from .walls.limits import Limits, obey
+from .sandbox import Limits, obey, stay_alone
 
 LONGEST = 2_000  # characters of a message
 _KEPT_HERE = ("case", "error", "returned")  # of a trial: no part of what is told

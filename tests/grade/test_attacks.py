@@ -12,8 +12,8 @@ from iocourse.course.exercise import find
 from iocourse.grade import sandbox
 from iocourse.grade.grading import grade, refuse_where_it_cannot_run
 from iocourse.grade.lesson_cells import Lesson, Place
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission
-from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 LIMITS = Limits(seconds=2, memory=2 << 30)

@@ -9,7 +9,7 @@ import pytest
 
 from iocourse.grade.judge_pool import side_by_side
 from iocourse.grade.process_client import Ended, Session
-from iocourse.grade.walls.limits import Limits
+from iocourse.grade.sandbox import Limits
 from iocourse.refusal import Refused
 
 

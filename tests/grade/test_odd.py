@@ -18,8 +18,8 @@ from iocourse.grade.batch import Grade
 from iocourse.grade.grade_report import note_of
 from iocourse.grade.grading import grade
 from iocourse.grade.lesson_cells import read_lessons
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission, settled, the_lesson
-from iocourse.grade.walls.limits import Limits
 
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(oddities.ROOT))}
 NOTEBOOKS = {

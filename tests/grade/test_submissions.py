@@ -18,8 +18,8 @@ from iocourse.course.project_paths import find_course
 from iocourse.grade import batch, grade_report, signature
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson_cells import read_lessons
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import find, not_handed_in, settled, the_lesson
-from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]

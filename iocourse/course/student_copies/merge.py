@@ -1,9 +1,9 @@
 """Merge a new text of a lesson with what the student wrote in a copy of the old one.
 
-Everything that the student changed or added is in the result: an answer in its exercise's cell; a cell of the
-student's own after the one it followed; a changed example in its place or, if the lesson changed it too, after
-the lesson's; and at the end what no longer has a place. A copy that has no record of what it was copied from
-keeps no changed examples, because they cannot be distinguished from older ones.
+Everything that the student changed or added is in the result: an answer in its exercise's cell; a cell of
+the student's own after the one it followed; a changed example in its place or, if the lesson changed it too,
+after the lesson's; and at the end what no longer has a place. A copy that has no record of what it was copied
+from keeps no changed examples, because they cannot be distinguished from older ones.
 """
 
 from __future__ import annotations
