@@ -48,7 +48,10 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--jobs", metavar="N", type=int, default=cores(), help="submissions at once; the cores there are"
     )
     parser.add_argument(
-        "--i-trust-these", action="store_true", help="run them without bubblewrap, with your own rights"
+        "--no-sandbox",
+        action="store_true",
+        help="run them without bubblewrap and with your own rights: a submission can then read and change "
+        "your files, use your network and forge its points",
     )
 
 
@@ -57,7 +60,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     limits = limits or Limits()
     if arguments.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {arguments.jobs}")
-    folder, walls = arguments.folder, not arguments.i_trust_these
+    folder, sandboxed = arguments.folder, not arguments.no_sandbox
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
@@ -65,12 +68,12 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     lessons = read_lessons(find_course())
     lesson = submissions.the_lesson(handed_in, lessons)
     handed_in = submissions.settled(handed_in, lesson, lessons)
-    if walls:
+    if sandboxed:
         sandbox.refuse_without(limits)
     _tell_what_is_left_out(folder, arguments.csv)
     table = arguments.csv
     as_it_goes = partial(_write_table, table, lesson) if table and not _is_a_stream(table) else None
-    grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs, as_it_goes)
+    grades, complete = grade_all(folder, handed_in, lesson, limits, sandboxed, arguments.jobs, as_it_goes)
     print(grade_report.as_table(grades, lesson))
     for line in grade_report.notes(grades):
         print(line)

@@ -17,7 +17,7 @@ from .judge_pool import side_by_side
 from .lesson_cells import Lesson
 from .process_client import START
 from .sandbox import Limits
-from .signature import library, sealed
+from .signature import library_hash, sign
 from .submissions import Submission
 
 KEPT = ".iocourse-grades"  # folder beside the submissions
@@ -42,9 +42,9 @@ class Task:
 
     lesson: Lesson
     limits: Limits
-    walls: bool
+    sandboxed: bool
     seed: int
-    library: str = field(default_factory=library)
+    library: str = field(default_factory=library_hash)
 
 
 def grade_all(
@@ -52,7 +52,7 @@ def grade_all(
     submissions: Sequence[Submission],
     lesson: Lesson,
     limits: Limits,
-    walls: bool,
+    sandboxed: bool,
     jobs: int,
     done_so_far: Callable[[list[Grade]], None] | None = None,
 ) -> tuple[list[Grade], bool]:
@@ -63,17 +63,17 @@ def grade_all(
         submissions: of one lesson.
         lesson: which.
         limits: for each exercise.
-        walls: whether they run in bubblewrap.
+        sandboxed: whether they run in bubblewrap.
         jobs: how many at once.
         done_so_far: called with the grades there are, before the first new one and after each.
     """
     _make_place(folder)
-    task = Task(lesson, limits, walls, _seed(folder))
+    task = Task(lesson, limits, sandboxed, _seed(folder))
     known = {one.name: _kept(folder, one, task) for one in submissions}
     missing = [one for one in submissions if known[one.name] is None]
     complete, tell = True, done_so_far or (lambda grades: None)
     if missing:
-        refuse_where_it_cannot_run(lesson, limits, walls)
+        refuse_where_it_cannot_run(lesson, limits, sandboxed)
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
                 work = partial(_grade_and_keep, folder, task)
@@ -101,13 +101,13 @@ def _seconds(task: Task) -> float:
 def _zero(submission: Submission, task: Task, fault: str) -> Grade:
     """The grade of one whose judge did not come to an end. It is not kept: the next call tries again."""
     lost = replace(submission, fault=fault)
-    return Grade(submission.name, tuple(grade(lost, task.lesson, task.seed, task.limits, task.walls)))
+    return Grade(submission.name, tuple(grade(lost, task.lesson, task.seed, task.limits, task.sandboxed)))
 
 
 def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
-    marks = grade(submission, task.lesson, task.seed, task.limits, task.walls)
+    marks = grade(submission, task.lesson, task.seed, task.limits, task.sandboxed)
     told = [asdict(mark) for mark in marks]
-    done = {"seal": _seal(submission, task, told), "marks": told}
+    done = {"signature": _signature(submission, task, told), "marks": told}
     write_whole(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -115,7 +115,7 @@ def _kept(folder: Path, submission: Submission, task: Task) -> Grade | None:
     """The grade of these very bytes, lesson, limits and inputs, where the grader has made one."""
     try:
         stored: Any = json.loads(_place(folder, submission).read_text(encoding="utf-8"))
-        if stored["seal"] != _seal(submission, task, stored["marks"]):
+        if stored["signature"] != _signature(submission, task, stored["marks"]):
             return None
         return Grade(submission.name, tuple(Mark(**mark) for mark in stored["marks"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -126,15 +126,15 @@ def _place(folder: Path, submission: Submission) -> Path:
     return folder / KEPT / f"{submission.name}.json"
 
 
-def _seal(submission: Submission, task: Task, marks: Any) -> str:
+def _signature(submission: Submission, task: Task, marks: Any) -> str:
     places = [(place.cell, place.source) for place in task.lesson.places]
-    said = repr((task.library, task.lesson.stem, places, task.limits, task.walls, task.seed))
-    return sealed(said.encode(), submission.data, json.dumps(marks).encode())
+    said = repr((task.library, task.lesson.stem, places, task.limits, task.sandboxed, task.seed))
+    return sign(said.encode(), submission.data, json.dumps(marks).encode())
 
 
 def _seed(folder: Path) -> int:
     """The seed of this folder: the same inputs for all, which nobody else can know beforehand."""
-    return int(sealed(str(folder.resolve()).encode("utf-8", "surrogateescape")), 16) % 10**6
+    return int(sign(str(folder.resolve()).encode("utf-8", "surrogateescape")), 16) % 10**6
 
 
 def _make_place(folder: Path) -> None:

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from ..refusal import Refused
-from .sandbox import Limits, obey
+from .sandbox import Limits, apply_limits
 
 T = TypeVar("T")
 _REFUSED, _FAILED = b"refused ", b"failed "
@@ -98,7 +98,7 @@ def _work(work: Callable[[T], None], item: T, scratch: str, told: Connection) ->
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = scratch
-    obey(Limits())
+    apply_limits(Limits())
     try:
         work(item)
     except Refused as refused:

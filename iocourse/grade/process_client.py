@@ -22,20 +22,20 @@ class Ended(Exception):
     """The process is gone; the message says why, for the student."""
 
 
-class Session:
+class ProcessClient:
     """One process, from its start to its end."""
 
-    def __init__(self, limits: Limits, walls: bool) -> None:
+    def __init__(self, limits: Limits, sandboxed: bool) -> None:
         self.limits, self._late = limits, False
         self.allow(START)
         self._home = tempfile.TemporaryDirectory(prefix="iocourse-grade-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the session
         self._process = subprocess.Popen(
-            sandbox.command(limits, walls),
+            sandbox.command(limits, sandboxed),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=sandbox.environment(sandbox.HOME if walls else self._home.name),
+            env=sandbox.environment(sandbox.HOME if sandboxed else self._home.name),
             cwd=self._home.name,
         )
         try:

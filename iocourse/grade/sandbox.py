@@ -1,8 +1,8 @@
 """Isolate the process of a submission: bubblewrap, resource limits and a filter of system calls.
 
 The grader starts the process in bubblewrap (`command`). Inside, before any cell is run, the process limits
-itself for good (`obey`) and gives up starting further processes (`stay_alone`). Without bubblewrap the last
-two are all there is.
+its own resources for good (`apply_limits`) and gives up starting others (`forbid_subprocesses`). With
+`--no-sandbox` these last two are the only protection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from ..doctor import threads
 from ..refusal import Refused
 
-TRUST = "--i-trust-these grades without walls, in an account that may be broken"
+NO_SANDBOX = "--no-sandbox grades without it, with your own rights: in an account that may be broken"
 INSTALL = "install it (sudo apt-get install bubblewrap)"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")  # pages of /dev/zero would be memory without a limit
@@ -50,12 +50,12 @@ class Limits:
     answer: int = 64 << 20
 
 
-def command(limits: Limits, walls: bool) -> list[str]:
+def command(limits: Limits, sandboxed: bool) -> list[str]:
     """The command that starts the process of a submission, in bubblewrap or not."""
     start = f"import sys; sys.path[:] = {_paths()!r}; from iocourse.grade import submission_process; "
     serve = f"submission_process.serve(submission_process.{limits!r})"
     own = [sys.executable, "-I", "-c", start + serve]
-    return [*_walls(limits), *own] if walls else own
+    return [*_bubblewrap(limits), *own] if sandboxed else own
 
 
 def environment(home: str) -> dict[str, str]:
@@ -70,30 +70,30 @@ def environment(home: str) -> dict[str, str]:
 def refuse_without(limits: Limits) -> None:
     """Raise Refused where there is no bubblewrap, or it does not work here; the line says what to do."""
     if not sys.platform.startswith("linux"):
-        raise Refused(f"bubblewrap, which keeps submissions apart, needs Linux; {TRUST}")
+        raise Refused(f"bubblewrap, which keeps submissions apart, needs Linux; {NO_SANDBOX}")
     if shutil.which("bwrap") is None:
-        raise Refused(f"bubblewrap, which keeps submissions apart, is not here: {INSTALL}; {TRUST}")
+        raise Refused(f"bubblewrap, which keeps submissions apart, is not here: {INSTALL}; {NO_SANDBOX}")
     tried = subprocess.run(
-        [*_walls(limits), sys.executable, "-I", "-c", "print('inside')"],
+        [*_bubblewrap(limits), sys.executable, "-I", "-c", "print('inside')"],
         env=environment(HOME),
         capture_output=True,
         text=True,
     )
     if tried.stdout.strip() != "inside":
         said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
-        raise Refused(f"bubblewrap does not work here ({said}): allow user namespaces; {TRUST}")
+        raise Refused(f"bubblewrap does not work here ({said}): allow user namespaces; {NO_SANDBOX}")
 
 
-def _walls(limits: Limits) -> list[str]:
+def _bubblewrap(limits: Limits) -> list[str]:
     """No network, no other process, Python and this library to read, and one folder to write to."""
-    walls = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    walls += ["--as-pid-1"]  # or bwrap's own process were inside, without limits and open to the student's
-    walls += ["--size", str(5 * limits.file), "--tmpfs", HOME]
+    arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    arguments += ["--as-pid-1"]  # or bwrap's own process would be inside, without limits and open to attack
+    arguments += ["--size", str(5 * limits.file), "--tmpfs", HOME]
     for path in _readable():
-        walls += ["--ro-bind", path, path]
+        arguments += ["--ro-bind", path, path]
     for device in _DEVICES:
-        walls += ["--dev-bind", device, device]
-    return [*walls, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]
+        arguments += ["--dev-bind", device, device]
+    return [*arguments, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]
 
 
 def _readable() -> Iterator[str]:
@@ -114,7 +114,7 @@ def _paths() -> list[str]:
 
 
 # ------------------------------------------------------------------ limits
-def obey(limits: Limits) -> None:
+def apply_limits(limits: Limits) -> None:
     """Bind this process to `limits`, for good. Where the system knows none, time alone is limited."""
     try:
         import resource
@@ -140,7 +140,8 @@ def cores() -> int:
 
 
 # ------------------------------------------------------------------ no further process
-# On Linux, x86-64 and arm64. seccomp's program: instructions of Linux's classic BPF over (number, architecture, …, arguments).
+# On Linux, x86-64 and arm64.
+# seccomp's program: instructions of Linux's classic BPF over (number, architecture, …, arguments).
 _LOAD, _AND, _EQUAL, _SET, _RETURN = 0x20, 0x54, 0x15, 0x45, 0x06
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
 _FIRST, _FOURTH = 16, 40  # the lower halves of the first and the fourth argument
@@ -183,7 +184,7 @@ _CALLS = {
 }
 
 
-def stay_alone() -> bool:
+def forbid_subprocesses() -> bool:
     """Forbid this process to start others, for good, and end it with its parent. Returns whether that worked.
 
     A filter in the kernel refuses the system calls. The limit on processes (RLIMIT_NPROC) would not do: it

@@ -1,4 +1,4 @@
-"""What a kept grade is sealed with, so that only the grader writes one: a key in the instructor's home."""
+"""The signature of a kept grade (HMAC): only the grader, which has the key in the user's home, can write it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..refusal import Refused
 BYTES = 32  # of a key
 
 
-def sealed(*parts: bytes) -> str:
-    """A seal on these parts, as text."""
+def sign(*parts: bytes) -> str:
+    """The signature of these parts, as text."""
     told = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.new(_key(), told, hashlib.sha256).hexdigest()
 
 
 @cache
-def library() -> str:
+def library_hash() -> str:
     """A short name for the source of `iocourse` as it is: grades hold for what judged them."""
     house = Path(__file__).parents[1]
     told = hashlib.sha256()

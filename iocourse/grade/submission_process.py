@@ -16,7 +16,7 @@ from typing import Any
 
 from .cell_execution import execute, notebook_names
 from .protocol import answer, name_of, read_trusted
-from .sandbox import Limits, obey, stay_alone
+from .sandbox import Limits, apply_limits, forbid_subprocesses
 
 LONGEST = 2_000  # characters of a message
 _KEPT_HERE = ("case", "error", "returned")  # of a trial: no part of what is told
@@ -39,7 +39,7 @@ class _Printed(io.TextIOBase):
         return f"printed more than {self.most:,} characters"
 
 
-class Guest:
+class SubmissionProcess:
     """The cells run so far, and what they defined."""
 
     def __init__(self, limits: Limits) -> None:
@@ -111,16 +111,16 @@ def _told(error: BaseException) -> str:
 
 def serve(limits: Limits) -> None:
     """Answer messages from standard input on standard output, which cells can neither read nor write."""
-    stay_alone()
-    obey(limits)
+    forbid_subprocesses()
+    apply_limits(limits)
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    guest = Guest(limits)
+    process = SubmissionProcess(limits)
     answer(answers, "ready")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
-    sys.stdout = sys.stderr = guest.printed
-    _answer_all(guest.do, asked, answers)
+    sys.stdout = sys.stderr = process.printed
+    _answer_all(process.do, asked, answers)
 
 
 def _answer_all(do: Callable[[Any], Any], asked: Any, answers: Any) -> None:

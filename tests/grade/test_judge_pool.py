@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from iocourse.grade.judge_pool import side_by_side
-from iocourse.grade.process_client import Ended, Session
+from iocourse.grade.process_client import Ended, ProcessClient
 from iocourse.grade.sandbox import Limits
 from iocourse.refusal import Refused
 
@@ -68,7 +68,7 @@ time.sleep(100)
 
 
 def test_a_process_that_answers_ahead_and_reads_no_more_is_ended_in_time():
-    session = Session(Limits(seconds=1), walls=False)
+    session = ProcessClient(Limits(seconds=1), sandboxed=False)
     try:
         session.ask("run", "<ahead>", ANSWERS_AHEAD)
         session.allow(1)

@@ -176,7 +176,7 @@ def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
 # ------------------------------------------------------------------ a class, from the folder to the feedback
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    """A class of three after its first grading, without walls: these tests do not need them."""
+    """A class of three after its first grading, without a sandbox: these tests do not need one."""
     top = tmp_path_factory.mktemp("class")
     written(notebook(), top / "in" / "solved.ipynb")
     half = notebook()
@@ -188,7 +188,7 @@ def graded(tmp_path_factory):
 
 
 def command(top):
-    return ["grade", str(top / "in"), "--i-trust-these", "--jobs", "2", "--csv", str(top / "points.csv")]
+    return ["grade", str(top / "in"), "--no-sandbox", "--jobs", "2", "--csv", str(top / "points.csv")]
 
 
 def points(top):
@@ -265,7 +265,7 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 
     def meanwhile(size):
         monkeypatch.setattr(secrets, "token_hex", draw)
-        second.append(signature.sealed(b"a grade"))
+        second.append(signature.sign(b"a grade"))
         return draw(size)
 
     def no_links(*_):
@@ -274,7 +274,7 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
     monkeypatch.setattr(secrets, "token_hex", meanwhile)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    assert [signature.sealed(b"a grade")] == second
+    assert [signature.sign(b"a grade")] == second
     assert [path.name for path in tmp_path.iterdir()] == ["grading-key"]
     assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == signature.BYTES
     if sys.platform != "win32":
@@ -285,10 +285,10 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 def test_a_place_for_grades_that_leads_elsewhere_is_refused(capsys, tmp_path):
     written(notebook(), tmp_path / "in" / "anna.ipynb")
     (tmp_path / "in" / batch.KEPT).symlink_to(tmp_path)
-    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--i-trust-these")
+    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--no-sandbox")
     (tmp_path / "in" / batch.KEPT).unlink()
     (tmp_path / "in" / batch.KEPT).write_text("")
-    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--i-trust-these")
+    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--no-sandbox")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
