@@ -103,13 +103,8 @@ class _Run:
         limits: Limits,
         sandboxed: bool,
     ) -> None:
-        self.lesson, self.cells, self.answers, self.limits, self.sandboxed = (
-            lesson,
-            cells,
-            answers,
-            limits,
-            sandboxed,
-        )
+        self.lesson, self.cells, self.answers = lesson, cells, answers
+        self.limits, self.sandboxed = limits, sandboxed
         self.session: ProcessClient | None = None
         self.ran = 0  # places that the process has behind it
         self.raised: dict[str, str] = {}  # by cell

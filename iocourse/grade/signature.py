@@ -1,4 +1,4 @@
-"""The signature of a kept grade (HMAC): only the grader, which has the key in the user's home, can write it."""
+"""The signature of a kept grade (HMAC): only the grader can write it, with a key in the user's home."""
 
 from __future__ import annotations
 
