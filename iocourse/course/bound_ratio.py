@@ -13,7 +13,7 @@ from .. import bounds
 from ..machine import FREE_REGISTERS
 from ..masks import Mask
 from ..schedules import PASSES, mask_of
-from .exercise import NO_LIMIT, Anybody, Case, Play, Trial
+from .exercise import NO_LIMIT, BoundComparison, Case, Play, Trial
 
 # The section that explains a bound, by its id. Others are named alone: `bounds.BOUNDS` describes them.
 EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10", "compulsory_sparse": "8.10"}
@@ -28,7 +28,7 @@ def attention(
     d: int,
     every_block: bool = False,
     **told: Any,
-) -> Anybody:
+) -> BoundComparison:
     """The comparison for a schedule of a pass that does not take P: the largest bound for such schedules.
 
     `arrays` are those it takes; `told` has its tiles, and its `mask` or the width `w` of its window.
@@ -39,19 +39,21 @@ def attention(
     def bound(M: int) -> tuple[int, str]:
         return bounds.lower_bound(pass_, N, d, M, mask=mask, given_weights=False)
 
-    return Anybody(given, bound, every_block)
+    return BoundComparison(given, bound, every_block)
 
 
-def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> Anybody:
+def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> BoundComparison:
     """The comparison for a schedule of an (m, k) by (k, n) product, which takes arrays of these shapes."""
 
     def bound(M: int) -> tuple[int, str]:
         return bounds.matmul(m, n, k, M + FREE_REGISTERS), bounds.matmul.id
 
-    return Anybody({**shapes, **tiles}, bound)
+    return BoundComparison({**shapes, **tiles}, bound)
 
 
-def beside_anybody(anybody: Anybody, play: Play, schedule: Callable[..., Any], small: Case) -> str:
+def bound_ratio_message(
+    anybody: BoundComparison, play: Play, schedule: Callable[..., Any], small: Case
+) -> str:
     """The sentence after "Solved.".
 
     It has no number if a dry run of the `small` case counts other words than a real run.

@@ -13,7 +13,7 @@ from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
 from . import nbgrader_mode, progress
 from . import solved as solved_notebook
-from .bound_ratio import beside_anybody
+from .bound_ratio import bound_ratio_message
 from .exercise import (
     Exercise,
     Property,
@@ -85,7 +85,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     print(report(exercise, verdicts, chosen))
     if solved and exercise.anybody:
         print(
-            beside_anybody(
+            bound_ratio_message(
                 exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
             )
         )

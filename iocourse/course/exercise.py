@@ -188,7 +188,7 @@ def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
 
 
 @dataclass(frozen=True)
-class Anybody:
+class BoundComparison:
     """Where a schedule is set beside what anybody must move (see `bound_ratio`).
 
     `inputs` are shapes, tiles and a mask; `bound` gives words and the bound's id for M words of fast memory,
@@ -219,7 +219,7 @@ class Exercise:
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
     play: Play = call
-    anybody: Anybody | None = None
+    anybody: BoundComparison | None = None
 
     @property
     def lesson(self) -> int:

@@ -52,7 +52,7 @@ def solved(exercise):
 def line_for(exercise, schedule):
     """What stands beside a solved check of this schedule."""
     small = exercise.cases(np.random.default_rng(0))[0]
-    return bound_ratio.beside_anybody(exercise.anybody, exercise.play, schedule, small)
+    return bound_ratio.bound_ratio_message(exercise.anybody, exercise.play, schedule, small)
 
 
 def numbers(line):
@@ -159,8 +159,8 @@ def test_a_dry_count_that_differs_from_a_real_one_is_not_told():
     arrays = {name: rng.standard_normal((64, 4)) for name in "QKV"}
     small = Case("small", {**sizes, **arrays}, M=NO_LIMIT)
     told = replace(bound_ratio.attention("forward", N=64, d=4), inputs=sizes)
-    right = bound_ratio.beside_anybody(told, run_schedule, by_range, small)
-    wrong = bound_ratio.beside_anybody(told, run_schedule, by_number, small)
+    right = bound_ratio.bound_ratio_message(told, run_schedule, by_range, small)
+    wrong = bound_ratio.bound_ratio_message(told, run_schedule, by_number, small)
     assert right.startswith("Your schedule moves") and wrong.startswith("What anybody must move is not")
 
 
@@ -173,5 +173,5 @@ def test_fewer_words_than_the_bound_are_called_another_class():
 
     told = bound_ratio.attention("forward", N=64, d=4)
     small = Case("small", told.inputs, M=NO_LIMIT, machine={"dry": True})
-    said = bound_ratio.beside_anybody(told, run_schedule, cheap, small)
+    said = bound_ratio.bound_ratio_message(told, run_schedule, cheap, small)
     assert said.startswith("Your schedule is in another class than bound compulsory, 1,024: 256 words")
