@@ -28,7 +28,7 @@ def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[st
     return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 
-def leaving_alone(play: Play, *free: str) -> Play:
+def detect_side_effects(play: Play, *free: str) -> Play:
     """`play`, which tells its trials what was changed, with an error where that is not among the `free`."""
 
     @functools.wraps(play)
@@ -43,7 +43,7 @@ def leaving_alone(play: Play, *free: str) -> Play:
     return watched
 
 
-def inputs_untouched() -> Property:
+def does_not_modify_inputs() -> Property:
     """No input array is written into."""
 
     def judge(trial: Trial) -> str | None:
@@ -65,7 +65,7 @@ def after(one: Case, other: Case) -> AfterAnother:
     return AfterAnother(f"{other.label}, again", other.inputs, other.expected, before=one.inputs)
 
 
-def results_stay(play: Play) -> Play:
+def does_not_modify_results(play: Play) -> Play:
     """`play`, where a case that is an `AfterAnother` is tried after its first numbers.
 
     What both calls returned must stay as it was; what the second returned is judged.

@@ -26,7 +26,7 @@ from ..properties import (
     values,
     values_in,
 )
-from ..side_effects import Watched, changed, inputs_untouched
+from ..side_effects import Watched, changed, does_not_modify_inputs
 from ..trials.low_scores import (
     bottomless_queries_and_keys,
     bottomless_scores,
@@ -144,7 +144,7 @@ SOFTMAX = Exercise(
             lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
         ),
         idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -254,7 +254,7 @@ ATTENTION = Exercise(
         idle(Property("no query looks ahead", _looks_ahead)),
         idle(only_where("with the mask, the first query sees the first key alone", EARLY, _first_row)),
         STAYS_FINITE,
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -314,7 +314,7 @@ SOFTMAX_BACKWARD = Exercise(
             lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
         ),
         idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -452,7 +452,7 @@ BACKWARD = Exercise(
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
         idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),
         STAYS_FINITE,
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_for_three,
 )

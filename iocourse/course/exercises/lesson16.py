@@ -27,7 +27,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..side_effects import after, inputs_untouched, leaving_alone, results_stay
+from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
 from ..trials.work import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
@@ -102,7 +102,7 @@ PRODUCT = Exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
-    play=results_stay(leaving_alone(play_counted)),
+    play=does_not_modify_results(detect_side_effects(play_counted)),
 )
 
 
@@ -172,7 +172,7 @@ PULL_BACK = Exercise(
         values("the slopes of all features are right", DERIVED),
         only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
     ),
-    play=results_stay(leaving_alone(play_counted, "df")),
+    play=does_not_modify_results(detect_side_effects(play_counted, "df")),
 )
 
 
@@ -394,7 +394,7 @@ CAUSAL = Exercise(
         values_in("a smaller last tile is right", RAGGED),
         idle(Property("no row depends on later ones", _blind_to_the_future)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=play_counted,
 )
