@@ -17,7 +17,7 @@ from ..exact import real_numbers
 from ..ledger import Ledger
 from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
 from .runtime_errors import below, line_of
-from .value_differences import digits_of, factor_seen, told_apart
+from .value_differences import factor_seen, fewest_digits, format_apart
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
@@ -164,7 +164,7 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
     # No more digits than the comparison uses: a float32 kernel's last ones differ between processors.
-    mine, right = told_apart(float(g[where]), float(w[where]), least=digits_of(tolerance))
+    mine, right = format_apart(float(g[where]), float(w[where]), least=fewest_digits(tolerance))
     shown = f"yours {mine}, {wanted} {right}"
     return place + shown + too_short(got, float(off[wrong].max() / scale), tolerance)
 

@@ -13,19 +13,19 @@ from .. import exact
 LEAST, MOST = 6, 17  # digits; with 17, different float64 numbers have different texts
 
 
-def digits_of(tolerance: float) -> int:
+def fewest_digits(tolerance: float) -> int:
     """The number of significant digits in a comparison up to `tolerance`, at most six.
 
-    >>> digits_of(2e-5), digits_of(1e-9)
+    >>> fewest_digits(2e-5), fewest_digits(1e-9)
     (4, 6)
     """
     return max(1, min(LEAST, math.floor(-math.log10(tolerance)))) if tolerance else LEAST
 
 
-def told_apart(one: float, other: float, grouped: str = "", least: int = LEAST) -> tuple[str, str]:
+def format_apart(one: float, other: float, grouped: str = "", least: int = LEAST) -> tuple[str, str]:
     """Both numbers in the fewest digits, from `least` on, in which they differ; `grouped` may be ",".
 
-    >>> told_apart(268770123.0, 268770456.0)
+    >>> format_apart(268770123.0, 268770456.0)
     ('2.687701e+08', '2.687705e+08')
     """
     for digits in range(least, MOST + 1):

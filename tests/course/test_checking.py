@@ -585,7 +585,7 @@ class TestJudging:
          (2.6877e8, 2.687701e8, ("2.6877e+08", "2.687701e+08")), (0.99999994, 1.0, ("0.9999999", "1"))],
     )  # fmt: skip
     def test_numbers_are_shown_until_they_differ(self, one, other, told):
-        texts = value_differences.told_apart(one, other)
+        texts = value_differences.format_apart(one, other)
         assert texts == told
 
     def test_an_answer_in_single_precision_is_called_that(self):

@@ -33,7 +33,7 @@ from ..trials.low_scores import (
     low_queries_and_keys,
     low_scores,
 )
-from ..value_differences import told_apart
+from ..value_differences import format_apart
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def _row_sums(trial: Trial) -> str | None:
         return None
     found = float(sums[wrong.argmax()])
     short = too_short(trial.value, float(np.abs(sums - 1).max()))
-    return f"row {wrong.argmax()} of yours sums to {told_apart(found, 1.0)[0]}{short}"
+    return f"row {wrong.argmax()} of yours sums to {format_apart(found, 1.0)[0]}{short}"
 
 
 def _hidden_weight(trial: Trial) -> str | None:

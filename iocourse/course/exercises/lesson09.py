@@ -31,7 +31,7 @@ from ..properties import (
     writes,
 )
 from ..trials.tilings import STRETCH, labelled_large
-from ..value_differences import told_apart
+from ..value_differences import format_apart
 
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
@@ -237,7 +237,7 @@ def _right_words(trial: Trial, guess: Guess) -> str | None:
     got, want = guess[1], trial.case.expected[1]
     if abs(got - want) <= 1e-6 * want:
         return None
-    mine, right = told_apart(got, want, ",")
+    mine, right = format_apart(got, want, ",")
     return f"yours {mine} words, expected {right}"
 
 
