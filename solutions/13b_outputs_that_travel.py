@@ -366,7 +366,7 @@ measured("13.12", **read)
 # %%
 from iocourse.course import diagnosis
 
-diagnosis.lineup()
+diagnosis.broken_kernels()
 print()
 diagnosis.show("A")
 
@@ -374,7 +374,7 @@ diagnosis.show("A")
 predict("13.13", suspect=5)  #> predict("13.13", suspect=...)
 
 # %%
-measured("13.13", suspect=diagnosis.culprit("A"))
+measured("13.13", suspect=diagnosis.faulty_line("A"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel A</summary>
@@ -393,7 +393,7 @@ diagnosis.show("B")
 predict("13.13b", suspect=7)  #> predict("13.13b", suspect=...)
 
 # %%
-measured("13.13b", suspect=diagnosis.culprit("B"))
+measured("13.13b", suspect=diagnosis.faulty_line("B"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel B</summary>
@@ -411,7 +411,7 @@ diagnosis.show("C")
 predict("13.13c", suspect=3)  #> predict("13.13c", suspect=...)
 
 # %%
-measured("13.13c", suspect=diagnosis.culprit("C"))
+measured("13.13c", suspect=diagnosis.faulty_line("C"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel C</summary>

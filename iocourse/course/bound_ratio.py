@@ -52,21 +52,21 @@ def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **til
 
 
 def bound_ratio_message(
-    anybody: BoundComparison, play: Play, schedule: Callable[..., Any], small: Case
+    comparison: BoundComparison, play: Play, schedule: Callable[..., Any], small: Case
 ) -> str:
     """The sentence after "Solved.".
 
     It has no number if a dry run of the `small` case counts other words than a real run.
     """
-    machine = {"dry": True, "unroll": anybody.every_block, "max_moves": MOST_MOVES}
-    sizes = _sizes(anybody.inputs)
-    counted = play(schedule, Case(sizes, anybody.inputs, M=NO_LIMIT, machine=machine))
+    machine = {"dry": True, "unroll": comparison.every_block, "max_moves": MOST_MOVES}
+    sizes = _sizes(comparison.inputs)
+    counted = play(schedule, Case(sizes, comparison.inputs, M=NO_LIMIT, machine=machine))
     if counted.error or not _counts_right(play, schedule, small, machine):
         return (
             f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
             "schedule. It counts one whose loops are over m.blocks."
         )
-    return _sentence(counted, *anybody.bound(counted.ledger.peak))
+    return _sentence(counted, *comparison.bound(counted.ledger.peak))
 
 
 def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine: dict[str, Any]) -> bool:

@@ -189,10 +189,11 @@ def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
 
 @dataclass(frozen=True)
 class BoundComparison:
-    """Where a schedule is set beside what anybody must move (see `bound_ratio`).
+    """The sizes at which a solved schedule is compared with a lower bound (see `bound_ratio`).
 
-    `inputs` are shapes, tiles and a mask; `bound` gives words and the bound's id for M words of fast memory,
-    and holds for every schedule that solves the exercise. `every_block`: the count takes no block for many.
+    `inputs` are shapes, tiles and a mask; `bound` returns words and the bound's id for M words of fast
+    memory, and holds for every schedule that solves the exercise. `every_block`: each block is counted, not
+    one for many.
     """
 
     inputs: Mapping[str, Any]
