@@ -5,7 +5,7 @@ from .attempts import attempt
 from .challenges.scoring import challenge
 from .checking import CheckFailed, check
 from .hints import hint
-from .missing_packages import stand_in
+from .missing_packages import missing_package
 from .predictions import measured, predict
 from .stale_functions import watch as _watch
 
@@ -17,8 +17,8 @@ __all__ = [
     "check",
     "hint",
     "measured",
+    "missing_package",
     "predict",
-    "stand_in",
 ]
 
 _watch()

@@ -60,7 +60,7 @@ class Unsolved:
 
 
 def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, or a stand-in that says "solve 4B first" while it raises.
+    """`function(*args, **kwargs)`, or a placeholder that says "solve 4B first" while it raises.
 
     The exercise named is the one whose function raised, else that of `function` or of the first function
     among the arguments; one that has passed its check is said to raise an error here. With IOCOURSE_STRICT=1

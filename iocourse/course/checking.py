@@ -26,7 +26,7 @@ from .exercise import (
     raised_in,
     told,
 )
-from .missing_packages import StandIn, lack_behind, refuse, what_to_do
+from .missing_packages import Placeholder, lack_behind, refuse, what_to_do
 from .runtime_errors import advice, below, line_of
 from .slow_check import Doing, Interrupted, signs_of_life
 from .stale_functions import failed, old_version
@@ -149,7 +149,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     `doing` is told which case is being tried, and which property judged. Raises NeedsTriton where a case
     cannot be tried here.
     """
-    if isinstance(answer, StandIn):
+    if isinstance(answer, Placeholder):
         refuse()
     tell = doing or Doing()
     refusal = _not_a_student_function(exercise, answer)

@@ -1,7 +1,7 @@
 """A lesson where torch or triton is missing: cells that need neither run, the others print what to install.
 
-A `StandIn` takes the place of the package, and of everything that would have been made with it. A cell that
-uses one ends with a line instead of a traceback, and the names it would have bound are stand-ins as well.
+A `Placeholder` takes the place of the package, and of everything that would have been made with it. A cell
+that uses one ends with a line instead of a traceback, and the names it would have bound become placeholders.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ USES = (
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod"
 
 
-def stand_in(missing: NeedsTriton) -> StandIn:
-    """Something in the place of what cannot be imported; prints the line that says what to install.
+def missing_package(missing: NeedsTriton) -> Placeholder:
+    """A placeholder for a package that cannot be imported; prints the line that says what to install.
 
     From here on a cell that needs it ends with that line, not with a traceback. Only in a notebook that
     somebody reads: elsewhere, and where the notebook is judged (nbgrader, IOCOURSE_STRICT=1), `missing` is
@@ -35,15 +35,15 @@ def stand_in(missing: NeedsTriton) -> StandIn:
         raise missing
     print(what_to_do())
     Cells.watched(shell)
-    return StandIn()
+    return Placeholder()
 
 
 # ------------------------------------------------------------------ what takes the package's place
-class StandIn:
+class Placeholder:
     """Can be named, and so can its attributes; any other use raises NeedsTriton.
 
     So a cell that defines a kernel runs, with its `@triton.jit` and `tl.constexpr`, and none shows a result
-    that nobody computed. A class derived from a stand-in is a stand-in.
+    that nobody computed. A class derived from a placeholder is one too.
     """
 
     def __init__(self, name: str = "", *_: Any) -> None:  # what follows: bases and body of a derived class
@@ -52,15 +52,15 @@ class StandIn:
     def __repr__(self) -> str:
         return what_to_do()
 
-    def __getattr__(self, name: str) -> StandIn:
+    def __getattr__(self, name: str) -> Placeholder:
         if name.startswith("_"):  # the protocols of Python, NumPy and IPython must find nothing here
             raise AttributeError(name)
-        return StandIn(name)
+        return Placeholder(name)
 
-    def __call__(self, *args: Any, **options: Any) -> StandIn:
+    def __call__(self, *args: Any, **options: Any) -> Placeholder:
         if self._name != "jit":
             refuse()
-        return StandIn("kernel") if args else self  # @triton.jit, or @triton.jit(...)
+        return Placeholder("kernel") if args else self  # @triton.jit, or @triton.jit(...)
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -69,8 +69,8 @@ def refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 for _use in [*USES.split(), *OPERATORS.split(), *(f"r{name}" for name in OPERATORS.split())]:
-    setattr(StandIn, f"__{_use}__", refuse)
-StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]
+    setattr(Placeholder, f"__{_use}__", refuse)
+Placeholder.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def what_to_do() -> str:
@@ -124,7 +124,7 @@ class Cells:
             self.shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
     def settle(self, result: Any) -> None:
-        """Such a cell counts as run, so that "Run all" goes on; names it did not come to bind are stand-ins.
+        """Such a cell counts as run, so that "Run all" goes on; names it did not bind are placeholders.
 
         Without that a later cell would find nothing under them, or what an earlier section left there.
         """
@@ -134,7 +134,7 @@ class Cells:
         result.error_in_exec = None
         source = self.shell.transform_cell(result.info.raw_cell)
         for name in names_from(source, self._line_of(error)):
-            self.shell.user_ns[name] = StandIn()
+            self.shell.user_ns[name] = Placeholder()
 
     def _line_of(self, error: BaseException) -> int:
         """The line of the cell that raised."""

@@ -56,9 +56,9 @@ class Foreign:
 
 
 def foreign(kind: str) -> Foreign:
-    """A stand-in whose type has the name of what it stands for: complaints about an answer tell its type."""
-    stand_in: Foreign = type(kind, (Foreign,), {})(kind)
-    return stand_in
+    """A placeholder whose type has the name of the replaced one: complaints about an answer name its type."""
+    placeholder: Foreign = type(kind, (Foreign,), {})(kind)
+    return placeholder
 
 
 # ------------------------------------------------------------------ from the grader

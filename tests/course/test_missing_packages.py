@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from iocourse.course import NeedsTriton, attempt, check, progress, stand_in
-from iocourse.course.missing_packages import RESTART, Cells, StandIn, names_from
+from iocourse.course import NeedsTriton, attempt, check, missing_package, progress
+from iocourse.course.missing_packages import RESTART, Cells, Placeholder, names_from
 
 LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
 
-torch = StandIn()
+torch = Placeholder()
 USES = {
     "a call": lambda: torch.zeros(3),
     "an element": lambda: torch.kernel[3],
@@ -33,7 +33,7 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_use_of_a_stand_in_gives_a_value(use):
+def test_no_use_of_a_placeholder_gives_a_value(use):
     with pytest.raises(NeedsTriton):
         USES[use]()
 
@@ -52,7 +52,7 @@ def test_kernels_and_classes_can_be_defined():
         return X
 
     for stand in (kernel, other, Function, Function.apply):
-        assert isinstance(stand, StandIn) and repr(stand) == RESTART
+        assert isinstance(stand, Placeholder) and repr(stand) == RESTART
         with pytest.raises(NeedsTriton):
             stand(3)
 
@@ -63,7 +63,7 @@ def shell(capsys, monkeypatch, tmp_path):
     interactive = pytest.importorskip("IPython.core.interactiveshell")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     one = interactive.InteractiveShell()
-    one.user_ns["torch"] = StandIn()
+    one.user_ns["torch"] = Placeholder()
     Cells.watched(one)
     capsys.readouterr()
     return one
@@ -79,7 +79,7 @@ def test_what_such_a_cell_did_not_come_to_bind_is_missing_too(shell, capsys):
     shell.run_cell("ledger, kept = 'of an earlier section', 1")
     shell.run_cell("kept = 2\nwith torch.count() as ledger:\n    words = 3\n\ndef helper():\n    inside = 1")
     assert shell.user_ns["kept"] == 2 and "inside" not in shell.user_ns
-    assert all(isinstance(shell.user_ns[name], StandIn) for name in ("ledger", "words", "helper"))
+    assert all(isinstance(shell.user_ns[name], Placeholder) for name in ("ledger", "words", "helper"))
     capsys.readouterr()
     assert shell.run_cell("print(kept, f'{ledger:,}')").success
     assert capsys.readouterr().out == LINE
@@ -111,7 +111,7 @@ def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, m
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(NeedsTriton, match="for a test"):
-        stand_in(NeedsTriton("for a test"))
+        missing_package(NeedsTriton("for a test"))
 
 
 def test_an_attempt_ends_with_the_lack():
