@@ -72,7 +72,8 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
         sandbox.refuse_without(limits)
     _tell_what_is_left_out(folder, arguments.csv)
     table = arguments.csv
-    as_it_goes = partial(_write_table, table, lesson) if table and not _is_a_stream(table) else None
+    stream = bool(table and table.exists() and not table.is_file())  # a pipe takes the table once, at the end
+    as_it_goes = partial(_write_table, table, lesson) if table and not stream else None
     grades, complete = grade_all(folder, handed_in, lesson, limits, sandboxed, arguments.jobs, as_it_goes)
     print(grade_report.as_table(grades, lesson))
     for line in grade_report.notes(grades):
@@ -89,11 +90,6 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
 
 def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
     write_whole(path, grade_report.as_csv(grades, lesson))
-
-
-def _is_a_stream(path: Path) -> bool:
-    """Whether it is a terminal or a pipe, which takes the table once, at the end."""
-    return path.exists() and not path.is_file()
 
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""A class: submissions graded side by side, each kept as soon as it is done, and none graded twice."""
+"""Grade all submissions of a class in parallel; each grade is kept as soon as it is made, and reused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def grade_all(
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
                 work = partial(_grade_and_keep, folder, task)
-                done = side_by_side(work, missing, jobs, _seconds(task), scratch)
+                # More than any submission takes that ends by itself or by its limits.
+                seconds = 2 * START + 3 * limits.seconds * len(lesson.exercises)
+                done = side_by_side(work, missing, jobs, seconds, scratch)
                 tell(_those_there_are(known))
                 for _ in steps(missing, "submissions graded"):
                     one, fault = next(done)
@@ -91,11 +93,6 @@ def grade_all(
 
 def _those_there_are(known: Mapping[str, Grade | None]) -> list[Grade]:
     return [grade for grade in known.values() if grade]
-
-
-def _seconds(task: Task) -> float:
-    """More than any submission takes that ends by itself or by its limits."""
-    return 2 * START + 3 * task.limits.seconds * len(task.lesson.exercises)
 
 
 def _zero(submission: Submission, task: Task, fault: str) -> Grade:

@@ -1,4 +1,4 @@
-"""A cell of a notebook as Python runs it: %magic and !shell do nothing, and `await` may stand outside."""
+"""Execute a notebook's cell without IPython: %magic and !shell do nothing, top-level `await` works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grades as a table, as CSV, and as each student's notebook with what was seen in it."""
+"""Print and write grades: a table, a CSV file, and each student's notebook with the reports of its checks."""
 
 from __future__ import annotations
 
@@ -193,13 +193,8 @@ def _summary(grade: Grade, lesson: Lesson) -> str:
     head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
     name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # a letter in Markdown, whatever it is
     title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
-    return "\n".join([title, "", *head, *rows, *_how_points_come(grade)])
-
-
-def _how_points_come(grade: Grade) -> list[str]:
-    """A sentence below the table, where the points are not those of all properties alike."""
     alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
-    return [] if alike else ["", IDLE]
+    return "\n".join([title, "", *head, *rows, *([] if alike else ["", IDLE])])
 
 
 def _report(mark: Mark) -> str:

@@ -1,4 +1,4 @@
-"""One submission: its process does what the student wrote, and the judge here looks at what came of it."""
+"""Grade one submission: its process runs the student's code, and the judge here looks at the results."""
 
 from __future__ import annotations
 

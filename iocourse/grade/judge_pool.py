@@ -1,4 +1,4 @@
-"""One judge a submission, in a process of its own: what an answer does to it reaches nobody else's."""
+"""Run the judges in parallel, a process per submission: an answer can disturb only the judge that reads it."""
 
 from __future__ import annotations
 

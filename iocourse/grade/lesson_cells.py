@@ -1,4 +1,4 @@
-"""What of a lesson is run for a grade: its set-up, its given helpers, and the places of the exercises."""
+"""The cells of a lesson that are run for a grade: set-up, given helpers, and the cells of the exercises."""
 
 from __future__ import annotations
 

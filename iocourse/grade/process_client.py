@@ -1,4 +1,4 @@
-"""A submission's process as the grader sees it: asked with a deadline, and ended where it misses that."""
+"""The grader's end of a submission's process: requests with a deadline; a process that misses it is ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ended(Exception):
 
 
 class ProcessClient:
-    """One process, from its start to its end."""
+    """One submission's process, from its start to its end."""
 
     def __init__(self, limits: Limits, sandboxed: bool) -> None:
         self.limits, self._late = limits, False

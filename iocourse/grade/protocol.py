@@ -1,4 +1,4 @@
-"""Messages between the grader and a submission's process: what comes from there is data and nothing else.
+"""Messages between the grader and a submission's process; what the process sends is read as data only.
 
 The grader's own messages are pickled. An answer is JSON: text, numbers and None as they are, and anything
 else as [kind, part, …]. Reading it calls nothing but what the tables below name for a kind.

@@ -1,4 +1,4 @@
-"""The process of one submission: it runs cells and calls the student's functions, and judges nothing.
+"""The process of one submission: it runs cells and calls the student's functions; the judge is elsewhere.
 
 It is told a case without what is expected of it, and answers with what the student's function did: the judge,
 the right values and the verdicts are in another process.

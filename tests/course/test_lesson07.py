@@ -455,7 +455,7 @@ def test_each_fault_alone_is_refused_in_the_room_of_7F():
 
 
 def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_half():
-    """Nor is an empty one, which test_credit.py tries."""
+    """Nor is an empty one, which test_points.py tries."""
     exercise, most = find("7F"), find("7F").importance
     reference = exercise_source("7F", solved=True)
     stub = exercise_source("7F", solved=False).replace("    raise NotImplementedError\n", "")
