@@ -1,4 +1,4 @@
-"""Run the judges in parallel, a process per submission: an answer can disturb only the judge that reads it."""
+"""Run the judges in parallel, a process per submission: an answer can disturb only its own judge."""
 
 from __future__ import annotations
 

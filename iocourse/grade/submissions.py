@@ -1,4 +1,4 @@
-"""Find the submissions in a folder, a notebook per student: `anna.ipynb` or `anna/…/03_online_softmax.ipynb`."""
+"""Find the submissions in a folder, a notebook per student: `anna.ipynb` or `anna/…/NN_name.ipynb`."""
 
 from __future__ import annotations
 
