@@ -17,7 +17,7 @@ import triton.language as tl
 
 from iocourse.course import runtime_errors
 from iocourse.course.exercise import Case, told
-from iocourse.course.trials.kernels.launching import launch
+from iocourse.course.trials.kernels.launch import launch
 
 CELL = """
 @triton.jit

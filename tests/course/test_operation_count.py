@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.work import Counted, linear_work, play_counted
+from iocourse.course.trials.operation_count import Counted, linear_work, play_counted
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))

@@ -26,7 +26,7 @@ from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, 
 from ..runtime_errors import below, line_of
 from ..slow_check import Doing, Interrupted, signs_of_life
 from ..trials.low_scores import low_queries_and_keys
-from ..trials.tilings import STRETCH, labelled_large
+from ..trials.machine_cases import STRETCH, labelled_large
 from .challenge_spec import Challenge, find
 from .library_best import known_words, library_best
 

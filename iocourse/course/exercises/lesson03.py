@@ -24,7 +24,7 @@ from ..properties import (
     total_within,
 )
 from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
-from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")

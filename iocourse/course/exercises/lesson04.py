@@ -30,7 +30,14 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
+from ..trials.machine_cases import (
+    far_below,
+    labelled_large,
+    same_inputs,
+    stretched,
+    tilings,
+    with_long_blocks,
+)
 from ..value_differences import scale_seen
 
 Cost = Callable[..., Ledger]

@@ -32,7 +32,7 @@ from ..properties import (
     writes,
 )
 from ..trials.low_scores import low_queries_and_keys
-from ..trials.tilings import STRETCH, labelled_large
+from ..trials.machine_cases import STRETCH, labelled_large
 
 Tiles = NDArray[np.bool_]
 

@@ -51,7 +51,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.pieces import memory_watch
+from ..trials.streamed_rows import memory_watch
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]

@@ -28,7 +28,7 @@ from ..properties import (
     writes,
 )
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
-from ..trials.work import WorkTrial, linear_work, play_counted
+from ..trials.operation_count import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
 from ..side_effects import Watched, changed
-from .pieces import memory_watch
+from .streamed_rows import memory_watch
 
 
 @dataclass

@@ -18,9 +18,9 @@ from ....doctor.needs_triton import require_triton
 from ....guard import LibraryAnswer
 from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
 from ...properties import budget_of, each, idle
-from .compiled import launches_noted
-from .errors import told_by_line
-from .precision import KernelTrial, products_watched
+from .compile_check import launches_noted
+from .dot_precision import KernelTrial, products_watched
+from .kernel_errors import told_by_line
 
 
 @keeps_errors

@@ -17,8 +17,8 @@ from .... import traffic
 from ....doctor.needs_triton import require_triton
 from ...exercise import Case, Property, Trial, keeps_errors
 from ...properties import each, idle
-from .launching import launch_in_place
-from .precision import KernelTrial
+from .dot_precision import KernelTrial
+from .launch import launch_in_place
 
 PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
 

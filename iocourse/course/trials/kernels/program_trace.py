@@ -15,8 +15,8 @@ import numpy as np
 from ....doctor.needs_triton import require_triton
 from ...exercise import Case, Property, Trial, keeps_errors
 from ...properties import each, idle
-from .launching import launch_in_place
-from .precision import KernelTrial
+from .dot_precision import KernelTrial
+from .launch import launch_in_place
 
 
 @dataclass

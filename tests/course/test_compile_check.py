@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case, told
-from iocourse.course.trials.kernels import compiled
-from iocourse.course.trials.kernels.launching import launch
+from iocourse.course.trials.kernels import compile_check
+from iocourse.course.trials.kernels.launch import launch
 
 CELL = """
 @triton.jit
@@ -50,7 +50,7 @@ def plain(x):
 def cell(lines):
     """The names of a cell with these lines in its kernel."""
     text = CELL.replace("{lines}", lines.replace("\n", "\n    "))
-    name = f"<a cell of test_kernel_compiled {lines}>"
+    name = f"<a cell of test_compile_check {lines}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "math": math, "torch": torch, "triton": triton, "tl": tl}
     space |= {"plain": plain, "LOG2E": 1.44, "FIXED": tl.constexpr(1.44), "HALF": tl.float16}
@@ -128,10 +128,10 @@ def test_what_only_the_interpreter_runs_is_refused_with_its_line_and_cause(lines
 
 @pytest.mark.parametrize(("name", "then"), [("FIXED", 1.44), ("twice", triton.jit(plain))])
 def test_what_compiled_once_is_compiled_again_where_it_sees_something_else(name, then, monkeypatch):
-    monkeypatch.setattr(compiled, "_taken", set())
+    monkeypatch.setattr(compile_check, "_taken", set())
     space, tried = cell("y = twice(x) * FIXED"), []
     assert launch(space["launched"], CASE).error is None
-    monkeypatch.setattr(compiled, "_put_to_compiler", lambda *asked: tried.append(asked))
+    monkeypatch.setattr(compile_check, "_put_to_compiler", lambda *asked: tried.append(asked))
     assert launch(space["launched"], CASE).error is None and not tried
     space[name] = then
     assert launch(space["launched"], CASE).error is None and len(tried) == 1

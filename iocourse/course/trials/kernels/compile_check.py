@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....gpu.jobs import specialised
-from .errors import KernelError, Line, Refusal, told_at
+from .kernel_errors import KernelError, Line, Refusal, told_at
 
 ARCH = 90  # an H100; what the first stage refuses hardly depends on it
 REFUSES = "the interpreter runs this line, and Triton's compiler refuses it"
