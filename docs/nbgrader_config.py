@@ -12,7 +12,7 @@ from nbgrader.preprocessors import (
     OverwriteKernelspec,
 )
 
-from iocourse.course.credit.transplant import Source, transplanted
+from iocourse.course.nbgrader_submission import Source, transplanted
 
 
 class AnswersInTheirPlaces(NbGraderPreprocessor):

@@ -28,8 +28,8 @@ from sphinx.util import logging
 from iocourse import explore
 from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
-from iocourse.course.checkout import Project, read_project
 from iocourse.course.described import alt_of, pictures
+from iocourse.course.project_paths import Project, read_project
 from iocourse.data.recorded import NAMES, provenance, recorded
 from iocourse.explore.draw.picture import Picture
 from iocourse.refusal import write_whole

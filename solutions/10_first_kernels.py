@@ -208,7 +208,7 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # interpret and count, even if there is a GPU
 from iocourse import gpu, traffic
-from iocourse.course import NeedsTriton, stand_in
+from iocourse.course import NeedsTriton, missing_package
 
 try:
     from iocourse import kernels
@@ -218,7 +218,7 @@ try:
     import triton
     import triton.language as tl
 except NeedsTriton as missing:
-    kernels = torch = triton = tl = stand_in(missing)
+    kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 

@@ -122,7 +122,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.course import NeedsTriton, stand_in
+from iocourse.course import NeedsTriton, missing_package
 
 try:
     from iocourse import kernels
@@ -132,7 +132,7 @@ try:
     import triton
     import triton.language as tl
 except NeedsTriton as missing:
-    kernels = torch = triton = tl = stand_in(missing)
+    kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 

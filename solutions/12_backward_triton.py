@@ -167,7 +167,7 @@ from iocourse import traffic
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
 from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
-from iocourse.course import NeedsTriton, stand_in
+from iocourse.course import NeedsTriton, missing_package
 
 try:
     from iocourse import kernels
@@ -177,7 +177,7 @@ try:
     import triton
     import triton.language as tl
 except NeedsTriton as missing:
-    kernels = torch = triton = tl = stand_in(missing)
+    kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 

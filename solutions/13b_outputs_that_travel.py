@@ -114,7 +114,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.course import NeedsTriton, stand_in
+from iocourse.course import NeedsTriton, missing_package
 
 try:
     from iocourse import kernels
@@ -124,7 +124,7 @@ try:
     import triton
     import triton.language as tl
 except NeedsTriton as missing:
-    kernels = torch = triton = tl = stand_in(missing)
+    kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
 
@@ -366,7 +366,7 @@ measured("13.12", **read)
 # %%
 from iocourse.course import diagnosis
 
-diagnosis.lineup()
+diagnosis.broken_kernels()
 print()
 diagnosis.show("A")
 
@@ -374,7 +374,7 @@ diagnosis.show("A")
 predict("13.13", suspect=5)  #> predict("13.13", suspect=...)
 
 # %%
-measured("13.13", suspect=diagnosis.culprit("A"))
+measured("13.13", suspect=diagnosis.faulty_line("A"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel A</summary>
@@ -393,7 +393,7 @@ diagnosis.show("B")
 predict("13.13b", suspect=7)  #> predict("13.13b", suspect=...)
 
 # %%
-measured("13.13b", suspect=diagnosis.culprit("B"))
+measured("13.13b", suspect=diagnosis.faulty_line("B"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel B</summary>
@@ -411,7 +411,7 @@ diagnosis.show("C")
 predict("13.13c", suspect=3)  #> predict("13.13c", suspect=...)
 
 # %%
-measured("13.13c", suspect=diagnosis.culprit("C"))
+measured("13.13c", suspect=diagnosis.faulty_line("C"))
 
 # %% [markdown]
 # <details><summary>Who is in kernel C</summary>

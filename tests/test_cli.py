@@ -299,7 +299,7 @@ def test_lab_says_when_jupyterlab_ends_before_it_answers(capfd, monkeypatch):
 def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "iocourse.course.checkout.__file__", str(tmp_path / "site" / "iocourse" / "course" / "x.py")
+        "iocourse.course.project_paths.__file__", str(tmp_path / "site" / "iocourse" / "course" / "x.py")
     )
     assert "needs a checkout of the course" in refused(capsys, "lab")
 

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 import iocourse
 from iocourse.cli import build_parser
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from iocourse.data.recorded import provenance, recorded
 from tools.build import pages
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from iocourse.course.checkout import find_checkout, read_project
+from iocourse.course.project_paths import find_checkout, read_project
 from tools.build.links import with_full_links
 
 NUMPY_ALONE = "0[0-9]*.ipynb"

@@ -211,17 +211,17 @@ def _progress(arguments: argparse.Namespace) -> int:
 
 
 def _cohort(arguments: argparse.Namespace) -> int:
-    from iocourse.course import cohort
+    from iocourse.course import class_predictions
 
-    found = cohort.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
-    print(cohort.as_text(found))
+    found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
+    print(class_predictions.as_text(found))
     if arguments.figure:
-        cohort.draw(found, arguments.figure)
+        class_predictions.draw(found, arguments.figure)
     return 0
 
 
 def _known_exercises() -> tuple[str, ...]:
-    from iocourse.course.checkout import exercise_ids, find_course
+    from iocourse.course.project_paths import exercise_ids, find_course
 
     try:
         return exercise_ids(find_course())

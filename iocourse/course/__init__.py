@@ -2,12 +2,12 @@
 
 from ..doctor.needs_triton import NeedsTriton
 from .attempts import attempt
-from .challenges.referee import challenge
+from .challenges.scoring import challenge
 from .checking import CheckFailed, check
-from .hinting import hint
-from .lacking import stand_in
-from .messages.old_version import watch as _watch
+from .hints import hint
+from .missing_packages import missing_package
 from .predictions import measured, predict
+from .stale_functions import watch as _watch
 
 __all__ = [
     "CheckFailed",
@@ -17,8 +17,8 @@ __all__ = [
     "check",
     "hint",
     "measured",
+    "missing_package",
     "predict",
-    "stand_in",
 ]
 
 _watch()

@@ -8,8 +8,8 @@ from typing import Any
 
 from . import progress
 from .exercise import asking_for, cause_of, raised_in, told
-from .lacking.stand_ins import lack_behind
-from .messages.where import line_of
+from .missing_packages import lack_behind
+from .runtime_errors import line_of
 
 
 class Unsolved:
@@ -60,11 +60,11 @@ class Unsolved:
 
 
 def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, or a stand-in that says "solve 4B first" while it raises.
+    """`function(*args, **kwargs)`, or a placeholder that says "solve 4B first" while it raises.
 
     The exercise named is the one whose function raised, else that of `function` or of the first function
     among the arguments; one that has passed its check is said to raise an error here. With IOCOURSE_STRICT=1
-    the error is raised instead, and so is NeedsTriton, with which the whole cell ends (`lacking`).
+    the error is raised instead, and so is NeedsTriton, with which the whole cell ends (`missing_packages`).
     """
     try:
         return function(*args, **kwargs)

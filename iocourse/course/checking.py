@@ -11,9 +11,9 @@ import numpy as np
 
 from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
-from . import progress
+from . import nbgrader_mode, progress
 from . import solved as solved_notebook
-from .credit import nbgrader
+from .bound_ratio import bound_ratio_message
 from .exercise import (
     Exercise,
     Property,
@@ -26,13 +26,11 @@ from .exercise import (
     raised_in,
     told,
 )
-from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
-from .messages.anybody import beside_anybody
-from .messages.mistakes import advice
-from .messages.old_version import failed, old_version
-from .messages.waiting import Doing, Interrupted, signs_of_life
-from .messages.where import below, line_of
-from .trials.kernels.errors import KernelError
+from .missing_packages import Placeholder, lack_behind, refuse, what_to_do
+from .runtime_errors import advice, below, line_of
+from .slow_check import Doing, Interrupted, signs_of_life
+from .stale_functions import failed, old_version
+from .trials.kernels.kernel_errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -74,10 +72,10 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     now_checking(exercise)
     chosen = fresh_seed(seed)
     try:
-        with nbgrader.warnings_are_no_failures():
+        with nbgrader_mode.warnings_are_no_failures():
             verdicts = _judged_aloud(exercise, answer, chosen)
     except NeedsTriton:
-        if nbgrader.counts():
+        if nbgrader_mode.counts():
             raise  # or nobody would see that nothing was tried
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
         return None
@@ -87,7 +85,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     print(report(exercise, verdicts, chosen))
     if solved and exercise.anybody:
         print(
-            beside_anybody(
+            bound_ratio_message(
                 exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
             )
         )
@@ -95,9 +93,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and (solved_notebook.runs_here() or os.environ.get("IOCOURSE_STRICT") == "1"):
         raise CheckFailed(_in_short(exercise, verdicts))
-    if not nbgrader.execution():
+    if not nbgrader_mode.execution():
         return None
-    return nbgrader.points(exercise, verdicts)
+    return nbgrader_mode.points(exercise, verdicts)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
@@ -151,7 +149,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     `doing` is told which case is being tried, and which property judged. Raises NeedsTriton where a case
     cannot be tried here.
     """
-    if isinstance(answer, StandIn):
+    if isinstance(answer, Placeholder):
         refuse()
     tell = doing or Doing()
     refusal = _not_a_student_function(exercise, answer)

@@ -90,7 +90,7 @@ class Property:
     """A named property of the student's answer, judged over all trials.
 
     A `general` one fails for many reasons; where another fails beside it, that one is read first. An `idle`
-    one holds for an answer that does nothing as well: by itself it is worth no points (`credit.points`). An
+    one holds for an answer that does nothing as well: by itself it is worth no points (`points_of`). An
     `echo` is bound to fail, as a rule, where the values are wrong everywhere, and tells nothing then.
     """
 
@@ -188,11 +188,12 @@ def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
 
 
 @dataclass(frozen=True)
-class Anybody:
-    """Where a schedule is set beside what anybody must move (see `messages.anybody`).
+class BoundComparison:
+    """The sizes at which a solved schedule is compared with a lower bound (see `bound_ratio`).
 
-    `inputs` are shapes, tiles and a mask; `bound` gives words and the bound's id for M words of fast memory,
-    and holds for every schedule that solves the exercise. `every_block`: the count takes no block for many.
+    `inputs` are shapes, tiles and a mask; `bound` returns words and the bound's id for M words of fast
+    memory, and holds for every schedule that solves the exercise. `every_block`: each block is counted, not
+    one for many.
     """
 
     inputs: Mapping[str, Any]
@@ -219,7 +220,7 @@ class Exercise:
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
     play: Play = call
-    anybody: Anybody | None = None
+    anybody: BoundComparison | None = None
 
     @property
     def lesson(self) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 
 from . import progress
 from .attempts import Unsolved
-from .messages.one_line import warn
 
 CLOSE = 0.05  # of the prediction: what counts as right although only one digit was given
 LARGE = 1e5  # from here on a float is written with an exponent
@@ -53,7 +52,7 @@ def predicted(question: str) -> dict[str, Any]:
     try:
         kept = progress.load().get(f"p{question}", {}).get("prediction")
     except OSError as error:
-        warn(f"what was predicted before cannot be read: {error}")
+        progress.warn(f"what was predicted before cannot be read: {error}")
         kept = None
     return dict(kept) if isinstance(kept, dict) else {}
 

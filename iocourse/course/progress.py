@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -15,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course import solved
-from iocourse.course.credit import nbgrader
-from iocourse.course.messages.one_line import warn
+from iocourse.course import nbgrader_mode, solved
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -26,6 +25,7 @@ DRIVE = Path(
     "/content/drive/MyDrive"
 )  # where Colab mounts a student's Google Drive; its machines are forgotten
 _nobodys: Progress = {}
+_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # by Python: what was shown already
 _CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
 Entry = dict[str, Any]
 Progress = dict[str, Entry]
@@ -59,7 +59,7 @@ def _is_nobodys() -> bool:
     """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
     solved by whoever runs it. It is known to this process alone, and no file is read or written.
     """
-    return solved.runs_here() or nbgrader.execution() == "autograde"
+    return solved.runs_here() or nbgrader_mode.execution() == "autograde"
 
 
 def load() -> Progress:
@@ -332,6 +332,11 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     last += f"predictions written down: {len(predictions)}"
     lines = [console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6)), last]
     return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
+
+
+def warn(what: str) -> None:
+    """Warn once, in one line, without the place in the library."""
+    warnings.warn_explicit(what, UserWarning, "<iocourse>", 1, registry=_warned)
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:

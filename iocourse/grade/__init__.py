@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..course.checkout import find_course
+from ..course.project_paths import find_course
 from ..refusal import Refused, write_whole
-from . import results, submissions
-from .cohort import Grade, grade_all
-from .lesson import Lesson, read_lessons
-from .walls import sandbox
-from .walls.limits import Limits, cores
+from . import grade_report, sandbox, submissions
+from .batch import Grade, grade_all
+from .lesson_cells import Lesson, read_lessons
+from .sandbox import Limits, cores
 
 DESCRIPTION = """
 Grade a folder of submissions to one lesson: each exercise cell is found by its name, nbgrader id, cell id or
@@ -49,7 +48,10 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--jobs", metavar="N", type=int, default=cores(), help="submissions at once; the cores there are"
     )
     parser.add_argument(
-        "--i-trust-these", action="store_true", help="run them without bubblewrap, with your own rights"
+        "--no-sandbox",
+        action="store_true",
+        help="run them without bubblewrap and with your own rights: a submission can then read and change "
+        "your files, use your network and forge its points",
     )
 
 
@@ -58,27 +60,28 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     limits = limits or Limits()
     if arguments.jobs < 1:
         raise Refused(f"--jobs must be at least 1, got {arguments.jobs}")
-    folder, walls = arguments.folder, not arguments.i_trust_these
+    folder, sandboxed = arguments.folder, not arguments.no_sandbox
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
-    results.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
+    grade_report.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
     lessons = read_lessons(find_course())
     lesson = submissions.the_lesson(handed_in, lessons)
     handed_in = submissions.settled(handed_in, lesson, lessons)
-    if walls:
+    if sandboxed:
         sandbox.refuse_without(limits)
     _tell_what_is_left_out(folder, arguments.csv)
     table = arguments.csv
-    as_it_goes = partial(_write_table, table, lesson) if table and not _is_a_stream(table) else None
-    grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs, as_it_goes)
-    print(results.as_table(grades, lesson))
-    for line in results.notes(grades):
+    stream = bool(table and table.exists() and not table.is_file())  # a pipe takes the table once, at the end
+    as_it_goes = partial(_write_table, table, lesson) if table and not stream else None
+    grades, complete = grade_all(folder, handed_in, lesson, limits, sandboxed, arguments.jobs, as_it_goes)
+    print(grade_report.as_table(grades, lesson))
+    for line in grade_report.notes(grades):
         print(line)
     if table:
         _write_table(table, lesson, grades)
     if arguments.feedback:
-        results.write_feedback(arguments.feedback, grades, handed_in, lesson)
+        grade_report.write_feedback(arguments.feedback, grades, handed_in, lesson)
     if not complete:
         told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
         print(told, file=sys.stderr)
@@ -86,12 +89,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
 
 
 def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
-    write_whole(path, results.as_csv(grades, lesson))
-
-
-def _is_a_stream(path: Path) -> bool:
-    """Whether it is a terminal or a pipe, which takes the table once, at the end."""
-    return path.exists() and not path.is_file()
+    write_whole(path, grade_report.as_csv(grades, lesson))
 
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""One submission: its process does what the student wrote, and the judge here looks at what came of it."""
+"""Grade one submission: its process runs the student's code, and the judge here looks at the results."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..course import credit
 from ..course.checking import RUNS, Verdict, judge, report
-from ..course.copies.answers import Answer, find_answers
-from ..course.copies.notebook import text_of
 from ..course.exercise import Case, Exercise, Trial
+from ..course.points import most_points, points_of
+from ..course.student_copies.answers import Answer, find_answers
+from ..course.student_copies.notebook import text_of
 from ..refusal import Refused
-from .lesson import Lesson, Place
-from .session import START, Ended, Session
+from .lesson_cells import Lesson, Place
+from .process_client import START, Ended, ProcessClient
+from .protocol import record
+from .sandbox import Limits
 from .submissions import Submission
-from .walls.limits import Limits
-from .wire import record
 
 NO_ANSWER = "what its process sent is no answer"
 _KEPT = "the lesson's own cell"
@@ -58,7 +58,7 @@ class _Stopped(Exception):
         self.verdicts = verdicts
 
 
-def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, walls: bool) -> list[Mark]:
+def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, sandboxed: bool) -> list[Mark]:
     """A mark for every exercise of the lesson.
 
     Args:
@@ -66,23 +66,23 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, wal
         lesson: which.
         seed: of the inputs; the same for a whole class.
         limits: what each exercise may use.
-        walls: whether its process runs in bubblewrap.
+        sandboxed: whether its process runs in bubblewrap.
     """
     if submission.fault:
         answers = {one.id: Answer(fault=submission.fault) for one in lesson.exercises}
     else:
         answers = find_answers(submission.cells, lesson.wanted, lesson.own)
-    run = _Run(lesson, submission.cells, answers, limits, walls)
+    run = _Run(lesson, submission.cells, answers, limits, sandboxed)
     try:
         return [run.mark(at, seed) for at, place in enumerate(lesson.places) if place.exercise]
     finally:
         run.drop()
 
 
-def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, walls: bool) -> None:
+def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
     """Raise Refused where the lesson's own cells fail here: that is no student's fault."""
     own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
-    run = _Run(own, (), {}, limits, walls)
+    run = _Run(own, (), {}, limits, sandboxed)
     try:
         run.reach(len(own.places) - 1)
     except Ended as ended:
@@ -101,10 +101,11 @@ class _Run:
         cells: Sequence[dict[str, Any]],
         answers: Mapping[str, Answer],
         limits: Limits,
-        walls: bool,
+        sandboxed: bool,
     ) -> None:
-        self.lesson, self.cells, self.answers, self.limits, self.walls = lesson, cells, answers, limits, walls
-        self.session: Session | None = None
+        self.lesson, self.cells, self.answers = lesson, cells, answers
+        self.limits, self.sandboxed = limits, sandboxed
+        self.session: ProcessClient | None = None
         self.ran = 0  # places that the process has behind it
         self.raised: dict[str, str] = {}  # by cell
         self.deadly: dict[str, str] = {}  # cells that ended the process, which are not run again
@@ -120,10 +121,10 @@ class _Run:
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
-        points = credit.points(exercise, verdicts)
+        points = points_of(exercise, verdicts)
         text, why, fault = map(_writable, (text, why, fault))
         notes = [*map(_writable, answer.notes)]
-        most = credit.most(exercise)
+        most = most_points(exercise)
         return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
@@ -137,11 +138,11 @@ class _Run:
             self.drop()
             return [(RUNS, str(ended))]
 
-    def reach(self, at: int) -> Session:
+    def reach(self, at: int) -> ProcessClient:
         """The process with every cell up to this place behind it."""
         while True:
             if self.session is None:
-                self.session, self.ran = Session(self.limits, self.walls), 0
+                self.session, self.ran = ProcessClient(self.limits, self.sandboxed), 0
             try:
                 while self.ran <= at:
                     self._run_next(self.session)
@@ -155,7 +156,7 @@ class _Run:
                 if place is self.lesson.places[at]:
                     raise
 
-    def _run_next(self, session: Session) -> None:
+    def _run_next(self, session: ProcessClient) -> None:
         place = self.lesson.places[self.ran]
         for name, text in self._texts(place):
             session.allow(self.limits.seconds if place.exercise else START)
@@ -184,7 +185,7 @@ class _Run:
         self.session = None
 
 
-def _judged(session: Session, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
+def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
     """The judge's verdicts, with the student's function played in the other process."""
     refusal = _verdict_list(session.ask("own", exercise.id))
     if refusal:

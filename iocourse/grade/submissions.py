@@ -1,4 +1,4 @@
-"""The submissions in a folder: one notebook a student, `anna.ipynb` or `anna/…/03_online_softmax.ipynb`."""
+"""Find the submissions in a folder, a notebook per student: `anna.ipynb` or `anna/…/NN_name.ipynb`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..console import shown
-from ..course.copies.notebook import text_of
+from ..course.student_copies.notebook import text_of
 from ..refusal import Refused
-from .lesson import Lesson, lesson_of
+from .lesson_cells import Lesson, lesson_of
 
 ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".rar", ".7z")
 MOST = 50 << 20  # bytes of a notebook
@@ -67,7 +67,8 @@ def find(folder: Path) -> list[Submission]:
     for entry, paths in handed_in.items():
         name = shown(entry.name if _is_folder(entry) else entry.stem)
         read = [_read(name, path) for path in paths] or [Submission(name, entry, b"", fault=_empty(entry))]
-        by_name.setdefault(_alike(name), []).extend(read)
+        # Some file systems do not distinguish these names.
+        by_name.setdefault(unicodedata.normalize("NFC", name.casefold()), []).extend(read)
     chosen = [_with_exercises(several) for several in by_name.values()]
     all_of_them = [replace(one, others=tuple(others)) for one, *others in chosen]
     return sorted(all_of_them, key=lambda submission: submission.name)
@@ -85,11 +86,6 @@ def not_handed_in(folder: Path) -> list[str]:
     """Files in `folder` that are no notebooks, such as an archive that nobody has unpacked."""
     names = (entry.name for entry in _visible(folder) if not _is_folder(entry) and not _is_notebook(entry))
     return [shown(name) for name in names]
-
-
-def _alike(name: str) -> str:
-    """The same for names that some file systems do not tell apart."""
-    return unicodedata.normalize("NFC", name.casefold())
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.copies.notebook import prints, read_notebook, recorded
+from iocourse.course.student_copies.notebook import prints, read_notebook, recorded
 
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds until the address stands there, on a machine that is busy

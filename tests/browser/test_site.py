@@ -17,7 +17,7 @@ from site_looks import (
     without_a_name,
 )
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 
 needs.installed("sphinx", "myst_nb", "furo")
 

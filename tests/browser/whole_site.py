@@ -11,7 +11,7 @@ import pytest
 from built_site import ROOT, Page, asked_elsewhere, build, pages_of, problems_of
 from site_looks import what_is_wrong
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 
 WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
 

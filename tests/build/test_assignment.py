@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course import check, credit, progress
+from iocourse.course import check, nbgrader_mode, progress
 from iocourse.course.checking import judge
-from iocourse.course.checkout import Project
-from iocourse.course.credit import nbgrader
 from iocourse.course.exercise import find
-from iocourse.grade.lesson import text_of
+from iocourse.course.points import points_of
+from iocourse.course.project_paths import Project
+from iocourse.grade.lesson_cells import text_of
 from tools.build.lesson import build
 from tools.build.source import SourceError
 
@@ -126,4 +126,4 @@ def test_a_student_who_validates_gets_points_and_progress(recorded, monkeypatch)
 def test_points_are_those_of_the_other_grader_to_four_digits():
     exercise = find("0A")
     verdicts = judge(exercise, only_reads, 0)
-    assert nbgrader.points(exercise, verdicts) == round(credit.points(exercise, verdicts), 4) > 0
+    assert nbgrader_mode.points(exercise, verdicts) == round(points_of(exercise, verdicts), 4) > 0

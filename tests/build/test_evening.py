@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from tools.build import announcements
 from tools.build.lesson import read_lessons
 from tools.build.rules import evening, surprises

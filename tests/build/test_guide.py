@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import build_parser
-from iocourse.course.checkout import find_checkout
 from iocourse.course.exercise import exercises, find
+from iocourse.course.project_paths import find_checkout
 from iocourse.refusal import Refused
 from tests.mutation import by_hand, recording
 from tests.mutation.__main__ import main

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.checkout import read_project
-from iocourse.course.copies.notebook import to_text
+from iocourse.course.project_paths import read_project
+from iocourse.course.student_copies.notebook import to_text
 from iocourse.refusal import Refused
 from tools.bench import notebooks
 from tools.build import BuildFailed, course, execution, lesson

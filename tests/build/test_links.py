@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from iocourse.course.checkout import Project, read_project
+from iocourse.course.project_paths import Project, read_project
 from iocourse.refusal import Refused
 from tools.build import links
 from tools.build.__main__ import main

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, run, schedules
-from iocourse.course.checkout import Project, read_project
+from iocourse.course.project_paths import Project, read_project
 from tools.build import course, pages
 from tools.build.lesson import read_lessons
 from tools.build.source import Cell

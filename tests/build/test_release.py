@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import exercise
-from iocourse.course.checkout import Project, read_project
-from iocourse.course.copies.notebook import to_text
 from iocourse.course.exercise import find
+from iocourse.course.project_paths import Project, read_project
+from iocourse.course.student_copies.notebook import to_text
 from iocourse.refusal import Refused
 from tools.build import course as whole_course
 from tools.build import execution, lesson, pages, source

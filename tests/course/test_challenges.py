@@ -9,15 +9,15 @@ import pytest
 
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenge, exercise, progress
-from iocourse.course.challenges import referee, setting
-from iocourse.course.challenges.best import contenders, known_words, library_best, problem_of
-from iocourse.course.challenges.referee import judged
+from iocourse.course.challenges import challenge_spec, scoring
+from iocourse.course.challenges.library_best import contenders, known_words, library_best, problem_of
 from iocourse.course.challenges.rolling_rows import rolling_rows
+from iocourse.course.challenges.scoring import judged
 from iocourse.course.challenges.sparsity import ORDER
 from iocourse.course.exercise import exercises
 from tests.mutation.references import build, exercise_source
 
-ALL = setting.challenges()
+ALL = challenge_spec.challenges()
 FORWARD, WINDOW = ALL["forward"], ALL["window"]
 each_challenge = pytest.mark.parametrize("asked", ALL.values(), ids=list(ALL))
 
@@ -53,10 +53,10 @@ def f3(m, Q, K, V, *, Br=30, Bc=1):
 
 # ------------------------------------------------------------------ the library's best
 def test_a_file_each_and_each_is_found_by_id_and_by_title():
-    files = {path.stem for path in Path(setting.__file__).parent.glob("*.py")}
-    assert files == {*ALL, "__init__", *setting.NOT_CHALLENGES}
+    files = {path.stem for path in Path(challenge_spec.__file__).parent.glob("*.py")}
+    assert files == {*ALL, "__init__", *challenge_spec.NOT_CHALLENGES}
     for asked in ALL.values():
-        assert setting.find(asked.id) is setting.find(asked.title) is asked
+        assert challenge_spec.find(asked.id) is challenge_spec.find(asked.title) is asked
 
 
 @each_challenge
@@ -222,7 +222,7 @@ def test_a_softmax_that_overflows_is_refused():
                 m.store(o, O, i)
         return O
 
-    assert refusal(no_maximum).startswith(f"{referee.LARGE} neither overflow nor vanish: ")
+    assert refusal(no_maximum).startswith(f"{scoring.LARGE} neither overflow nor vanish: ")
 
 
 def test_a_loop_without_end_is_refused():
@@ -275,7 +275,7 @@ def blind(m, Q, K, V, *, mask):
 
 
 def test_who_computes_outside_the_machine_moves_fewer_words_than_are_proved():
-    small = setting.Challenge(
+    small = challenge_spec.Challenge(
         **{**vars(FORWARD), "N": 1024, "d": 16, "M": 256, "shapes": ((1, 16), (61, 16))}
     )
     assert small.floor()[0] > 4 * 1024 * 16
@@ -283,7 +283,7 @@ def test_who_computes_outside_the_machine_moves_fewer_words_than_are_proved():
 
 
 def test_who_computes_outside_the_machine_is_found_where_there_are_no_numbers():
-    assert "NoneType" in refusal(blind, setting.Challenge(**{**vars(WINDOW), "M": 10**6}))
+    assert "NoneType" in refusal(blind, challenge_spec.Challenge(**{**vars(WINDOW), "M": 10**6}))
 
 
 def test_who_never_loads_an_input_is_refused():
@@ -295,7 +295,7 @@ def test_who_never_loads_an_input_is_refused():
             m.store(o, O, None)
         return O
 
-    small = setting.Challenge(**{**vars(FORWARD), "N": 50, "shapes": ((1, 64), (30, 64))})
+    small = challenge_spec.Challenge(**{**vars(FORWARD), "N": 50, "shapes": ((1, 64), (30, 64))})
     assert refusal(from_slow_memory, small).startswith("every word of the input is loaded: Q has 64 words")
 
 
@@ -321,21 +321,21 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
 
 
 def test_fewer_words_than_the_librarys_best_want_a_reader():
-    said = referee.told(FORWARD, referee.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
+    said = scoring.told(FORWARD, scoring.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
     assert "5 words fewer than the library's best. Have somebody read the schedule." in said
 
 
 def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
-    said = referee.told(WINDOW, referee.Verdict(2 * known, "f()"), None)
+    said = scoring.told(WINDOW, scoring.Verdict(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
     assert f"{best:,} words" in said and said.endswith("Yours moves 2.0000 × the words of the best known.")
-    fewer = referee.told(WINDOW, referee.Verdict(known - 5, "f()"), None)
+    fewer = scoring.told(WINDOW, scoring.Verdict(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Have somebody read the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
-    said = referee.told(ALL["backward"], referee.Verdict(10**12, "f()"), None)
+    said = scoring.told(ALL["backward"], scoring.Verdict(10**12, "f()"), None)
     assert "proved for whole rows, no score kept  bound E " in said
 
 

@@ -12,21 +12,22 @@ from iocourse import costs, exact, run, schedules
 from iocourse.course import (
     CheckFailed,
     attempt,
-    budgets,
     check,
     checking,
     exercise,
     hint,
-    judging,
     measured,
     predict,
     predictions,
     progress,
+    properties,
+    runtime_errors,
+    slow_check,
     solved,
+    value_differences,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
-from iocourse.course.messages import digits, mistakes, waiting
 from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
@@ -45,7 +46,7 @@ DOUBLE = Exercise(
     minutes=2,
     hints=HINTS,
     cases=_doubling_cases,
-    properties=(judging.values("every entry is doubled"),),
+    properties=(properties.values("every entry is doubled"),),
 )
 
 
@@ -67,12 +68,12 @@ FLASH = Exercise(
     hints=HINTS,
     cases=_flash_cases,
     properties=(
-        judging.values(),
-        budgets.fits(),
-        budgets.every_input_loaded("Q", "K", "V"),
-        budgets.reads_within("K", "K is read ⌈N/Br⌉ times"),
-        budgets.writes_within("O", "O is written once"),
-        budgets.total_within(),
+        properties.values(),
+        properties.fits(),
+        properties.every_input_loaded("Q", "K", "V"),
+        properties.reads_within("K", "K is read ⌈N/Br⌉ times"),
+        properties.writes_within("O", "O is written once"),
+        properties.total_within(),
     ),
     play=exercise.run_schedule,
 )
@@ -342,18 +343,18 @@ class TestWhatIsRecorded:
 
 class TestSignsOfLife:
     def test_a_solved_notebook_prints_nothing_that_depends_on_time(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
         monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
-        with waiting.signs_of_life():
+        with slow_check.signs_of_life():
             time.sleep(0.05)
         assert capsys.readouterr().out == ""
         monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
-        with waiting.signs_of_life():
+        with slow_check.signs_of_life():
             time.sleep(0.05)
         assert capsys.readouterr().out.startswith("still running: the inputs are drawn")
 
     def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
 
         def slow(x):
             time.sleep(0.05 if x.size == 3 else 0)
@@ -367,7 +368,7 @@ class TestSignsOfLife:
         assert capsys.readouterr().out.startswith("99.1 Double\n")
 
     def test_it_names_the_property_and_ends_with_the_check(self, monkeypatch, capsys):
-        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
         slow = Property("takes its time", lambda trials: time.sleep(0.05))
         monkeypatch.setitem(exercise._exercises, "99.1", replace(DOUBLE, properties=(slow,)))
         check("99.1", my_double)
@@ -402,7 +403,7 @@ class TestErrors:
         assert line.startswith("line ") and line.endswith(
             ": return np.linalg.inv(a @ b)   with a (1,), b (4, 2)"
         )
-        assert advised == mistakes.TRANSPOSED
+        assert advised == runtime_errors.TRANSPOSED
 
     def test_on_the_machine_tiles_slow_arrays_and_freed_ones_are_told_apart(self):
         def answer(m, Q, K, V, *, Br, Bc):
@@ -419,17 +420,17 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("mistake", "sentence"),
         [
-            (lambda m, q, k, K: m.load(K), mistakes.NO_ROWS),
-            (lambda m, q, k, K: m.store(k, K), mistakes.NO_ROWS),
-            (lambda m, q, k, K: q @ k, mistakes.TRANSPOSED),
-            (lambda m, q, k, K: q - q.sum(axis=1), mistakes.NO_AXIS),
-            (lambda m, q, k, K: np.ones((4, 3)) - np.ones(4), mistakes.NO_AXIS),
-            (lambda m, q, k, K: np.ones((4, 3)) @ np.ones((4, 3)), mistakes.TRANSPOSED),
-            (lambda m, q, k, K: max(q, q), mistakes.ONE_TRUTH),
-            (lambda m, q, k, K: max(np.ones(2), np.ones(2)), mistakes.ONE_TRUTH),
-            (lambda m, q, k, K: nobody_made_this, mistakes.NOT_RUN),  # noqa: F821
-            (lambda m, q, k, K: m.row_stats(4).update(q).T, mistakes.NONE),
-            (lambda m, q, k, K: np.divide(1, 2.5, out=np.zeros(3, dtype=int)), mistakes.WHOLE),
+            (lambda m, q, k, K: m.load(K), runtime_errors.NO_ROWS),
+            (lambda m, q, k, K: m.store(k, K), runtime_errors.NO_ROWS),
+            (lambda m, q, k, K: q @ k, runtime_errors.TRANSPOSED),
+            (lambda m, q, k, K: q - q.sum(axis=1), runtime_errors.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) - np.ones(4), runtime_errors.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) @ np.ones((4, 3)), runtime_errors.TRANSPOSED),
+            (lambda m, q, k, K: max(q, q), runtime_errors.ONE_TRUTH),
+            (lambda m, q, k, K: max(np.ones(2), np.ones(2)), runtime_errors.ONE_TRUTH),
+            (lambda m, q, k, K: nobody_made_this, runtime_errors.NOT_RUN),  # noqa: F821
+            (lambda m, q, k, K: m.row_stats(4).update(q).T, runtime_errors.NONE),
+            (lambda m, q, k, K: np.divide(1, 2.5, out=np.zeros(3, dtype=int)), runtime_errors.WHOLE),
         ],
     )
     def test_the_commonest_mistakes_are_recognised(self, mistake, sentence):
@@ -559,22 +560,24 @@ class TestCheats:
 
 class TestJudging:
     def test_a_tuple_is_compared_part_by_part(self):
-        judge = judging.values().judge
+        judge = properties.values().judge
         case = Case("c", {}, expected=(np.zeros(2), np.ones(2)))
         assert judge([Trial(case, value=(np.zeros(2), np.ones(2)))]) is None
         assert "expected 2 results, got one" in judge([Trial(case, value=np.zeros(2))])
         assert "entries differ" in judge([Trial(case, value=(np.zeros(2), np.zeros(2)))])
 
     def test_nan_never_equals_a_number_and_infinities_equal_themselves(self):
-        assert judging.difference(np.array([np.nan]), np.array([0.0]))
-        assert judging.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
-        assert judging.difference(np.array([0.0]), np.array([-np.inf]))
+        assert properties.difference(np.array([np.nan]), np.array([0.0]))
+        assert properties.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
+        assert properties.difference(np.array([0.0]), np.array([-np.inf]))
 
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
-        assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
-        assert judging.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
-        assert judging.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
-        assert judging.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+        assert properties.difference(2.0, 3.0) == "yours 2, expected 3"
+        assert properties.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
+        assert properties.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
+        assert (
+            properties.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+        )
 
     @pytest.mark.parametrize(
         ("one", "other", "told"),
@@ -582,16 +585,16 @@ class TestJudging:
          (2.6877e8, 2.687701e8, ("2.6877e+08", "2.687701e+08")), (0.99999994, 1.0, ("0.9999999", "1"))],
     )  # fmt: skip
     def test_numbers_are_shown_until_they_differ(self, one, other, told):
-        texts = digits.told_apart(one, other)
+        texts = value_differences.format_apart(one, other)
         assert texts == told
 
     def test_an_answer_in_single_precision_is_called_that(self):
         x = np.random.default_rng(0).standard_normal(50)
-        assert "yours is float32, good for 6 digits: compute in float64" in judging.difference(
+        assert "yours is float32, good for 6 digits: compute in float64" in properties.difference(
             np.float32(x), x
         )
-        assert "float32" not in judging.difference(np.float32(x) + 1, x)
-        assert "float" not in judging.difference(x + 1e-6, x)
+        assert "float32" not in properties.difference(np.float32(x) + 1, x)
+        assert "float" not in properties.difference(x + 1e-6, x)
 
     @pytest.mark.parametrize(
         ("value", "kept"),
@@ -599,7 +602,7 @@ class TestJudging:
          ((2.0, 3), False), (5, False), ("23", False), (None, False), (np.array([2, 3]), False)],
     )  # fmt: skip
     def test_a_form_is_a_property_and_what_others_ask_of_it_waits_for_it(self, value, kept):
-        form = judging.Form("a pair", judging.two_whole, "a tile (bm, bn)")
+        form = properties.Form("a pair", properties.two_whole, "a tile (bm, bn)")
         small = form.must("small", lambda trial, tile: None if tile < (2, 4) else f"too large: {tile}", "odd")
         trial = Trial(Case("odd", {}), value=value)
         missing = f"expected a tile (bm, bn); yours is {value!r} (odd)"
@@ -613,31 +616,31 @@ class TestJudging:
         [(1, 1), (np.uint8(3), 1), (2.5, 1), (np.float32(1), 1), (True, 0), ("1", 0), (None, 0)],
     )
     def test_what_counts_as_a_number(self, value, number):
-        assert judging.is_number(value) == bool(number)
+        assert properties.is_number(value) == bool(number)
 
     def test_one_part_of_several_is_judged_where_it_is_asked_for(self):
         case = Case("edge", {}, expected=(np.zeros(2), np.ones(2)))
-        second = judging.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
+        second = properties.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
         assert second.judge([Trial(case, value=(None, np.full(2, 1.5)))]) is None
         assert "entries differ" in second.judge([Trial(case, value=[None, np.full(2, 2.5)])])
         assert second.judge([Trial(case, value=np.ones((2, 2)))]) == "expected 2 results: O, LSE (edge)"
-        assert judging.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
+        assert properties.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
 
     def test_cases_are_chosen_by_their_label_or_by_what_they_are(self):
         trials = [Trial(Case(label, {"n": n}), value=1.0) for label, n in (("one", 1), ("two", 2))]
-        said = [judging.only_where("", where, lambda trial: "seen").judge(trials)
+        said = [properties.only_where("", where, lambda trial: "seen").judge(trials)
                 for where in ("two", lambda case: case.inputs["n"] == 1, "three")]  # fmt: skip
         assert said == ["seen (two)", "seen (one)", None]
 
     def test_sentences_about_words_are_made_of_the_array_and_how_often(self):
-        made = (*budgets.reads(K="⌈N/Br⌉ times", V="once"), *budgets.writes(O="once"))
+        made = (*properties.reads(K="⌈N/Br⌉ times", V="once"), *properties.writes(O="once"))
         assert [p.name for p in made] == ["K is read ⌈N/Br⌉ times", "V is read once", "O is written once"]
         case = Case("", {}, budget=Ledger(reads={"K": 9, "V": 3}, writes={"O": 3}))
         said = [p.judge([Trial(case, ledger=Ledger(reads={"K": 9, "V": 4}, writes={"O": 4}))]) for p in made]
         assert said == [None, "yours 4 words, budget 3 words ()", "yours 4 words, budget 3 words ()"]
 
     def test_the_same_answer_property_compares_trials_with_one_key(self):
-        prop = judging.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
+        prop = properties.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
         a, b = Case("a", {"key": 1}), Case("b", {"key": 1})
         assert prop.judge([Trial(a, value=1.0), Trial(b, value=1.0)]) is None
         complaint = prop.judge([Trial(a, value=1.0), Trial(b, value=2.0)])

@@ -15,9 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
+from iocourse.course import runtime_errors
 from iocourse.course.exercise import Case, told
-from iocourse.course.messages import mistakes
-from iocourse.course.trials.kernels.launching import launch
+from iocourse.course.trials.kernels.launch import launch
 
 CELL = """
 @triton.jit
@@ -100,4 +100,4 @@ def test_what_is_raised_outside_a_kernel_stays_as_it_is():
 
 def test_words_of_a_kernel_outside_one_are_recognised():
     error = launch(lambda X: tl.arange(0, 16), CASE).error
-    assert mistakes.advice(error) == mistakes.TL_OUTSIDE
+    assert runtime_errors.advice(error) == runtime_errors.TL_OUTSIDE

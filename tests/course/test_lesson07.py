@@ -9,7 +9,6 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
-from iocourse.course import credit
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import (
@@ -22,6 +21,7 @@ from iocourse.course.exercises.lesson07 import (
     small_cases,
     stored_cases,
 )
+from iocourse.course.points import points_of
 from iocourse.explore.facts.trace import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
@@ -455,13 +455,11 @@ def test_each_fault_alone_is_refused_in_the_room_of_7F():
 
 
 def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_half():
-    """Nor is an empty one, which test_credit.py tries."""
+    """Nor is an empty one, which test_points.py tries."""
     exercise, most = find("7F"), find("7F").importance
     reference = exercise_source("7F", solved=True)
     stub = exercise_source("7F", solved=False).replace("    raise NotImplementedError\n", "")
     half = stub.replace("LSE, i)\n    for i", "LSE, i)\n        q.free()\n    for i")
     assert half != stub
-    points = [
-        credit.points(exercise, judge(exercise, build("7F", one), 0)) for one in (stub, half, reference)
-    ]
+    points = [points_of(exercise, judge(exercise, build("7F", one), 0)) for one in (stub, half, reference)]
     assert points[0] == 0 and 0.4 * most < points[1] < 0.6 * most and points[2] == most

@@ -11,7 +11,7 @@ from iocourse import costs, exact, explore
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
-from iocourse.course.trials.single import FAR
+from iocourse.course.trials.float32_inputs import FAR
 from iocourse.data.recorded import recorded
 from tools.build.execution import cannot_run
 from tools.build.source import side
@@ -28,8 +28,8 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.course.trials.kernels import launching as kernel_trials  # noqa: E402
-from iocourse.course.trials.kernels import masked_tiles  # noqa: E402
+from iocourse.course.trials.kernels import launch as kernel_trials  # noqa: E402
+from iocourse.course.trials.kernels import mask_count  # noqa: E402
 from iocourse.gpu import CHIPS  # noqa: E402
 
 SHAPES = [(200, 32, 64, 32), (33, 16, 16, 32), (64, 64, 32, 32), (1, 16, 16, 16), (47, 16, 32, 16)]
@@ -417,7 +417,7 @@ def test_a_tile_is_masked_once_however_often_tl_where_works_on_it(tiles, early, 
         return Y
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = masked_tiles.launch_and_count_masks(launcher, case)
+    trial = mask_count.launch_and_count_masks(launcher, case)
     assert trial.error is None and trial.masked == (tiles if early + late else 0)
     assert trial.ledger.total == 2 * 16 * 32
 
@@ -427,7 +427,7 @@ def test_a_triton_without_the_counted_function_is_an_error(monkeypatch):
 
     monkeypatch.delattr(interpreter.InterpreterBuilder, "create_select")
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = masked_tiles.launch_and_count_masks(lambda X, BM, BN: X, case)
+    trial = mask_count.launch_and_count_masks(lambda X, BM, BN: X, case)
     assert isinstance(trial.error, traffic.CannotCount) and "tl.where" in str(trial.error)
 
 
@@ -436,7 +436,7 @@ def test_an_error_of_the_student_is_kept():
         raise ZeroDivisionError("mine")
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    assert isinstance(masked_tiles.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
+    assert isinstance(mask_count.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
 
 
 # ---------------------------------------------------------------------- kernels that a compiler takes too

@@ -518,7 +518,7 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
 # ---------------------------------------------------------------------- three wrong kernels
 def lines(suspect):
     """What a report says of each property, without the numbers."""
-    told = diagnosis.said_of(suspect).splitlines()[1:]
+    told = diagnosis.report_for(suspect).splitlines()[1:]
     return {line.split(":")[0].strip() for line in told if line.startswith("  ")}
 
 
@@ -529,16 +529,18 @@ def test_a_report_on_a_suspect_is_what_check_prints(suspect, capsys, monkeypatch
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     check("13C", launcher(suspect), seed=diagnosis.SEED)
     printed = capsys.readouterr().out.strip()
-    assert printed == diagnosis.said_of(suspect)
+    assert printed == diagnosis.report_for(suspect)
     assert "FAILS" in printed and "error" not in printed and "Not solved yet" in printed
 
 
 def test_no_two_suspects_have_the_same_report_and_the_culprits_are_three_of_them():
     reports = {frozenset(lines(suspect)) for suspect in range(1, 9) if suspect not in (3, 4)}
     assert len(reports) == 6
-    first = [diagnosis.said_of(n).split("FAILS")[1] for n in (3, 4)]  # told apart by how many entries differ
+    first = [
+        diagnosis.report_for(n).split("FAILS")[1] for n in (3, 4)
+    ]  # told apart by how many entries differ
     assert "[0, 0]" in first[0] and "[0, 0]" not in first[1]
-    assert {diagnosis.culprit(kernel) for kernel in "ABC"} == {3, 5, 7}
+    assert {diagnosis.faulty_line(kernel) for kernel in "ABC"} == {3, 5, 7}
 
 
 def test_what_the_readings_of_13_13_rest_on():
@@ -551,7 +553,7 @@ def test_what_the_readings_of_13_13_rest_on():
     assert [line for line in lines(7) if "FAILS" in line] == [
         "FAILS  scores far from 0 neither overflow nor vanish"
     ]
-    assert "672 of 1024" in diagnosis.said_of(5)  # 21 of 32 rows, d = 32
+    assert "672 of 1024" in diagnosis.report_for(5)  # 21 of 32 rows, d = 32
     case = find("13C").cases(np.random.default_rng(diagnosis.SEED))[0].inputs
     met_first = case["entries"][case["spans"][:, 0]].repeat(case["BM"])
     best = (case["Q"] @ case["K"].T).argmax(axis=1) // case["BN"]

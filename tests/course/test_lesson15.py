@@ -16,9 +16,9 @@ from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, lowrank, run, schedules
 from iocourse.course.checking import judge
-from iocourse.course.credit import points
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
+from iocourse.course.points import points_of
 from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
@@ -459,7 +459,7 @@ def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
         assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
         assert ours[1] == pytest.approx(case.expected)  # its values are right
     verdicts = judge(find("15E"), handed_out, 0)
-    assert points(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
+    assert points_of(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
 
 
 def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():

@@ -20,7 +20,7 @@ from iocourse.course.exercises.lesson16 import (
     taylor_weights,
     two_sweeps,
 )
-from iocourse.course.trials.work import Counted, Tally
+from iocourse.course.trials.operation_count import Counted, Tally
 from iocourse.monomials import features, plan, rank_of
 
 SOURCE = Lesson("16")

@@ -5,7 +5,7 @@ import pytest
 
 from iocourse.course.checking import NOT_TRIED, judge, read_first, report
 from iocourse.course.exercise import find
-from iocourse.course.messages.scale import factor_seen
+from iocourse.course.value_differences import factor_seen
 from tests.mutation.references import build, exercise_source
 
 

@@ -4,9 +4,9 @@ import ast
 import contextlib
 import io
 
-from iocourse.course.copies.notebook import text_of
-from iocourse.course.credit.transplant import Source, transplanted
-from iocourse.grade.cells import execute, notebook_names
+from iocourse.course.nbgrader_submission import Source, transplanted
+from iocourse.course.student_copies.notebook import text_of
+from iocourse.grade.cell_execution import execute, notebook_names
 
 
 def sources(lesson):

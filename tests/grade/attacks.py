@@ -60,7 +60,7 @@ class Code:
 return Code()
 """
 
-# By name: (the body, what the reason says where there are walls).
+# By name: (the body, what the reason says in the sandbox).
 BODIES = {
     "endless loop": ("while True: pass", "took longer than"),
     "10 GB of memory": ("import numpy\nreturn numpy.ones(10 << 30, 'u1')", "allocate 10.0 GiB"),

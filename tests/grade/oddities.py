@@ -5,7 +5,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from iocourse.course.copies.notebook import text_of
+from iocourse.course.student_copies.notebook import text_of
 
 ROOT = Path(__file__).parents[2]
 STEM = "02_two_memories"

@@ -9,11 +9,11 @@ import pytest
 from attacks import BODIES
 
 from iocourse.course.exercise import find
+from iocourse.grade import sandbox
 from iocourse.grade.grading import grade, refuse_where_it_cannot_run
-from iocourse.grade.lesson import Lesson, Place
+from iocourse.grade.lesson_cells import Lesson, Place
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission
-from iocourse.grade.walls import sandbox
-from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 LIMITS = Limits(seconds=2, memory=2 << 30)
@@ -25,8 +25,8 @@ ATTACKED = (
 )
 
 
-def without_walls() -> str:
-    """Why there are no walls here, "" where there are."""
+def missing_sandbox() -> str:
+    """Why there is no sandbox here, "" where there is one."""
     try:
         sandbox.refuse_without(LIMITS)
     except Refused as refused:
@@ -34,11 +34,11 @@ def without_walls() -> str:
     return ""
 
 
-WHY_NOT = without_walls()
+WHY_NOT = missing_sandbox()
 
 
-def walls(test):
-    """A test of the walls. Where it cannot run, the summary says so in a line of its own."""
+def needs_sandbox(test):
+    """A test of the sandbox. Where it cannot run, the summary says so in a line of its own."""
     return pytest.mark.security(pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)(test))
 
 
@@ -54,7 +54,7 @@ def handed_in(texts):
     return Submission("x", Path("x"), b"", {"cells": cells}), Lesson("made up", places)
 
 
-@walls
+@needs_sandbox
 def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_them_is_unharmed():
     tried = dict(zip(ATTACKED, BODIES, strict=True))
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
@@ -68,20 +68,20 @@ def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_the
     assert (marks[-1].points, marks[-1].why) == (find("0A").importance, "")
 
 
-@walls
+@needs_sandbox
 def test_a_cell_that_does_not_end_is_not_run_again_and_what_follows_is_graded():
     marks = grade(*handed_in([("5A", "while True: pass"), ("0A", HONEST)]), 7, Limits(seconds=1), True)
     assert "took longer than 1 seconds" in marks[0].why and marks[0].points == 0
     assert marks[1].why == ""
 
 
-@walls
+@needs_sandbox
 def test_neither_solutions_nor_other_submissions_can_be_read(tmp_path):
     (tmp_path / "anna.ipynb").write_text("hers")
-    root = Path(sandbox.__file__).parents[3]
+    root = Path(sandbox.__file__).parents[2]
     look = f"import os; print([os.path.exists(p) for p in {[str(tmp_path), str(root / 'solutions')]}])"
     inside = subprocess.run(
-        [*sandbox._walls(LIMITS), sys.executable, "-I", "-c", look], capture_output=True, text=True
+        [*sandbox._bubblewrap(LIMITS), sys.executable, "-I", "-c", look], capture_output=True, text=True
     )
     assert inside.stdout == "[False, False]\n", inside
 
@@ -100,7 +100,7 @@ def my_softmax(S):
     assert mark.points == 0 and "writes into what your function returned before" in mark.why, mark
 
 
-def test_without_walls_what_needs_none_still_ends_with_a_reason():
+def test_without_a_sandbox_what_needs_none_still_ends_with_a_reason():
     names = ("os._exit", "patched judge", "forged output", "10 MB of output", "walking the stack")
     tried = dict(zip(ATTACKED[2:], names, strict=False))
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
@@ -118,9 +118,7 @@ def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
 
 def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(
-        Refused, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--i-trust-these"
-    ):
+    with pytest.raises(Refused, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--no-sandbox"):
         sandbox.refuse_without(LIMITS)
 
 

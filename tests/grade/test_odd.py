@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iocourse.course.checkout import find_course
-from iocourse.course.copies.answers import find_answers
-from iocourse.course.copies.merging import merge
-from iocourse.course.copies.notebook import as_copy, text_of
-from iocourse.grade.cohort import Grade
+from iocourse.course.project_paths import find_course
+from iocourse.course.student_copies.answers import find_answers
+from iocourse.course.student_copies.merge import merge
+from iocourse.course.student_copies.notebook import as_copy, text_of
+from iocourse.grade.batch import Grade
+from iocourse.grade.grade_report import note_of
 from iocourse.grade.grading import grade
-from iocourse.grade.lesson import read_lessons
-from iocourse.grade.results import note_of
+from iocourse.grade.lesson_cells import read_lessons
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission, settled, the_lesson
-from iocourse.grade.walls.limits import Limits
 
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(oddities.ROOT))}
 NOTEBOOKS = {

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.course.checkout import find_course
-from iocourse.grade import cohort, results, seal
+from iocourse.course.project_paths import find_course
+from iocourse.grade import batch, grade_report, signature
 from iocourse.grade.grading import Mark, grade
-from iocourse.grade.lesson import read_lessons
+from iocourse.grade.lesson_cells import read_lessons
+from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import find, not_handed_in, settled, the_lesson
-from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_strays_are_reported_beside_the_others_which_are_graded(capsys, tmp_path
 def test_the_table_is_whole_after_each_grade(tmp_path, monkeypatch):
     for name in ("anna", "bert", "carla"):
         written(notebook(), tmp_path / "in" / f"{name}.ipynb")
-    seen, write = [], cohort._grade_and_keep
+    seen, write = [], batch._grade_and_keep
 
     def looking(*task):
         seen.append(sorted(points(tmp_path)))
@@ -107,8 +107,8 @@ def test_the_table_is_whole_after_each_grade(tmp_path, monkeypatch):
             work(item)
             yield item, ""
 
-    monkeypatch.setattr(cohort, "side_by_side", one_by_one)
-    monkeypatch.setattr(cohort, "_grade_and_keep", looking)
+    monkeypatch.setattr(batch, "side_by_side", one_by_one)
+    monkeypatch.setattr(batch, "_grade_and_keep", looking)
     assert main(command(tmp_path)) == 0
     assert seen == [[], ["anna"], ["anna", "bert"]]
 
@@ -176,7 +176,7 @@ def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
 # ------------------------------------------------------------------ a class, from the folder to the feedback
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    """A class of three after its first grading, without walls: these tests do not need them."""
+    """A class of three after its first grading, without a sandbox: these tests do not need one."""
     top = tmp_path_factory.mktemp("class")
     written(notebook(), top / "in" / "solved.ipynb")
     half = notebook()
@@ -188,7 +188,7 @@ def graded(tmp_path_factory):
 
 
 def command(top):
-    return ["grade", str(top / "in"), "--i-trust-these", "--jobs", "2", "--csv", str(top / "points.csv")]
+    return ["grade", str(top / "in"), "--no-sandbox", "--jobs", "2", "--csv", str(top / "points.csv")]
 
 
 def points(top):
@@ -219,42 +219,42 @@ def test_feedback_is_the_students_notebook_with_the_reports_below_its_exercises(
 def test_a_second_call_grades_only_what_is_new(graded, monkeypatch, capsys):
     before = points(graded)
     asked = []
-    monkeypatch.setattr(cohort, "_grade_and_keep", lambda *rest: asked.append(rest))
+    monkeypatch.setattr(batch, "_grade_and_keep", lambda *rest: asked.append(rest))
     assert main(command(graded)) == 0
     assert asked == [] and points(graded) == before
     submission = next(one for one in find(graded / "in") if one.name == "solved")
-    task = cohort.Task(LESSONS[STEM], Limits(), False, cohort._seed(graded / "in"))
-    assert cohort._kept(graded / "in", submission, task)
+    task = batch.Task(LESSONS[STEM], Limits(), False, batch._seed(graded / "in"))
+    assert batch._kept(graded / "in", submission, task)
     changed = type(submission)(submission.name, submission.path, submission.data + b" ")
-    assert cohort._kept(graded / "in", changed, task) is None
+    assert batch._kept(graded / "in", changed, task) is None
 
 
 def test_kept_grades_that_the_grader_did_not_write_are_made_anew(graded, tmp_path):
     shutil.copytree(graded / "in", tmp_path / "in")
     (submission,) = (one for one in find(tmp_path / "in") if one.name == "half")
-    task = cohort.Task(LESSONS[STEM], Limits(), False, cohort._seed(graded / "in"))
-    place = cohort._place(tmp_path / "in", submission)
-    assert cohort._kept(tmp_path / "in", submission, task)
+    task = batch.Task(LESSONS[STEM], Limits(), False, batch._seed(graded / "in"))
+    place = batch._place(tmp_path / "in", submission)
+    assert batch._kept(tmp_path / "in", submission, task)
     honest = json.loads(place.read_text(encoding="utf-8"))
     better = [mark | {"points": 4} for mark in honest["marks"]]
     for planted in ({**honest, "marks": better}, {"marks": better}, {**honest, "marks": None}, []):
         written(planted, place)
-        assert cohort._kept(tmp_path / "in", submission, task) is None
+        assert batch._kept(tmp_path / "in", submission, task) is None
     written(honest, place)
-    other = cohort.Task(LESSONS[STEM], Limits(), False, task.seed, "another source")
-    assert cohort._kept(tmp_path / "in", submission, other) is None
+    other = batch.Task(LESSONS[STEM], Limits(), False, task.seed, "another source")
+    assert batch._kept(tmp_path / "in", submission, other) is None
 
 
 def test_the_seed_is_the_folders_and_cannot_be_known_without_the_key(graded, tmp_path, monkeypatch):
-    assert cohort._seed(graded / "in") == cohort._seed(graded / "in") != cohort._seed(tmp_path)
+    assert batch._seed(graded / "in") == batch._seed(graded / "in") != batch._seed(tmp_path)
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "home"))
-    seeds = {cohort._seed(graded / "in")}
+    seeds = {batch._seed(graded / "in")}
     (tmp_path / "home" / "grading-key").unlink()
-    assert len(seeds | {cohort._seed(graded / "in")}) == 2
+    assert len(seeds | {batch._seed(graded / "in")}) == 2
     for damaged in ("no key", "", "00"):
         (tmp_path / "home" / "grading-key").write_text(damaged)
         with pytest.raises(Refused, match="is damaged: delete it"):
-            cohort._seed(tmp_path)
+            batch._seed(tmp_path)
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -265,7 +265,7 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 
     def meanwhile(size):
         monkeypatch.setattr(secrets, "token_hex", draw)
-        second.append(seal.sealed(b"a grade"))
+        second.append(signature.sign(b"a grade"))
         return draw(size)
 
     def no_links(*_):
@@ -274,9 +274,9 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
     monkeypatch.setattr(secrets, "token_hex", meanwhile)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    assert [seal.sealed(b"a grade")] == second
+    assert [signature.sign(b"a grade")] == second
     assert [path.name for path in tmp_path.iterdir()] == ["grading-key"]
-    assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == seal.BYTES
+    assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == signature.BYTES
     if sys.platform != "win32":
         assert (tmp_path / "grading-key").stat().st_mode & 0o777 == 0o600
 
@@ -284,23 +284,23 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 @pytest.mark.skipif(sys.platform == "win32", reason="needs links")
 def test_a_place_for_grades_that_leads_elsewhere_is_refused(capsys, tmp_path):
     written(notebook(), tmp_path / "in" / "anna.ipynb")
-    (tmp_path / "in" / cohort.KEPT).symlink_to(tmp_path)
-    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--i-trust-these")
-    (tmp_path / "in" / cohort.KEPT).unlink()
-    (tmp_path / "in" / cohort.KEPT).write_text("")
-    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--i-trust-these")
+    (tmp_path / "in" / batch.KEPT).symlink_to(tmp_path)
+    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--no-sandbox")
+    (tmp_path / "in" / batch.KEPT).unlink()
+    (tmp_path / "in" / batch.KEPT).write_text("")
+    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--no-sandbox")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
 def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
-    shutil.copytree(graded / "in", tmp_path / "in", ignore=shutil.ignore_patterns(cohort.KEPT))
+    shutil.copytree(graded / "in", tmp_path / "in", ignore=shutil.ignore_patterns(batch.KEPT))
     endless = notebook()
     exercise_cell(endless)["source"] = "while True: pass"
     written(endless, tmp_path / "in" / "zoe.ipynb")
     ours = [sys.executable, "-m", "iocourse", *command(tmp_path)]
     running = subprocess.Popen(ours, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 240
-    while len(list((tmp_path / "in" / cohort.KEPT).glob("*.json"))) < 3 and time.monotonic() < until:
+    while len(list((tmp_path / "in" / batch.KEPT).glob("*.json"))) < 3 and time.monotonic() < until:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     table, said = running.communicate()
@@ -382,7 +382,7 @@ def test_targets_are_tried_before_anything_is_graded(capsys, tmp_path):
         ("--feedback", tmp_path / "taken", "is no feedback, and would be replaced"),
     ):
         assert said in refused(capsys, tmp_path / "in", option, target)
-    assert not (tmp_path / "in" / cohort.KEPT).exists()
+    assert not (tmp_path / "in" / batch.KEPT).exists()
 
 
 def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
@@ -395,6 +395,6 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     made["cells"].append({"cell_type": "markdown", "id": "feedback-0A", "source": "**4 of 4 points**"})
     written(made, tmp_path / "anna.ipynb")
     mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
-    back = results._feedback(cohort.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
+    back = grade_report._feedback(batch.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
     nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
     assert sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2  # the grader's

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.cli import Parser, print_anything, run_command
-from iocourse.course.checkout import find_checkout
+from iocourse.course.project_paths import find_checkout
 from iocourse.doctor.circumstances import circumstances
 from iocourse.refusal import Refused, write_json
 from tools.build.guide import RECORD, read_remarks

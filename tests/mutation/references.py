@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checkout import find_checkout
 from iocourse.course.exercise import find
+from iocourse.course.project_paths import find_checkout
 from tools.build.source import Cell, parse, side
 
 INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower

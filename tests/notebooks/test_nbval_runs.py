@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.checkout import Project
-from iocourse.course.copies.notebook import to_text
+from iocourse.course.project_paths import Project
+from iocourse.course.student_copies.notebook import to_text
 from tools.build import course
 from tools.build.lesson import build
 

@@ -26,7 +26,7 @@ from iocourse.ranks.bounds import BOUNDS as ACROSS_RANKS
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from iocourse.data.recorded import NAMES, NONE_YET, provenance, recorded
 from iocourse.explore.facts.records.lowrank import FASTER_EXACT
 from iocourse.schedules import REGISTRY

@@ -10,7 +10,7 @@ import pytest
 from built_site import ROOT, build, dummy_lite, extension
 
 from iocourse.bounds import BOUNDS, STATUSES
-from iocourse.course.checkout import read_project
+from iocourse.course.project_paths import read_project
 from iocourse.explore.widgets.shell.explorer import EXPLORERS
 
 needs.installed("sphinx", "myst_nb", "furo")

@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from iocourse.console import number, paragraphs, table
-from iocourse.course.checkout import find_checkout
+from iocourse.course.project_paths import find_checkout
 from iocourse.data import recorded as shipped
 from iocourse.data import records
 from iocourse.data.recorded import kernels_code, lacking, provenance, recorded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps, table
-from iocourse.course.checkout import find_checkout
+from iocourse.course.project_paths import find_checkout
 from iocourse.doctor.circumstances import circumstances
 from iocourse.refusal import Refused
 from tools.bench import laps

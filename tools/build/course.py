@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iocourse.console import steps
-from iocourse.course.checkout import read_project
-from iocourse.course.copies.notebook import to_text
+from iocourse.course.project_paths import read_project
+from iocourse.course.student_copies.notebook import to_text
 from iocourse.refusal import write_whole
 from tools.build import BuildFailed, execution, pages
 from tools.build.execution import cannot_run

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iocourse.course.checkout import Project
+from iocourse.course.project_paths import Project
 from iocourse.course.solved import MARK
 
 Json = dict[str, Any]

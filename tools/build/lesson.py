@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checkout import Project
 from iocourse.course.exercise import Exercise, find
+from iocourse.course.project_paths import Project
 from iocourse.refusal import Refused
 from tools.build.announcements import announce, minutes_of
 from tools.build.rules.evening import Evening, evening_of

@@ -14,8 +14,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checkout import Project, read_project
-from iocourse.course.copies.notebook import to_text
+from iocourse.course.project_paths import Project, read_project
+from iocourse.course.student_copies.notebook import to_text
 from iocourse.refusal import Refused, write_whole
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page

@@ -19,7 +19,7 @@ from typing import Any
 
 from iocourse import __version__
 from iocourse.bounds import lower_bound
-from iocourse.course.checkout import Project
+from iocourse.course.project_paths import Project
 from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.facts.memory_map import memories

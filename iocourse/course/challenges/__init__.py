@@ -1,3 +1,5 @@
-"""Open challenges, one file each: nobody here knows the best schedule. `setting.py` says what a challenge is,
-`best.py` what the library can do, `referee.py` how a schedule is tried.
+"""Open challenges, one file each: the best schedule is not known.
+
+`challenge_spec.py` says what a challenge is, `library_best.py` what the library can do, `scoring.py` how a
+schedule is tried.
 """

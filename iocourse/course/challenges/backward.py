@@ -1,6 +1,6 @@
 """The backward pass where M is far above d²: between 12 and 14 times N²d²/M words."""
 
-from .setting import Challenge
+from .challenge_spec import Challenge
 
 CHALLENGE = Challenge(
     id="backward",

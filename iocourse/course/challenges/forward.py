@@ -1,6 +1,6 @@
 """The forward pass at M = d²: schedules of whole rows meet there at 4N² words, and about 2N² are proved."""
 
-from .setting import Challenge
+from .challenge_spec import Challenge
 
 CHALLENGE = Challenge(
     id="forward",

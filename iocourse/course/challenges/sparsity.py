@@ -3,8 +3,8 @@
 from functools import partial
 
 from ... import masks
+from .challenge_spec import Challenge
 from .rolling_rows import rolling_rows
-from .setting import Challenge
 
 SIDE = 32  # tokens of a tile
 # Of the 64 rows of tiles: what simulated annealing found, perhaps not the best.

@@ -3,8 +3,8 @@
 from functools import partial
 
 from ... import masks
+from .challenge_spec import Challenge
 from .rolling_rows import rolling_rows
-from .setting import Challenge
 
 WIDTH = 256  # keys to either side
 

@@ -1,6 +1,6 @@
-"""Three wrong kernels and eight suspects: `check` reports, and its reader says which line is at fault.
+"""Eight broken kernels, one faulty line each, for a reader who finds the line from the report of `check`.
 
-Every report is made by trying the kernel, on the same inputs each time. Nothing is recorded.
+Three of them are shown as A, B and C. Every report is made by running the kernel, always on the same inputs.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ SUSPECTS = (
     "the maximum of a row starts at 0",
     "a slot is loaded for whole tiles too",
 )
-_CULPRITS = {"A": 5, "B": 7, "C": 3}
+_FAULTY = {"A": 5, "B": 7, "C": 3}
 
 
-def lineup() -> None:
-    """Print the suspects, with their numbers."""
+def broken_kernels() -> None:
+    """Print what may be at fault, one line per broken kernel, with its number."""
     for number, said in enumerate(SUSPECTS, 1):
         print(f"{number}  {said}")
 
 
-def culprit(kernel: str) -> int:
-    """The number of the suspect in kernel "A", "B" or "C". Raises ValueError for any other name."""
-    if kernel not in _CULPRITS:
+def faulty_line(kernel: str) -> int:
+    """The number of the fault in kernel "A", "B" or "C". Raises ValueError for any other name."""
+    if kernel not in _FAULTY:
         raise ValueError(f"kernel must be A, B or C, got {kernel!r}")
-    return _CULPRITS[kernel]
+    return _FAULTY[kernel]
 
 
 def show(which: str | int) -> None:
-    """Print what `check` says of kernel "A", "B" or "C", or of the kernel with that suspect, 1 to 8.
+    """Print the report of `check` on kernel "A", "B" or "C", or on the kernel with fault number 1 to 8.
 
     Raises ValueError for any other name or number, NeedsTriton where a kernel cannot be tried.
     """
-    print(said_of(which if isinstance(which, int) else culprit(which)))
+    print(report_for(which if isinstance(which, int) else faulty_line(which)))
 
 
-def said_of(suspect: int) -> str:
-    """The report on the kernel whose only fault is this suspect. Raises as `show` does."""
+def report_for(suspect: int) -> str:
+    """The report of `check` on the kernel with this fault alone. Raises as `show` does."""
     if isinstance(suspect, bool) or not 1 <= suspect <= len(SUSPECTS):
         raise ValueError(f"suspect must be a number from 1 to {len(SUSPECTS)}, got {suspect!r}")
     return _tried(suspect)

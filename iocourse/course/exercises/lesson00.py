@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Exercise, Property, Trial, call
-from ..judging import each, idle, single
+from ..properties import each, idle, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes

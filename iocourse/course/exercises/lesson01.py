@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ... import exact
 from ...guard import no_calls_into
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
-from ..judging import (
+from ..properties import (
     TOLERANCE,
     difference,
     difference_or_scale,
@@ -26,14 +26,14 @@ from ..judging import (
     values,
     values_in,
 )
-from ..messages.digits import told_apart
+from ..side_effects import Watched, changed, does_not_modify_inputs
 from ..trials.low_scores import (
     bottomless_queries_and_keys,
     bottomless_scores,
     low_queries_and_keys,
     low_scores,
 )
-from ..untouched import Watched, changed, inputs_untouched
+from ..value_differences import format_apart
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def _row_sums(trial: Trial) -> str | None:
         return None
     found = float(sums[wrong.argmax()])
     short = too_short(trial.value, float(np.abs(sums - 1).max()))
-    return f"row {wrong.argmax()} of yours sums to {told_apart(found, 1.0)[0]}{short}"
+    return f"row {wrong.argmax()} of yours sums to {format_apart(found, 1.0)[0]}{short}"
 
 
 def _hidden_weight(trial: Trial) -> str | None:
@@ -144,7 +144,7 @@ SOFTMAX = Exercise(
             lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
         ),
         idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -254,7 +254,7 @@ ATTENTION = Exercise(
         idle(Property("no query looks ahead", _looks_ahead)),
         idle(only_where("with the mask, the first query sees the first key alone", EARLY, _first_row)),
         STAYS_FINITE,
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -314,7 +314,7 @@ SOFTMAX_BACKWARD = Exercise(
             lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
         ),
         idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_and_watch,
 )
@@ -452,7 +452,7 @@ BACKWARD = Exercise(
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
         idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),
         STAYS_FINITE,
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=call_for_three,
 )

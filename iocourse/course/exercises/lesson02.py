@@ -9,10 +9,21 @@ import numpy as np
 from ... import costs
 from ...costs import ceil_div
 from ...ledger import Ledger
-from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
+from ..bound_ratio import product
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import Form, idle, same_answer_from, two_whole, values
-from ..messages.anybody import product
+from ..properties import (
+    Form,
+    every_input_loaded,
+    fits,
+    idle,
+    reads,
+    reads_within,
+    same_answer_from,
+    total_within,
+    two_whole,
+    values,
+    writes,
+)
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:

@@ -10,11 +10,21 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..budgets import every_input_loaded, fits, reads_within, total_within
 from ..exercise import Case, Exercise, Trial, WrongForm, judged, keeps_errors, run_schedule
-from ..judging import difference, each, idle, is_right, same_answer_from, several
+from ..properties import (
+    difference,
+    each,
+    every_input_loaded,
+    fits,
+    idle,
+    is_right,
+    reads_within,
+    same_answer_from,
+    several,
+    total_within,
+)
 from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
-from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")

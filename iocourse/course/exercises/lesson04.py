@@ -10,20 +10,35 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..budgets import (
+from ..bound_ratio import attention
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..properties import (
+    LARGE,
+    Form,
+    block_size,
     budget_of,
     every_input_loaded,
     fits,
+    idle,
+    is_right,
     one_temporary_of_each_kind,
+    only_where,
     reads,
     total_within,
+    two_whole,
+    values,
+    values_in,
     writes,
 )
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
-from ..messages.anybody import attention
-from ..messages.scale import scale_seen
-from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
+from ..trials.machine_cases import (
+    far_below,
+    labelled_large,
+    same_inputs,
+    stretched,
+    tilings,
+    with_long_blocks,
+)
+from ..value_differences import scale_seen
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]

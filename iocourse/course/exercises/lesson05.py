@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import pebbling
 from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial
-from ..judging import Form, idle, is_number
+from ..properties import Form, idle, is_number
 
 Bits = NDArray[np.bool_]
 PEBBLES = 3  # red pebbles of both pebbling exercises

@@ -14,19 +14,23 @@ import numpy as np
 from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..budgets import (
+from ..bound_ratio import attention
+from ..exercise import Case, Exercise, Property, run_schedule
+from ..properties import (
+    LARGE,
+    block_size,
     every_input_loaded,
     fits,
+    idle,
     one_temporary_of_each_kind,
+    part,
     reads,
     reads_within,
     total_within,
+    values_in,
     writes,
 )
-from ..exercise import Case, Exercise, Property, run_schedule
-from ..judging import LARGE, block_size, idle, part, values_in
-from ..messages.anybody import attention
-from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
+from ..trials.machine_cases import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"

@@ -13,11 +13,26 @@ from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
-from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
+from ..bound_ratio import attention, product
 from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
-from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
-from ..messages.anybody import attention, product
-from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
+from ..properties import (
+    LARGE,
+    Form,
+    block_size,
+    budget_of,
+    each,
+    every_input_loaded,
+    fits,
+    idle,
+    reads,
+    several,
+    total_within,
+    values,
+    values_in,
+    whole,
+    writes,
+)
+from ..trials.machine_cases import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
 

@@ -13,12 +13,26 @@ from numpy.typing import NDArray
 
 from ... import costs, exact, masks
 from ...ledger import Ledger
-from ..budgets import budget_of, every_input_loaded, fits, reads, reads_within, total_within, writes
+from ..bound_ratio import attention
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import BLOCK_SIZE, LARGE, Form, idle, same_answer_for, values, values_in
-from ..messages.anybody import attention
+from ..properties import (
+    BLOCK_SIZE,
+    LARGE,
+    Form,
+    budget_of,
+    every_input_loaded,
+    fits,
+    idle,
+    reads,
+    reads_within,
+    same_answer_for,
+    total_within,
+    values,
+    values_in,
+    writes,
+)
 from ..trials.low_scores import low_queries_and_keys
-from ..trials.tilings import STRETCH, labelled_large
+from ..trials.machine_cases import STRETCH, labelled_large
 
 Tiles = NDArray[np.bool_]
 

@@ -12,12 +12,26 @@ from ... import exact
 from ...costs import ceil_div
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..budgets import every_input_loaded, fits, reads, total_within, writes
+from ..bound_ratio import attention
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
-from ..messages.anybody import attention
-from ..messages.digits import told_apart
-from ..trials.tilings import STRETCH, labelled_large
+from ..properties import (
+    LARGE,
+    TOLERANCE,
+    Form,
+    block_size,
+    every_input_loaded,
+    fits,
+    idle,
+    is_number,
+    part,
+    reads,
+    several,
+    total_within,
+    values_in,
+    writes,
+)
+from ..trials.machine_cases import STRETCH, labelled_large
+from ..value_differences import format_apart
 
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
@@ -223,7 +237,7 @@ def _right_words(trial: Trial, guess: Guess) -> str | None:
     got, want = guess[1], trial.case.expected[1]
     if abs(got - want) <= 1e-6 * want:
         return None
-    mine, right = told_apart(got, want, ",")
+    mine, right = format_apart(got, want, ",")
     return f"yours {mine} words, expected {right}"
 
 

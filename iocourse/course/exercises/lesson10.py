@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm
-from ..judging import LARGE, each, idle, several, values, values_in
-from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.precision import full_products
-from ..trials.kernels.programs import launch_and_count_programs, nothing_in_vain
+from ..properties import LARGE, each, idle, several, values, values_in
+from ..trials.kernels.dot_precision import full_products
+from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.program_trace import launch_and_count_programs, nothing_in_vain
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"

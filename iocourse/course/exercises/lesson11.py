@@ -10,11 +10,8 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
-from ..judging import values_in
-from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.masked_tiles import launch_and_count_masks, masks_only
-from ..trials.kernels.precision import full_products
-from ..trials.single import (
+from ..properties import values_in
+from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
     LARGE_TOLERANCE,
@@ -27,6 +24,9 @@ from ..trials.single import (
     normal,
     output,
 )
+from ..trials.kernels.dot_precision import full_products
+from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.mask_count import launch_and_count_masks, masks_only
 
 
 def _one_tile(case: Case) -> bool:

@@ -13,18 +13,17 @@ from ...costs.kernels import Problem
 from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
-from ..judging import difference_or_scale, each, idle, only_where
-from ..trials.kernels.launching import (
+from ..properties import budget_of, difference_or_scale, each, idle, only_where
+from ..trials.kernels.dot_precision import full_products
+from ..trials.kernels.launch import (
     kernels_compute,
     launch,
     launches_kernels,
     where_they_lie,
     words_exactly,
 )
-from ..trials.kernels.precision import full_products
-from ..trials.kernels.programs import launch_and_count_programs, nothing_in_vain
+from ..trials.kernels.program_trace import launch_and_count_programs, nothing_in_vain
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]

@@ -15,13 +15,9 @@ from ...costs.pairs import Listed
 from ...costs.parts import ceil_div
 from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
-from ..judging import Form, difference, each, idle, is_number, only_where, several
-from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.precision import full_products
-from ..trials.kernels.programs import heavy_first, launch_and_count_programs
-from ..trials.single import (
+from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
+from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
     LARGE_TOLERANCE,
@@ -32,6 +28,9 @@ from ..trials.single import (
     normal,
     output,
 )
+from ..trials.kernels.dot_precision import full_products
+from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.program_trace import heavy_first, launch_and_count_programs
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]

@@ -12,12 +12,9 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...costs.pairs import PackedSequences
 from ...ledger import Ledger
-from ..budgets import budget_of
 from ..exercise import Case, Exercise, Trial, WrongForm
-from ..judging import each, idle, part, several, values_in
-from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.precision import full_products
-from ..trials.single import (
+from ..properties import budget_of, each, idle, part, several, values_in
+from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
     LARGE_TOLERANCE,
@@ -28,6 +25,8 @@ from ..trials.single import (
     normal,
     output,
 )
+from ..trials.kernels.dot_precision import full_products
+from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
 
 
 def _label(sizes: dict[str, Any], *more: str) -> str:

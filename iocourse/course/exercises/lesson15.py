@@ -20,7 +20,6 @@ from ... import costs
 from ...guard import no_calls_into
 from ...ledger import Ledger
 from ...machine import Features, Machine, Slow
-from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import (
     Case,
     Exercise,
@@ -31,22 +30,28 @@ from ..exercise import (
     keeps_errors,
     run_schedule,
 )
-from ..judging import (
+from ..properties import (
     Form,
     came,
     difference,
     each,
+    every_input_loaded,
+    fits,
     idle,
     is_number,
     one_array,
     only_where,
+    reads,
+    reads_within,
     several,
     shortened,
+    total_within,
     values,
     values_in,
     whole,
+    writes,
 )
-from ..trials.pieces import memory_watch
+from ..trials.streamed_rows import memory_watch
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]

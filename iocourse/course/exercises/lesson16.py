@@ -14,11 +14,21 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
-from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import difference, idle, only_where, values, values_in
-from ..trials.work import WorkTrial, linear_work, play_counted
-from ..untouched import after, inputs_untouched, leaving_alone, results_stay
+from ..properties import (
+    difference,
+    every_input_loaded,
+    fits,
+    idle,
+    only_where,
+    reads,
+    total_within,
+    values,
+    values_in,
+    writes,
+)
+from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
+from ..trials.operation_count import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"
@@ -92,7 +102,7 @@ PRODUCT = Exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
-    play=results_stay(leaving_alone(play_counted)),
+    play=does_not_modify_results(detect_side_effects(play_counted)),
 )
 
 
@@ -162,7 +172,7 @@ PULL_BACK = Exercise(
         values("the slopes of all features are right", DERIVED),
         only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
     ),
-    play=results_stay(leaving_alone(play_counted, "df")),
+    play=does_not_modify_results(detect_side_effects(play_counted, "df")),
 )
 
 
@@ -384,7 +394,7 @@ CAUSAL = Exercise(
         values_in("a smaller last tile is right", RAGGED),
         idle(Property("no row depends on later ones", _blind_to_the_future)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
-        inputs_untouched(),
+        does_not_modify_inputs(),
     ),
     play=play_counted,
 )

@@ -14,7 +14,7 @@ from ...data import told
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm, call
-from ..judging import (
+from ..properties import (
     TOLERANCE,
     Form,
     difference,
@@ -26,7 +26,7 @@ from ..judging import (
     several,
     shortened,
 )
-from ..untouched import after, results_stay
+from ..side_effects import after, does_not_modify_results
 
 Array = NDArray[np.float64]
 
@@ -242,7 +242,7 @@ BOUNDED = Exercise(
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
     ),
-    play=results_stay(call),
+    play=does_not_modify_results(call),
 )
 
 

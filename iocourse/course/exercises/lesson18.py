@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case, Exercise
-from ..judging import LARGE, values_in
-from ..trials.ranks import (
+from ..properties import LARGE, values_in
+from ..trials.distributed import (
     RankCase,
     holds_blocks,
     holds_within,

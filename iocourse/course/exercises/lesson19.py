@@ -14,9 +14,8 @@ from ...costs import ceil_div
 from ...distributed import load_balance
 from ...distributed.layouts import blocks_of
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors
-from ..judging import LARGE, Form, idle, values_in, whole
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.ranks import (
+from ..properties import LARGE, Form, idle, values_in, whole
+from ..trials.distributed import (
     RankCase,
     holds_within,
     play_ranks,
@@ -24,6 +23,7 @@ from ..trials.ranks import (
     right_on_every_rank,
     words_within,
 )
+from ..trials.low_scores import low_queries_and_keys
 
 
 # ------------------------------------------------------------------ 19A the owner of a row

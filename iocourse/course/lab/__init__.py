@@ -1,11 +1,13 @@
-"""Opening the course in JupyterLab: the student's own copies of the lessons, and a server that shows them."""
+"""Open the course in JupyterLab: copy the lessons for the student, check the port, start the server."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -13,11 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.console import ended_by_term
-from iocourse.course.checkout import FIRST, Course, find_course
-from iocourse.course.copies import updating
-from iocourse.course.copies.finding import find_copies
-from iocourse.course.lab.port import require_port
 from iocourse.course.progress import home
+from iocourse.course.project_paths import FIRST, Course, find_course
+from iocourse.course.student_copies import update
+from iocourse.course.student_copies.discovery import find_copies
 from iocourse.refusal import Refused, read_json, write_whole
 
 LAB_DEFAULTS = {
@@ -25,12 +26,14 @@ LAB_DEFAULTS = {
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
 }
-# For Jupyter's server: what a kernel says is not held back, and a saved notebook shows its pictures.
+# For Jupyter's server: messages of a kernel are sent at once, and a saved notebook shows its pictures.
 OURS = (
-    f"--ServerApp.kernel_websocket_connection_class={__name__}.connection.PromptConnection",
-    f"--ServerApp.contents_manager_class={__name__}.contents.StillPictures",
+    f"--ServerApp.kernel_websocket_connection_class={__name__}.server_classes.PromptConnection",
+    f"--ServerApp.contents_manager_class={__name__}.server_classes.StillPictures",
 )
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
+HIGHEST = 65_535  # port
+EVERYWHERE = ("", "*")  # addresses
 
 
 def update_copies(name: str = "") -> int:
@@ -40,7 +43,7 @@ def update_copies(name: str = "") -> int:
         Refused: no lessons, none of this name, or a file that cannot be written.
     """
     course, lines = find_course(), 0
-    for line in updating.update(course, name):
+    for line in update.update(course, name):
         print(line, flush=True)
         lines += 1
     if not lines:
@@ -73,16 +76,52 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
     return _attend(server, token)
 
 
+def require_port(options: Sequence[str]) -> None:
+    """Raise Refused where the options for JupyterLab name a port that it cannot listen on.
+
+    JupyterLab would take another without a word, or end in a traceback. Without such an option it looks for a
+    free one.
+    """
+    asked = _option("port", options)
+    if asked is None:
+        return
+    if not re.fullmatch(r"\d{1,5}", asked) or int(asked) > HIGHEST:
+        raise Refused(
+            f"--port must be an integer from 0 to {HIGHEST:,}, where 0 is any that is free; got {asked!r}"
+        )
+    ip = _option("ip", options) or "localhost"
+    try:
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        socket.create_server(("" if ip in EVERYWHERE else ip, int(asked)), family=family).close()
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise Refused(
+            f"cannot listen on port {asked} of {ip}: {why}. Leave out --port to get one that is free, "
+            "or name another, such as --port=8890"
+        ) from None
+
+
+def _option(name: str, options: Sequence[str]) -> str | None:
+    """The last value of an option, which JupyterLab takes as `--name=…`, `--name …`, `--ServerApp.name=…`."""
+    given = re.compile(rf"--(?:(?:ServerApp|LabApp)\.)?{name}(?:=(.*))?")
+    found = None
+    for at, option in enumerate(options):
+        if match := given.fullmatch(option):
+            following = options[at + 1 : at + 2]
+            found = match[1] if match[1] is not None else "".join(following)
+    return found
+
+
 def _prepare(course: Course) -> None:
     """Copy what is missing, and say what was there."""
-    lessons = updating.read_lessons(course)
+    lessons = update.read_lessons(course)
     copies = find_copies(course, lessons)
-    copied = updating.copy_missing(course, lessons)
+    copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
     if copies:
         print(f"as you left them in {course.work}: {_few([copy.path.name for copy in copies])}")
-    for line in updating.remarks(course, lessons, copies, copied):
+    for line in update.remarks(course, lessons, copies, copied):
         print(line)
     sys.stdout.flush()
 

@@ -1,0 +1,101 @@
+"""The ratio of a solved schedule's words to a lower bound, which a check prints after "Solved.".
+
+The schedule runs dry, on shapes alone, and the bound is taken at the words of fast memory that it then uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .. import bounds
+from ..machine import FREE_REGISTERS
+from ..masks import Mask
+from ..schedules import PASSES, mask_of
+from .exercise import NO_LIMIT, BoundComparison, Case, Play, Trial
+
+# The section that explains a bound, by its id. Others are named alone: `bounds.BOUNDS` describes them.
+EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10", "compulsory_sparse": "8.10"}
+MOST_MOVES = 12_000  # loads and stores: two tenths of a second
+
+
+def attention(
+    pass_: str,
+    arrays: Iterable[str] = "QKV",
+    *,
+    N: int,
+    d: int,
+    every_block: bool = False,
+    **told: Any,
+) -> BoundComparison:
+    """The comparison for a schedule of a pass that does not take P: the largest bound for such schedules.
+
+    `arrays` are those it takes; `told` has its tiles, and its `mask` or the width `w` of its window.
+    """
+    shapes, mask = PASSES[pass_].shapes(N, d), mask_of(N, told)
+    given = {name: shapes[name] for name in arrays} | told
+
+    def bound(M: int) -> tuple[int, str]:
+        return bounds.lower_bound(pass_, N, d, M, mask=mask, given_weights=False)
+
+    return BoundComparison(given, bound, every_block)
+
+
+def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> BoundComparison:
+    """The comparison for a schedule of an (m, k) by (k, n) product, which takes arrays of these shapes."""
+
+    def bound(M: int) -> tuple[int, str]:
+        return bounds.matmul(m, n, k, M + FREE_REGISTERS), bounds.matmul.id
+
+    return BoundComparison({**shapes, **tiles}, bound)
+
+
+def bound_ratio_message(
+    comparison: BoundComparison, play: Play, schedule: Callable[..., Any], small: Case
+) -> str:
+    """The sentence after "Solved.".
+
+    It has no number if a dry run of the `small` case counts other words than a real run.
+    """
+    machine = {"dry": True, "unroll": comparison.every_block, "max_moves": MOST_MOVES}
+    sizes = _sizes(comparison.inputs)
+    counted = play(schedule, Case(sizes, comparison.inputs, M=NO_LIMIT, machine=machine))
+    if counted.error or not _counts_right(play, schedule, small, machine):
+        return (
+            f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
+            "schedule. It counts one whose loops are over m.blocks."
+        )
+    return _sentence(counted, *comparison.bound(counted.ledger.peak))
+
+
+def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine: dict[str, Any]) -> bool:
+    dry = play(schedule, replace(small, machine=machine))
+    return dry.error is None and dry.ledger == play(schedule, small).ledger
+
+
+def _sentence(counted: Trial, least: int, bound: str) -> str:
+    words, M = counted.ledger.total, counted.ledger.peak
+    named = f"{bound} (section {EXPLAINED[bound]})" if bound in EXPLAINED else bound
+    where = f"at {counted.case.label}, in {M:,} of fast memory"
+    if words < least:
+        return f"Your schedule is in another class than bound {named}, {least:,}: {words:,} words {where}."
+    return (
+        f"Your schedule moves {words / least:.2f} × what anybody must, by bound {named}:\n"
+        f"  {words:,} words against {least:,}, {where}."
+    )
+
+
+def _sizes(inputs: Mapping[str, Any]) -> str:
+    """N = 1,024, d = 64, Br = 16; for arrays without those names their shapes."""
+    shape = inputs.get("Q")
+    shapes = (
+        {"N": shape[0], "d": shape[1]} if shape else {k: v for k, v in inputs.items() if isinstance(v, tuple)}
+    )
+    tiles = {name: value for name, value in inputs.items() if isinstance(value, int)}
+    masks = [repr(value) for value in inputs.values() if isinstance(value, Mask)]
+    parts = []
+    for name, value in {**shapes, **tiles}.items():
+        sides = [value] if isinstance(value, int) else value
+        parts.append(f"{name} = {' × '.join(f'{side:,}' for side in sides)}")
+    return ", ".join([*parts, *masks])

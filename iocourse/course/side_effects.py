@@ -1,0 +1,88 @@
+"""Side effects of a student's function: does it modify its inputs, or results that it returned before?
+
+Later cells of a notebook need the inputs. In a model, a function is called with the same shapes layer after
+layer while earlier results are kept for the backward pass, so each call must return a new result.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, not_yours, settled
+from .properties import each, idle
+
+
+@dataclass(frozen=True)
+class Watched(Trial):
+    """A trial that also knows which of its input arrays the function wrote into."""
+
+    changed: tuple[str, ...] = ()
+
+
+def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the inputs that the call modified."""
+    return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
+
+
+def detect_side_effects(play: Play, *free: str) -> Play:
+    """`play`, which tells its trials what was changed, with an error where that is not among the `free`."""
+
+    @functools.wraps(play)
+    @keeps_errors
+    def watched(student: Callable[..., Any], case: Case) -> Trial:
+        trial = play(student, case)
+        names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
+        if names:
+            raise not_yours(names)
+        return trial
+
+    return watched
+
+
+def does_not_modify_inputs() -> Property:
+    """No input array is written into."""
+
+    def judge(trial: Trial) -> str | None:
+        written = trial.changed if isinstance(trial, Watched) else ()
+        return f"{', '.join(written)} was changed in place" if written else None
+
+    return idle(each("the inputs are left as they were", judge))
+
+
+@dataclass(frozen=True)
+class AfterAnother(Case):
+    """A case of which the function has seen all shapes before, with the numbers in `before`."""
+
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+
+def after(one: Case, other: Case) -> AfterAnother:
+    """The case `other`, tried after a call on the inputs of `one`."""
+    return AfterAnother(f"{other.label}, again", other.inputs, other.expected, before=one.inputs)
+
+
+def does_not_modify_results(play: Play) -> Play:
+    """`play`, where a case that is an `AfterAnother` is tried after its first numbers.
+
+    What both calls returned must stay as it was; what the second returned is judged.
+    """
+
+    @functools.wraps(play)
+    @keeps_errors
+    def tried(student: Callable[..., Any], case: Case) -> Trial:
+        if not isinstance(case, AfterAnother):
+            return play(student, case)
+        with judged():
+            first = student(*copy.deepcopy(dict(case.before)).values())
+        as_it_was = settled(first)
+        trial = play(student, case)
+        if trial.returned is None:
+            return trial
+        copied, returned = trial.returned
+        return replace(trial, returned=((as_it_was, copied), (first, returned)))
+
+    return tried

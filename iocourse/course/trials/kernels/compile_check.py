@@ -1,0 +1,238 @@
+"""Whether Triton's compiler takes a student's kernels: the interpreter runs what no GPU would.
+
+The interpreter is Python: `np.maximum` of two numbers, `break`, `reversed(range(n))` and a sum that starts
+as a number and grows to a tile all run there. So every launch goes also through the first stage of the
+compiler, from Python to Triton's intermediate language: it knows types and shapes, takes milliseconds, and
+needs neither a GPU nor its tools.
+
+Where kernels are interpreted, Triton's own functions are too, once and for all. So the compiler is a second
+copy of Triton's modules, which nobody else sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....gpu.jobs import specialised
+from .kernel_errors import KernelError, Line, Refusal, told_at
+
+ARCH = 90  # an H100; what the first stage refuses hardly depends on it
+REFUSES = "the interpreter runs this line, and Triton's compiler refuses it"
+
+
+# ------------------------------------------------------------------ launches
+@dataclass
+class Launches:
+    """The launches of a block, those of one kernel with equal types and constants once."""
+
+    seen: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def compile(self) -> None:
+        """Compile each. Raises KernelError where Triton refuses one."""
+        for compiles in self.seen.values():
+            compiles()
+
+
+@contextmanager
+def launches_noted() -> Iterator[Launches]:
+    """Yields the launches of interpreted kernels in this block."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    found, run = Launches(), InterpretedFunction.run
+
+    def noted(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        done = run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        _note(found, self.fn, args, kwargs)  # not before: what fails is told as the interpreter met it
+        return done
+
+    InterpretedFunction.run = noted
+    try:
+        yield found
+    finally:
+        InterpretedFunction.run = run
+
+
+def _note(found: Launches, function: types.FunctionType, args: tuple[Any, ...], kwargs: Any) -> None:
+    names = inspect.signature(function).parameters
+    bound = inspect.getcallargs(function, *args, **{n: v for n, v in kwargs.items() if n in names})
+    kinds, values, _ = specialised(function, bound)
+    signature = {name: _kind(kind) for name, kind in kinds.items()}
+    constants = {tuple(at): value for at, value in values}
+    key = f"{id(function)} {signature} {constants}"
+    found.seen.setdefault(key, functools.partial(_compile, function, signature, constants))
+
+
+def _kind(kind: Any) -> Any:
+    """A type as the compiler takes it, from what `gpu.jobs` writes down: lists are tuples."""
+    return tuple(map(_kind, kind)) if isinstance(kind, list) else kind
+
+
+# ------------------------------------------------------------------ the compiler
+class Compiler:
+    """Triton's modules by name, as they are where kernels are compiled: a second copy of what is imported."""
+
+    def __init__(self) -> None:
+        import triton  # noqa: F401
+
+        from ....doctor.interpreter import remember_shapes
+
+        machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
+        self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once
+        with self.in_place():
+            for name in ("triton.language", "triton.compiler.compiler"):
+                importlib.import_module(name)
+            remember_shapes(sys.modules["triton.language"])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """In this block Triton's modules are these, also for what they import late."""
+        first, interpret = _modules(), os.environ.pop("TRITON_INTERPRET", None)
+        _replace_modules(first, self.modules)
+        try:
+            yield
+        finally:
+            self.modules = _modules()
+            _replace_modules(self.modules, first)
+            if interpret is not None:
+                os.environ["TRITON_INTERPRET"] = interpret
+
+
+def _modules() -> dict[str, types.ModuleType]:
+    return {name: m for name, m in sys.modules.items() if name == "triton" or name.startswith("triton.")}
+
+
+def _replace_modules(there: dict[str, types.ModuleType], modules: dict[str, types.ModuleType]) -> None:
+    for name in there:
+        del sys.modules[name]
+    sys.modules.update(modules)
+
+
+@functools.cache
+def compiler() -> Compiler:
+    """The second copy, made when it is first needed."""
+    return Compiler()
+
+
+MOST_TAKEN = 1000
+_taken: set[Hashable] = set()  # what the compiler took before: most cases of an exercise compile alike
+
+
+def _compile(function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]) -> None:
+    """Raises KernelError where the compiler refuses a kernel with these types and constants."""
+    asked = (made_of(function), str(signature), tuple((at, made_of(one)) for at, one in constants.items()))
+    if asked in _taken:
+        return
+    _put_to_compiler(function, signature, constants)
+    if len(_taken) >= MOST_TAKEN:
+        _taken.clear()
+    _taken.add(asked)
+
+
+def _put_to_compiler(
+    function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]
+) -> None:
+    kernels: dict[int, Any] = {}
+    try:
+        with compiler().in_place():
+            known = {at: _for_compiler(value, kernels) for at, value in constants.items()}
+            _to_triton_ir(_kernel(function, kernels), signature, known)
+    except Exception as error:
+        raise KernelError(_told(error, kernels)) from None
+
+
+def _to_triton_ir(kernel: Any, signature: dict[str, Any], constants: dict[Any, Any]) -> None:
+    made: Any = sys.modules["triton.compiler.compiler"]
+    source = made.ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    target = made.GPUTarget("cuda", ARCH, 32)
+    backend, context = made.make_backend(target), made.ir.context()
+    made.ir.load_dialects(context)
+    backend.load_dialects(context)
+    options = backend.parse_options({"sanitize_overflow": False})  # which only a debug build asserts
+    source.make_ir(
+        target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
+
+
+# ------------------------------------------------------------------ a kernel and what it sees
+def _kernel(function: types.FunctionType, made: dict[int, Any]) -> Any:
+    """The kernel of a Python function, with all that it uses, for the compiler; `made` has each by its id."""
+    if id(function) not in made:
+        names = _names(function.__code__)
+        seen: dict[str, Any] = {"__name__": function.__module__}
+        cells = tuple(types.CellType() for _ in function.__closure__ or ())
+        copied = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__, cells)
+        copied.__module__, copied.__annotations__ = function.__module__, function.__annotations__
+        made[id(function)] = sys.modules["triton.runtime.jit"].JITFunction(copied)
+        seen |= {n: _for_compiler(v, made) for n, v in function.__globals__.items() if n in names}
+        for cell, own in zip(cells, function.__closure__ or (), strict=True):
+            cell.cell_contents = _for_compiler(own.cell_contents, made)
+    return made[id(function)]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _for_compiler(value: Any, made: dict[int, Any]) -> Any:
+    """What a kernel sees under a name, as the compiler's copy of Triton has it."""
+    if isinstance(value, types.ModuleType):
+        return sys.modules.get(value.__name__, value)
+    kind, language = type(value).__name__, sys.modules["triton.language"]
+    own: Any = value.fn if kind == "InterpretedFunction" else value
+    tritons = str(getattr(own, "__module__", "")).startswith("triton")
+    if tritons and hasattr(own, "__name__"):
+        return getattr(sys.modules.get(own.__module__), own.__name__, value)
+    if kind == "InterpretedFunction":
+        return _kernel(own, made)
+    if tritons and kind == "constexpr":
+        return language.constexpr(value.value)
+    if tritons and kind == "dtype":
+        return language.dtype(value.name)
+    return value
+
+
+def made_of(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
+    """What a kernel is made of, with all that it sees: equal for two that the compiler cannot tell apart."""
+    own: Any = value.fn if type(value).__name__ == "InterpretedFunction" else value
+    if not isinstance(own, types.FunctionType) or own.__module__.startswith("triton."):
+        return type(own), getattr(own, "__module__", ""), getattr(own, "__name__", repr(own))
+    if own in around:
+        return "itself"
+    names, cells = _names(own.__code__), [cell.cell_contents for cell in own.__closure__ or ()]
+    seen = [(name, one) for name, one in own.__globals__.items() if name in names]
+    parts = (*seen, *enumerate(cells), ("defaults", own.__defaults__), ("types", own.__annotations__))
+    return own.__code__, tuple((name, made_of(one, (*around, own))) for name, one in parts)
+
+
+# ------------------------------------------------------------------ what it says
+def _told(error: BaseException, kernels: dict[int, Any]) -> str:
+    """The line that is refused, and why: of the lines on the way there, the innermost of the student's."""
+    began = {kernel.src: _line_of_def(kernel) for kernel in kernels.values()}
+    line = Line(0, "", {})
+    cause: Any = error
+    while True:
+        source: Any = getattr(cause, "src", None)
+        number: int | None = getattr(getattr(cause, "node", None), "lineno", None)
+        if source in began and number is not None:
+            line = Line(began[source] + number - 1, source.splitlines()[number - 1].strip(), {})
+        if cause.__cause__ is None:
+            break
+        cause = cause.__cause__
+    said = getattr(cause, "error_message", None) or f"{type(cause).__name__}: {cause}"
+    return told_at(line, Refusal(said), REFUSES)
+
+
+def _line_of_def(kernel: Any) -> int:
+    """The line of the student's cell where the function begins, below its decorators."""
+    before = next(at for at, line in enumerate(kernel.raw_src) if line.lstrip().startswith("def "))
+    return int(kernel.starting_line_number) + before

@@ -1,0 +1,148 @@
+"""NumPy functions whose work is counted: how many multiplications and additions of array elements they make.
+
+A student's function gets its arrays as `Counted` arrays. What NumPy computes with one of them is tallied:
+the size of the result, for a product times the length of what is summed over, for a sum the size of what is
+summed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
+from ..side_effects import Watched, changed
+from .streamed_rows import memory_watch
+
+
+@dataclass
+class Tally:
+    """Element operations so far."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class WorkTrial(Watched):
+    """What was seen besides the value: element operations, and the most bytes held at once."""
+
+    work: int = 0
+    held: int = 0
+
+
+class Counted(np.ndarray):
+    """An array whose operations go into a tally, which views and results share."""
+
+    tally: Tally
+
+    def __array_finalize__(self, made_from: Any) -> None:
+        self.tally = getattr(made_from, "tally", Tally())
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        """Counted like np.dot: NumPy itself does not announce the method."""
+        return np.dot(self, b, out=out)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        given = kwargs.get("out")
+        if given is not None:
+            kwargs["out"] = tuple(_plain(x) for x in given)
+        found = getattr(ufunc, method)(*(_plain(x) for x in inputs), **_plain(kwargs))
+        tally = _tally_of((inputs, kwargs, given))
+        tally.count += _ufunc_work(ufunc, method, inputs, found)
+        return given[0] if given is not None and len(given) == 1 else _counted(found, tally)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        tally = _tally_of((args, kwargs))
+        found = func(*_plain(args), **_plain(kwargs))
+        tally.count += _function_work(func.__name__, args, found)
+        return kwargs["out"] if isinstance(kwargs.get("out"), np.ndarray) else _counted(found, tally)
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Counted):
+        return x.view(np.ndarray)
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    return type(x)(map(_plain, x)) if type(x) in (list, tuple) else x
+
+
+def _counted(found: Any, tally: Tally) -> Any:
+    if type(found) is np.ndarray:
+        found = found.view(Counted)
+        found.tally = tally
+    return type(found)(_counted(x, tally) for x in found) if type(found) in (list, tuple) else found
+
+
+def _tally_of(x: Any) -> Tally:
+    """The tally of the first counted array in x."""
+    if isinstance(x, Counted):
+        return x.tally
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
+    return next((t for part in parts if (t := _tally_of(part)).count >= 0), NONE)
+
+
+NONE = Tally(-1)
+
+
+def _ufunc_work(ufunc: np.ufunc, method: str, inputs: Sequence[Any], found: Any) -> int:
+    if ufunc.signature is not None:  # matmul and its kin sum over the last axis of the first operand
+        return int(np.size(found) * np.shape(inputs[0])[-1])
+    if method == "__call__" or method == "outer":
+        return int(np.size(found))
+    return int(np.size(inputs[0]))
+
+
+def _function_work(name: str, args: Sequence[Any], found: Any) -> int:
+    if name == "einsum" and isinstance(args[0], str):
+        return _einsum_work(args[0], args[1:])
+    size = int(np.size(found)) if isinstance(found, (np.ndarray, np.generic)) else 0
+    if name in ("dot", "inner", "tensordot", "vdot") and size:
+        return int(size * (np.size(args[0]) * np.size(args[1]) / size) ** 0.5)
+    return max([size, *(int(x.size) for x in args if isinstance(x, np.ndarray))])
+
+
+def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
+    """One operation for each combination of all indices, as einsum goes through them."""
+    extents: dict[str, int] = {}
+    for letters, x in zip(subscripts.split("->")[0].replace(" ", "").split(","), operands, strict=True):
+        extents.update(zip(letters, np.shape(x), strict=True))
+    return prod(extents.values())
+
+
+@keeps_errors
+def play_counted(student: Callable[..., Any], case: Case) -> Trial:
+    """Call a plain function on counted copies of the inputs, by position; tell its work and what it held."""
+    tally = Tally()
+    inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
+    with judged(), memory_watch(True) as held:
+        returned = student(*inputs.values())
+        value = settled(returned)
+    work = tally.count  # before the inputs are compared, which counts as well
+    seen = changed(case.inputs, inputs)
+    return WorkTrial(case, value, returned=(value, returned), changed=seen, work=work, held=held())
+
+
+def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:
+    """The case labelled `twice`, of twice the tokens, takes about twice the work of that labelled `once`.
+
+    Fewer operations than the inputs have numbers cannot be all: then the answer went past the counter.
+    """
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        counted = {t.case.label.split(",")[0]: t for t in trials if isinstance(t, WorkTrial)}
+        least = sum(np.size(x) for x in counted[twice].case.inputs.values() if isinstance(x, np.ndarray))
+        if counted[twice].work < least:
+            return (
+                f"only {counted[twice].work:,} operations were seen, and the inputs have {least:,} numbers; "
+                "compute with the arrays as they come: what np.array or np.asarray makes of them is not "
+                "counted, nor are numbers taken out one by one"
+            )
+        ratio = counted[twice].work / max(1, counted[once].work)
+        return None if ratio <= most else f"twice the tokens take {ratio:.1f} times the work"
+
+    return Property(name, judge, idle=True)

@@ -1,0 +1,159 @@
+"""Rows of scores that arrive in pieces: handed over once, judged by what is right and by what is kept."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exercise import Case, Property, Trial, judged, settled, told
+from ..properties import each, idle, only_where, same_answer_from
+
+Array = NDArray[np.float64]
+Piece = Array | tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class RowCase(Case):
+    """A case that says what is special: plain, rising, falling, large, masked, empty or long row."""
+
+    kind: str = "plain"
+
+
+@dataclass(frozen=True)
+class RowTrial(Trial):
+    """What was seen besides the value: a second visit to the pieces, and the most bytes held at once."""
+
+    asked_again: bool = False
+    held: int = 0
+
+
+def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
+    """A property that only rows of these kinds are asked for."""
+    return only_where(name, lambda case: isinstance(case, RowCase) and case.kind in kinds, judge)
+
+
+class SecondPass(RuntimeError):
+    """An error in a function that had asked for the pieces a second time."""
+
+
+class Pieces(Iterator[Any]):
+    """Pieces that come by once: no length, no index; a second loop finds nothing and is noted."""
+
+    def __init__(self, source: Iterable[Any]) -> None:
+        self._source = iter(source)
+        self._over = False
+        self.asked_again = False
+
+    def __iter__(self) -> Pieces:
+        return self
+
+    def __next__(self) -> Any:
+        self.asked_again |= self._over
+        for piece in self._source:
+            return piece
+        self._over = True
+        raise StopIteration
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise TypeError("pieces arrive one at a time: loop over them once; they have no length and no index")
+
+    __getitem__ = __len__ = _refuse
+
+
+def _pieces(case: Case) -> Iterator[Piece]:
+    """Fresh copies, made when they are asked for: whoever keeps a piece keeps its bytes."""
+    start = 0
+    for size in case.inputs["sizes"]:
+        part = slice(start, start + size)
+        s = case.inputs["row"][part].copy()
+        yield (s, case.inputs["V"][part].copy()) if "V" in case.inputs else s
+        start += size
+
+
+def play_pieces(student: Callable[..., Any], case: Case) -> Trial:
+    """Hand the pieces over one by one; on a long row also measure how many bytes are held at once."""
+    pieces = Pieces(_pieces(case))
+    watched = _is_long(case)
+    try:
+        with judged(), memory_watch(watched) as held:
+            value = settled(student(pieces))
+        return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
+    except Exception as error:
+        return RowTrial(case, error=_explained(error, pieces))
+
+
+def _is_long(case: Case) -> bool:
+    return isinstance(case, RowCase) and case.kind == "long"
+
+
+def _explained(error: Exception, pieces: Pieces) -> Exception:
+    """A division by the sum of an empty second pass is no news; that there was a second pass is."""
+    if not pieces.asked_again:
+        return error
+    return SecondPass(f"a second loop over the pieces finds none, and led to {told(error)}")
+
+
+@contextmanager
+def memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
+    """Yields a function that tells, inside or after, the most bytes Python and NumPy held inside at once."""
+    peak = 0
+    if not watched:
+        yield lambda: peak
+        return
+    ours = not tracemalloc.is_tracing()
+    if ours:
+        tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        yield lambda: peak
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if ours:
+            tracemalloc.stop()
+
+
+def _visited_once(trial: Trial) -> str | None:
+    if isinstance(trial, RowTrial) and trial.asked_again:
+        return "your function asked for pieces after the last one; a second loop finds none"
+    return None
+
+
+SPARE = 1024  # bytes: what the longer of two rows may hold beyond the shorter one, for Python's own numbers
+
+
+def _keeps_no_more(trials: Sequence[Trial]) -> str | None:
+    """The longest row is not kept in large part, and takes no more room than one of a quarter of it."""
+    watched = [t for t in trials if isinstance(t, RowTrial) and _is_long(t.case)]
+    short, long = sorted(watched, key=lambda trial: trial.case.inputs["row"].size)
+    complaint = _keeps_little(long)
+    if complaint or long.held <= short.held + SPARE:
+        return complaint
+    return f"yours held {_held(short)}, and {_held(long)}"
+
+
+def _keeps_little(trial: RowTrial) -> str | None:
+    """A quarter of the row is allowed: far more than one piece and its temporaries, far less than the row."""
+    row = trial.case.inputs["row"]
+    if 4 * trial.held <= row.nbytes:
+        return None
+    pieces = len(trial.case.inputs["sizes"])
+    return f"yours held {_held(trial)} in {pieces} pieces"
+
+
+def _held(trial: RowTrial) -> str:
+    row = trial.case.inputs["row"]
+    return f"{trial.held // row.itemsize:,} words at once of {row.size:,} scores"
+
+
+ONE_PASS = (
+    idle(each("each piece is visited once", _visited_once)),
+    Property("what is kept does not grow with the row", _keeps_no_more, idle=True),
+)
+SAME_ROW = same_answer_from("row", "the cut into pieces does not change the answer")

@@ -1,0 +1,202 @@
+"""Print and write grades: a table, a CSV file, and each student's notebook with the reports of its checks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..console import printable, table
+from ..course.points import most_points
+from ..course.student_copies.answers import notes_of
+from ..course.student_copies.notebook import text_of
+from ..refusal import Refused, write_whole
+from .batch import Grade
+from .grading import Mark
+from .lesson_cells import Lesson
+from .submissions import Submission
+
+WIDTH = 70  # characters of a reason in the table
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+IDLE = (
+    "A property that an answer which does nothing has too, such as few words moved or inputs left as they "
+    "were, counts in the share in which the others hold."
+)
+
+
+def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
+    """A line a student: points, points of each exercise, and the first reason."""
+    head = [
+        "student",
+        _of("points", lesson),
+        *(_of(one.id, one) for one in lesson.exercises),
+        " why not more",
+    ]
+    rows = [[g.name, _number(g.points), *(_number(m.points) for m in g.marks), _short(g)] for g in grades]
+    return "\n".join(line.rstrip() for line in _reasons_left([head, *rows]))
+
+
+def _reasons_left(rows: list[list[str]]) -> list[str]:
+    numbers = table([row[:-1] for row in rows]).splitlines()
+    widest = max(map(len, numbers))
+    return [f"{line:<{widest}}  {row[-1].strip()}" for line, row in zip(numbers, rows, strict=True)]
+
+
+def _of(name: str, asked: Any) -> str:
+    exercises = asked.exercises if isinstance(asked, Lesson) else [asked]
+    return f"{name}/{sum(map(most_points, exercises))}"
+
+
+def _number(points: float) -> str:
+    return f"{round(points, 2):g}"
+
+
+def _why(grade: Grade) -> str:
+    return next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
+
+
+def _short(grade: Grade) -> str:
+    why = printable(" ".join(_why(grade).split()))
+    return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
+
+
+def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
+    """A line a student: name, points, points there are, points of each exercise, reasons, notes."""
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerow(
+        ["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons", "notes"]
+    )
+    most = sum(map(most_points, lesson.exercises))
+    for grade in grades:
+        reasons = "; ".join(_reasons(grade))
+        each = [_number(mark.points) for mark in grade.marks]
+        row = [
+            grade.name,
+            lesson.stem,
+            _number(grade.points),
+            most,
+            *each,
+            reasons,
+            printable(note_of(grade)),
+        ]
+        rows.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
+    return written.getvalue()
+
+
+def _reasons(grade: Grade) -> Iterator[str]:
+    """Each reason once, behind the exercises that it is the reason of."""
+    whys = dict.fromkeys(mark.why for mark in grade.marks if mark.why)
+    for why in whys:
+        ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
+        yield f"{ids} {printable(' '.join(why.split()))}"
+
+
+def note_of(grade: Grade) -> str:
+    """The teacher's line about how the notebook came, "" where it is as the lesson has it."""
+    return notes_of({mark.id: (mark.notes, mark.fault) for mark in grade.marks})
+
+
+def notes(grades: Sequence[Grade]) -> Iterator[str]:
+    """A line for each notebook that is not as the lesson has it, under a heading."""
+    told = [f"{grade.name}: {printable(note_of(grade))}" for grade in grades if note_of(grade)]
+    yield from ["", "Notebooks to look at:", *told] if told else []
+
+
+def _no_formula(cell: str) -> str:
+    """A spreadsheet would compute what begins like this, and students choose their names."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell
+
+
+def refuse_where_it_cannot_be_written(
+    table: Path | None, feedback: Path | None, submissions: Sequence[Submission]
+) -> None:
+    """Raise Refused where the files asked for have no place, or would take that of others."""
+    if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
+        raise Refused(f"--csv must name a file for a table, such as points.csv; got {table}")
+    if feedback and feedback.exists() and not feedback.is_dir():
+        raise Refused(f"--feedback must name a folder; {feedback} is a file")
+    for target in (table and table.parent, feedback):
+        if target and not os.access(_nearest(target), os.W_OK):
+            raise Refused(f"nothing can be written to {target}: choose another place")
+    for path in (feedback / f"{one.name}.ipynb" for one in submissions) if feedback else ():
+        if path.exists() and not _is_feedback(path):
+            raise Refused(f"{path} is no feedback, and would be replaced: choose another folder")
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or the one that it would be made in."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+
+
+def _is_feedback(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["id"] == "feedback")
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return False
+
+
+def write_feedback(
+    folder: Path, grades: Sequence[Grade], submissions: Sequence[Submission], lesson: Lesson
+) -> None:
+    """`folder`/NAME.ipynb for each student: the submission, with the report below each exercise."""
+    by_name = {one.name: one for one in submissions}
+    for grade in grades:
+        notebook = _feedback(grade, by_name[grade.name], lesson)
+        text = json.dumps(notebook, indent=1, ensure_ascii=True)
+        write_whole(folder / f"{grade.name}.ipynb", text + "\n")
+
+
+def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str, Any]:
+    names = [place.cell for place in lesson.places if place.exercise]
+    marks = {mark.cell: (name, mark) for name, mark in zip(names, grade.marks, strict=True)}
+    lost = [mark for mark in grade.marks if mark.cell is None]
+    cells: list[dict[str, Any]] = [_note("feedback", _summary(grade, lesson))]
+    for at, cell in enumerate(submission.notebook.get("cells", [])):
+        name, mark = marks.get(at, ("", None))
+        if mark or not str(cell.get("id")).startswith("feedback"):  # none that a student writes
+            cells.append(_copied(cell, name if mark else f"cell-{at}"))
+        if mark:
+            cells.append(_note(f"feedback-{mark.id}", _report(mark)))
+    cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in lost]
+    return {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _copied(cell: dict[str, Any], name: str) -> dict[str, Any]:
+    """The cell's text alone: whatever else a student's notebook holds may be wrong, large or not theirs."""
+    kind = cell.get("cell_type")
+    made: dict[str, Any] = {
+        "cell_type": kind if kind in ("code", "markdown") else "raw",
+        "id": name,
+        "metadata": {},
+    }
+    made |= {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return made | {"source": text_of(cell).splitlines(keepends=True)}
+
+
+def _note(name: str, text: str) -> dict[str, Any]:
+    where = {"cell_type": "markdown", "id": name.replace(".", "-"), "metadata": {"tags": ["feedback"]}}
+    return where | {"source": text.splitlines(keepends=True)}
+
+
+def _summary(grade: Grade, lesson: Lesson) -> str:
+    most = sum(mark.of for mark in grade.marks)
+    rows = [
+        f"| {m.report.splitlines()[0]} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |"
+        for m in grade.marks
+    ]
+    head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
+    name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # a letter in Markdown, whatever it is
+    title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
+    alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
+    return "\n".join([title, "", *head, *rows, *([] if alike else ["", IDLE])])
+
+
+def _report(mark: Mark) -> str:
+    lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
+    return f"**{_number(mark.points)} of {mark.of} points**\n\n{lines}"

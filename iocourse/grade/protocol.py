@@ -1,0 +1,258 @@
+"""Messages between the grader and a submission's process; what the process sends is read as data only.
+
+The grader's own messages are pickled. An answer is JSON: text, numbers and None as they are, and anything
+else as [kind, part, …]. Reading it calls nothing but what the tables below name for a kind.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import pickle
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
+from typing import IO, Any
+
+import numpy as np
+
+from ..console import printable
+from ..machine.errors import FastMemoryFull
+
+_HEAD = 8  # bytes that say how many follow
+PARTS = 1_000_000  # lists, numbers outside arrays, … that an answer may have
+DEPTH = 50  # lists in lists
+_BITS = 13_000  # of an integer: Python reads no more than 4,300 digits
+_OURS = (
+    "iocourse.course.",
+    "iocourse.ledger",
+    "iocourse.distributed.ledger",
+    "iocourse.grade.protocol",
+)  # whose records are told by name
+_NUMBERS = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}")  # dtypes whose bytes are no addresses
+
+
+class Unreadable(Exception):
+    """What came is no answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Foreign:
+    """Stands for a part of an answer that is no data: its type's name."""
+
+    kind: str
+
+    def __repr__(self) -> str:
+        return f"a {self.kind}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foreign) and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+
+def foreign(kind: str) -> Foreign:
+    """A placeholder whose type has the name of the replaced one: complaints about an answer name its type."""
+    placeholder: Foreign = type(kind, (Foreign,), {})(kind)
+    return placeholder
+
+
+# ------------------------------------------------------------------ from the grader
+def write(stream: IO[bytes], message: Any) -> None:
+    """Send a message of the grader's."""
+    _send(stream, pickle.dumps(message, protocol=5))
+
+
+def read_trusted(stream: IO[bytes]) -> Any:
+    """The next message of someone who may run code here. Raises EOFError where there is none."""
+    return pickle.loads(_next(stream, None))
+
+
+# ------------------------------------------------------------------ to the grader
+def answer(stream: IO[bytes], message: Any) -> None:
+    """Send an answer: data as it is, a `Foreign` in place of each part that is none."""
+    _send(stream, json.dumps(_Writer().plain(message)).encode())
+
+
+def read(stream: IO[bytes], most: int) -> Any:
+    """The next answer of at most so many bytes, from someone who may not run code here.
+
+    Raises:
+        EOFError: there is none.
+        Unreadable: it is too long, or no answer.
+    """
+    data = _next(stream, most)
+    try:
+        return _Reader().value(json.loads(data))
+    except Unreadable:
+        raise
+    except Exception as error:  # also RecursionError and MemoryError
+        raise Unreadable(f"what its process sent is no answer ({type(error).__name__})") from None
+
+
+def _send(stream: IO[bytes], data: bytes) -> None:
+    stream.write(len(data).to_bytes(_HEAD, "big") + data)
+    stream.flush()
+
+
+def _next(stream: IO[bytes], most: int | None) -> bytes:
+    head = stream.read(_HEAD)
+    if len(head) < _HEAD:
+        raise EOFError
+    length = int.from_bytes(head, "big")
+    if most is not None and length > most:
+        raise Unreadable(f"what its process sent is no answer, or one of more than {most:,} bytes")
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+class _Walk:
+    """Counts the parts of an answer and how deep they lie, so that looking at it ends."""
+
+    def __init__(self) -> None:
+        self.parts = self.depth = 0
+
+    def enter(self) -> None:
+        """One part more, one level deeper; `leave` ends it."""
+        self.parts += 1
+        self.depth += 1
+        if self.parts > PARTS:
+            raise Unreadable(f"what its process sent is no answer, or one of more than {PARTS:,} parts")
+
+    def leave(self) -> None:
+        """Back to the level above."""
+        self.depth -= 1
+
+
+class _Writer(_Walk):
+    def plain(self, value: Any) -> Any:
+        """The value as JSON has it."""
+        self.enter()
+        try:
+            if self.depth < DEPTH - 1:  # a Foreign takes two levels
+                return self._plain(value)
+            return ["Foreign", type(value).__name__]
+        finally:
+            self.leave()
+
+    def _plain(self, value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, str, float):
+            return value
+        if kind is int:
+            return value if value.bit_length() < _BITS else ["Foreign", "int of thousands of digits"]
+        if kind in _PARTED:
+            return [kind.__name__, *map(self.plain, _PARTED[kind](value))]
+        if kind is np.ndarray and value.dtype == object:
+            return ["objects", list(value.shape), *map(self.plain, value.flat)]
+        if (kind is np.ndarray or isinstance(value, np.generic)) and _NUMBERS.fullmatch(value.dtype.str):
+            data = base64.b64encode(value.tobytes()).decode()
+            return ["array" if kind is np.ndarray else "scalar", value.dtype.str, list(value.shape), data]
+        if record(name_of(kind)) is kind:
+            return [name_of(kind), *(self.plain(part) for part in _fields(value))]
+        return ["Foreign", kind.__name__]
+
+
+class _Reader(_Walk):
+    def value(self, plain: Any) -> Any:
+        """What JSON tells of, made anew."""
+        self.enter()
+        try:
+            if plain is None or type(plain) in (bool, str, float, int):
+                return plain
+            if type(plain) is not list or self.depth > DEPTH or type(plain[0]) is not str:
+                raise ValueError("no value")
+            return self._made(*plain)
+        finally:
+            self.leave()
+
+    def _made(self, kind: str, *parts: Any) -> Any:
+        if kind == "array":
+            return _array(*parts)
+        if kind == "scalar":
+            return _array(*parts)[()]
+        if kind == "objects":
+            return self._objects(*parts)
+        made: Callable[..., Any] | None = _MADE.get(kind) or record(kind)
+        if made is None:
+            raise ValueError(f"{kind} is no kind of answer")
+        return made(*map(self.value, parts))
+
+    def _objects(self, shape: Any, *parts: Any) -> Any:
+        if _length(shape) != len(parts):
+            raise ValueError("an array of another shape")
+        made = np.empty(len(parts), object)
+        for place, part in enumerate(parts):
+            made[place] = self.value(part)
+        return made.reshape(shape)
+
+
+def _array(dtype: Any, shape: Any, data: Any) -> Any:
+    if not _NUMBERS.fullmatch(dtype):
+        raise ValueError(f"{dtype} is no dtype of numbers")
+    kind, raw = np.dtype(dtype), base64.b64decode(data, validate=True)
+    if _length(shape) * kind.itemsize != len(raw):
+        raise ValueError("an array of another shape")
+    return np.frombuffer(bytearray(raw), kind).reshape(shape) if raw else np.empty(shape, kind)
+
+
+def _length(shape: Any) -> int:
+    if type(shape) is not list or not all(type(n) is int and 0 <= n <= PARTS * PARTS for n in shape):
+        raise ValueError("no shape")
+    return math.prod(shape)
+
+
+def _pairs(of: dict[Any, Any]) -> Iterator[Any]:
+    for pair in of.items():
+        yield from pair
+
+
+_PARTED: dict[type, Callable[[Any], Any]] = {
+    list: iter,
+    tuple: iter,
+    set: iter,
+    frozenset: iter,
+    dict: _pairs,
+    complex: lambda one: (one.real, one.imag),
+    Fraction: lambda one: (one.numerator, one.denominator),
+    Foreign: lambda one: (one.kind,),
+    # Its advice may hold a whole run.
+    FastMemoryFull: lambda one: (str(one), one.short, one.asked),
+}
+_MADE: dict[str, Callable[..., Any]] = {
+    "list": lambda *parts: list(parts),
+    "tuple": lambda *parts: parts,
+    "set": lambda *parts: set(parts),
+    "frozenset": lambda *parts: frozenset(parts),
+    "dict": lambda *parts: dict(zip(parts[::2], parts[1::2], strict=True)),
+    "complex": lambda real, imag: complex(float(real), float(imag)),
+    "Fraction": lambda over, under: Fraction(int(over), int(under)),
+    "Foreign": lambda kind: foreign(printable(str(kind))[:60]),
+    "FastMemoryFull": lambda said, short, asked: FastMemoryFull(str(said), int(short), str(asked)),
+}
+
+
+def name_of(kind: type) -> str:
+    """What a record's type is called in an answer."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def record(name: str) -> Any:
+    """The dataclass or named tuple of ours that has this name, in a module that is already here; or None."""
+    module, _, own = name.partition(":")
+    kind = getattr(sys.modules.get(module), own, None) if module.startswith(_OURS) else None
+    named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return kind if named or (isinstance(kind, type) and is_dataclass(kind)) else None
+
+
+def _fields(record: Any) -> Iterator[Any]:
+    if isinstance(record, tuple):
+        yield from record
+    else:
+        yield from (getattr(record, field.name) for field in fields(record))

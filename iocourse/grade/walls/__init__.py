@@ -1,1 +1,0 @@
-"""What keeps a submission's process apart: bubblewrap, a filter of system calls, limits."""

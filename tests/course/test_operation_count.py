@@ -1,0 +1,101 @@
+"""Work that is counted: what NumPy does with a counted array, and what comes back from it."""
+
+import numpy as np
+import pytest
+
+from iocourse.course.exercise import Case
+from iocourse.course.trials.operation_count import Counted, linear_work, play_counted
+
+RNG = np.random.default_rng(0)
+A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
+
+
+def work_of(function, *arrays):
+    trial = play_counted(function, Case("", {f"x{n}": array for n, array in enumerate(arrays)}))
+    assert trial.error is None, trial.error
+    return trial.work, trial.value
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays", "work"),
+    [
+        (lambda a, b: a @ b, (A, B), 3 * 4 * 5),
+        (lambda a, b: np.dot(a, b), (A, B), 3 * 4 * 5),
+        (lambda a, b: a.T[1:3] @ a, (A, B), 2 * 3 * 4),
+        (lambda a, b: a.dot(b), (A, B), 3 * 4 * 5),
+        (lambda a, b: a.dot(b, out=np.empty((3, 5))), (A, B), 3 * 4 * 5),
+        (lambda a, b: np.matmul(a[None], b), (A, B), 3 * 4 * 5),
+        (lambda a: a + 1, (A,), 12),
+        (lambda a: np.exp(a) * a, (A,), 24),
+        (lambda a: a.sum(axis=0), (A,), 12),
+        (lambda a: np.sum(a), (A,), 12),
+        (lambda a: np.hstack([a, np.ones((3, 1))]), (A,), 15),
+        (lambda a, b: np.einsum("ij,jk->ik", a, b), (A, B), 60),
+        (lambda a, b: np.einsum("ij,jk->i", a, b), (A, B), 60),
+        (lambda a, b: np.tensordot(a, b, 1), (A, B), 60),
+        (lambda a, b: np.ones((2, 3)) @ a, (A, B), 2 * 3 * 4),
+        (lambda a: np.tril(np.ones((3, 3)) * a[:, :3]), (A,), 18),
+        (lambda a: a[0, 0] + 1, (A,), 0),
+    ],
+)
+def test_an_operation_is_counted_with_its_length(function, arrays, work):
+    counted, value = work_of(function, *arrays)
+    assert counted == work
+    assert np.array_equal(value, function(*arrays))
+
+
+def test_results_views_and_updates_in_place_go_on_counting():
+    def steps(a):
+        total = np.zeros((3, 4))
+        total += a  # into an array that is not counted: 12
+        a *= 2  # 12
+        b = a[1:] - 1  # 8
+        b += 1  # 8
+        np.multiply(b, 2, out=b)  # 8
+        return [total, a, b]
+
+    counted, value = work_of(steps, A)
+    assert counted == 48
+    assert all(np.array_equal(got, want) for got, want in zip(value, steps(A.copy()), strict=True))
+    assert not any(isinstance(part, Counted) for part in value)
+
+
+def test_the_inputs_stay_as_they_are_and_errors_are_kept():
+    given = A.copy()
+    work_of(lambda a: a.fill(0), given)
+    assert (given == A).all()
+    assert isinstance(play_counted(lambda a: 1 / 0, Case("", {"a": A})).error, ZeroDivisionError)
+
+
+def test_what_is_held_is_measured():
+    trial = play_counted(lambda a: (a[:, None] * a[None, :]).sum(), Case("", {"a": np.ones(300)}))
+    assert 300 * 300 * 8 <= trial.held < 1.5 * 300 * 300 * 8
+
+
+@pytest.mark.parametrize(("function", "fine"), [(lambda a: a.T @ a, True), (lambda a: a @ a.T, False)])
+def test_twice_the_tokens(function, fine):
+    trials = [
+        play_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
+        for name, n in (("N tokens", 50), ("2N tokens", 100))
+    ]
+    complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    assert complaint is None if fine else complaint == "twice the tokens take 4.0 times the work"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.asarray(a) @ np.asarray(a).T,
+        lambda a: np.array(a) @ np.array(a).T,
+        lambda a: [sum(x * y for y in a[:, 0]) for x in a[:, 0]],
+    ],
+)
+def test_work_that_goes_past_the_counter_is_told(function):
+    trials = [
+        play_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
+        for name, n in (("N tokens", 50), ("2N tokens", 100))
+    ]
+    complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    assert complaint is not None and complaint.startswith(
+        "only 0 operations were seen, and the inputs have 300"
+    )
