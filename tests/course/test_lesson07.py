@@ -22,7 +22,7 @@ from iocourse.course.exercises.lesson07 import (
     small_cases,
     stored_cases,
 )
-from iocourse.explore.facts.trace import states, totals
+from iocourse.explore.models.memory_states import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 

@@ -15,7 +15,7 @@ from made_up_lowrank import row as lowrank_row
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
-from iocourse.explore.facts.memory_map import bounds_of
+from iocourse.explore.models.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 

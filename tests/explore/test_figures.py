@@ -14,8 +14,8 @@ from iocourse.explore.draw.frame import Scale, spread
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.wording import big, figures, words
-from iocourse.explore.facts.chosen import ROW_TILED
 from iocourse.explore.figures.memory import COLUMNS, condensed
+from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
 
 

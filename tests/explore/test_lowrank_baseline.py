@@ -9,7 +9,7 @@ from made_up_lowrank import record
 
 from iocourse import explore
 from iocourse.data.recorded import recorded
-from iocourse.explore.facts.records.lowrank import FASTER_EXACT
+from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from tools.bench.lowrank import pictures
 from tools.bench.lowrank.text import text
 from tools.site.pages.bench import bench_page

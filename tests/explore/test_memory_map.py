@@ -14,8 +14,9 @@ from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.facts import memory_map as facts
-from iocourse.explore.facts.memory_map import (
+from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.models import memory_map as facts
+from iocourse.explore.models.memory_map import (
     COMPULSORY_WORDS,
     best_bound,
     borders,
@@ -29,7 +30,6 @@ from iocourse.explore.facts.memory_map import (
     reigns,
     usual_bounds,
 )
-from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
 from iocourse.explore.widgets.shell.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)

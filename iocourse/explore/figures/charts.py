@@ -28,8 +28,8 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.wording import words
-from ..facts.chosen import ROW_TILED, chosen, range_of
-from ..facts.memory_map import memories
+from ..models.memory_map import memories
+from ..models.schedule_selection import ROW_TILED, chosen, range_of
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # of the numbers under a curve

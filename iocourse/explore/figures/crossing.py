@@ -14,7 +14,7 @@ from ..draw.frame import Frame, marker
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
 from ..draw.picture import SMALL, Element, Picture, Point, Poly, Text, titled
 from ..draw.wording import big, figures
-from ..facts.chosen import range_of
+from ..models.schedule_selection import range_of
 
 WIDTH, HEIGHT = 900.0, 490.0
 MOST = 3  # values of M

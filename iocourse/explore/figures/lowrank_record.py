@@ -12,7 +12,7 @@ from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
 from ..draw.picture import Picture
 from ..draw.record import Record, none_yet, source_of
-from ..facts.records.lowrank import FASTER_EXACT
+from ..models.lowrank_record import FASTER_EXACT
 
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"

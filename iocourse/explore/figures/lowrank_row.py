@@ -12,7 +12,7 @@ from ..draw.palette import BLUE, INK, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
 from ..draw.record import Record, none_yet, source_of
 from ..draw.wording import figures
-from ..facts.records.lowrank import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
+from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 
 LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
 CHARACTERS, LINE = 110, 18.0  # of a line of words below the bars

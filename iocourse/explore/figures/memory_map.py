@@ -17,8 +17,7 @@ from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, 
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import circle
 from ..draw.wording import words
-from ..facts.chosen import among, chosen, range_of
-from ..facts.memory_map import (
+from ..models.memory_map import (
     COMPULSORY_WORDS,
     Move,
     Regime,
@@ -35,6 +34,7 @@ from ..facts.memory_map import (
     reigns,
     usual_bounds,
 )
+from ..models.schedule_selection import among, chosen, range_of
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0

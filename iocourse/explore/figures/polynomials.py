@@ -24,7 +24,7 @@ from ..draw.frame import Frame, Scale
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
 from ..draw.picture import Element, Picture, Point, Poly, titled
 from ..draw.wording import big, words
-from ..facts.lowrank_explorer import LARGEST_R, of_row, percent
+from ..models.lowrank_explorer import LARGEST_R, of_row, percent
 
 WIDTH, HEIGHT, LEFT = 860.0, 470.0, 78.0
 POINTS = 601

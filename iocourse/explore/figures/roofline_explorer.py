@@ -15,7 +15,7 @@ from ..draw.palette import INK, QUIET, STROKES, Stroke
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, titled
 from ..draw.shapes import diamond
 from ..draw.wording import words
-from ..facts.roofline_explorer import (
+from ..models.roofline_explorer import (
     PASSES,
     Measured,
     Point,

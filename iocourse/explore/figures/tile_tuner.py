@@ -39,7 +39,8 @@ from ..draw.shapes import (
     span,
     swatch,
 )
-from ..facts.tile_tuner import (
+from ..models.memory_states import in_words, moved_rows, totals
+from ..models.tile_tuner import (
     Frontier,
     Playback,
     Setting,
@@ -50,7 +51,6 @@ from ..facts.tile_tuner import (
     play,
     tiles_of,
 )  # fmt: skip
-from ..facts.trace import in_words, moved_rows, totals
 from .memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0

@@ -8,9 +8,9 @@ from typing import Any
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
 from ..draw.html import paragraph
-from ..facts.logits import Logits, gaussian_logits, head_logits
-from ..facts.lowrank_explorer import DEGREES, Facts, covering
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
+from ..models.logits import Logits, gaussian_logits, head_logits
+from ..models.lowrank_explorer import DEGREES, Facts, covering
 from .shell.explorer import Explorer, Grab, Shown, explorer
 from .shell.panel import button, choice, slider
 

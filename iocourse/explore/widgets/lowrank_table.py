@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from ...data.recorded import recorded
 from ..draw.html import in_html
-from ..facts.records.lowrank import compared, degrees, sizes
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
+from ..models.lowrank_record import compared, degrees, sizes
 from .shell.explorer import Explorer, Shown, explorer
 from .shell.panel import by_name, slider
 

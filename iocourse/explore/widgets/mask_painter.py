@@ -13,8 +13,8 @@ from ... import masks
 from ...machine import positive_int
 from ...masks import BlockMask
 from ..draw.html import in_html
-from ..facts.chosen import among
 from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
+from ..models.schedule_selection import among
 from .shell.explorer import Explorer, Grab, Shown, explorer
 from .shell.panel import button, by_name, choice, slider, tick
 

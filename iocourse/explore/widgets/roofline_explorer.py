@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...gpu import CHIPS
 from ..draw.html import in_html
-from ..facts.roofline_explorer import Sizes, records_of
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
+from ..models.roofline_explorer import Sizes, records_of
 from .shell.explorer import Explorer, Shown, explorer
 from .shell.panel import Control, by_name, choice, slider
 

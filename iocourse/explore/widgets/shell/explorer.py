@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
 from ...draw.picture import Picture
-from ...facts.chosen import among
+from ...models.schedule_selection import among
 from .panel import Control
 
 VIEW = "application/vnd.jupyter.widget-view+json"

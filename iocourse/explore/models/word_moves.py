@@ -15,7 +15,7 @@ from ... import schedules
 from ...ledger import Ledger, Move
 from ...machine import run
 from ...schedules import Schedule
-from .trace import resident
+from .memory_states import resident
 
 
 class Word(NamedTuple):

@@ -13,7 +13,7 @@ from ...gpu import Chip, chip_of
 from ...ledger import Ledger
 from ..draw.html import bold, paragraph
 from ..draw.wording import words
-from .compiled_tiles import (
+from .compiler_reports import (
     Row,
     Setting,
     exact,
@@ -25,8 +25,8 @@ from .compiled_tiles import (
     verdict,
     words_of,
 )
-from .kernel_tiles import Held, held
-from .trace import moved_rows
+from .memory_states import moved_rows
+from .tile_footprint import Held, held
 
 
 class Shown(NamedTuple):

@@ -12,8 +12,8 @@ from ...guard import library_answer
 from ...ledger import Ledger, Move
 from ...machine import Machine, positive_int
 from ...schedules import Schedule
-from .chosen import row_tiled
-from .trace import Range, State, dry_trace, frozen, states, totals, visits
+from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
+from .schedule_selection import row_tiled
 
 MOVES = 400  # what the step player plays
 FRONTIER = 24  # points of the line of what fits

@@ -20,8 +20,8 @@ from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge
 from ...ledger import Ledger
 from ...sizes import positive_int
-from . import compiled_tiles
-from .compiled_tiles import record_of, rows_of
+from . import compiler_reports
+from .compiler_reports import record_of, rows_of
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
 PARTS, PART = 64, 128  # of the decode step: so many stretches of keys, each of so many keys at least
@@ -121,9 +121,9 @@ def pairs(s: Sizes) -> int:
 def tile(s: Sizes, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
     """BM and BN that the kernel ships with for this d, or 64 × 64 where that is not recorded."""
     width = max(64, 1 << (s.d - 1).bit_length())
-    start = compiled_tiles.START
-    plain = compiled_tiles.Setting(s.arch, width, ITEMSIZE, kernel, start, start)
-    placed = compiled_tiles.start(plain, rows_of(record_of(record)))
+    start = compiler_reports.START
+    plain = compiler_reports.Setting(s.arch, width, ITEMSIZE, kernel, start, start)
+    placed = compiler_reports.start(plain, rows_of(record_of(record)))
     return placed.BM, placed.BN
 
 
