@@ -30,7 +30,7 @@ from iocourse.explore.models.memory_map import (
     reigns,
     usual_bounds,
 )
-from iocourse.explore.widgets.shell.explorer import VIEW
+from iocourse.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
@@ -344,7 +344,7 @@ def heard(explorer, *messages, rest=0.2):
     async def page():
         for turn, (name, text) in enumerate(messages, start=1):
             explorer._heard(
-                explorer.shell, {"turn": f"me {turn}", "do": "set", "name": name, "text": text}, []
+                explorer.widget, {"turn": f"me {turn}", "do": "set", "name": name, "text": text}, []
             )
         await asyncio.sleep(rest)
 

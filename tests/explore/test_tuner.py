@@ -27,7 +27,7 @@ from iocourse.explore.models.tile_tuner import (
     parts_of,
     play,
 )  # fmt: skip
-from iocourse.explore.widgets.shell.panel import size_slider
+from iocourse.explore.widgets.controls import size_slider
 from tools.bench import explore as bench
 
 FORWARD = list(ROW_TILED)

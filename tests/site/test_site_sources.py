@@ -11,7 +11,7 @@ from iocourse import schedules
 from iocourse.bounds import STATUSES
 from iocourse.course.checkout import find_checkout, read_project
 from iocourse.data.recorded import NAMES, recorded
-from iocourse.explore.widgets.shell.explorer import EXPLORERS
+from iocourse.explore.widgets.explorer import EXPLORERS
 from iocourse.refusal import Refused
 from iocourse.schedules import REGISTRY
 from tools.site.layout import Layout

@@ -24,8 +24,8 @@ from iocourse.explore.models import lowrank_explorer as low_rank_facts
 from iocourse.explore.models import memory_map
 from iocourse.explore.models.memory_states import dry_trace
 from iocourse.explore.models.tile_tuner import footprint_parts, playback
+from iocourse.explore.widgets.explorer import without_widgets
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
-from iocourse.explore.widgets.shell.explorer import without_widgets
 from iocourse.lowrank import polynomials
 
 NAME = "explore"

@@ -8,8 +8,8 @@ from ...data.recorded import recorded
 from ..draw.html import in_html
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
 from ..models.lowrank_record import compared, degrees, sizes
-from .shell.explorer import Explorer, Shown, explorer
-from .shell.panel import by_name, slider
+from .controls import by_name, slider
+from .explorer import Explorer, Shown, explorer
 
 
 class Row(NamedTuple):

@@ -2,7 +2,7 @@
 
 An explorer is plain Python: `set("Br", 64)`, `press("best")`, `touched("down", x, y)` do what a hand does on
 the page, and `value("M")`, `words` and `svg` say what came of it. No browser, and no widget, is needed for
-that. Shown in a notebook it makes a widget (anywidget) of `shell.js`, which knows nothing of any explorer:
+that. Shown in a notebook it makes a widget (anywidget) of `explorer.js`, which knows nothing of any explorer:
 
     Python → page   controls, picture (SVG), words (HTML), what the live region says, where to grab
     page → Python   a control and the name of its new value; a pressed button; the pointer
@@ -26,9 +26,9 @@ from importlib import resources
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
-from ...draw.picture import Picture
-from ...models.schedule_selection import among
-from .panel import Control
+from ..draw.picture import Picture
+from ..models.schedule_selection import among
+from .controls import Control
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 POINTER = ("down", "move", "up")
@@ -106,7 +106,7 @@ class Explorer(ABC):
     _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
     _size = 1.0, 1.0  # of the picture, in its pixels
     _turn = ""  # the message of the page that was answered last
-    _shell: Any = None
+    _widget: Any = None
 
     def __init__(self, setting: Any, controls: Iterable[Control], **others: Any) -> None:
         """Copies of these controls, where the setting says; `others`: values of those it does not name."""
@@ -221,10 +221,10 @@ class Explorer(ABC):
 
     def _show(self, **meanwhile: str) -> None:
         """Tell the page all, or a part `meanwhile`: what it asked for takes its time, and all else stays."""
-        if self._shell is not None:
-            self._shell.page = self._shell.page | meanwhile if meanwhile else self.page()
+        if self._widget is not None:
+            self._widget.page = self._widget.page | meanwhile if meanwhile else self.page()
 
-    def _heard(self, _shell: Any, message: dict[str, Any], _buffers: Any) -> None:
+    def _heard(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         """Do what a message of the page asks; it is answered in any case, for the page waits for that."""
         self._turn = message["turn"]
         try:
@@ -260,41 +260,41 @@ class Explorer(ABC):
 
     # ------------------------------------------------------------------ how it shows itself
     @property
-    def shell(self) -> Any:
+    def widget(self) -> Any:
         """The widget, made when it is first asked for."""
-        if self._shell is None:
-            self._shell = _shell_class()(page=self.page())
-            self._shell.on_msg(self._heard)
-        return self._shell
+        if self._widget is None:
+            self._widget = _widget_class()(page=self.page())
+            self._widget.on_msg(self._heard)
+        return self._widget
 
     def close(self) -> None:
         """Take the widget off every page that shows it."""
-        if self._shell is not None:
-            self._shell.close()
-            self._shell = None
+        if self._widget is not None:
+            self._widget.close()
+            self._widget = None
 
     def __repr__(self) -> str:
         stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
         return f"{type(self).__name__}({stands})"
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        live, live_metadata = self.shell._repr_mimebundle_()  # in Colab: where the widget's code is found
+        live, live_metadata = self.widget._repr_mimebundle_()  # in Colab: where the widget's code is found
         picture = self.still()
         data, metadata = picture._repr_mimebundle_() if picture else ({"text/plain": self.spoken}, {})
         return {VIEW: live[VIEW], **data}, live_metadata | metadata
 
 
 @cache
-def _shell_class() -> Any:
+def _widget_class() -> Any:
     """The class of the widget: a page to be shown, and the JavaScript that shows it."""
     import anywidget
     import traitlets
 
     files = resources.files(__package__)
 
-    class Shell(anywidget.AnyWidget):
-        _esm = files.joinpath("shell.js").read_text(encoding="utf-8")
-        _css = files.joinpath("shell.css").read_text(encoding="utf-8")
+    class Widget(anywidget.AnyWidget):
+        _esm = files.joinpath("explorer.js").read_text(encoding="utf-8")
+        _css = files.joinpath("explorer.css").read_text(encoding="utf-8")
         page = traitlets.Dict().tag(sync=True)
 
-    return Shell
+    return Widget

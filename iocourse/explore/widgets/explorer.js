@@ -1,4 +1,4 @@
-/* The shell of every explorer: native controls around a picture that Python draws.
+/* The page of every explorer: native controls around a picture that Python draws.
    What it shows is the trait "page"; what it sends is said in explorer.py. */
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, -1], ArrowDown: [1, 1] };
