@@ -5,9 +5,8 @@ from figure_layout import texts
 from made_up_lowrank import record
 
 from iocourse import explore
-from iocourse.explore.draw.chart import Line
+from iocourse.explore.draw.line_chart import Line, Panel, panels_picture
 from iocourse.explore.draw.palette import stroke_of
-from iocourse.explore.draw.panels import Panel, panels_picture
 from iocourse.explore.draw.picture import Poly
 
 DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contenders]

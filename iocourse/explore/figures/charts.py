@@ -10,9 +10,8 @@ from ... import bounds
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule
-from ..draw.chart import Axis, Line, chart, frame_around, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
+from ..draw.line_chart import Axis, Frame, Line, Scale, chart, frame_around, label_room
 from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
 from ..draw.picture import (
     NORMAL,
@@ -27,7 +26,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..draw.wording import words
+from ..draw.text import words
 from ..models.memory_map import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
 

@@ -8,12 +8,11 @@ from ... import schedules
 from ...console import table
 from ...monomials import rank_of
 from ...sizes import positive_int
-from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, marker
+from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, frame_around, label_room, marker
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
 from ..draw.picture import SMALL, Element, Picture, Point, Poly, Text, titled
-from ..draw.wording import big, figures
+from ..draw.text import big, figures
 from ..models.schedule_selection import range_of
 
 WIDTH, HEIGHT = 900.0, 490.0

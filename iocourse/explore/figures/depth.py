@@ -11,13 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...console import number, table
-from ..draw.chart import Axis, Line, end_labels, every_line, frame_around
-from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
+from ..draw.figure import Record, figure, none_yet, source_of
+from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, frame_around
 from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
 from ..draw.picture import SMALL, Element, Picture, Point, Text, text_width, titled
-from ..draw.record import Record, none_yet, source_of
-from ..draw.wording import words
+from ..draw.text import words
 
 WIDTH, LEFT, TOP = 860.0, 78.0, 88.0
 TALL, GAP = 300.0, 74.0  # of the one chart, between two

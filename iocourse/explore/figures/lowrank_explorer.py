@@ -12,11 +12,11 @@ from ...console import table
 from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
+from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, BLUE, INK, MAROON, PAPER, QUIET, SKY, SUM, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
-from ..draw.wording import big, figures
+from ..draw.text import big, figures
 from ..models.logits import Logits, gaussian_logits, head_logits, logits_of
 from ..models.lowrank_explorer import Facts, Setting, covering, rows_of, title_of
 

@@ -12,7 +12,7 @@ from ..draw.figure import example, figure
 from ..draw.palette import GRID, INK, ORANGE, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import swatch
-from ..draw.wording import listed
+from ..draw.text import listed
 
 LEFT, TOP, WIDE = 64.0, 82.0, 30.0  # where the first event stands, and from one to the next
 LINE, BAR = 28.0, 18.0

@@ -18,12 +18,11 @@ from ...lowrank.polynomials import (
 )
 from ...monomials import Array, rank_of
 from ...sizes import positive_int
-from ..draw.chart import Axis, Line, chart, end_labels, every_line, label_room
 from ..draw.figure import example, figure
-from ..draw.frame import Frame, Scale
+from ..draw.line_chart import Axis, Frame, Line, Scale, chart, end_labels, every_line, label_room
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
 from ..draw.picture import Element, Picture, Point, Poly, titled
-from ..draw.wording import big, words
+from ..draw.text import big, words
 from ..models.lowrank_explorer import LARGEST_R, of_row, percent
 
 WIDTH, HEIGHT, LEFT = 860.0, 470.0, 78.0

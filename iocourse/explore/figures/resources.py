@@ -12,7 +12,7 @@ from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
 from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, WRONG, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
-from ..draw.wording import words
+from ..draw.text import words
 
 SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
 TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars

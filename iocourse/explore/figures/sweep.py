@@ -9,7 +9,7 @@ from ..draw.figure import example, figure
 from ..draw.palette import INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
-from ..draw.wording import listed
+from ..draw.text import listed
 
 X, Y, SIDE = 176.0, 190.0, 250.0
 STRIP, STEP = 20.0, 30.0  # an array's width, and from one array to the next

@@ -11,8 +11,7 @@ from ...console import counted, table
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
-from ..draw.html import bold, paragraph
+from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, GRID, INDIGO, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, fill_of, ramp
 from ..draw.picture import (
     NORMAL,
@@ -39,6 +38,7 @@ from ..draw.shapes import (
     span,
     swatch,
 )
+from ..draw.text import bold, paragraph
 from ..models.memory_states import in_words, moved_rows, totals
 from ..models.tile_tuner import (
     Frontier,

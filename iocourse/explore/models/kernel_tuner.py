@@ -11,8 +11,7 @@ from ...costs.each_kernel import ledger_bytes
 from ...data.recorded import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger
-from ..draw.html import bold, paragraph
-from ..draw.wording import words
+from ..draw.text import bold, paragraph, words
 from .compiler_reports import (
     Row,
     Setting,

@@ -17,7 +17,7 @@ from ...lowrank.polynomials import CLIP, LARGEST_RADIUS, NAMES, Polynomial, herm
 from ...monomials import Array, rank_of
 from ...schedules import Crossing
 from ...sizes import positive_int
-from ..draw.wording import big, tick_label
+from ..draw.text import big, tick_label
 from .logits import Logits, size_of
 
 DEGREES = range(1, 13)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
-from ..draw.html import paragraph
+from ..draw.text import paragraph
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
 from ..models.logits import Logits, gaussian_logits, head_logits
 from ..models.lowrank_explorer import DEGREES, Facts, covering

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...data.recorded import recorded
-from ..draw.html import in_html
+from ..draw.text import in_html
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
 from ..models.lowrank_record import compared, degrees, sizes
 from .controls import by_name, slider

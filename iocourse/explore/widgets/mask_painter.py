@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ... import masks
 from ...machine import positive_int
 from ...masks import BlockMask
-from ..draw.html import in_html
+from ..draw.text import in_html
 from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
 from ..models.schedule_selection import among
 from .controls import button, by_name, choice, slider, tick

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...gpu import CHIPS
-from ..draw.html import in_html
+from ..draw.text import in_html
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
 from ..models.roofline_explorer import Sizes, records_of
 from .controls import Control, by_name, choice, slider
