@@ -22,7 +22,7 @@ from iocourse.bounds import lower_bound
 from iocourse.course.checkout import Project
 from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
-from iocourse.explore.figures.charts import curve
+from iocourse.explore.figures.traffic_charts import curve
 from iocourse.explore.models.memory_map import memories
 from iocourse.refusal import write_whole
 from iocourse.schedules import REGISTRY

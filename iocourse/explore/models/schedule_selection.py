@@ -14,7 +14,7 @@ def _row_tiled(schedule: Schedule) -> bool:
     return {"Br", "Bc"} <= set(schedule.tile_names) and schedule.smallest_M(1, 2) > schedule.smallest_M(1, 1)
 
 
-# What a reader has met when fast memories are large: the lines of `words_against_memory`, and what the tile
+# What a reader has met when fast memories are large: the lines of `traffic_vs_memory`, and what the tile
 # tuner can draw.
 ROW_TILED = tuple(schedule.name for schedule in schedules.of_pass("forward") if _row_tiled(schedule))
 

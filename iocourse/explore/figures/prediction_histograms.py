@@ -20,7 +20,7 @@ BAR = 150.0  # of the commonest answer
 )
 @example({"0.2 constant_traffic": {"False": 0, "True": 1}}, {"0.2 constant_traffic": "False"})
 @figure
-def predictions(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]) -> Picture:
+def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]) -> Picture:
     """A histogram for each number that a class predicted: a bar for each answer, the right one hatched.
 
     Args:
@@ -31,7 +31,7 @@ def predictions(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, st
         ValueError: there is nothing to draw, or a count is negative.
     """
     if not answers or not all(answers.values()):
-        raise ValueError("predictions needs at least one answer to each number")
+        raise ValueError("prediction_histograms needs at least one answer to each number")
     for name, counts in answers.items():
         if min(counts.values()) < 0:
             raise ValueError(f"{name} has a negative count")

@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 @example([[1.0]])
 @example([[0.5] * 9, [100, 300], [0.25]])
 @figure
-def change_of_unit(
+def running_max_rescaling(
     pieces: Sequence[Sequence[float]], *, title: str = "One sum, counted in a unit that grows"
 ) -> Picture:
     """Numbers that come in pieces, added up in units of the largest so far.

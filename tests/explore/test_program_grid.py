@@ -25,7 +25,7 @@ def area(rects):
 
 @given(small, small, blocks, blocks)
 def test_tiles_cover_the_matrix_once_and_the_rest_is_masked(rows, columns, BM, BN):
-    picture = explore.grid_of_programs(rows, columns, BM, BN)
+    picture = explore.program_grid(rows, columns, BM, BN)
     down, across = -(-rows // BM), -(-columns // BN)
     lanes = down * across * BM * BN
     assert len(shades(picture)) == down * across
@@ -38,14 +38,14 @@ def test_tiles_cover_the_matrix_once_and_the_rest_is_masked(rows, columns, BM, B
 
 
 def test_without_ragged_edges_nothing_is_spoken_of_as_masked():
-    picture = explore.grid_of_programs(64, 64, 32, 16)
+    picture = explore.program_grid(64, 64, 32, 16)
     assert "No lane lies outside" in picture.alt
     assert not any("masked" in text for text in texts(picture))
 
 
 def test_in_an_order_each_tile_has_its_programs_number():
     order = [(1, 0), (0, 0), (0, 1), (1, 1)]
-    picture = explore.grid_of_programs(4, 4, 2, 2, order=order)
+    picture = explore.program_grid(4, 4, 2, 2, order=order)
     names = {e.text: (e.x, e.y) for e in picture.elements if isinstance(e, Text) and e.text.isdigit()}
     assert names["0"][0] == names["1"][0] and names["0"][1] > names["1"][1]
     assert names["1"][1] == names["2"][1] and names["1"][0] < names["2"][0]
@@ -54,15 +54,13 @@ def test_in_an_order_each_tile_has_its_programs_number():
 
 
 def test_an_outlined_tile_is_told_in_rows_and_columns():
-    picture = explore.grid_of_programs(100, 70, 32, 16, outlined=(3, 4))
+    picture = explore.program_grid(100, 70, 32, 16, outlined=(3, 4))
     assert "Tile (3, 4) is outlined: rows 96 to 99, columns 64 to 69." in picture.alt
     assert sum(isinstance(e, Rect) and e.stroke == VERMILION for e in picture.elements) == 1
 
 
 def test_names_are_given_to_all_tiles_or_to_none():
-    crowded = explore.grid_of_programs(
-        2048, 2048, 64, 64, order=[(i, j) for i in range(32) for j in range(32)]
-    )
+    crowded = explore.program_grid(2048, 2048, 64, 64, order=[(i, j) for i in range(32) for j in range(32)])
     assert not any(map(str.isdigit, texts(crowded)))
 
 
@@ -80,4 +78,4 @@ def test_names_are_given_to_all_tiles_or_to_none():
 )
 def test_bad_input_is_named(sizes, options, message):
     with pytest.raises(ValueError, match=message):
-        explore.grid_of_programs(*sizes, **options)
+        explore.program_grid(*sizes, **options)

@@ -25,7 +25,7 @@ HEAD = ["M", "n*", "n*/r", "low rank, words a token", "tiles of the state"]
 
 
 @figure
-def words_against_length(
+def traffic_vs_length(
     d: int, degree: int, Ms: Sequence[int], *, Ns: tuple[int, int] | None = None, title: str | None = None
 ) -> Picture:
     """Words a token of `flash_optimal` and `low_rank` against n, both logarithmic, with n* marked for each M.

@@ -23,7 +23,7 @@ def drawn_by_lot(seed, m, n, k):
 @given(st.integers(0, 2**32), *3 * [st.integers(1, 4)])
 def test_every_multiply_add_is_a_cube_and_every_word_a_tile(seed, m, n, k):
     a, b, c = words = drawn_by_lot(seed, m, n, k)
-    picture = explore.shadows({"by lot": words})
+    picture = explore.loomis_whitney({"by lot": words})
     made = int(np.einsum("il,lj,ij->", 1 * a, 1 * b, 1 * c))
     for colour, there in ((palette.SKY, a), (palette.ORANGE, b), (palette.GREEN, c)):
         assert len(filled(picture, colour)) == there.sum() + made
@@ -38,7 +38,7 @@ def test_a_cube_throws_its_shadows_along_the_axes():
     """Each face is its wall's tile, moved by whole steps along one axis."""
     words = np.zeros((3, 2)), np.zeros((2, 4)), np.zeros((3, 4))
     words[0][2, 1] = words[1][1, 3] = words[2][2, 3] = 1
-    picture = explore.shadows({"one": words})
+    picture = explore.loomis_whitney({"one": words})
     for colour, along in (
         (palette.SKY, (1, 10 / 22)),
         (palette.ORANGE, (-1, 10 / 22)),
@@ -51,7 +51,7 @@ def test_a_cube_throws_its_shadows_along_the_axes():
 
 
 def test_labels_count_one_as_one():
-    said = set(texts(explore.shadows({"x": [[[1]], [[1]], [[1]]]})))
+    said = set(texts(explore.loomis_whitney({"x": [[[1]], [[1]], [[1]]]})))
     assert {"x: 1 multiply-add", "A: 1 word", "B: 1 word", "C: 1 word"} <= said
 
 
@@ -68,4 +68,4 @@ def test_labels_count_one_as_one():
 )
 def test_a_wrong_choice_is_named(choices, message):
     with pytest.raises(ValueError, match=message):
-        explore.shadows(choices)
+        explore.loomis_whitney(choices)

@@ -14,7 +14,7 @@ CHARGED = [
 @pytest.mark.parametrize(("pair", "charged"), CHARGED)
 def test_the_cheapest_walk_is_charged_what_the_search_says_and_does_every_task(pair, charged):
     cost, walk = whole_rows.cheapest_walk(pair, charged)
-    picture = explore.pair_walk(walk, pair=pair)
+    picture = explore.pair_residency(walk, pair=pair)
     paid = [int(line.split()[-1]) for line in picture.numbers.splitlines()[1:]]
     assert picture.title.endswith(f": charged {cost:g}") and sum(paid[:-1]) == paid[-1] == cost
     told = {
@@ -26,7 +26,7 @@ def test_the_cheapest_walk_is_charged_what_the_search_says_and_does_every_task(p
 
 
 def test_what_an_event_pays():
-    picture = explore.pair_walk(["load k", "load v", "load q", "drop v", "dq enters", "dk enters"])
+    picture = explore.pair_residency(["load k", "load v", "load q", "drop v", "dq enters", "dk enters"])
     paid = [line.rsplit(None, 1) for line in picture.numbers.splitlines()[1:]]
     assert [(event.strip(), int(words)) for event, words in paid] == [
         *(("load q", 2), ("dq enters", 1), ("dk enters", 2), ("all", 5))
@@ -48,4 +48,4 @@ def test_what_an_event_pays():
 )
 def test_what_is_refused(walk, message):
     with pytest.raises(ValueError, match=message):
-        explore.pair_walk(walk)
+        explore.pair_residency(walk)

@@ -72,7 +72,7 @@ class _Grid(NamedTuple):
 
 
 @figure
-def grid_of_programs(
+def program_grid(
     rows: int,
     columns: int,
     BM: int,

@@ -22,7 +22,7 @@ Span = tuple[float, float]
 @example("rows", rows=("Q", "O"), columns=("K", "V"), sums=("O",), title="F3")
 @example("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"), sums=("dQ", "dK", "dV"))
 @figure
-def sweep(
+def resident_and_streamed(
     stays: str,
     *,
     rows: Sequence[str],

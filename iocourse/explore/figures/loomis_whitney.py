@@ -59,7 +59,9 @@ class _Choice:
 
 
 @figure
-def shadows(choices: Mapping[str, Sequence[ArrayLike]], title: str = "Words and multiply-adds") -> Picture:
+def loomis_whitney(
+    choices: Mapping[str, Sequence[ArrayLike]], title: str = "Words and multiply-adds"
+) -> Picture:
     """The words at hand of C = AB on three walls, and the multiply-adds that have all three words.
 
     Args:

@@ -40,7 +40,7 @@ class _Life:
 @example(("begin",))
 @example(("begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "merge"))
 @figure
-def staircase(events: Sequence[str]) -> Picture:
+def partial_sums(events: Sequence[str]) -> Picture:
     """The number n of partial sums of one output in fast memory, with reads and entries counted.
 
     Args:

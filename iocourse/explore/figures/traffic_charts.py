@@ -37,7 +37,7 @@ PER_OCTAVE = 4  # values of M between M and 2M
 
 # ---------------------------------------------------------------------- words against memory
 @figure
-def words_against_memory(
+def traffic_vs_memory(
     N: int, d: int, schedules: Sequence[str] = ROW_TILED, M_range: tuple[int, int] | None = None
 ) -> Picture:
     """Words moved against words of fast memory, both on logarithmic axes, with the lower bound.

@@ -59,7 +59,7 @@ class Product(NamedTuple):
 @example(20, 20, Br=20, Bc=1, Bd=20)
 @example(1, 1, Br=1, Bc=1, Bd=1)
 @figure
-def columns_past_tile(N: int, d: int, *, Br: int, Bc: int, Bd: int) -> Picture:
+def blocked_product(N: int, d: int, *, Br: int, Bc: int, Bd: int) -> Picture:
     """Attention in a small cache: Q and K go by columns past a Br x Bc tile of S, then S and V past a Br x Bd
     tile of O.
 

@@ -10,7 +10,7 @@ from iocourse import costs, explore
 @pytest.mark.parametrize(("N", "d", "Br", "Bc", "Bd"), [(24, 18, 6, 8, 6), (12, 4, 3, 2, 4), (8, 8, 8, 1, 2)])
 def test_words_of_a_step_times_the_steps_of_all_tiles_are_what_F5_reads(N, d, Br, Bc, Bd):
     """Sizes without remainders, so that every tile is the one drawn."""
-    told = explore.columns_past_tile(N, d, Br=Br, Bc=Bc, Bd=Bd).numbers.splitlines()
+    told = explore.blocked_product(N, d, Br=Br, Bc=Bc, Bd=Bd).numbers.splitlines()
     tile, passing, products, steps = (tuple(map(int, re.findall(r"\d+", line))) for line in told[1:])
     tiles = (N // Br) * (N // Bc), (N // Br) * (d // Bd)
     reads = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd).reads
@@ -34,4 +34,4 @@ def test_words_of_a_step_times_the_steps_of_all_tiles_are_what_F5_reads(N, d, Br
 def test_what_is_refused(sizes, message):
     given = {"N": 8, "d": 4, "Br": 2, "Bc": 2, "Bd": 2} | sizes
     with pytest.raises(ValueError, match=message):
-        explore.columns_past_tile(given.pop("N"), given.pop("d"), **given)
+        explore.blocked_product(given.pop("N"), given.pop("d"), **given)

@@ -10,7 +10,7 @@ LIFE = ["begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "mer
 
 
 def test_it_counts_rises_from_nothing_and_reads():
-    picture = explore.staircase(LIFE)
+    picture = explore.partial_sums(LIFE)
     assert picture.title == "One output's partial sums: 2 entries, 2 reads"
     last = picture.numbers.splitlines()[-1].split()
     assert last == ["merge", "1", "2", "2"]
@@ -18,7 +18,7 @@ def test_it_counts_rises_from_nothing_and_reads():
 
 
 def test_the_line_is_as_high_as_there_are_partial_sums():
-    line = next(e for e in explore.staircase(LIFE).elements if isinstance(e, Poly) and e.line == 2.4)
+    line = next(e for e in explore.partial_sums(LIFE).elements if isinstance(e, Poly) and e.line == 2.4)
     (_, floor), step = line.points[0], line.points[0][1] - line.points[1][1]
     assert [(floor - y) / step for _, y in line.points[2::2]] == [1, 2, 1, 0, 1, 2, 1, 2, 1]
 
@@ -35,5 +35,5 @@ def test_the_line_is_as_high_as_there_are_partial_sums():
 )
 def test_what_cannot_happen_is_refused(events, message):
     with pytest.raises(ValueError) as error:
-        explore.staircase(events)
+        explore.partial_sums(events)
     assert str(error.value) == message

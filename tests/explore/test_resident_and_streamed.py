@@ -15,7 +15,7 @@ GRADIENTS = [frozenset(some) for n in (1, 2, 3) for some in combinations(("dQ", 
 def test_the_product_is_the_constant_of_the_rule(stays, gradients):
     rows = ["Q", "dO", *sorted(gradients & {"dQ"})]
     columns = ["K", *(["V"] if gradients != {"dV"} else []), *sorted(gradients & {"dK", "dV"})]
-    picture = explore.sweep(stays, rows=rows, columns=columns, sums=gradients)
+    picture = explore.resident_and_streamed(stays, rows=rows, columns=columns, sums=gradients)
     assert picture.title.endswith(f" {constant(stays, gradients)} together")
     assert picture.numbers.split()[-1] == str(constant(stays, gradients))
     travels = gradients - ({"dQ"} if stays == "rows" else {"dK", "dV"})
@@ -33,4 +33,4 @@ def test_the_product_is_the_constant_of_the_rule(stays, gradients):
 )
 def test_what_is_refused(stays, rows, sums, message):
     with pytest.raises(ValueError, match=message):
-        explore.sweep(stays, rows=rows, columns=["K"], sums=sums)
+        explore.resident_and_streamed(stays, rows=rows, columns=["K"], sums=sums)

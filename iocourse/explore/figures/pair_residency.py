@@ -34,7 +34,7 @@ class Step(NamedTuple):
 @example(["load q", "load do", "dq enters", "load k", "load v", "dq leaves"], title="The first sweep")
 @figure
 @library_answer
-def pair_walk(walk: Sequence[str], *, pair: PairOfPass = BACKWARD, title: str | None = None) -> Picture:
+def pair_residency(walk: Sequence[str], *, pair: PairOfPass = BACKWARD, title: str | None = None) -> Picture:
     """A bar for each row of the pair while it is in fast memory; below it what each event is charged.
 
     `walk` has events such as "load q", "drop q", "dq enters" and "dq leaves". Every event but a drop is

@@ -40,7 +40,7 @@ PASSES = {
 @example(512, 8, 2)
 @example(64, 8, 3, pass_="backward")
 @figure
-def low_rank_sweeps(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture:
+def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture:
     """The N x N weights, the arrays of keys and queries, and what passes between them: all in one scale.
 
     `pass_` is "forward" or "backward". Raises ValueError for another, and for sizes below 1.
