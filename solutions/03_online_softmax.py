@@ -24,7 +24,7 @@ import numpy as np
 from iocourse import exact, run
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head
-from iocourse.explore import bars, change_of_unit, merge_tree
+from iocourse.explore import bars, merge_tree, running_max_rescaling
 
 # %% [markdown]
 # ## The idea in one picture
@@ -32,7 +32,7 @@ from iocourse.explore import bars, change_of_unit, merge_tree
 # This lesson is an exchange of currency. A sum is counted in a *unit*, the largest number so far. When a larger one comes, what has been counted is exchanged into the new unit, and nothing is counted again. Here 1 and 1 arrive, then 4 and 2, then 1.
 
 # %%
-change_of_unit([[1, 1], [4, 2], [1]])
+running_max_rescaling([[1, 1], [4, 2], [1]])
 
 # %% [markdown]
 # A bar is the sum so far, 2, then 8, then 9; the ruler below it is the unit. When 4 arrives, the 2 old units are worth half a new one: the blue bar is as long as before, and only the ruler has changed. In section 3.2 the numbers are $e^{s}$ for the scores of a row.

@@ -511,7 +511,7 @@ measured("4.7", f3_over_bound=f3.total / least)
 # <!-- 1.03, 1.05 = blocks / (N * (2 * d + 3) / M), (blocks + 1) / blocks -->
 
 # %%
-explore.words_against_memory(8192, 64)
+explore.traffic_vs_memory(8192, 64)
 
 # %% [markdown]
 # Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where the $d$ words that F3 saves can make room for one more row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.

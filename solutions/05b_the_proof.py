@@ -45,9 +45,9 @@ from iocourse.course import attempt, challenge, check, hint, measured, predict
 # %%
 corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
 corner[:2, :2] = apart[0, 2] = 1
-explore.shadows({"a corner": [corner, corner, corner],
-                 "scattered": [apart[::-1], apart, apart.T[::-1]]},
-                title="4 words of each array, in two ways")
+explore.loomis_whitney({"a corner": [corner, corner, corner],
+                        "scattered": [apart[::-1], apart, apart.T[::-1]]},
+                       title="4 words of each array, in two ways")
 
 # %% [markdown]
 # Both times 4 words of each array are there. A full cube of side 2 has them as its shadows; words that do not fit together allow 3 points. Loomis and Whitney showed in 1949 that a set of points is at most the square root of the product of the sizes of its shadows: on the left it is, $\sqrt{4 \cdot 4 \cdot 4} = 8$. With $n_A$, $n_B$, $n_C$ words of the three,
@@ -215,7 +215,8 @@ print(f"{len(formed)} products formed; useful: {', '.join(products_in('output'))
 # Say that the accumulator *is there* while $n \ge 1$, and *enters* when $n$ rises from 0. Here is one life; try others:
 
 # %%
-explore.staircase(["begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "merge"])
+explore.partial_sums(["begin", "begin", "drop", "drop", "begin",
+                      "read", "merge", "read", "merge"])
 
 # %% [markdown]
 # Squares count reads, circles entries. Fast memory is empty of this output once, and a new partial sum begins there: a second entry, and nothing was read for it. Do such entries come for free?

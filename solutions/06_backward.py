@@ -362,8 +362,8 @@ for name in ("standard_backward", "flash1_backward"):
 # The picture shows the sweep of B3, at the tile where one row of queries meets a block of keys.
 
 # %%
-explore.sweep("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
-              sums=("dQ", "dK", "dV"), title="B3")
+explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
+                              sums=("dQ", "dK", "dV"), title="B3")
 
 # %% [markdown]
 # Now nothing forces us to compute three gradients in one sweep. Two sweeps can share them, or three; each computes the scores again. What does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$, $dO$. The other two need $dS$, hence $V$ as well. $D$ and $L$ are words a row.

@@ -35,7 +35,7 @@ B3 = ["load k", "load v", "dk enters", "dv enters", "load q", "load do", "dq ent
 B4 = ["load q", "load do", "dq enters", "load k", "load v", "drop k", "drop v", "dq leaves",
       "drop q", "drop do", "load k", "load v", "dk enters", "dv enters", "load q", "load do",
       "drop q", "drop do", "dk leaves", "dv leaves", "drop k", "drop v"]
-explore.pair_walk(B4, title="One pair in B4")
+explore.pair_residency(B4, title="One pair in B4")
 
 # %% [markdown]
 # First the query's rows stay and the pair's key comes by, for $dq$; later the key's rows stay and the query comes by, for $dk$ and $dv$. Below stands what each event pays, one for each row of the other side that it finds. Together that is 14, the constant of B4. Section 6.11 asks whether a pair can get by with less, and what that would cost the others. First what is proved, and for whom.
@@ -141,7 +141,7 @@ whole = bounds.whole_rows
 cost, walk = whole.cheapest_walk(whole.BACKWARD, whole.LOADS_AND_EXITS)
 print("B3, B4 and the cheapest:", attempt(lambda: [my_charges(one) for one in (B3, B4, walk)]))
 measured("6.11", least=int(cost))
-explore.pair_walk(walk, title="One pair, as cheap as can be")
+explore.pair_residency(walk, title="One pair, as cheap as can be")
 
 # %% [markdown]
 # <details><summary>The cheapest walk</summary>

@@ -29,7 +29,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
-explore.columns_past_tile(24, 18, Br=6, Bc=8, Bd=6)
+explore.blocked_product(24, 18, Br=6, Bc=8, Bd=6)
 
 # %% [markdown]
 # Attention in a small cache, in two halves. Left: a tile of scores stays in fast memory, and columns of $Q$ and $K$ pass it, one pair after the other, each cut to the tile. Right: a tile of the output stays, and columns of $S$ and rows of $V$ pass. Nothing in fast memory is as long as a row. How one gets there, and what it is worth, is this evening's subject.
@@ -540,7 +540,7 @@ measured("7.7", f5_over_bound=ratio)
 # %%
 shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored",
          "scores_stored_tiled", "flash_optimal"]
-explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
+explore.traffic_vs_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
 # On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F7d begin at $2d + 3$ and F3 at $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7d and F7 dip below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.

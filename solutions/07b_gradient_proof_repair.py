@@ -24,7 +24,8 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
-explore.sweep("rows", rows=("Q", "dO", "dQ"), columns=("K", "V"), sums=("dQ",), title="dQ")
+explore.resident_and_streamed("rows", rows=("Q", "dO", "dQ"), columns=("K", "V"),
+                              sums=("dQ",), title="dQ")
 
 # %% [markdown]
 # The sweep of lesson 06 that makes $dQ$: rows of three arrays stay, keys and values pass, and it moves 6 times $N^2d^2/M$ words. It is the larger part of this evening's gradient, and the part that is taken apart where memory is small.

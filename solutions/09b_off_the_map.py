@@ -23,8 +23,8 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
-explore.sweep("columns", rows=("Q", "dO"), columns=("K", "V", "dK", "dV"), sums=("dK", "dV"),
-              title="B6, first sweep")
+explore.resident_and_streamed("columns", rows=("Q", "dO"), columns=("K", "V", "dK", "dV"),
+                              sums=("dK", "dV"), title="B6, first sweep")
 
 # %% [markdown]
 # The first of the two sweeps of B6. Blocks of four arrays stay, rows of two pass by, and by (9.1) that is $8x^2$. What the picture does not show: $dS$, which is made in the tile, goes to slow memory, for $N^2$ words more.

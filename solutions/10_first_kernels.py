@@ -35,7 +35,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 # All programs run the same function. What tells them apart is their number. They run in any order, many at once: a program must not need what another one writes. A matrix is cut into tiles, and a program has two numbers, its row and its column of tiles:
 
 # %%
-explore.grid_of_programs(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, a program each")
+explore.program_grid(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, a program each")
 
 # %% [markdown]
 # $4 \times 3 = 12$ programs for 7,000 words. The last row and the last column of tiles hang over the edge: 5,288 places, hatched, belong to a program and not to the matrix.
@@ -557,7 +557,7 @@ predict("10.7b", grouped=96)  #> predict("10.7b", grouped=...)
 print(f"row by row: {strips(by_rows)} strips")
 measured("10.7b", grouped=strips(in_groups))
 order = [in_groups(pid) for pid in range(128)]
-explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
+explore.program_grid(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
 
 # %% [markdown]
 # <details><summary>What the order of programs is worth</summary>

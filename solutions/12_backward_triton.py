@@ -32,8 +32,8 @@ from iocourse.course import attempt, check, hint, measured, predict
 # We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing. Here is what one of them does if columns stay, as in B3 of lesson 06:
 
 # %%
-explore.sweep("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
-              sums=["dQ", "dK", "dV"], title="One sweep for all gradients")
+explore.resident_and_streamed("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
+                              sums=["dQ", "dK", "dV"], title="One sweep for all gradients")
 
 # %% [markdown]
 # Its rows of $dK$ and $dV$ are its own. But $dQ$ passes by, is read and written (two of the title's four, as in lesson 06), and this is not the only program. Lesson 06 had a way without: two sweeps, (6.10), rows stay for $dQ$, and columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$. The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.

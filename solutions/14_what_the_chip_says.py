@@ -76,8 +76,8 @@ def side_by_side(programs, at_once, late=0):
 
 
 together = [(head, tile) for head in range(H) for tile in range(TILES)]
-explore.grid_of_programs(H, TILES, 1, 1, order=together,
-                         title="64 programs: a head a row, a tile of queries a column")
+explore.program_grid(H, TILES, 1, 1, order=together,
+                     title="64 programs: a head a row, a tile of queries a column")
 
 
 # %% [markdown]

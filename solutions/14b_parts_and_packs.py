@@ -36,8 +36,8 @@ from iocourse.course import attempt, check, hint, measured, predict
 # <!-- 132 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
 
 # %%
-explore.grid_of_programs(8, 32768, 1, 2048,
-                         title="8 heads of keys, 32,768 keys each in 16 parts: 128 programs")
+explore.program_grid(8, 32768, 1, 2048,
+                     title="8 heads of keys, 32,768 keys each in 16 parts: 128 programs")
 
 
 # %% [markdown]

@@ -30,7 +30,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import Features
 
 # %%
-explore.low_rank_sweeps(512, 8, 2)
+explore.lowrank_passes(512, 8, 2)
 
 # %% [markdown]
 # All areas are in one scale. Exact attention works through the square. Low rank of degree 2 lets the keys and values go into the blue sliver $T$, and the queries take the output from it: 405 words between the two sides, whatever $N$ is.
@@ -387,7 +387,7 @@ print(f"N = 40,960: {low:,} words, F3 {flash:,}; bound {which} {least:,}")
 measured("15.5", crossing=schedules.crossing(12, 3, 4096).N, fewer=flash / low)
 
 # %%
-explore.words_against_length(12, 3, [4096, 16384])
+explore.traffic_vs_length(12, 3, [4096, 16384])
 
 # %% [markdown]
 # <details><summary>The crossing</summary>

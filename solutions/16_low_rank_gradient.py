@@ -34,7 +34,7 @@ from iocourse.machine import Features
 from iocourse.monomials import coordinates, features, plan, pull_back
 
 # %%
-explore.low_rank_sweeps(512, 8, 2, pass_="backward")
+explore.lowrank_passes(512, 8, 2, pass_="backward")
 
 # %% [markdown]
 # In one scale, as in lesson 15. $T$ brings the queries what the keys have to say; a second state of the same 405 words, $U$, brings the keys the answer. Nothing of size $N \times N$ is formed, forward or back.

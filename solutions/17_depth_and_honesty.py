@@ -29,7 +29,7 @@ from iocourse import exact, explore, lowrank
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import provenance, recorded
-from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
+from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.lowrank.neighbours import FIELD
 
 

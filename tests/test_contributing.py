@@ -100,7 +100,7 @@ def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said, passed):
 def test_the_schedule_is_in_pictures(said):
     code = """
 from iocourse import explore
-print(explore.words_against_memory(256, 16, ["flash2", "one_row"]).numbers)
+print(explore.traffic_vs_memory(256, 16, ["flash2", "one_row"]).numbers)
 print("and", explore.memory_map(256, 16).to_svg())
 """
     chart, memory_map = said("-c", code).split("\nand", 1)

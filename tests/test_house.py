@@ -17,7 +17,7 @@ ROOMS = (
 )  # fmt: skip
 # Within a room of several folders: each imports only those before it.
 FLOORS = {
-    "explore": ("draw", "facts", "figures", "widgets"),
+    "explore": ("draw", "models", "figures", "widgets"),
 }
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 

@@ -92,9 +92,9 @@ def draw(found: Sequence[Histogram], file: Path) -> None:
     if len(found) > MOST_IN_A_PICTURE:
         told = f"{len(found)} histograms are too many for a picture, {MOST_IN_A_PICTURE} fit"
         raise Refused(f"{told}: --only 04 takes those of a lesson, --only 4.5 those of a question")
-    from ..explore.figures.predictions import predictions
+    from ..explore.figures.prediction_histograms import prediction_histograms
 
-    picture = predictions(
+    picture = prediction_histograms(
         {one.label: one.rows for one in found}, {one.label: one.right for one in found if one.right}
     )
     data = picture.to_png() if file.suffix == ".png" else picture.to_svg().encode()

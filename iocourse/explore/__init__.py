@@ -15,7 +15,7 @@ from ..discovery import files_of
 from . import figures, widgets
 from .draw.figure import FIGURES
 from .draw.picture import Picture
-from .widgets.shell.explorer import EXPLORERS, Explorer
+from .widgets.explorer import EXPLORERS, Explorer
 
 for _folder in (figures, widgets):
     files_of(_folder.__name__, _folder.__path__)

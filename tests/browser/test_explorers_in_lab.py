@@ -9,7 +9,7 @@ from iocourse import explore, schedules
 from iocourse.costs.each_kernel import kernel_words
 from iocourse.costs.kernels import Problem
 from iocourse.explore.figures.two_memories import arrived, sides
-from iocourse.explore.widgets.shell.explorer import EXPLORERS, Explorer
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
 PICTURES = {"image", "img"}
 SHELLS = {name: made for name, make in EXPLORERS.items() if isinstance(made := make(), Explorer)}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from explorer_page import ExplorerPage
 
-from iocourse.explore.widgets.shell.explorer import EXPLORERS, Explorer, called
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer, called
 
 PATIENCE = 0.25  # seconds of a core that a picture may take on average, of the kernel and of the page
 KEYS = 8

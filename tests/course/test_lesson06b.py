@@ -160,7 +160,7 @@ def test_the_walks_shown_are_charged_what_the_text_says(defined):
     _, cheapest = bounds.cheapest_walk(bounds.whole_rows.BACKWARD, bounds.whole_rows.LOADS_AND_EXITS)
     for walk, paid in ((defined["B3"], 16), (defined["B4"], 14), (cheapest, 12)):
         assert lesson06.charges(walk) == defined["my_charges"](walk) == paid
-        assert explore.pair_walk(walk).title.endswith(f": charged {paid}")
+        assert explore.pair_residency(walk).title.endswith(f": charged {paid}")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from iocourse.course.exercises.lesson07 import (
     stored_cases,
 )
 from iocourse.course.points import points_of
-from iocourse.explore.facts.trace import states, totals
+from iocourse.explore.models.memory_states import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source
 
@@ -259,7 +259,7 @@ def test_the_bound_is_closer_the_smaller_the_memory_beside_d_squared():
 
 def test_the_picture_of_section_7_7_shows_what_the_text_reads_off_it():
     names = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored", "flash_optimal"]
-    picture = explore.words_against_memory(2**16, 1024, names, (2**8, 2**22))
+    picture = explore.traffic_vs_memory(2**16, 1024, names, (2**8, 2**22))
     assert "flash_optimal needs 3,075 words and is drawn from there" in picture.alt
     assert f"scores_stored needs {2 * 1024 + 3:,} words and is drawn from there" in picture.alt
     fall = {n: squares(n, 2**16, 1024, 2**10) / squares(n, 2**16, 1024, 2**14) for n in names[:3]}

@@ -17,7 +17,7 @@ from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
 from iocourse.data import real_head, real_heads, told
 from iocourse.data.recorded import recorded
-from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
+from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from tools.bench.lowrank import published as _published
 
 FIRST, SECOND = EVENINGS = Lesson("17_depth_and_honesty"), Lesson("17b_a_table_and_a_choice")

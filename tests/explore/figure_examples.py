@@ -15,7 +15,7 @@ from made_up_lowrank import row as lowrank_row
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
-from iocourse.explore.facts.memory_map import bounds_of
+from iocourse.explore.models.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 
@@ -102,12 +102,12 @@ RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
 MATMUL = pebbling.matmul(2, 2, 2, fma=True)
 SIZES = [256, 512, 1024, 2048]
 EXAMPLES = {
-    "words_against_memory": [
-        lambda: explore.words_against_memory(4096, 64),
-        lambda: explore.words_against_memory(1, 1),
-        lambda: explore.words_against_memory(1000, 37, ["flash2", "naive"], (100, 9000)),
-        lambda: explore.words_against_memory(64, 16, ["flash1"], (2, 30)),
-        lambda: explore.words_against_memory(512, 32, [s.name for s in schedules.of_pass("forward")]),
+    "traffic_vs_memory": [
+        lambda: explore.traffic_vs_memory(4096, 64),
+        lambda: explore.traffic_vs_memory(1, 1),
+        lambda: explore.traffic_vs_memory(1000, 37, ["flash2", "naive"], (100, 9000)),
+        lambda: explore.traffic_vs_memory(64, 16, ["flash1"], (2, 30)),
+        lambda: explore.traffic_vs_memory(512, 32, [s.name for s in schedules.of_pass("forward")]),
     ],
     "curve": [
         lambda: explore.curve(
@@ -192,11 +192,13 @@ EXAMPLES = {
         lambda: explore.pebbles({"alone": []}, moves=["load alone"]),
         lambda: explore.pebbles({("a long name", 1): [], ("other", 2): [], "c" * 300: [("a long name", 1)]}),
     ],
-    "shadows": [
-        lambda: explore.shadows({"all": np.ones((3, 3, 3)), "none": np.zeros((3, 3, 3))}),
-        lambda: explore.shadows({"one": [[[1]], [[True]], [[1.0]]]}, title="One word of each"),
-        lambda: explore.shadows({"flat": [np.ones((1, 6)), np.ones((6, 2)), np.eye(1, 2)]}),
-        lambda: explore.shadows({"a diagonal": 3 * [np.eye(6)], "small": 3 * [np.eye(2)]}, title="T" * 90),
+    "loomis_whitney": [
+        lambda: explore.loomis_whitney({"all": np.ones((3, 3, 3)), "none": np.zeros((3, 3, 3))}),
+        lambda: explore.loomis_whitney({"one": [[[1]], [[True]], [[1.0]]]}, title="One word of each"),
+        lambda: explore.loomis_whitney({"flat": [np.ones((1, 6)), np.ones((6, 2)), np.eye(1, 2)]}),
+        lambda: explore.loomis_whitney(
+            {"a diagonal": 3 * [np.eye(6)], "small": 3 * [np.eye(2)]}, title="T" * 90,
+        ),
     ],
     "roofline": [
         lambda: explore.roofline(
@@ -258,11 +260,11 @@ EXAMPLES = {
         lambda: explore.rank_growth([1], [3], lines={}),
         lambda: explore.rank_growth(range(1, 8), range(1, 40), title="T" * 90),
     ],
-    "words_against_length": [
-        lambda: explore.words_against_length(12, 3, [4096, 16_384, 65_536]),
-        lambda: explore.words_against_length(64, 6, [1000], title="Far away, " * 9),
-        lambda: explore.words_against_length(1, 1, [2**30]),
-        lambda: explore.words_against_length(12, 3, [100, 16_384], Ns=(5, 6)),
+    "traffic_vs_length": [
+        lambda: explore.traffic_vs_length(12, 3, [4096, 16_384, 65_536]),
+        lambda: explore.traffic_vs_length(64, 6, [1000], title="Far away, " * 9),
+        lambda: explore.traffic_vs_length(1, 1, [2**30]),
+        lambda: explore.traffic_vs_length(12, 3, [100, 16_384], Ns=(5, 6)),
     ],
     "mask_tiles": [
         lambda: explore.mask_tiles(masks.Causal(200), 64, 32, title="T" * 80),
@@ -286,16 +288,16 @@ EXAMPLES = {
         ),
         lambda: explore.bench_bars(bench_record((8192,), ("SDPA math",))),
     ],
-    "grid_of_programs": [
-        lambda: explore.grid_of_programs(100, 70, 32, 16, outlined=(3, 4)),
-        lambda: explore.grid_of_programs(100, 70, 32, 16, order=COLUMN_BY_COLUMN, title="Column by column"),
-        lambda: explore.grid_of_programs(5, 50, 1, 64),
-        lambda: explore.grid_of_programs(1, 1000, 1, 128),
-        lambda: explore.grid_of_programs(1000, 1, 64, 1),
-        lambda: explore.grid_of_programs(1, 1, 1, 1, order=[(0, 0)], outlined=(0, 0)),
-        lambda: explore.grid_of_programs(3, 2, 128, 1024),
-        lambda: explore.grid_of_programs(2048, 2040, 64, 64, order=np.argwhere(np.ones((32, 32))).tolist()),
-        lambda: explore.grid_of_programs(1024, 1, 1, 1),
+    "program_grid": [
+        lambda: explore.program_grid(100, 70, 32, 16, outlined=(3, 4)),
+        lambda: explore.program_grid(100, 70, 32, 16, order=COLUMN_BY_COLUMN, title="Column by column"),
+        lambda: explore.program_grid(5, 50, 1, 64),
+        lambda: explore.program_grid(1, 1000, 1, 128),
+        lambda: explore.program_grid(1000, 1, 64, 1),
+        lambda: explore.program_grid(1, 1, 1, 1, order=[(0, 0)], outlined=(0, 0)),
+        lambda: explore.program_grid(3, 2, 128, 1024),
+        lambda: explore.program_grid(2048, 2040, 64, 64, order=np.argwhere(np.ones((32, 32))).tolist()),
+        lambda: explore.program_grid(1024, 1, 1, 1),
     ],
     "lowrank_rows": [
         lambda: explore.lowrank_rows(lowrank_record()),

@@ -11,7 +11,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from iocourse.explore import Picture
 from iocourse.explore.draw.picture import Text
-from iocourse.explore.widgets.shell.explorer import EXPLORERS, VIEW, Explorer
+from iocourse.explore.widgets.explorer import EXPLORERS, VIEW, Explorer
 
 MADE = {name: make for name, make in EXPLORERS.items() if isinstance(make(), Explorer)}
 explorers = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
@@ -131,30 +131,30 @@ def test_what_a_script_asks_wrongly_is_refused_in_a_sentence(make):
 @explorers
 def test_a_message_of_the_page_is_answered_also_where_it_is_behind(make):
     explorer = make()
-    shell = explorer.shell
+    widget = explorer.widget
     name, control = next(iter(moved(explorer).items()))
     text = next(text for text, value in control.options.items() if value == other_value(control))
-    explorer._heard(shell, {"turn": "me 1", "do": "set", "name": name, "text": text}, [])
-    assert shell.page["turn"] == "me 1" and control.options[text] == control.value
-    assert shell.page["svg"] == explorer.shown().picture.to_svg()
-    explorer._heard(shell, {"turn": "me 2", "do": "set", "name": name, "text": "no longer there"}, [])
-    assert shell.page["turn"] == "me 2" and control.options[text] == control.value
+    explorer._heard(widget, {"turn": "me 1", "do": "set", "name": name, "text": text}, [])
+    assert widget.page["turn"] == "me 1" and control.options[text] == control.value
+    assert widget.page["svg"] == explorer.shown().picture.to_svg()
+    explorer._heard(widget, {"turn": "me 2", "do": "set", "name": name, "text": "no longer there"}, [])
+    assert widget.page["turn"] == "me 2" and control.options[text] == control.value
     explorer.close()
 
 
 def test_two_explorers_in_one_page_do_not_hear_each_other():
     one, other = (EXPLORERS["tile_tuner"]() for _ in range(2))
-    assert one.shell.model_id != other.shell.model_id
-    one._heard(one.shell, {"turn": "me 1", "do": "set", "name": "M", "text": "8,192"}, [])
+    assert one.widget.model_id != other.widget.model_id
+    one._heard(one.widget, {"turn": "me 1", "do": "set", "name": "M", "text": "8,192"}, [])
     assert one.value("M") == 8192 and other.value("M") == 16384
-    assert other.shell.page["turn"] == ""
+    assert other.widget.page["turn"] == ""
 
 
 def test_a_closed_explorer_has_no_widget_and_still_answers():
     tuner = EXPLORERS["tile_tuner"]()
-    comm = tuner.shell.comm
+    comm = tuner.widget.comm
     tuner.close()
-    assert comm._closed and tuner._shell is None
+    assert comm._closed and tuner._widget is None
     tuner.set("M", 8192)
     assert "8,192" in tuner.words
 
@@ -164,8 +164,8 @@ def test_a_notebook_gets_the_widget_a_picture_and_text(make, monkeypatch):
     explorer = make()
     data, metadata = DisplayFormatter().format(explorer)
     assert set(data) == {VIEW, "image/png", "text/plain"}
-    assert data[VIEW]["model_id"] == explorer.shell.model_id
-    assert explorer.shell.page == explorer.page()
+    assert data[VIEW]["model_id"] == explorer.widget.model_id
+    assert explorer.widget.page == explorer.page()
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     alone = make()  # without widgets it is the picture that a page without a kernel shows
     assert isinstance(alone, Picture) and alone.numbers in data["text/plain"]
@@ -184,8 +184,8 @@ def test_its_name_says_where_its_controls_stand(make):
     assert repr(explorer).startswith(f"{type(explorer).__name__}({explorer.setting._fields[0]}=")
 
 
-def test_the_shell_knows_nothing_of_any_explorer():
-    code = resources.files("iocourse.explore.widgets.shell").joinpath("shell.js").read_text(encoding="utf-8")
+def test_the_page_code_knows_nothing_of_any_explorer():
+    code = resources.files("iocourse.explore.widgets").joinpath("explorer.js").read_text(encoding="utf-8")
     theirs = ("tile", "mask", "pebble", "schedule", "kernel", "roofline", "memory", *EXPLORERS)
     assert not [name for name in theirs if re.search(rf"\b{name}\b", code)]
 

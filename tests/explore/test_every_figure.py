@@ -15,8 +15,8 @@ from iocourse import explore
 from iocourse.explore import FIGURES, Picture, figures, widgets
 from iocourse.explore.draw import palette
 from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
-from iocourse.explore.widgets import shell
-from iocourse.explore.widgets.shell.explorer import EXPLORERS, Explorer
+from iocourse.explore.widgets import controls, explorer
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
 SVG = "{http://www.w3.org/2000/svg}"
 KILOBYTES = 68  # a map of all ten backward schedules and their bounds
@@ -32,7 +32,7 @@ def test_figures_and_explorers_are_found_in_their_files():
     explorers = {kind.__module__ for kind in Explorer.__subclasses__()}
     assert {draw.__module__ for draw in FIGURES.values()} == _modules(figures)
     assert explorers == {make.__module__ for make in EXPLORERS.values()}
-    assert explorers == _modules(widgets) - {shell.__name__}
+    assert explorers == _modules(widgets) - {controls.__name__, explorer.__name__}
     faces = {*FIGURES, *EXPLORERS, *(kind.__name__ for kind in Explorer.__subclasses__())}
     assert set(explore.__all__) == faces | {"FIGURES", "Picture"} == set(dir(explore))
     assert all(getattr(explore, name) for name in faces)

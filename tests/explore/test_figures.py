@@ -10,12 +10,12 @@ from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.console import counted
-from iocourse.explore.draw.frame import Scale, spread
+from iocourse.explore.draw.line_chart import Scale, spread
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
-from iocourse.explore.draw.wording import big, figures, words
-from iocourse.explore.facts.chosen import ROW_TILED
+from iocourse.explore.draw.text import big, figures, words
 from iocourse.explore.figures.memory import COLUMNS, condensed
+from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
 
 
@@ -24,7 +24,7 @@ from iocourse.ledger import Ledger
 def test_the_table_of_words_holds_closed_forms_and_bounds(N, d):
     lines = [
         re.split(r" {2,}", line.strip())
-        for line in explore.words_against_memory(N, d).numbers.replace("no tile fits", "-").splitlines()
+        for line in explore.traffic_vs_memory(N, d).numbers.replace("no tile fits", "-").splitlines()
     ]
     titles, names = lines[0][1:-1], ROW_TILED
     assert titles == [schedules.get(name).title for name in names]
@@ -43,7 +43,7 @@ def test_the_table_of_words_holds_closed_forms_and_bounds(N, d):
 
 def test_the_line_runs_through_the_closed_forms():
     N, d, low, high = 4096, 64, 1024, 2**18
-    picture = explore.words_against_memory(N, d, ["flash_optimal"], (low, high))
+    picture = explore.traffic_vs_memory(N, d, ["flash_optimal"], (low, high))
     line = max(
         (e for e in picture.elements if isinstance(e, Poly) and e.dash == ()), key=lambda e: len(e.points)
     )
@@ -59,7 +59,7 @@ def test_the_line_runs_through_the_closed_forms():
 
 
 def test_schedules_without_a_tile_are_left_out_and_named():
-    picture = explore.words_against_memory(64, 16, ["flash1", "naive"], (40, 60))
+    picture = explore.traffic_vs_memory(64, 16, ["flash1", "naive"], (40, 60))
     assert "flash1 needs 67 words and is left out" in picture.alt
     assert "flash1" not in texts(picture)
 
@@ -186,7 +186,7 @@ def test_a_note_stands_below_its_line_and_in_the_words():
 
 
 def test_a_bar_keeps_its_length_when_its_unit_changes():
-    picture = explore.change_of_unit([[1, 1], [4, 2], [1]])
+    picture = explore.running_max_rescaling([[1, 1], [4, 2], [1]])
     bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after the two of the key
     one = bars[0].width / 2
     assert [round(e.width / one, 9) for e in bars] == [2, 2, 6, 8, 1]
@@ -243,13 +243,13 @@ ONE = {"Br": 1, "Bc": 1}
 RUN = ledger("flash2", Br=4, Bc=4)
 AXES = {"title": "T", "xlabel": "x", "ylabel": "y"}
 REFUSED = [
-    (lambda: explore.words_against_memory(0, 64), "N must be at least 1, got 0"),
-    (lambda: explore.words_against_memory(64, 1.5), "d must be a whole number"),
-    (lambda: explore.words_against_memory(64, 8, ["flash3"]), "'flash3'; there are naive, flash2"),
-    (lambda: explore.words_against_memory(64, 8, ["block_sparse"]), "'block_sparse'; there are naive"),
-    (lambda: explore.words_against_memory(64, 8, ["flash1_backward"]), "no dense forward schedule"),
-    (lambda: explore.words_against_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
-    (lambda: explore.words_against_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
+    (lambda: explore.traffic_vs_memory(0, 64), "N must be at least 1, got 0"),
+    (lambda: explore.traffic_vs_memory(64, 1.5), "d must be a whole number"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["flash3"]), "'flash3'; there are naive, flash2"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["block_sparse"]), "'block_sparse'; there are naive"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["flash1_backward"]), "no dense forward schedule"),
+    (lambda: explore.traffic_vs_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
+    (lambda: explore.traffic_vs_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
     (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash2"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 1}), "needs the tile size"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 0, "Bc": 1}), "Br must be at least 1"),
@@ -264,9 +264,9 @@ REFUSED = [
     (lambda: explore.curve({}, **AXES), "at least one point"),
     (lambda: explore.curve({"a": [(0, 1)]}, **AXES), "x = 0"),
     (lambda: explore.curve({"a": [(1, 1)]}, notes={"b": "steep"}, **AXES), "notes has 'b'; the lines are a"),
-    (lambda: explore.change_of_unit([]), "at least one piece"),
-    (lambda: explore.change_of_unit([[1], []]), "none of them empty"),
-    (lambda: explore.change_of_unit([[1, 0]]), "pieces has 0; a number must be positive"),
+    (lambda: explore.running_max_rescaling([]), "at least one piece"),
+    (lambda: explore.running_max_rescaling([[1], []]), "none of them empty"),
+    (lambda: explore.running_max_rescaling([[1, 0]]), "pieces has 0; a number must be positive"),
     (lambda: explore.merge_tree([]), "parts has 0 entries; allowed are 1 to 8"),
     (lambda: explore.merge_tree([(1, float("inf"))]), "parts has inf"),
     (lambda: explore.bars({}, title="T"), "at least one value"),

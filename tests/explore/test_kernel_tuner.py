@@ -15,7 +15,7 @@ from iocourse.data.recorded import recorded
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
 from iocourse.explore.draw.palette import VERMILION
 from iocourse.explore.draw.picture import Rect
-from iocourse.explore.facts.compiled_tiles import (
+from iocourse.explore.models.compiler_reports import (
     Setting,
     best,
     exact,
@@ -25,7 +25,7 @@ from iocourse.explore.facts.compiled_tiles import (
     verdict,
     words_of,
 )
-from iocourse.explore.facts.kernel_tiles import TILES, held
+from iocourse.explore.models.tile_footprint import TILES, held
 from iocourse.gpu import CHIPS
 
 powers = st.sampled_from([16, 32, 64, 128, 256])
@@ -291,7 +291,7 @@ def test_a_tile_is_chosen_in_the_map(tuner):
 
 
 def test_without_a_record_it_works_and_says_so(monkeypatch):
-    monkeypatch.setattr("iocourse.explore.facts.compiled_tiles._shipped_record", lambda: {})
+    monkeypatch.setattr("iocourse.explore.models.compiler_reports._shipped_record", lambda: {})
     tuner = kernel_tuner(kernel="sliced_keys")
     assert tuner.setting == Setting(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
     assert "Resources: no recorded run yet." in tuner.svg

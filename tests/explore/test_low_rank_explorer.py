@@ -13,8 +13,9 @@ from iocourse.data import real_head, real_heads
 from iocourse.explore import LowRankExplorer, Picture, low_rank_explorer, low_rank_explorer_picture
 from iocourse.explore.draw.palette import SKY
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.facts.logits import SAMPLED_KEYS, gaussian_logits, head_logits, logits_of
-from iocourse.explore.facts.lowrank_explorer import (
+from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
+from iocourse.explore.models.logits import SAMPLED_KEYS, gaussian_logits, head_logits, logits_of
+from iocourse.explore.models.lowrank_explorer import (
     DEGREES,
     Facts,
     Setting,
@@ -24,7 +25,6 @@ from iocourse.explore.facts.lowrank_explorer import (
     percent,
     rows_of,
 )
-from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
 from iocourse.explore.widgets.lowrank_explorer import ERRORS, SIGMAS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of

@@ -10,15 +10,15 @@ from figure_layout import check_layout
 from iocourse import costs, schedules
 from iocourse.explore import (
     causal_tiles,
-    low_rank_sweeps,
+    lowrank_passes,
     polynomial_errors,
     rank_growth,
-    words_against_length,
+    traffic_vs_length,
 )
 from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.facts.lowrank_explorer import percent
 from iocourse.explore.figures.causal_tiles import EXACT, FAR, IN_STATE, SIDE, X, Y
+from iocourse.explore.models.lowrank_explorer import percent
 from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 
 
@@ -148,7 +148,7 @@ def diamonds(drawn):
 @pytest.mark.parametrize(("d", "g"), [(12, 3), (16, 4), (64, 2)])
 def test_the_crossing_stands_on_low_ranks_line_at_n_star(d, g):
     Ms = [4096, 16_384]
-    drawn = words_against_length(d, g, Ms)
+    drawn = traffic_vs_length(d, g, Ms)
     check_layout(drawn)
     found = [schedules.crossing(d, g, M) for M in Ms]
     flash = [
@@ -172,7 +172,7 @@ def test_the_crossing_stands_on_low_ranks_line_at_n_star(d, g):
 
 
 def test_a_crossing_outside_the_range_is_not_drawn_but_said():
-    drawn = words_against_length(12, 3, [4096], Ns=(10, 20))
+    drawn = traffic_vs_length(12, 3, [4096], Ns=(10, 20))
     assert not diamonds(drawn) and f"from n = {schedules.crossing(12, 3, 4096).N} on" in drawn.alt
 
 
@@ -188,12 +188,12 @@ def test_a_crossing_outside_the_range_is_not_drawn_but_said():
 )
 def test_bad_lengths_are_named(arguments, text):
     with pytest.raises(ValueError, match=re.escape(text)):
-        words_against_length(*arguments)
+        traffic_vs_length(*arguments)
 
 
 def test_an_empty_range_is_named():
     with pytest.raises(ValueError, match=re.escape("Ns = (9, 9): the first n must be smaller")):
-        words_against_length(12, 3, [4096], Ns=(9, 9))
+        traffic_vs_length(12, 3, [4096], Ns=(9, 9))
 
 
 # ---------------------------------------------------------------------- causal tiles
@@ -256,7 +256,7 @@ def test_bad_tiles_are_named(arguments, text):
 def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
     """Areas are in proportion to words, but for strips that would be too thin to see."""
     N, d, r = 90, 9, 220
-    picture = low_rank_sweeps(N, d, 3, pass_=pass_)
+    picture = lowrank_passes(N, d, 3, pass_=pass_)
     boxes = [one for one in picture.elements if isinstance(one, Rect) and one.y < 320]  # not the key
     drawn = [box.width * box.height for box in boxes]
     words = [N * N, *[N * d] * tokens, *[r * (d + 1)] * states]
@@ -266,4 +266,4 @@ def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
 
 def test_another_pass_than_two_is_refused():
     with pytest.raises(ValueError, match="pass_ is 'both'; it must be 'forward' or 'backward'"):
-        low_rank_sweeps(8, 2, 2, pass_="both")
+        lowrank_passes(8, 2, 2, pass_="both")

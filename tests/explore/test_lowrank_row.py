@@ -6,9 +6,9 @@ from made_up_lowrank import degree, record, row
 
 from iocourse import explore
 from iocourse.data.recorded import recorded
-from iocourse.explore.draw.wording import figures
-from iocourse.explore.facts.records.lowrank import compared, degrees, fastest, panels_of, sizes
+from iocourse.explore.draw.text import figures
 from iocourse.explore.figures.lowrank_row import lowrank_row_words
+from iocourse.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 
 
 def test_every_speed_up_is_over_the_baseline_of_its_section():

@@ -179,13 +179,13 @@ def test_a_stroke_paints_the_lines_between_its_places_and_is_one_step_of_undo(ti
 
 
 def test_what_the_pointer_passed_meanwhile_is_painted_and_drawn_once(painter, monkeypatch):
-    shell, places = painter.shell, [place(painter, tile) for tile in ((3, 0), (5, 0), (5, 2))]
+    widget, places = painter.widget, [place(painter, tile) for tile in ((3, 0), (5, 0), (5, 2))]
     drawn, draw = [], painter._draw
     monkeypatch.setattr(painter, "_draw", lambda: drawn.append(draw()))
     wide, high = painter.picture.width, painter.picture.height
     shares = [[x / wide, y / high] for x, y in places]
-    painter._heard(shell, {"turn": "me 1", "do": "down", "passed": shares[:1]}, [])
-    painter._heard(shell, {"turn": "me 2", "do": "move", "passed": shares[1:]}, [])
+    painter._heard(widget, {"turn": "me 1", "do": "down", "passed": shares[:1]}, [])
+    painter._heard(widget, {"turn": "me 2", "do": "move", "passed": shares[1:]}, [])
     assert len(drawn) == 2
     hidden = np.argwhere(~painter.mask.tiles[:, :3]).tolist()
     assert hidden == [[0, 1], [0, 2], [1, 2], [3, 0], [4, 0], [5, 0], [5, 1], [5, 2]]

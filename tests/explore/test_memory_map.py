@@ -14,8 +14,9 @@ from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.facts import memory_map as facts
-from iocourse.explore.facts.memory_map import (
+from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.models import memory_map as facts
+from iocourse.explore.models.memory_map import (
     COMPULSORY_WORDS,
     best_bound,
     borders,
@@ -29,8 +30,7 @@ from iocourse.explore.facts.memory_map import (
     reigns,
     usual_bounds,
 )
-from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.widgets.shell.explorer import VIEW
+from iocourse.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
@@ -344,7 +344,7 @@ def heard(explorer, *messages, rest=0.2):
     async def page():
         for turn, (name, text) in enumerate(messages, start=1):
             explorer._heard(
-                explorer.shell, {"turn": f"me {turn}", "do": "set", "name": name, "text": text}, []
+                explorer.widget, {"turn": f"me {turn}", "do": "set", "name": name, "text": text}, []
             )
         await asyncio.sleep(rest)
 

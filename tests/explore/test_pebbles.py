@@ -282,14 +282,14 @@ def test_a_pebbling_is_looked_for_once(player, monkeypatch):
 
 
 def test_it_says_when_it_is_looking(player, monkeypatch):
-    said, shell = [], player.shell
-    monkeypatch.setattr(MODULE, "solve", lambda game: said.append(dict(shell.page)) or solve(game))
-    before = shell.page
+    said, widget = [], player.widget
+    monkeypatch.setattr(MODULE, "solve", lambda game: said.append(dict(widget.page)) or solve(game))
+    before = widget.page
     player.set("M", 5)
     ((page),) = said
     assert "Looking for a cheapest pebbling" in page["words"]
     assert page == before | {"words": page["words"]}, "what is seen stays, and the question unanswered"
-    assert "Looking" not in player.words and "Looking" not in shell.page["words"]
+    assert "Looking" not in player.words and "Looking" not in widget.page["words"]
 
 
 @given(st.data())
@@ -391,9 +391,9 @@ def test_undo_and_restart(player):
 def test_an_illegal_move_changes_nothing_and_says_why(player):
     player.set("mode", OWN)
     message = {"do": "press", "name": "load a1"}
-    player._heard(player.shell, {"turn": "me 1", **message}, [])
-    player._heard(player.shell, {"turn": "me 2", **message}, [])  # before the page has taken the button away
-    assert player.moves == ["load a1"] and player.shell.page["turn"] == "me 2"
+    player._heard(player.widget, {"turn": "me 1", **message}, [])
+    player._heard(player.widget, {"turn": "me 2", **message}, [])  # before the page has taken the button away
+    assert player.moves == ["load a1"] and player.widget.page["turn"] == "me 2"
     with pytest.raises(IllegalMove, match="compute p1: its parent b1 has no red pebble"):
         player.choose("compute p1")
     with pytest.raises(ValueError, match="there is no button 'compute p1'; there are delete a1"):

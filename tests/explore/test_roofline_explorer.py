@@ -19,7 +19,7 @@ from iocourse.costs.pairs import Listed
 from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
 from iocourse.explore.draw.palette import INK
 from iocourse.explore.draw.picture import Poly
-from iocourse.explore.facts.roofline_explorer import (
+from iocourse.explore.models.roofline_explorer import (
     PASSES,
     Sizes,
     measured,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from iocourse import explore
 from iocourse.explore.draw.palette import INK, STROKES
 from iocourse.explore.draw.picture import Poly
-from iocourse.explore.draw.wording import words
+from iocourse.explore.draw.text import words
 from iocourse.gpu import CHIPS
 
 arches = st.sampled_from(list(CHIPS))

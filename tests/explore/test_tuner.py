@@ -12,8 +12,10 @@ from iocourse import bounds, schedules
 from iocourse.explore import TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.draw.palette import TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
-from iocourse.explore.facts.chosen import ROW_TILED
-from iocourse.explore.facts.tile_tuner import (
+from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
+from iocourse.explore.models.memory_states import totals
+from iocourse.explore.models.schedule_selection import ROW_TILED
+from iocourse.explore.models.tile_tuner import (
     MOVES,
     Setting,
     all_tiles,
@@ -25,9 +27,7 @@ from iocourse.explore.facts.tile_tuner import (
     parts_of,
     play,
 )  # fmt: skip
-from iocourse.explore.facts.trace import totals
-from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
-from iocourse.explore.widgets.shell.panel import size_slider
+from iocourse.explore.widgets.controls import size_slider
 from tools.bench import explore as bench
 
 FORWARD = list(ROW_TILED)

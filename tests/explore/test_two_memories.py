@@ -15,7 +15,6 @@ from iocourse import costs, exact, schedules
 from iocourse.explore import TwoMemories, two_memories, two_memories_picture
 from iocourse.explore.draw.palette import BLUE, ORANGE
 from iocourse.explore.draw.picture import Picture, Rect
-from iocourse.explore.facts.travel import Change, journey
 from iocourse.explore.figures.two_memories import (
     ARRAYS,
     FILM,
@@ -32,6 +31,7 @@ from iocourse.explore.figures.two_memories import (
     steps_of,
     two_memories_words,
 )
+from iocourse.explore.models.word_moves import Change, journey
 from tools import film
 
 SHIPPED = resources.files("iocourse").joinpath("data", FILM).read_bytes()

@@ -6,7 +6,7 @@ from harness import Mutant, Suite, called
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson06
-from iocourse.explore import pair_walk
+from iocourse.explore import pair_residency
 from iocourse.machine import probabilities
 
 LARGE = "scores of ±10,000 neither overflow nor vanish"
@@ -688,7 +688,7 @@ WALKS = Suite(
         (called("always_fourteen", lambda walk: 14), OWN_SIDE),
         (called("nothing", lambda walk: 0), ANY_WALK),
         (called("from_the_library", lambda walk: lesson06.charges(walk)), OWN),
-        (called("read_off_the_picture", lambda walk: int(pair_walk(walk).title.split()[-1])), OWN),
+        (called("read_off_the_picture", lambda walk: int(pair_residency(walk).title.split()[-1])), OWN),
     ),
 )
 

@@ -80,7 +80,7 @@ def test_a_new_schedule_is_one_file_and_its_closed_form(library):
 import inspect, numpy as np
 from iocourse import costs, run, schedules
 from iocourse.cli import main
-from iocourse.explore.facts.chosen import ROW_TILED
+from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.schedules import toy
 names = list(schedules.REGISTRY)

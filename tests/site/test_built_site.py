@@ -28,7 +28,7 @@ from iocourse import schedules
 from iocourse.bounds import BOUNDS
 from iocourse.course.project_paths import read_project
 from iocourse.data.recorded import NAMES, NONE_YET, provenance, recorded
-from iocourse.explore.facts.records.lowrank import FASTER_EXACT
+from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
 
 needs.installed("sphinx", "myst_nb", "furo")

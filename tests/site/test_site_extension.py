@@ -11,7 +11,7 @@ from built_site import ROOT, build, dummy_lite, extension
 
 from iocourse.bounds import BOUNDS, STATUSES
 from iocourse.course.project_paths import read_project
-from iocourse.explore.widgets.shell.explorer import EXPLORERS
+from iocourse.explore.widgets.explorer import EXPLORERS
 
 needs.installed("sphinx", "myst_nb", "furo")
 

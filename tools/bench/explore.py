@@ -19,13 +19,13 @@ from iocourse.explore import (
     tile_tuner,
 )
 from iocourse.explore.draw import graph_layout as layers
-from iocourse.explore.facts import logits as low_rank_logits
-from iocourse.explore.facts import lowrank_explorer as low_rank_facts
-from iocourse.explore.facts import memory_map
-from iocourse.explore.facts.tile_tuner import footprint_parts, playback
-from iocourse.explore.facts.trace import dry_trace
+from iocourse.explore.models import logits as low_rank_logits
+from iocourse.explore.models import lowrank_explorer as low_rank_facts
+from iocourse.explore.models import memory_map
+from iocourse.explore.models.memory_states import dry_trace
+from iocourse.explore.models.tile_tuner import footprint_parts, playback
+from iocourse.explore.widgets.explorer import without_widgets
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
-from iocourse.explore.widgets.shell.explorer import without_widgets
 from iocourse.lowrank import polynomials
 
 NAME = "explore"

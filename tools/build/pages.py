@@ -22,8 +22,8 @@ from iocourse.bounds import lower_bound
 from iocourse.course.project_paths import Project
 from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
-from iocourse.explore.facts.memory_map import memories
-from iocourse.explore.figures.charts import curve
+from iocourse.explore.figures.traffic_charts import curve
+from iocourse.explore.models.memory_map import memories
 from iocourse.refusal import write_whole
 from iocourse.schedules import REGISTRY
 from tools.build.execution import runs_kernels

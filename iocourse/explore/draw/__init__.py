@@ -1,7 +1,7 @@
 """How a picture is drawn, without a word of attention.
 
-`picture` is the display list and how it becomes SVG and PNG, `palette` its colours; `frame`, `chart` and
-`panels` are axes, lines in one of them, and several side by side; `shapes` marks, bars and the square of
-scores; `graph_layout` where vertices stand; `wording` and `html` numbers and lines as text; `record` where
-recorded numbers come from; `figure` the list of all figures.
+`picture` is the display list and how it becomes SVG and PNG, `palette` its colours; `line_chart` axes, lines
+in them, and several charts side by side; `shapes` marks, bars and the square of scores; `graph_layout` where
+vertices stand; `text` numbers and lines as text and HTML; `figure` the list of all figures, and what is said
+of a recorded run.
 """

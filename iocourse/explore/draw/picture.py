@@ -15,8 +15,8 @@ from io import BytesIO
 from typing import Any
 
 from ...console import show
-from .html import image
 from .palette import INK, PAPER, Dash
+from .text import image
 
 Point = tuple[float, float]
 Segment = tuple[Point, Point]

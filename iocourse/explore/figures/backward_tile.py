@@ -11,7 +11,7 @@ from ..draw.figure import example, figure
 from ..draw.palette import INK, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
-from ..draw.wording import listed
+from ..draw.text import listed
 
 X, Y, ACROSS, DOWN = 246.0, 206.0, 200.0, 132.0  # the tile: its corner, its width and its height
 STRIP, THIN, TALL, GAP = 34.0, 12.0, 30.0, 10.0  # rows of d words and of one, columns, what is between them

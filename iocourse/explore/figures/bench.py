@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from ...console import table
 from ...data.recorded import NONE_YET, provenance
-from ..draw.figure import figure
+from ..draw.figure import figure, source_of
 from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, WRONG, Fill
 from ..draw.picture import SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
-from ..draw.record import source_of
-from ..draw.wording import figures
+from ..draw.text import figures
 
 # The first heading, from bar to bar, a heading, a bar's thickness.
 TOP, LINE, HEAD, BAR = 82.0, 19.0, 40.0, 13.0

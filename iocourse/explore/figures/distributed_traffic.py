@@ -16,13 +16,12 @@ from ...distributed.time_model import (
     schedules_of,
 )
 from ...sizes import check_sizes
-from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
 from ..draw.figure import example, figure
-from ..draw.frame import Frame
+from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, frame_around, label_room
 from ..draw.palette import BLACK, BOUND, FORBIDDEN, INK, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
 from ..draw.shapes import circle
-from ..draw.wording import figures
+from ..draw.text import figures
 
 WIDTH = 960.0
 LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart

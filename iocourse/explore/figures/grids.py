@@ -14,7 +14,7 @@ from ..draw.figure import figure
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width, titled
 from ..draw.shapes import Square, Tile, outline, place
-from ..facts.trace import dry_trace, frozen, states, visits
+from ..models.memory_states import dry_trace, frozen, states, visits
 
 TRACED_MOVES = 8000
 DRAWN_TILES = 1600

@@ -12,8 +12,8 @@ from ..draw.figure import figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
 from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
-from ..facts.compiled_tiles import Row, Setting, record_of, resources_of, verdict
-from ..facts.kernel_tuner import (
+from ..models.compiler_reports import Row, Setting, record_of, resources_of, verdict
+from ..models.kernel_tuner import (
     Shown,
     alt_of,
     filling,

@@ -12,13 +12,13 @@ from ...console import table
 from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
+from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, BLUE, INK, MAROON, PAPER, QUIET, SKY, SUM, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
-from ..draw.wording import big, figures
-from ..facts.logits import Logits, gaussian_logits, head_logits, logits_of
-from ..facts.lowrank_explorer import Facts, Setting, covering, rows_of, title_of
+from ..draw.text import big, figures
+from ..models.logits import Logits, gaussian_logits, head_logits, logits_of
+from ..models.lowrank_explorer import Facts, Setting, covering, rows_of, title_of
 
 WIDTH, HEIGHT = 980.0, 552.0
 LEFT, STOP = 84.0, 556.0  # of both charts

@@ -7,12 +7,11 @@ from math import log
 from textwrap import wrap
 
 from ...console import table
-from ..draw.figure import figure
+from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.palette import BLUE, INK, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
-from ..draw.record import Record, none_yet, source_of
-from ..draw.wording import figures
-from ..facts.records.lowrank import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
+from ..draw.text import figures
+from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 
 LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
 CHARACTERS, LINE = 110, 18.0  # of a line of words below the bars

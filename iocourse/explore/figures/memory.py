@@ -8,11 +8,11 @@ from ...console import counted, table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, spread
+from ..draw.line_chart import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
-from ..facts.trace import states, totals
+from ..models.memory_states import states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
 COLUMNS = 240  # more moves than this share columns: each shows the fullest moment of its moves

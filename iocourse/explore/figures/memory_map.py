@@ -10,15 +10,13 @@ from typing import NamedTuple
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule, of_pass
-from ..draw.chart import Line, end_labels, every_line, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, marker
+from ..draw.line_chart import Frame, Line, Scale, end_labels, every_line, label_room, marker
 from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import circle
-from ..draw.wording import words
-from ..facts.chosen import among, chosen, range_of
-from ..facts.memory_map import (
+from ..draw.text import words
+from ..models.memory_map import (
     COMPULSORY_WORDS,
     Move,
     Regime,
@@ -35,6 +33,7 @@ from ..facts.memory_map import (
     reigns,
     usual_bounds,
 )
+from ..models.schedule_selection import among, chosen, range_of
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0

@@ -9,13 +9,12 @@ from typing import NamedTuple
 from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge
-from ..draw.chart import Axis, Line, end_labels, every_line, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, marker
+from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, label_room, marker
 from ..draw.palette import QUIET, stroke_of
 from ..draw.picture import SMALL, Element, Picture, Poly, Text, text_width, titled
 from ..draw.shapes import diamond
-from ..draw.wording import words
+from ..draw.text import words
 
 LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # the chart's left edge, the picture's width, the chart's height
 FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are

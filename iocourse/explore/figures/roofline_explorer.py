@@ -10,12 +10,12 @@ from ...console import table
 from ...gpu import Chip
 from ...gpu.roofline import attainable_tflops, ridge
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, marker
+from ..draw.line_chart import Frame, Scale, marker
 from ..draw.palette import INK, QUIET, STROKES, Stroke
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, titled
 from ..draw.shapes import diamond
-from ..draw.wording import words
-from ..facts.roofline_explorer import (
+from ..draw.text import words
+from ..models.roofline_explorer import (
     PASSES,
     Measured,
     Point,

@@ -11,8 +11,7 @@ from ...console import counted, table
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale
-from ..draw.html import bold, paragraph
+from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, GRID, INDIGO, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, fill_of, ramp
 from ..draw.picture import (
     NORMAL,
@@ -39,7 +38,9 @@ from ..draw.shapes import (
     span,
     swatch,
 )
-from ..facts.tile_tuner import (
+from ..draw.text import bold, paragraph
+from ..models.memory_states import in_words, moved_rows, totals
+from ..models.tile_tuner import (
     Frontier,
     Playback,
     Setting,
@@ -50,7 +51,6 @@ from ..facts.tile_tuner import (
     play,
     tiles_of,
 )  # fmt: skip
-from ..facts.trace import in_words, moved_rows, totals
 from .memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0

@@ -1,6 +1,6 @@
 """Words on their way between two memories: naive attention beside FlashAttention, and a ledger that ticks.
 
-Both runs are real ones (`facts.travel`). They move their words at the same rate, so that time is words.
+Both runs are real ones (`models.word_moves`). They move their words at the same rate, so that time is words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..facts.travel import Journey, Word, journey
+from ..models.word_moves import Journey, Word, journey
 
 N, D, M = 32, 4, 192  # small enough that every word is seen
 NAIVE, FLASH = "naive", "flash2"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ...distributed.time_model import COMPARED, grids_of
 from ...gpu.links import LINKS
 from ..figures.distributed_traffic import P_at, View, headline, line_of, map_of
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import Control, choice, size_slider
+from .controls import Control, choice, size_slider
+from .explorer import Explorer, Grab, Shown, explorer
 
 FEWEST = "fewest words"
 LINK_NAMES = {f"{link.name}, {link.gbytes_per_s:g} GB/s": name for name, link in LINKS.items()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...costs.each_kernel import KERNELS, SLICED
-from ..facts import compiled_tiles as tiles
-from ..facts.compiled_tiles import START, START_SLICE, Setting, record_of, rows_of
-from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import map_of, picture_of
+from ..models import compiler_reports as tiles
+from ..models.compiler_reports import START, START_SLICE, Setting, record_of, rows_of
+from ..models.kernel_tuner import kernel_tuner_words, sides
+from .controls import button, choice, slider
+from .explorer import Explorer, Grab, Shown, explorer
 from .roofline_explorer import CHIP, MASK
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import button, choice, slider
 
 CONTROLS = (
     choice("kernel", "kernel", KERNELS),

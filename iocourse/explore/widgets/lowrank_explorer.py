@@ -7,12 +7,12 @@ from typing import Any
 
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
-from ..draw.html import paragraph
-from ..facts.logits import Logits, gaussian_logits, head_logits
-from ..facts.lowrank_explorer import DEGREES, Facts, covering
+from ..draw.text import paragraph
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import button, choice, slider
+from ..models.logits import Logits, gaussian_logits, head_logits
+from ..models.lowrank_explorer import DEGREES, Facts, covering
+from .controls import button, choice, slider
+from .explorer import Explorer, Grab, Shown, explorer
 
 ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
 HEADS = {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}

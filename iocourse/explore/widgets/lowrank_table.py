@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...data.recorded import recorded
-from ..draw.html import in_html
-from ..facts.records.lowrank import compared, degrees, sizes
+from ..draw.text import in_html
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
-from .shell.explorer import Explorer, Shown, explorer
-from .shell.panel import by_name, slider
+from ..models.lowrank_record import compared, degrees, sizes
+from .controls import by_name, slider
+from .explorer import Explorer, Shown, explorer
 
 
 class Row(NamedTuple):

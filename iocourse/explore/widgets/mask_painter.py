@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ... import masks
 from ...machine import positive_int
 from ...masks import BlockMask
-from ..draw.html import in_html
-from ..facts.chosen import among
+from ..draw.text import in_html
 from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import button, by_name, choice, slider, tick
+from ..models.schedule_selection import among
+from .controls import button, by_name, choice, slider, tick
+from .explorer import Explorer, Grab, Shown, explorer
 
 MOST = 16  # tiles a side: as many as a hand can paint
 BY_KEY = "one tile: arrow keys and Space"

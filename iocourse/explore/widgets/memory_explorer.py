@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...schedules import of_pass
-from ..draw.html import as_table, in_html
-from ..facts.memory_map import COMPULSORY_WORDS, bound_label, bounds_of, search_all
+from ..draw.text import as_table, in_html
 from ..figures.memory_map import M_at, View, headline, line_of, map_of, rows_at_M, view_of
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import Control, choice, size_slider, tick
+from ..models.memory_map import COMPULSORY_WORDS, bound_label, bounds_of, search_all
+from .controls import Control, choice, size_slider, tick
+from .explorer import Explorer, Grab, Shown, explorer
 
 CONTROLS = (
     size_slider("M", "M (words)", 2**2, 2**25, 4),

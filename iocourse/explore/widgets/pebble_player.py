@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from ...console import counted
 from ...pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, compulsory, optimum
 from ...pebbling.graphs import attention, dot, matmul, softmax_row
-from ..draw.html import in_html
 from ..draw.picture import Picture
+from ..draw.text import in_html
 from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import Control, button, by_name, choice, moves, player, slider, tick
+from .controls import Control, button, by_name, choice, moves, player, slider, tick
+from .explorer import Explorer, Grab, Shown, explorer
 
 STATES = 400_000  # that a search may look at: some two seconds
 MEMORIES = 8  # values of M that are offered above the smallest

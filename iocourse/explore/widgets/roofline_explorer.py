@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...gpu import CHIPS
-from ..draw.html import in_html
-from ..facts.roofline_explorer import Sizes, records_of
+from ..draw.text import in_html
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from .shell.explorer import Explorer, Shown, explorer
-from .shell.panel import Control, by_name, choice, slider
+from ..models.roofline_explorer import Sizes, records_of
+from .controls import Control, by_name, choice, slider
+from .explorer import Explorer, Shown, explorer
 
 SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
 CHIP = choice("arch", "chip", {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()})

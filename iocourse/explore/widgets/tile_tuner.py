@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ... import schedules
-from ..facts.chosen import ROW_TILED
-from ..facts.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
 from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
-from .shell.explorer import Explorer, Grab, Shown, explorer
-from .shell.panel import button, choice, moves, player, size_slider
+from ..models.schedule_selection import ROW_TILED
+from ..models.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
+from .controls import button, choice, moves, player, size_slider
+from .explorer import Explorer, Grab, Shown, explorer
 
 CONTROLS = (
     player(300),

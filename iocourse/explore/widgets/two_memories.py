@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import resources
 from typing import NamedTuple
 
-from ..draw.html import in_html
 from ..draw.picture import Picture
+from ..draw.text import in_html
 from ..figures.two_memories import FILM, last_step, two_memories_picture, two_memories_words
-from .shell.explorer import Explorer, Shown, explorer
-from .shell.panel import player
+from .controls import player
+from .explorer import Explorer, Shown, explorer
 
 INTERVAL = 100  # milliseconds of a step
 

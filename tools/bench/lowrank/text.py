@@ -7,7 +7,7 @@ from typing import Any
 
 from iocourse.console import DASH, paragraphs, table
 from iocourse.data.recorded import provenance
-from iocourse.explore.facts.records.lowrank import FASTER_EXACT, LIMITS, fastest, panels_of
+from iocourse.explore.models.lowrank_record import FASTER_EXACT, LIMITS, fastest, panels_of
 from tools.bench import Row, grouped
 from tools.bench.lowrank.goals import JUDGED, goals, script_speedup
 

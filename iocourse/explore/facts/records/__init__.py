@@ -1,1 +1,0 @@
-"""What records say: facts computed from a recorded run, nothing measured here."""

@@ -1,0 +1,213 @@
+"""What depth does to the error of low-rank attention, and training with it: a record of `tools.bench
+depth`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from ...console import number, table
+from ..draw.figure import Record, figure, none_yet, source_of
+from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, frame_around
+from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
+from ..draw.picture import SMALL, Element, Picture, Point, Text, text_width, titled
+from ..draw.text import words
+
+WIDTH, LEFT, TOP = 860.0, 78.0, 88.0
+TALL, GAP = 300.0, 74.0  # of the one chart, between two
+UPPER, LOWER = 190.0, 240.0
+AVERAGED = 10  # steps in a row that are one point of a loss curve
+LEAST = 1e-5  # losses are recorded to five digits
+HEAD = (
+    "attention", "last loss", "largest difference", "kept text, own", "kept text, exact", "largest logit",
+)  # fmt: skip
+ERRORS = {
+    "output": "scores",
+    "dX": "gradient by the input",
+    "parameters": "gradient by all parameters",
+    "W_QK": "gradient by W_Q and W_K",
+}
+
+
+# ---------------------------------------------------------------------- error over layers
+@figure
+def depth_errors(record: Record | None, *, what: str = "parameters", title: str | None = None) -> Picture:
+    """The relative error against the number of layers m, one line a degree, beside √m and eᵐ.
+
+    Args:
+        record: of `python -m tools.bench depth`; or a part of one, {"layers": …}, measured just now; or None.
+        what: "output", "dX", "parameters" or "W_QK".
+        title: of the picture.
+
+    Raises:
+        ValueError: another `what`.
+    """
+    if what not in ERRORS:
+        raise ValueError(f"what is {what!r}; it must be one of {', '.join(ERRORS)}")
+    name = title or f"Error over layers: {ERRORS[what]}"
+    if record is None:
+        return none_yet(name, "depth")
+    errors = _by_degree(record["layers"]["rows"], what)
+    dots = [Line(f"g = {g}", points, stroke_of(k), False, 1) for k, (g, points) in enumerate(errors.items())]
+    laws = [law for line in dots for law in _laws(line, line is dots[-1])]
+    chart = _chart([*laws, *dots], TOP, TALL, ("number of layers m", "relative error"), (2, 10))
+    said = " ".join(_growth(line) for line in dots)
+    alt = f"{name}: {said} Beside them lines that grow as √m, and one that grows as eᵐ."
+    return _picture(name, record, chart, TOP + TALL, alt, _errors_table(errors))
+
+
+def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]]:
+    """By degree the points (layers, error), root mean square over seeds; gradients of the same degree."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for row in rows:
+        if row["gradient_degree"] == row["degree"]:
+            found.setdefault(row["degree"], {}).setdefault(row["layers"], []).append(row[what])
+    return {
+        g: tuple((float(m), float(np.sqrt(np.mean(np.square(errors))))) for m, errors in sorted(by.items()))
+        for g, by in sorted(found.items())
+    }
+
+
+def _laws(line: Line, last: bool) -> Iterator[Line]:
+    """From the first point on: √m, and for one degree eᵐ as far as there is room for it."""
+    (first, error), (stop, _) = line.points[0], line.points[-1]
+    places = np.linspace(first, stop, 45)
+    points = tuple((float(m), error * sqrt(m / first)) for m in places)
+    yield Line("~ √m", points, Stroke(line.stroke.colour, (5, 4), ""), marker_every=0)
+    if last:
+        steep = tuple((float(m), error * exp(m - first)) for m in places if m - first < 6)
+        yield Line("~ eᵐ", steep, Stroke(line.stroke.colour, (2, 3), ""), marker_every=0)
+
+
+def _growth(line: Line) -> str:
+    (m, error), (last_m, last) = line.points[0], line.points[-1]
+    return (
+        f"At {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
+        f"layers, {last / error:.2g} times as much, where √m says {sqrt(last_m / m):.2g}."
+    )
+
+
+def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
+    places = [m for m, _ in next(iter(errors.values()))]
+    rows = [["layers", *[f"g = {g}" for g in errors], "√m", "eᵐ / e"]]
+    for k, m in enumerate(places):
+        cells = [f"{points[k][1]:.2e}" for points in errors.values()]
+        rows.append([words(m), *cells, f"{sqrt(m):.2f}", f"{exp(m - 1):,.1f}"])
+    return table(rows, left=0)
+
+
+# ---------------------------------------------------------------------- training
+class _Run(NamedTuple):
+    """One training: its label, the losses, and how far each is from the exact one."""
+
+    label: str
+    losses: tuple[float, ...]
+    off: tuple[float, ...]
+    record: Record
+
+
+@figure
+def training_curves(record: Record | None, bound: float | None = 2.0, *, title: str | None = None) -> Picture:
+    """Loss curves above, and below how far each is from the exact one, 10 steps a point.
+
+    Args:
+        record: of `python -m tools.bench depth`; or a part of one, {"training": {"runs": …}}; or None.
+        bound: of the logits in the trainings to show; None for those without.
+        title: of the picture.
+
+    Raises:
+        ValueError: the record holds no exact training with this bound.
+    """
+    limit = "logits without a bound" if bound is None else f"logits within ±{bound:g}"
+    name = title or f"Training with exact and approximate attention, {limit}"
+    if record is None:
+        return none_yet(name, "depth")
+    exact, others = _runs(record["training"]["runs"], bound)
+    curves = [Line("exact", _averaged(exact.losses), BOUND, marker_every=0)]
+    below = []
+    for k, run in enumerate(others):
+        curves.append(Line(run.label, _averaged(run.losses), stroke_of(k), marker_every=0))
+        below.append(
+            Line(run.label, _largest(run.off), stroke_of(k), marker_every=max(1, len(run.off) // 60))
+        )
+    chart = _chart(curves, TOP, UPPER, ("", "loss (nats a character)"), (None, None), labelled=curves[:1])
+    bottom = TOP + UPPER
+    if below:
+        axes = ("training step", "largest difference to exact")
+        chart += _chart(below, bottom + GAP, LOWER, axes, (None, 10))
+        bottom += GAP + LOWER
+    said = [f"Exact attention ends at a loss of {exact.losses[-1]:.3f}."]
+    said += [f"{run.label}: never further from it than {max(run.off):.2g}." for run in others]
+    alt = f"{name}. {' '.join(said)}"
+    return _picture(name, record, chart, bottom, alt, table([HEAD, *map(_run_row, [exact, *others])], left=0))
+
+
+def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
+    """The exact training with this bound, and the others."""
+    some = [run for run in runs if run["bound"] == bound]
+    exact = next((run for run in some if run["attention"] == "exact"), None)
+    if exact is None:
+        there = list(dict.fromkeys(run["bound"] for run in runs))
+        raise ValueError(f"bound is {bound}; the record has an exact training for these: {there}")
+    found = [_run(run, exact) for run in some]
+    return next(run for run in found if run.label == "exact"), [run for run in found if run.label != "exact"]
+
+
+def _run(run: Record, exact: Record) -> _Run:
+    label = run["attention"] + (f", g = {run['degree']}" if run["degree"] else "")
+    off = tuple(abs(a - b) for a, b in zip(run["losses"], exact["losses"], strict=True))
+    return _Run(label, tuple(run["losses"]), off, run)
+
+
+def _averaged(losses: Sequence[float]) -> tuple[Point, ...]:
+    """The mean of every 10 losses, at the last of their steps."""
+    return tuple((float(end), sum(part) / len(part)) for end, part in _parts(losses))
+
+
+def _largest(off: Sequence[float]) -> tuple[Point, ...]:
+    """The largest of every 10 differences; what is smaller than the record's digits is drawn as these."""
+    return tuple((float(end), max(LEAST, *part)) for end, part in _parts(off))
+
+
+def _parts(values: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
+    for at in range(0, len(values), AVERAGED):
+        part = values[at : at + AVERAGED]
+        yield at + len(part), part
+
+
+def _run_row(run: _Run) -> list[str]:
+    keys = ("validation_own", "validation_exact", "largest_logit")
+    kept = (number(run.record.get(key), 4) for key in keys)
+    return [run.label, f"{run.losses[-1]:.4f}", f"{max(run.off):.5f}", *kept]
+
+
+# ---------------------------------------------------------------------- both
+def _picture(
+    name: str, record: Record, chart: Sequence[Element], bottom: float, alt: str, numbers: str
+) -> Picture:
+    """Name, where the numbers come from, and the charts, the last of which ends at `bottom`."""
+    source = source_of(record)
+    size = max(WIDTH, 36 + text_width(source, SMALL)), bottom + 58
+    drawn = (Text(18, 52, source, SMALL, colour=QUIET), *chart)
+    return titled(name, size, alt.strip(), f"{numbers}\n{source}", drawn)
+
+
+def _chart(
+    lines: Sequence[Line],
+    top: float,
+    height: float,
+    axes: tuple[str, str],
+    bases: tuple[int | None, int | None],
+    labelled: Sequence[Line] | None = None,
+) -> list[Element]:
+    """One chart from `top` downwards; every line is labelled at its end, or those of `labelled` alone."""
+    frame = frame_around(lines, Axis(LEFT, WIDTH - 210, bases[0]), Axis(top + height, top, bases[1], 1.25))
+    if bases[1] is None:
+        ys = [y for line in lines for _, y in line.points]
+        frame = Frame(frame.x, Scale(min(ys), max(max(ys), min(ys) + LEAST), top + height, top))  # without 0
+    labels = end_labels(frame, lines if labelled is None else labelled)
+    return [*frame.elements(*axes), *every_line(frame, lines), *labels]

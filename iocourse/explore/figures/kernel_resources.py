@@ -1,0 +1,331 @@
+"""What a tile takes of each chip: registers, what spills out of them, shared memory, tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log2
+from typing import Any, NamedTuple
+
+from ...console import table
+from ...gpu import chip_of
+from ...gpu.chips import REGISTERS_A_THREAD
+from ..draw.figure import figure
+from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, WRONG, Fill
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.text import words
+
+SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
+TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars
+BAR, APART, ONE, GAP = 22.0, 6.0, 18.0, 38.0  # a bar, between groups, the column of BN = 1, between panels
+WIDEST_HEAD = 180.0  # the heading of a panel
+TINY = 10.0  # size of the numbers on the bars
+HEADS = ("registers a thread", "bytes spilled a thread, log", "KB shared memory", "tensor-core instructions")
+
+
+class _Tile(NamedTuple):
+    """One compiled tile; `refused` is the compiler's complaint, and then the other numbers are 0."""
+
+    BM: int
+    BN: int
+    warps: int
+    refused: str = ""
+    registers: int = 0
+    spilled: int = 0
+    shared: int = 0
+    tensor_core: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The smaller, the better the number of warps suits the tile."""
+        return bool(self.refused), self.spilled, self.registers
+
+
+_Chips = dict[int, dict[tuple[int, int], _Tile]]
+
+
+@figure
+def kernel_resources(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    d: int,
+    chips: Sequence[int] | None = None,
+    warps: int | None = None,
+    title: str | None = None,
+) -> Picture:
+    """What the forward kernel takes of each chip, tile by tile: a row of panels a chip, BN to the right.
+
+    Args:
+        rows: the list `forward_by_tile` that `python -m tools.bench resources` records.
+        d: the head size to show.
+        chips: the architectures to show, such as [75, 80, 90]; all that `rows` has, if None.
+        warps: of a program; if None, each tile has the number that spills least, then the one with the fewest
+            registers.
+        title: of the picture.
+
+    Raises:
+        ValueError: `rows` holds nothing for this d, one of these chips, or this number of warps.
+    """
+    shown = _read(rows, d, chips, warps)
+    sizes = _Sizes.of(shown)
+    name = title or f"The forward kernel's resources by tile, d = {d}"
+    drawn = list(_key(shown, sizes))
+    drawn += [Text(sizes.panel(k), TOP - 18, head, SMALL, bold=True) for k, head in enumerate(HEADS)]
+    for k, (arch, tiles) in enumerate(shown.items()):
+        drawn += _chip(sizes, TOP + ROW * k, arch, tiles)
+    size = sizes.panel(3) + sizes.across + 24, TOP + ROW * len(shown) + 4
+    chosen = f"{warps} warps" if warps else "each tile with the warps that spill least"
+    return titled(name, size, _alt(name, shown, chosen), _numbers(shown, sizes, chosen), drawn)
+
+
+def _read(
+    rows: Sequence[Mapping[str, Any]], d: int, chips: Sequence[int] | None, warps: int | None
+) -> _Chips:
+    wanted = [row for row in rows if row["d"] == d and warps in (None, row["warps"])]
+    arches = list(dict.fromkeys(row["arch"] for row in wanted)) if chips is None else list(chips)
+    if chips is not None and not arches:
+        raise ValueError("chips is empty: name at least one, such as 90")
+    if not wanted:
+        there = sorted({(row["d"], row["warps"]) for row in rows})
+        raise ValueError(f"rows holds nothing for d = {d}, warps = {warps}; it has these (d, warps): {there}")
+    found: _Chips = {}
+    for arch in arches:
+        chip_of(arch)
+        found[arch] = _best(_tile(row) for row in wanted if row["arch"] == arch)
+        if not found[arch]:
+            raise ValueError(f"rows holds nothing for chips = {arch}, d = {d}, warps = {warps}")
+    return found
+
+
+def _tile(row: Mapping[str, Any]) -> _Tile:
+    at = row["BM"], row["BN"], row["warps"]
+    if "error" in row:
+        return _Tile(*at, str(row["error"]))
+    return _Tile(*at, "", row["registers"], row["spill_bytes"], row["shared_bytes"], row["tensor_core"])
+
+
+def _best(tiles: Iterator[_Tile]) -> dict[tuple[int, int], _Tile]:
+    best: dict[tuple[int, int], _Tile] = {}
+    for tile in tiles:
+        at = tile.BM, tile.BN
+        if at not in best or tile.rank < best[at].rank:
+            best[at] = tile
+    return best
+
+
+# ---------------------------------------------------------------------- where things stand
+class _Sizes(NamedTuple):
+    """Which bars there are, how high the largest may be, and where the panels stand."""
+
+    BMs: tuple[int, ...]
+    BNs: tuple[int, ...]
+    most_spilled: int
+    most_shared: float  # KB
+    left: float
+
+    @classmethod
+    def of(cls, shown: _Chips) -> _Sizes:
+        """What the chips shown need."""
+        tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
+        limits = [chip_of(arch).shared_bytes for arch in shown]
+        return cls(
+            tuple(sorted({tile.BM for tile in tiles})),
+            tuple(sorted({tile.BN for tile in tiles})),
+            max(tile.spilled for tile in tiles),
+            max([*limits, *(tile.shared for tile in tiles)]) / 1024,
+            max(text_width(part, NORMAL) for arch in shown for part in _name_parts(arch)) + 40,
+        )
+
+    @property
+    def group(self) -> float:
+        """Pixels from one BN to the next; "refused" has room in it."""
+        return max(BAR * len(self.BMs) + APART, 48.0)
+
+    @property
+    def across(self) -> float:
+        """Pixels of a panel."""
+        return max(ONE + self.group * len(self.BNs), WIDEST_HEAD)
+
+    def panel(self, number: int) -> float:
+        """The left edge of a panel."""
+        return self.left + number * (self.across + GAP)
+
+    def bar(self, left: float, tile: _Tile) -> float:
+        """The left edge of a tile's bar in the panel that starts at `left`."""
+        middle = left + ONE + self.group * (self.BNs.index(tile.BN) + 0.5)
+        return middle + BAR * (self.BMs.index(tile.BM) - len(self.BMs) / 2)
+
+
+def _fill(sizes: _Sizes, BM: int) -> Fill:
+    return FILLS[sizes.BMs.index(BM) % len(FILLS)]
+
+
+# ---------------------------------------------------------------------- the panels of one chip
+def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
+    chip, floor = chip_of(arch), top + PLOT
+    for k, part in enumerate(_name_parts(arch)):
+        size, colour = (SMALL, QUIET) if k else (NORMAL, INK)
+        yield Text(18, top + 26 + 18 * k, part, size, bold=not k, colour=colour)
+    for k in range(3):
+        yield from _axis(sizes, sizes.panel(k), floor)
+    shared = chip.shared_bytes / 1024
+    yield from _limit(sizes, 0, floor, PLOT, f"{REGISTERS_A_THREAD}")
+    yield from _limit(sizes, 2, floor, PLOT * shared / sizes.most_shared, words(shared))
+    for tile in tiles.values():
+        yield from _bars(sizes, floor, tile, chip.shared_bytes)
+    yield from _tensor_cores(sizes, top, tiles)
+
+
+def _name_parts(arch: int) -> tuple[str, ...]:
+    """A chip's name over two or three lines: A100, SXM 80 GB, sm_80."""
+    return (*chip_of(arch).name.split(" ", 1), f"sm_{arch}")
+
+
+def _axis(sizes: _Sizes, left: float, floor: float) -> Iterator[Element]:
+    """The floor of a panel, BN below it, and the column that no tile can have."""
+    yield Poly(((left, floor), (left + sizes.across, floor)), INK, 1.2)
+    yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN)
+    for at, label in [(left + ONE / 2, "1"), *_centres(sizes, left)]:
+        yield Text(at, floor + 14, label, TINY, "middle", QUIET)
+    yield Text(left - 5, floor + 14, "BN", TINY, "end", QUIET)
+
+
+def _centres(sizes: _Sizes, left: float) -> Iterator[tuple[float, str]]:
+    for k, BN in enumerate(sizes.BNs):
+        yield left + ONE + sizes.group * (k + 0.5), str(BN)
+
+
+def _limit(sizes: _Sizes, panel: int, floor: float, height: float, label: str) -> Iterator[Element]:
+    """A dashed line that no bar may cross, and its number to the right."""
+    left, y = sizes.panel(panel), floor - height
+    yield Poly(((left, y), (left + sizes.across, y)), INK, 1.2, (4, 3))
+    yield Text(left + sizes.across + 4, centred(y, TINY), label, TINY)
+
+
+def _bars(sizes: _Sizes, floor: float, tile: _Tile, limit: int) -> Iterator[Element]:
+    if tile.refused:
+        left = sizes.bar(sizes.panel(0), tile)
+        yield Rect(left + 1, floor - PLOT, BAR - 2, PLOT, PAPER, "x", QUIET)
+        return
+    spilled = log2(tile.spilled) / log2(max(sizes.most_spilled, 2)) if tile.spilled else 0.0
+    kilobytes = tile.shared / 1024
+    yield from _bar(sizes, 0, floor, tile, tile.registers / REGISTERS_A_THREAD, str(tile.registers))
+    yield from _bar(sizes, 1, floor, tile, spilled, _short(tile.spilled))
+    yield from _bar(
+        sizes, 2, floor, tile, kilobytes / sizes.most_shared, f"{kilobytes:.0f}", tile.shared > limit
+    )
+
+
+def _bar(
+    sizes: _Sizes, panel: int, floor: float, tile: _Tile, share: float, label: str, over: bool = False
+) -> Iterator[Element]:
+    """A bar with its number above it; outlined, and its number bold, where the chip has not that much."""
+    left, height = sizes.bar(sizes.panel(panel), tile), PLOT * share
+    bad = over or (panel < 2 and tile.spilled > 0)
+    fill = _fill(sizes, tile.BM)
+    if height:
+        edge, line = (VERMILION, 2.5) if bad else (INK, 0.8)
+        yield Rect(left + 1.5, floor - height, BAR - 3, height, fill.colour, fill.hatch, edge, line)
+    colour = WRONG if bad else INK
+    yield Rect(left + 2, floor - height - 12, BAR - 4, 9, PAPER)  # the limit's line must not cross the number
+    yield Text(left + BAR / 2, floor - height - 4, label, TINY, "middle", colour, bad)
+
+
+def _short(value: int) -> str:
+    """A number in at most three letters: 504, 5K, 23K."""
+    return str(value) if value < 1000 else f"{value / 1000:.0f}K"
+
+
+def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
+    """A small table: BM down, BN across."""
+    left = sizes.panel(3)
+    for at, label in _centres(sizes, left):
+        yield Text(at, top + 10, label, TINY, "middle", QUIET)
+    for row, BM in enumerate(sizes.BMs):
+        y = top + 32 + 22 * row
+        fill = _fill(sizes, BM)
+        yield Rect(left, y - 10, 12, 12, fill.colour, fill.hatch, INK, 0.8)
+        for (at, _), BN in zip(_centres(sizes, left), sizes.BNs, strict=True):
+            if (BM, BN) in tiles:
+                yield _instructions(at, y, tiles[BM, BN])
+
+
+def _instructions(x: float, y: float, tile: _Tile) -> Element:
+    if tile.tensor_core:
+        return Text(x, y, words(tile.tensor_core), TINY, "middle")
+    return Text(x, y, "refused" if tile.refused else "none", TINY, "middle", WRONG, True)
+
+
+# ---------------------------------------------------------------------- the key
+def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
+    """What colours, outlines and hatches mean, in two lines."""
+    tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
+    entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
+    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: tl.dot takes 16 at least"))
+    entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
+    if any(tile.refused for tile in tiles):
+        entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))
+    x = 18.0
+    for box, label in entries:
+        yield Rect(x, 48, 14, 14, box.fill, box.hatch, box.stroke, box.line, box.ink)
+        yield Text(x + 20, 60, label, SMALL)
+        x += 40 + text_width(label, SMALL)
+
+
+# ---------------------------------------------------------------------- in words
+def _alt(name: str, shown: _Chips, chosen: str) -> str:
+    told = [
+        f"{name}: for each chip bars of registers a thread, bytes spilled a thread and KB of shared memory "
+        f"by BN and BM, and the number of tensor-core instructions, {chosen}",
+        f"BN = 1 has no bar: tl.dot takes {SMALLEST_DOT} at least",
+    ]
+    told += [_chip_in_words(arch, list(tiles.values())) for arch, tiles in shown.items()]
+    return ". ".join(told) + "."
+
+
+def _chip_in_words(arch: int, tiles: Sequence[_Tile]) -> str:
+    chip, compiled = chip_of(arch), [tile for tile in tiles if not tile.refused]
+    told = [f"{chip.name}: {len(tiles)} tiles"]
+    if len(compiled) < len(tiles):
+        told.append(f"{len(tiles) - len(compiled)} refused by the compiler")
+    spilling = [tile for tile in compiled if tile.spilled]
+    most = f", up to {max((tile.spilled for tile in spilling), default=0):,} bytes" if spilling else ""
+    told.append(f"{_names(spilling)} spill{'s' if len(spilling) == 1 else ''}{most}")
+    large = [tile for tile in compiled if tile.shared > chip.shared_bytes]
+    limit = f"the chip's {words(chip.shared_bytes / 1024)} KB of shared memory"
+    told.append(f"{_names(large)} need{'s' if len(large) == 1 else ''} more than {limit}")
+    with_cores = sum(tile.tensor_core > 0 for tile in compiled)
+    return "; ".join([*told, f"{with_cores} of {len(tiles)} use tensor cores"])
+
+
+def _names(tiles: Sequence[_Tile]) -> str:
+    return ", ".join(f"{tile.BM} × {tile.BN}" for tile in tiles) or "none"
+
+
+def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
+    head = ["registers, spilled bytes, KB shared, warps", "BM", *(f"BN = {BN}" for BN in sizes.BNs)]
+    lines = [
+        [
+            f"{chip_of(arch).name} (of {chip_of(arch).shared_bytes // 1024} KB)",
+            str(BM),
+            *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs),
+        ]
+        for arch, tiles in shown.items()
+        for BM in sizes.BMs
+    ]
+    reasons = [
+        f"{chip_of(arch).name}, {tile.BM} × {tile.BN}: {tile.refused}"
+        for arch, tiles in shown.items()
+        for tile in tiles.values()
+        if tile.refused
+    ]
+    note = f"{chosen}; * no tensor-core instruction"
+    return "\n".join([table([head, *lines], left=0), note, *reasons])
+
+
+def _cell(tile: _Tile | None) -> str:
+    if tile is None:
+        return "not compiled"
+    if tile.refused:
+        return "refused"
+    told = f"{tile.registers}, {tile.spilled}, {tile.shared / 1024:.0f}, {tile.warps}"
+    return told if tile.tensor_core else f"{told} *"

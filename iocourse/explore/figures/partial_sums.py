@@ -1,0 +1,137 @@
+"""The staircase of Theorem A's proof: how many partial sums of one output are in fast memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ...console import counted, table
+from ..draw.figure import example, figure
+from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.shapes import circle
+
+COLUMN, LEVEL = 54.0, 46.0  # pixels of an event, of one partial sum
+LEFT, TOP = 92.0, 66.0
+THERE = "#E8F3FB"  # while at least one is in fast memory
+RISE = {"begin": 1, "read": 1, "merge": -1, "drop": -1}
+
+
+@dataclass(frozen=True)
+class _Life:
+    """The events of one output's partial sums, and n, how many are in fast memory, after each."""
+
+    events: tuple[str, ...]
+    heights: tuple[int, ...]  # one more than events: it starts with 0
+
+    @property
+    def reads(self) -> list[bool]:
+        """Whether an event is a read."""
+        return [event == "read" for event in self.events]
+
+    @property
+    def entries(self) -> list[bool]:
+        """Whether the accumulator enters: n rises from 0."""
+        steps = zip(self.heights, self.heights[1:], strict=False)
+        return [before == 0 and after == 1 for before, after in steps]
+
+
+@example(("begin",))
+@example(("begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "merge"))
+@figure
+def partial_sums(events: Sequence[str]) -> Picture:
+    """The number n of partial sums of one output in fast memory, with reads and entries counted.
+
+    Args:
+        events: in their order "begin" (a partial sum begins), "drop" (one leaves fast memory, to be read
+            again), "read" (one that was dropped comes back) and "merge" (two become one).
+
+    Raises ValueError for no events, for another word, and for an event that nothing is there for.
+    """
+    life = _checked(tuple(events))
+    heading = f"One output's partial sums: {_entries(life)}, "
+    heading += counted(sum(life.reads), "read")
+    floor = TOP + LEVEL * max(life.heights)
+    size = (LEFT + COLUMN * len(life.events) + 24, floor + 122)
+    drawn = [*_levels(life, floor), *_bars(life, floor), *_counts(life, floor)]
+    rows = [["event", "n", "reads", "entries"], *_rows(life)]
+    return titled(heading, size, _in_words(life), table(rows, left=0), drawn)
+
+
+def _checked(events: tuple[str, ...]) -> _Life:
+    if not events:
+        raise ValueError(f"events is empty: name at least one of {', '.join(RISE)}")
+    there, away = 0, 0
+    for number, event in enumerate(events, 1):
+        if event not in RISE:
+            raise ValueError(f"event {number} is {event!r}, allowed are {', '.join(RISE)}")
+        have, least = {"drop": (there, 1), "merge": (there, 2), "read": (away, 1)}.get(event, (0, 0))
+        if have < least:
+            where = "dropped before" if event == "read" else "in fast memory"
+            raise ValueError(
+                f"event {number}, {event}, needs {counted(least, 'partial sum')} {where}: {have}"
+            )
+        there += RISE[event]
+        away += {"drop": 1, "read": -1}.get(event, 0)
+    return _Life(events, tuple(accumulate((RISE[event] for event in events), initial=0)))
+
+
+def _levels(life: _Life, floor: float) -> Iterator[Element]:
+    """A line for each n."""
+    right = LEFT + COLUMN * len(life.events)
+    for n in range(max(life.heights) + 1):
+        y = floor - n * LEVEL
+        yield Poly(((LEFT, y), (right, y)), INK if n == 0 else GRID, 1.2 if n == 0 else 1)
+        yield Text(LEFT - 8, centred(y, SMALL), f"n = {n}", SMALL, "end", QUIET)
+
+
+def _bars(life: _Life, floor: float) -> Iterator[Element]:
+    """A bar of n after each event, the staircase along their tops."""
+    points = [(LEFT, floor)]
+    for k, n in enumerate(life.heights[1:]):
+        x, y = LEFT + k * COLUMN, floor - n * LEVEL
+        if n:
+            yield Rect(x, y, COLUMN, n * LEVEL, THERE)
+        points += [(x, y), (x + COLUMN, y)]
+    yield Poly(tuple(points), INK, 2.4)
+
+
+def _counts(life: _Life, floor: float) -> Iterator[Element]:
+    """Below each event: its name, and the number it has among the reads and among the entries."""
+    lines = (("read", life.reads, BLUE, 62.0), ("entry", life.entries, VERMILION, 92.0))
+    for k, event in enumerate(life.events):
+        yield Text(LEFT + (k + 0.5) * COLUMN, floor + 30, event, NORMAL, "middle")
+    for name, marked, colour, down in lines:
+        yield Text(LEFT - 8, centred(floor + down, SMALL), name, SMALL, "end", INK, True)
+        for k, (here, number) in enumerate(zip(marked, _counted(marked), strict=True)):
+            x, y = LEFT + (k + 0.5) * COLUMN, floor + down
+            if here and colour == BLUE:
+                yield Rect(x - 11, y - 11, 22, 22, PAPER, "", colour, 2)
+            elif here:
+                yield circle((x, y), 12, PAPER, 2)
+            if here:
+                yield Text(x, centred(y, SMALL), str(number), SMALL, "middle", INK, True)
+
+
+def _entries(life: _Life) -> str:
+    number = sum(life.entries)
+    return f"{number} {'entry' if number == 1 else 'entries'}"
+
+
+def _counted(marked: Sequence[bool]) -> Iterator[int]:
+    return accumulate(map(int, marked))
+
+
+def _rows(life: _Life) -> Iterator[list[str]]:
+    told = zip(life.events, life.heights[1:], _counted(life.reads), _counted(life.entries), strict=True)
+    return ([event, *map(str, numbers)] for event, *numbers in told)
+
+
+def _in_words(life: _Life) -> str:
+    steps = ", ".join(f"{event} {n}" for event, n in zip(life.events, life.heights[1:], strict=True))
+    return (
+        f"A staircase over {counted(len(life.events), 'event')}: the number n of partial sums of one output "
+        f"in fast memory after each of them. It starts at 0: {steps}. Numbers in squares count "
+        f"{counted(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
+    )

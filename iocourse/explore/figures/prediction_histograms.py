@@ -1,0 +1,93 @@
+"""What a class predicted: a small histogram for each number that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...console import counted, table
+from ..draw.figure import example, figure
+from ..draw.palette import BLUE, QUIET, SKY
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+
+COLUMNS = 3
+ROW, HEAD, GAP = 22.0, 30.0, 26.0  # pixels: of an answer, of a histogram's name, between histograms
+BAR = 150.0  # of the commonest answer
+
+
+@example(
+    {"4.5 f1_best": {"4": 3, "6": 21, "8": 2}, "4.5 f2_best": {"4": 26}, "9.1 gap": {"0": 1, "3 others": 4}},
+    {"4.5 f1_best": "6", "4.5 f2_best": "4"},
+)
+@example({"0.2 constant_traffic": {"False": 0, "True": 1}}, {"0.2 constant_traffic": "False"})
+@figure
+def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]) -> Picture:
+    """A histogram for each number that a class predicted: a bar for each answer, the right one hatched.
+
+    Args:
+        answers: by the number's name, each answer as text and how many gave it.
+        right: by the same names, the answer that came out, where it is known.
+
+    Raises:
+        ValueError: there is nothing to draw, or a count is negative.
+    """
+    if not answers or not all(answers.values()):
+        raise ValueError("prediction_histograms needs at least one answer to each number")
+    for name, counts in answers.items():
+        if min(counts.values()) < 0:
+            raise ValueError(f"{name} has a negative count")
+    drawn, width, height = _grid(answers, right)
+    title = "What was predicted, and how often"
+    told = " ".join(_said(name, counts, right.get(name)) for name, counts in answers.items())
+    marked = ", the right one hatched and marked" if right else ""
+    alt = f"{title}: a bar for each answer{marked}. {told}"
+    rows = [
+        [name, text, count, "right" if text == right.get(name) else ""]
+        for name, counts in answers.items()
+        for text, count in counts.items()
+    ]
+    numbers = table([["number", "answer", "given by", ""], *rows], left=2)
+    return titled(title, (width, height), alt, numbers, drawn)
+
+
+def _said(name: str, counts: Mapping[str, int], right: str | None) -> str:
+    told = ", ".join(f"{text} {counted(count, 'time')}" for text, count in counts.items())
+    return f"{name}: {told}" + (f"; right is {right}." if right else ".")
+
+
+def _grid(
+    answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]
+) -> tuple[list[Element], float, float]:
+    """The histograms in rows of three, with the width and height that they take."""
+    names = list(answers)
+    wide = 40 + max(_width(name, answers[name]) for name in names)
+    drawn: list[Element] = []
+    top = 56.0
+    for start in range(0, len(names), COLUMNS):
+        row = names[start : start + COLUMNS]
+        for column, name in enumerate(row):
+            drawn += _histogram(18 + column * wide, top, name, answers[name], right.get(name))
+        top += HEAD + ROW * max(len(answers[name]) for name in row) + GAP
+    return drawn, 18 + wide * min(COLUMNS, len(names)), top - GAP + 12
+
+
+def _width(name: str, counts: Mapping[str, int]) -> float:
+    return max(_labels(counts) + BAR + 8 + text_width("999 right", SMALL), text_width(name, NORMAL) * 1.1)
+
+
+def _labels(counts: Sequence[str] | Mapping[str, int]) -> float:
+    return 8 + max(text_width(text, NORMAL) for text in counts)
+
+
+def _histogram(
+    left: float, top: float, name: str, counts: Mapping[str, int], right: str | None
+) -> Iterator[Element]:
+    yield Text(left, top + 14, name, NORMAL, bold=True)
+    start, most = left + _labels(counts), max(counts.values()) or 1
+    for k, (text, count) in enumerate(counts.items()):
+        y = top + HEAD + ROW * k
+        mine = text == right
+        length = BAR * count / most
+        yield Text(start - 8, centred(y + 8, NORMAL), text, NORMAL, "end")
+        yield Rect(start, y, max(length, 1), 16, SKY, "/" if mine else "", BLUE if mine else QUIET)
+        note = f"{count} right" if mine else str(count)
+        yield Text(start + length + 8, centred(y + 8, SMALL), note, SMALL, bold=mine)

@@ -1,0 +1,285 @@
+"""Charts of words: lines against memory, measured points against predicted lines, bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite, log2
+from typing import Any
+
+from ... import bounds
+from ...console import table
+from ...machine import positive_int
+from ...schedules import Schedule
+from ..draw.figure import figure
+from ..draw.line_chart import Axis, Frame, Line, Scale, chart, frame_around, label_room
+from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    text_width,
+    titled,
+)
+from ..draw.text import words
+from ..models.memory_map import memories
+from ..models.schedule_selection import ROW_TILED, chosen, range_of
+
+WIDTH, HEIGHT = 860.0, 470.0
+MOST_ROWS = 12  # of the numbers under a curve
+PER_OCTAVE = 4  # values of M between M and 2M
+
+
+# ---------------------------------------------------------------------- words against memory
+@figure
+def traffic_vs_memory(
+    N: int, d: int, schedules: Sequence[str] = ROW_TILED, M_range: tuple[int, int] | None = None
+) -> Picture:
+    """Words moved against words of fast memory, both on logarithmic axes, with the lower bound.
+
+    Each of the dense forward schedules named in `schedules`, with the tiles it picks for each M. `M_range` is
+    the first and last M in words. Raises ValueError for sizes below 1, an empty range, an unknown schedule.
+    """
+    N, d = positive_int("N", N), positive_int("d", d)
+    low, high = range_of("M_range", "M", M_range or (4 * d, max(8 * d, 4 * N * d)))
+    at = memories(low, high, PER_OCTAVE)
+    drawn_ones = chosen("forward", schedules)
+    lines = [_schedule_line(s, N, d, at, k) for k, s in enumerate(drawn_ones)]
+    bound = tuple((float(M), float(bounds.lower_bound("forward", N, d, M)[0])) for M in at)
+    least = bounds.compulsory(N, d)
+    drawn = [line for line in lines if line.points]
+    drawn.append(Line("lower bound", bound, BOUND, marker_every=0))
+    flat = ((float(low), float(least)), (float(high), float(least)))
+    drawn.append(Line("compulsory 4Nd", flat, FLOOR, marker_every=0))
+    title = f"Words moved by a forward pass, N = {N:,}, d = {d:,}"
+    shown = _chart(drawn, "fast memory M (words)", "words moved", (2, 10))
+    remarks = _left_out(drawn_ones, N, d, low, high)
+    alt = _memory_alt(N, d, low, high, lines, remarks)
+    return titled(title, (WIDTH, HEIGHT), alt, _memory_table(lines, bound, least), shown)
+
+
+def _schedule_line(schedule: Schedule, N: int, d: int, memories: Sequence[int], position: int) -> Line:
+    least = schedule.smallest_M(N, d)
+    points = tuple((float(M), float(_words_at(schedule, N, d, M))) for M in memories if least <= M)
+    return Line(schedule.title, points, stroke_of(position))
+
+
+def _words_at(schedule: Schedule, N: int, d: int, M: int) -> int:
+    tiles: dict[str, Any] = schedule.tiles(N, d, M)
+    return schedule.cost(N, d, **tiles).total
+
+
+def _left_out(asked: Sequence[Schedule], N: int, d: int, low: int, high: int) -> list[str]:
+    needs = [(s.title, s.smallest_M(N, d)) for s in asked]
+    some = [f"{name} needs {M:,} words and is drawn from there" for name, M in needs if low < M <= high]
+    return some + [f"{name} needs {M:,} words and is left out" for name, M in needs if high < M]
+
+
+def _memory_alt(N: int, d: int, low: int, high: int, lines: Sequence[Line], remarks: Sequence[str]) -> str:
+    names = ", ".join(line.label for line in lines if line.points) or "no schedule"
+    falls = [
+        f"{line.label} falls from {words(line.points[0][1])} to {words(line.points[-1][1])}"
+        for line in lines
+        if line.points
+    ]
+    told = f"Words moved against M from {low:,} to {high:,} words for {names}, at N = {N:,} and d = {d:,}, "
+    told += "on logarithmic axes, above the lower bound and the compulsory line 4Nd. "
+    return told + " ".join(f"{sentence}." for sentence in [*falls, *remarks])
+
+
+def _memory_table(lines: Sequence[Line], bound: Sequence[Point], least: int) -> str:
+    shown = [line for line in lines if line.points]
+    powers = [point for point in bound if log2(point[0]).is_integer()]
+    picked = powers[:: -(-len(powers) // 8)] if len(powers) > 1 else bound
+    rows = [["M", *[line.label for line in shown], "lower bound"]]
+    for M, value in picked:
+        values = [dict(line.points).get(M) for line in shown]
+        rows.append([words(M), *["no tile fits" if v is None else words(v) for v in values], words(value)])
+    return f"{table(rows, left=0)}\ncompulsory 4Nd: {least:,} words"
+
+
+# ---------------------------------------------------------------------- measured against predicted
+@figure
+def curve(
+    measured: Mapping[str, Sequence[tuple[float, float]]],
+    predicted: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    log: tuple[bool, bool] = (True, True),
+    notes: Mapping[str, str] | None = None,
+) -> Picture:
+    """Points that were measured and lines that were predicted, each under its label: label -> [(x, y), ...].
+
+    `log` says which axes are logarithmic: (x, y). `notes` are a few words to write below the lines of these
+    labels: label -> words. Raises ValueError where there is no point, where a value is not finite, where it
+    is not positive on a logarithmic axis, or where a note belongs to no line.
+    """
+    dots, lines = _points(measured, log), _points(predicted or {}, log)
+    if not dots and not lines:
+        raise ValueError("curve needs at least one point in measured or predicted")
+    drawn = [Line(label, at, stroke_of(k), False, 1) for k, (label, at) in enumerate(dots)]
+    drawn += [_predicted(label, at, list(measured), k) for k, (label, at) in enumerate(lines)]
+    noted = _noted(drawn, notes or {})
+    shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None), noted)
+    alt = f"{title}: {ylabel} against {xlabel}. " + " ".join(_way(line) for line in drawn)
+    alt += "".join(f" Along {line.label} is written: {said}." for line, said in noted)
+    return titled(title, (WIDTH, HEIGHT), alt, _curve_table(drawn, xlabel, ylabel), shown)
+
+
+def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
+    """A row for each x, a column for each line; of many rows about every so many-th, and the last."""
+    places = sorted({x for line in lines for x, _ in line.points})
+    step = -(-len(places) // MOST_ROWS)
+    shown = [*places[:-1:step], places[-1]]
+    values = [{x: words(y) for x, y in line.points} for line in lines]
+    rows = [[xlabel, *[line.label for line in lines]]]
+    rows += [[words(x), *[column.get(x, "") for column in values]] for x in shown]
+    left_out = f"\n{len(shown)} of {len(places)} values of {xlabel}" if step > 1 else ""
+    return f"{ylabel}\n{table(rows, left=0)}{left_out}"
+
+
+def _predicted(label: str, at: tuple[Point, ...], measured: Sequence[str], position: int) -> Line:
+    """A predicted line has the colour of the points under the same label, else one of its own."""
+    if label in measured:
+        return Line(f"{label}, predicted", at, stroke_of(measured.index(label)), marker_every=0)
+    return Line(label, at, stroke_of(len(measured) + position), marker_every=0)
+
+
+def _way(line: Line) -> str:
+    (x, y), (last_x, last_y) = line.points[0], line.points[-1]
+    return f"{line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
+
+
+def _points(
+    given: Mapping[str, Sequence[tuple[float, float]]], log: tuple[bool, bool]
+) -> list[tuple[str, tuple[Point, ...]]]:
+    found = []
+    for label, points in given.items():
+        for point in points:
+            for value, logarithmic, axis in zip(point, log, "xy", strict=True):
+                if not isfinite(value) or (logarithmic and value <= 0):
+                    need = "positive and finite" if logarithmic else "finite"
+                    raise ValueError(f"{label}: {axis} = {value} cannot be drawn; it must be {need}")
+        if points:
+            found.append((label, tuple((float(x), float(y)) for x, y in sorted(points))))
+    return found
+
+
+def _noted(lines: Sequence[Line], notes: Mapping[str, str]) -> list[tuple[Line, str]]:
+    labelled = {line.label: line for line in lines}
+    for label in notes:
+        if label not in labelled:
+            raise ValueError(f"notes has {label!r}; the lines are {', '.join(labelled)}")
+    return [(labelled[label], said) for label, said in notes.items()]
+
+
+def _chart(
+    lines: Sequence[Line],
+    xlabel: str,
+    ylabel: str,
+    bases: tuple[int | None, int | None],
+    noted: Sequence[tuple[Line, str]] = (),
+) -> Iterator[Element]:
+    dotted = any(not line.joined for line in lines)
+    x = Axis(78.0, WIDTH - label_room(lines), bases[0], 1.08 if dotted else 1.0)
+    frame = frame_around(lines, x, Axis(HEIGHT - 58.0, 74.0, bases[1], 1.25))
+    yield from chart(frame, lines, xlabel, ylabel)
+    for line, said in noted:
+        yield from _note(frame, line, said)
+
+
+def _note(frame: Frame, line: Line, said: str) -> Iterator[Element]:
+    """Words to the lower left of the middle of a line, tied to it."""
+    x, y = frame.at(line.points[len(line.points) // 2])
+    width = text_width(said, NORMAL)
+    yield Poly(((x - 3, y + 3), (x - 17, y + 17)), line.stroke.colour, 1)
+    yield Rect(x - 20 - width, y + 18, width, 16, PAPER)  # no line of the grid runs through the words
+    yield Text(x - 20, y + 30, said, NORMAL, "end")
+
+
+# ---------------------------------------------------------------------- bars
+@figure
+def bars(
+    measured: Mapping[str, float],
+    predicted: Mapping[str, float] | None = None,
+    *,
+    title: str,
+    unit: str = "words",
+    mark: str = "predicted",
+    log: bool = False,
+) -> Picture:
+    """A horizontal bar with its number for each label, and a black mark for the number in `predicted`.
+
+    `mark` says what the black marks are, such as "predicted" or "by formula".
+    Raises ValueError where there is nothing to draw, or a value is negative, not finite, or 0 on `log`.
+    """
+    expected = dict(predicted or {})
+    _check_bars(measured, expected, log)
+    labels = list(dict.fromkeys([*measured, *expected]))
+    left = 28 + max(text_width(label, NORMAL) for label in labels)
+    once = _one_for_all(expected, labels)
+    shown_at = {} if once else expected
+    notes = {label: _bar_note(label, measured, shown_at, unit, mark) for label in labels}
+    marks = f"{mark} {once}".strip()
+    right = WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values())
+    scale = _bar_scale([*measured.values(), *expected.values()], left, max(right, left + 120), log)
+    drawn = list[Element]()
+    for row, label in enumerate(labels):
+        drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
+    if expected:
+        drawn.append(Text(WIDTH - 18, 28, f"black mark: {marks}", SMALL, "end", QUIET))
+    alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "."
+    alt += f" Black marks: {marks}." if expected else ""
+    numbers = table([*notes.items(), *([("black mark", marks)] if once else [])], left=0)
+    return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, numbers, drawn)
+
+
+def _one_for_all(expected: Mapping[str, float], labels: Sequence[str]) -> str:
+    """The number of the black marks where each of several bars has the same, which is told once; else ""."""
+    same = len(labels) > 1 and len(expected) == len(labels) and len(set(expected.values())) == 1
+    return words(next(iter(expected.values()))) if same else ""
+
+
+def _check_bars(measured: Mapping[str, float], expected: Mapping[str, float], log: bool) -> None:
+    if not measured and not expected:
+        raise ValueError("bars needs at least one value")
+    for label, value in [*measured.items(), *expected.items()]:
+        if not isfinite(value) or value < 0 or (log and value == 0):
+            raise ValueError(f"{label} = {value} cannot be drawn as a bar; it must be finite and positive")
+
+
+def _bar_note(
+    label: str, measured: Mapping[str, float], expected: Mapping[str, float], unit: str, mark: str
+) -> str:
+    said = f"{words(measured[label])} {unit}".strip() if label in measured else "not measured"
+    if label not in expected:
+        return said
+    return f"{said}, {mark} {words(expected[label])}"
+
+
+def _bar_scale(values: Sequence[float], left: float, right: float, log: bool) -> Scale:
+    if log:
+        return Scale(2.0 ** (log2(min(values)) - 1), max(max(values), min(values) * 1.01), left, right, 10)
+    return Scale(0.0, max(values) or 1.0, left, right)
+
+
+def _bar(
+    scale: Scale, top: float, label: str, note: str, value: float | None, expected: float | None
+) -> Iterator[Element]:
+    middle, left = top + 13, scale.start
+    yield Text(left - 8, centred(middle, NORMAL), label, NORMAL, "end")
+    ends = [left]
+    if value is not None:
+        ends.append(scale(value) if value else left)
+        yield Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE)
+    if expected is not None:
+        ends.append(scale(expected) if expected else left)
+        yield Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER)
+    yield Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL)

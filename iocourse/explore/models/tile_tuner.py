@@ -1,0 +1,179 @@
+"""What the tile tuner knows: a setting's words and footprint, its first moves, and its best tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ... import bounds, schedules
+from ...costs import ceil_div, distinct_sizes
+from ...guard import library_answer
+from ...ledger import Ledger, Move
+from ...machine import Machine, positive_int
+from ...schedules import Schedule
+from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
+from .schedule_selection import row_tiled
+
+MOVES = 400  # what the step player plays
+FRONTIER = 24  # points of the line of what fits
+SEARCHED = 8 * MOVES  # moves in which the first tile of scores is looked for
+
+
+Frontier = tuple[tuple[int, int], ...]
+
+
+class Setting(NamedTuple):
+    """The position of every control. Sizes in words or rows; `step` counts moves from 0."""
+
+    N: int
+    d: int
+    M: int
+    Br: int
+    Bc: int
+    schedule: str
+    step: int = 0
+
+    def checked(self) -> Setting:
+        """This setting, or the ValueError or TypeError that says which part of it cannot be."""
+        row_tiled(self.schedule)
+        for name in ("N", "d", "M", "Br", "Bc"):
+            positive_int(name, getattr(self, name))
+        return self
+
+
+class Playback(NamedTuple):
+    """The moves of the step player; the `first` of the run, without a tile of scores yet, are left out."""
+
+    first: int
+    moves: tuple[Move, ...]
+    states: tuple[State, ...]
+    visited: tuple[tuple[int, Range, Range], ...]  # (step, rows, columns) of each tile of scores
+
+
+def all_tiles(schedule: Schedule, N: int, d: int, M: int, Br: int, Bc: int) -> dict[str, Any]:
+    """The schedule's tile sizes: Br, Bc as given, others as the schedule picks them for M (else 1)."""
+    given = {"Br": Br, "Bc": Bc}
+    others = [name for name in schedule.tile_names if name not in given]
+    chosen: dict[str, int] = dict.fromkeys(others, 1)
+    if others and schedule.smallest_M(N, d) <= M:
+        chosen = schedule.tiles(N, d, M)
+    return {name: given.get(name, chosen.get(name)) for name in schedule.tile_names}
+
+
+def tiles_of(setting: Setting) -> dict[str, Any]:
+    """Every tile size of a setting."""
+    N, d, M, Br, Bc, name, _ = setting
+    return all_tiles(schedules.get(name), N, d, M, Br, Bc)
+
+
+def cost_of(setting: Setting) -> Ledger:
+    """The closed form of a setting: words per array, and the footprint as `peak`."""
+    return schedules.get(setting.schedule).cost(setting.N, setting.d, **tiles_of(setting))
+
+
+def bound_of(setting: Setting) -> tuple[int, str]:
+    """The lower bound in words, and the title of the bound that gives it."""
+    least, name = bounds.lower_bound("forward", setting.N, setting.d, setting.M)
+    return least, bounds.BOUNDS[name].title
+
+
+@lru_cache(maxsize=64)
+def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> Playback:
+    """The first moves of a schedule; from its first tile of scores on, where that comes late."""
+    limit, begin = MOVES, None
+    while begin is None and limit <= SEARCHED:
+        found = states(dry_trace(name, N, d, tiles, limit))
+        begin = next((k for k, state in enumerate(found) if visits([state])), None)
+        limit *= 2
+    first = begin - 1 if begin and begin >= MOVES else 0
+    moves = dry_trace(name, N, d, tiles, first + MOVES)
+    found = states(moves)[first:]
+    return Playback(first, moves[first:], tuple(found), tuple(_visited(found)))
+
+
+def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
+    last = None
+    for step, state in enumerate(found):
+        for tile in visits([state]):
+            if tile != last:
+                yield (step, *tile)
+                last = tile
+
+
+def play(setting: Setting) -> Playback:
+    """The moves that a setting plays."""
+    return playback(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
+
+
+def first_at_work(setting: Setting) -> int:
+    """The first step with a tile of scores at work: there a reader begins."""
+    visited = play(setting).visited
+    return visited[0][0] if visited else 0
+
+
+@lru_cache(maxsize=256)
+def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """What is in fast memory at the fullest moment, by kind of tile: together the footprint."""
+    schedule, sizes = schedules.get(name), dict[str, Any](tiles)
+    machine = Machine(schedule.cost(N, d, **sizes).peak, dry=True, trace=True)
+    arrays = [machine.slow(array, (N, d)) for array in ("Q", "K", "V")]
+    with machine.running():
+        schedule(machine, *arrays, **sizes)
+    return totals(max(states(machine.ledger.moves), key=lambda state: state.words))
+
+
+def parts_of(setting: Setting) -> dict[str, int]:
+    """The footprint of a setting by kind of tile."""
+    return footprint_parts(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
+
+
+@library_answer
+def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
+    """(Br, Bc) with the fewest words that fit M, and among those the fewest tiles; None where none fits.
+
+    Larger tiles never move more words, so for each Br worth trying only the largest Bc that fits matters.
+    """
+    schedule = schedules.get(name)
+
+    def ledger(Br: int, Bc: int) -> Ledger:
+        return schedule.cost(N, d, **all_tiles(schedule, N, d, M, Br, Bc))
+
+    def rank(pair: tuple[int, int]) -> tuple[int, int]:
+        return ledger(*pair).total, ceil_div(N, pair[0]) * ceil_div(N, pair[1])
+
+    fitting = [Br for Br in distinct_sizes(N) if ledger(Br, 1).peak <= M]
+    pairs = [(Br, _largest(lambda Bc, Br=Br: ledger(Br, Bc).peak <= M, N)) for Br in fitting]
+    return min(pairs, key=rank, default=None)
+
+
+@lru_cache(maxsize=64)
+def frontier(name: str, N: int, d: int, M: int) -> Frontier:
+    """(Br, Bc) of the largest tiles that fit M: for some Bc the largest Br; empty where none fits."""
+    schedule = schedules.get(name)
+
+    def fits(Br: int, Bc: int) -> bool:
+        return schedule.cost(N, d, **all_tiles(schedule, N, d, M, Br, Bc)).peak <= M
+
+    if not fits(1, 1):
+        return ()
+    widest = _largest(lambda Bc: fits(1, Bc), N)
+    columns = {round(widest ** (k / FRONTIER)) for k in range(FRONTIER + 1)}
+    return tuple((_largest(lambda Br, Bc=Bc: fits(Br, Bc), N), Bc) for Bc in sorted(columns))
+
+
+def _largest(fits: Any, limit: int) -> int:
+    """The largest value up to `limit` that fits; 1 does, and so does all below one that fits."""
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def first_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int]:
+    """Where the sliders start: the largest square tile that fits with a power of two as side, or 1."""
+    schedule, side = schedules.get(name), 1
+    while side < N and schedule.cost(N, d, **all_tiles(schedule, N, d, M, 2 * side, 2 * side)).peak <= M:
+        side *= 2
+    return side, side

@@ -1,0 +1,209 @@
+/* The page of every explorer: native controls around a picture that Python draws.
+   What it shows is the trait "page"; what it sends is said in explorer.py. */
+
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, -1], ArrowDown: [1, 1] };
+const PAUSE = 700; // milliseconds without a change, before the live region says what came of it
+
+function h(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== false) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/* Each kind of control, standing on the one of its texts that `at` says. */
+const KINDS = {
+  slider: ({ label, texts, at, disabled }) =>
+    h("label", { class: "slider" }, h("span", {}, label), h("span", { class: "value", "aria-hidden": true }, texts[at]),
+      h("input", { type: "range", max: texts.length - 1, value: at, disabled, "aria-label": label, "aria-valuetext": texts[at] })),
+
+  player(one) {
+    const play = h("button", { "data-play": "yes", "aria-label": `play the ${one.label}s`, "aria-pressed": String(one.plays) });
+    play.append(one.plays ? "❚❚ playing" : "▶ play");
+    const by = (steps, name, text) => h("button", { "data-by": steps, "aria-label": `one ${one.label} ${name}` }, text);
+    const buttons = h("span", { class: "buttons" }, play, by(-1, "back", "◀ back"), by(1, "forward", "forward ▶"));
+    return h("div", { class: "player" }, buttons, KINDS.slider(one));
+  },
+
+  choice({ name, label, texts, at, disabled, widget }) {
+    const input = k => h("input", { type: "radio", name: `${widget} ${name}`, value: k, checked: k === at && "" });
+    const options = texts.map((text, k) => h("label", {}, input(k), text));
+    return h("fieldset", { class: "choice", role: "radiogroup", disabled }, h("legend", {}, label), ...options);
+  },
+
+  list({ label, texts, at, disabled }) {
+    const options = texts.map((text, k) => h("option", { value: k, selected: k === at && "" }, text));
+    return h("label", { class: "list" }, h("span", {}, label), h("select", { disabled }, ...options));
+  },
+
+  tick: ({ label, at, disabled }) =>
+    h("label", { class: "tick" }, h("input", { type: "checkbox", checked: at === 1 && "", disabled }), h("span", {}, label)),
+
+  button: ({ label, hint, disabled }) => h("button", { title: hint, disabled }, label),
+};
+
+const percent = share => `${100 * share}%`;
+
+/* Controls in the order of the page, those of a group in a frame, which may hang in the picture. */
+function panelOf(controls, picture) {
+  const panel = h("div", { class: "panel" }), groups = { "": panel };
+  const frame = ({ group, hangs }) => {
+    const [x, y] = (hangs ?? []).map(percent), style = hangs && `left:${x};top:${y};transform:translateX(-${x})`;
+    const made = h("fieldset", { "data-key": group, style, hidden: "" }, h("legend", {}, group));
+    return (hangs ? picture : panel).appendChild(made);
+  };
+  for (const one of controls) {
+    const made = KINDS[one.kind](one), group = (groups[one.group] ??= frame(one));
+    made.dataset.key = one.name;
+    made.hidden = one.hidden;
+    group.hidden &&= one.hidden;
+    group.append(made);
+  }
+  return panel;
+}
+
+const grab = ([x, y, width, height, cursor]) =>
+  h("div", { class: "grab", style: `left:${percent(x)};top:${percent(y)};width:${percent(width)};height:${percent(height)};cursor:${cursor}` });
+
+/* An element whose inside is HTML. */
+const raw = (html, attributes) => Object.assign(h("div", attributes), { html });
+
+/* Make an element like another; what stays, by its key if it has one, keeps the focus and the hand on it. */
+function morph(old, fresh) {
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (fresh.html !== undefined && fresh.html === old.html) return;
+  if (fresh.html !== undefined) fresh.innerHTML = old.html = fresh.html;
+  const drop = node => [node.nextSibling, node.remove()][0];
+  let next = old.firstChild;
+  for (const child of fresh.childNodes) {
+    let one = next;
+    while (one && (one.nodeName !== child.nodeName || one.dataset?.key !== child.dataset?.key)) one = one.nextSibling;
+    while (one && one !== next) next = drop(next);
+    one ??= old.insertBefore(child.cloneNode(false), next);
+    if (child.nodeType === Node.ELEMENT_NODE) morph(one, child);
+    else if (one.data !== child.data) one.data = child.data;
+    next = one.nextSibling;
+  }
+  while (next) next = drop(next);
+  if ("checked" in old) old.checked = fresh.checked;
+  if ("value" in old && old.value !== fresh.value) old.value = fresh.value;
+}
+
+/* Events on their way to Python, the first of them sent; of several that wait for the same control, the newest;
+   of moves too, with the places that the pointer has passed. */
+function wire(model, widget) {
+  const queue = [];
+  let count = 0;
+  const send = () => queue.length && model.send({ ...queue[0], turn: `${widget} ${++count}` });
+  const replaces = (event, old) => old.do === event.do && old.name === event.name && ["set", "move"].includes(event.do);
+  return {
+    tell(event) {
+      const old = queue.length > 1 && replaces(event, queue.at(-1)) ? queue.pop() : null;
+      queue.push(old?.passed ? { ...event, passed: [...old.passed, ...event.passed] } : event);
+      if (queue.length === 1) send();
+    },
+    answered: turn => turn === `${widget} ${count}` && queue.shift() && send(),
+    idle: () => queue.length === 0,
+    asked: name => queue.findLast(event => event.do === "set" && event.name === name)?.text,
+  };
+}
+
+function render({ model, el }) {
+  const root = h("div"), widget = Math.random().toString(36).slice(2); // radio buttons of two widgets are strangers
+  const { tell, answered, idle, asked } = wire(model, widget);
+  let playing = null, held = false, said = "", speaking = null;
+
+  const controls = () =>
+    model.get("page").controls.map(one => {
+      const ahead = one.texts.indexOf(asked(one.name)); // where the hand is further than Python
+      return { ...one, at: ahead < 0 ? one.at : ahead, plays: playing !== null, widget };
+    });
+  const control = name => controls().find(one => one.name === name);
+  const under = target => control(target.closest("[data-key]")?.dataset.key);
+
+  const draw = () => {
+    const page = model.get("page");
+    const grabs = h("div", { "aria-hidden": "true" }, ...page.grabs.map(grab));
+    const picture = h("div", { class: "picture" }, raw(page.svg), grabs);
+    const parts = [h("div", { class: "stage" }, picture), panelOf(controls(), picture)];
+    parts.splice(page.below ? 2 : 0, 0, raw(page.words, { class: "words" }));
+    const live = h("div", { class: "live", role: "status", "aria-live": "polite" }, said);
+    const named = { class: "iocourse-explorer", role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
+    const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
+    morph(root, h("div", { ...named, style: held && `cursor:${held}` }, ...parts, live));
+    const seen = one => one.isConnected && !one.closest("[hidden]");
+    if (at >= 0 && !seen(stops[at])) // what had the focus is gone: back to what is before it
+      [...stops.slice(0, at).reverse(), ...stops].find(seen)?.focus({ preventScroll: true });
+  };
+
+  const go = (one, at) => {
+    tell({ do: "set", name: one.name, text: one.texts[Math.min(Math.max(at, 0), one.texts.length - 1)] });
+    draw();
+  };
+  const step = name => {
+    const one = control(name);
+    if (one.at === one.texts.length - 1) play(null);
+    else if (idle()) go(one, one.at + 1);
+  };
+  const play = one => {
+    clearInterval(playing);
+    playing = one && setInterval(step, one.interval, one.name);
+    draw();
+  };
+  const point = (kind, event) => {
+    const box = root.querySelector(".picture").getBoundingClientRect();
+    tell({ do: kind, passed: [[(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]] });
+  };
+  const release = event => {
+    if (held) point("up", event);
+    held = false;
+    draw();
+  };
+  const HEARD = {
+    input: ({ target }) => go(under(target), Number(target.type === "checkbox" ? target.checked : target.value)),
+    click({ target }) {
+      const { by, play: plays } = target.closest("button")?.dataset ?? {}, one = under(target);
+      if (one?.kind === "button") tell({ do: "press", name: one.name });
+      if (by || (plays && !playing && one.at === one.texts.length - 1)) go(one, by ? one.at + Number(by) : 0);
+      if (by || plays) play(plays && !playing ? one : null);
+    },
+    keydown(event) {
+      event.stopPropagation(); // a notebook has commands on its keys
+      const [along, by] = ARROWS[event.key] ?? [], steered = control(under(event.target)?.steers[along]);
+      if (!steered) return;
+      event.preventDefault();
+      go(steered, steered.at + by);
+    },
+    pointerdown(event) {
+      if (event.button !== 0 || !event.target.classList.contains("grab")) return;
+      event.preventDefault();
+      root.setPointerCapture(event.pointerId);
+      held = event.target.style.cursor;
+      point("down", event);
+      draw();
+    },
+    pointermove: event => held && point("move", event),
+    pointerup: release,
+    pointercancel: release,
+  };
+  for (const [kind, listener] of Object.entries(HEARD)) root.addEventListener(kind, listener);
+  el.append(root);
+
+  const change = () => {
+    const { turn, spoken } = model.get("page");
+    answered(turn);
+    clearTimeout(speaking);
+    speaking = setTimeout(() => (root.lastChild.textContent = said = spoken), PAUSE);
+    draw();
+  };
+  model.on("change:page", change);
+  draw();
+  return () => {
+    model.off("change:page", change);
+    clearTimeout(speaking);
+    clearInterval(playing);
+  };
+}
+
+export default { render };

@@ -1,1 +1,0 @@
-"""What every explorer stands on: its base, its controls, and the page's side of both."""

@@ -1,0 +1,51 @@
+"""The picture of a pair's walk charges as the search does, and refuses what is no walk."""
+
+import pytest
+
+from iocourse import explore
+from iocourse.bounds import whole_rows
+
+CHARGED = [
+    (whole_rows.BACKWARD, whole_rows.LOADS_AND_EXITS),
+    (whole_rows.FORWARD, whole_rows.LOADS_AND_EXITS),
+]
+
+
+@pytest.mark.parametrize(("pair", "charged"), CHARGED)
+def test_the_cheapest_walk_is_charged_what_the_search_says_and_does_every_task(pair, charged):
+    cost, walk = whole_rows.cheapest_walk(pair, charged)
+    picture = explore.pair_residency(walk, pair=pair)
+    paid = [int(line.split()[-1]) for line in picture.numbers.splitlines()[1:]]
+    assert picture.title.endswith(f": charged {cost:g}") and sum(paid[:-1]) == paid[-1] == cost
+    told = {
+        name
+        for name in pair.accumulators
+        if f"{name} " in picture.alt.split("together: ")[1].replace(",", " ")
+    }
+    assert told == pair.accumulators
+
+
+def test_what_an_event_pays():
+    picture = explore.pair_residency(["load k", "load v", "load q", "drop v", "dq enters", "dk enters"])
+    paid = [line.rsplit(None, 1) for line in picture.numbers.splitlines()[1:]]
+    assert [(event.strip(), int(words)) for event, words in paid] == [
+        *(("load q", 2), ("dq enters", 1), ("dk enters", 2), ("all", 5))
+    ]
+    assert "together: nowhere." in picture.alt
+
+
+@pytest.mark.parametrize(
+    ("walk", "message"),
+    [
+        ([], "walk has no event"),
+        (["load q", "load q"], "'load q': q is there already"),
+        (["drop q"], "'drop q': q is not there"),
+        (["load dq"], "'load dq' is no event of dk, do, dq, dv, k, q and v"),
+        (["q enters"], "'q enters' is no event"),
+        (["load o"], "'load o' is no event"),
+        ([3], "3 is no event"),
+    ],
+)
+def test_what_is_refused(walk, message):
+    with pytest.raises(ValueError, match=message):
+        explore.pair_residency(walk)
