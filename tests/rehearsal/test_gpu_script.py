@@ -181,6 +181,7 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
             row["refused"].startswith("its values are wrong: relative errors O 0.2")
             and "N = 33" in row["refused"]
         )
+    assert "fused" not in {row["contender"] for row in record["attention"]["errors"]}
     others = [row for row in record["attention"]["rows"] if "ms" in row]
     assert {row["contender"] for row in others} >= {
         "two-pass",
