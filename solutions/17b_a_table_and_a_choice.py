@@ -336,7 +336,7 @@ explore.lowrank_scaling(lowrank_run)
 # %% [markdown]
 # Ours grows like $n$, exact attention like $n^2$, in both passes. Where exact attention was no longer run, its line is extrapolated.
 #
-# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, whose words stand in `costs.lowrank_kernels`. What they take in time is not known to this course.
+# **On a GPU** there is no recorded run yet. There both passes run in torch, without a kernel of their own. The time that they take is not known to this course.
 #
 # ## 17.10 Choose and defend
 #

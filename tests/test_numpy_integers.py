@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iocourse import costs, masks, run
 from iocourse.bounds import BOUNDS, OutsideRegime, lower_bound
 from iocourse.bounds import products_per_segment as F
-from iocourse.costs import kernels, lowrank_kernels, pairs
+from iocourse.costs import kernels, pairs
 from iocourse.ledger import Ledger
 from iocourse.machine import Machine
 from iocourse.monomials import plan, rank_of
@@ -161,8 +161,6 @@ def test_kernels_count_in_pythons_integers():
     ) == (kernels.attention_forward(pairs.PackedSequences(**packed), BM=4, BN=4))
     parts = (kernels.attention_decode(one, parts=n) for one, n in ((theirs, np.int8(3)), (ours, 3)))
     assert next(parts) == next(parts)
-    low = lowrank_kernels.LowRank(*map(np.int8, (100, 100, 60, 60, 3)))
-    assert low.rank == rank_of(60, 3) and low.state == low.rank * 61
 
 
 def test_a_machines_blocks_and_tiles():

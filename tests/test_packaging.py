@@ -75,9 +75,8 @@ import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
-with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
-with_torch |= {"tools.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
+with_torch |= {"tools.bench.lowrank." + name for name in ("contenders", "rows", "scaling")}
 with_torch |= {"iocourse.ranks.engines." + name for name in ("gloo", "member")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks", "compiling")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")

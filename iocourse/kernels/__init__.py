@@ -2,9 +2,8 @@
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
 `backward_keys`; then `decode_kernels`,
-`small_cache` (d in slices), `score_kernels` (and the scores written out), `lowrank_kernels` and
-`lowrank_causal` (which `iocourse.lowrank` launches). How they are launched stands in `host`; whether they are
-interpreted or compiled is decided there, once (see `host.runtime`).
+`small_cache` (d in slices), `score_kernels` (and the scores written out). How they are launched stands in
+`host`; whether they are interpreted or compiled is decided there, once (see `host.runtime`).
 """
 
 from __future__ import annotations

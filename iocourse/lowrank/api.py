@@ -32,12 +32,12 @@ def attention(
     tile of tokens: memory is that of inputs, outputs and states of rank · (d_v + 1).
 
     polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
-    "minimax". radius: R of the interval of the last two, by default that of the data (in the engines "torch"
-    and "triton" of all heads together). scale: 1/√d where None. bound: no entry of Q and K may be larger.
+    "minimax". radius: R of the interval of the last two, by default that of the data (in the engine
+    "torch" of all heads together). scale: 1/√d where None. bound: no entry of Q and K may be larger.
     causal: row i sees the keys up to i, exactly within its tile; then statistics of the whole sequence are
     not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree: the
     polynomial of the gradient, which is one degree less accurate than the result; by default the same.
-    engine: "numpy", "numba", "torch" or "triton"; by default the fastest, and "numpy" for arrays too small to
+    engine: "numpy", "numba" or "torch"; by default the fastest, and "numpy" for arrays too small to
     be worth compiling for. threads: for "numba".
 
     Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,

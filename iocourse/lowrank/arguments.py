@@ -19,7 +19,7 @@ from .setting import Setting
 
 NUMBERS = (int, float, np.integer, np.floating)
 LARGEST_SCALE = 1e18  # whose products with entries of float32 are still numbers
-ENGINES = ("numpy", "numba", "torch", "triton")
+ENGINES = ("numpy", "numba", "torch")
 
 
 @dataclass(frozen=True)

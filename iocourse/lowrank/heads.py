@@ -194,8 +194,8 @@ def check_type(name: str, X: Array, Q: Array) -> None:
 
 
 def _check_engine(options: Options) -> None:
-    if options.engine in ("torch", "triton"):
-        raise ValueError(f"engine is {options.engine!r}, which works on torch tensors; Q is a NumPy array")
+    if options.engine == "torch":
+        raise ValueError("engine is 'torch', which works on torch tensors; Q is a NumPy array")
 
 
 def as_heads(X: Array) -> list[Array]:

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..costs.lowrank_kernels import TOKENS
 from ..guard import library_answer
 from ..monomials import Array, features, pull_back
 from .setting import Setting
 
-TILE, CAUSAL_TILE = 256, TOKENS
+TILE, CAUSAL_TILE = 256, 64
 
 
 class Forward(NamedTuple):

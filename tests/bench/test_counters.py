@@ -12,11 +12,10 @@ from fake_ncu import fake, table
 from test_profile import SMALL, asked
 
 from iocourse import doctor, kernels
-from iocourse.gpu import device
 from iocourse.kernels.host.launches import written_down
 from iocourse.profile import costing
 from iocourse.profile import question as questions
-from tools.bench import counters, ncu, one_launch
+from tools.bench import counters, device, ncu, one_launch
 
 import torch  # isort: skip  # after the kernels
 

@@ -1,6 +1,5 @@
 """Who takes part in the panels, and what a row keeps of them; and the clock they are timed with."""
 
-import json
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ torch = pytest.importorskip("torch")
 from iocourse.data.heads import real_heads  # noqa: E402
 from iocourse.lowrank import NotCertified  # noqa: E402
 from tools.bench.lowrank import contenders, measuring  # noqa: E402
-from tools.bench.lowrank import on_gpu as gpu  # noqa: E402
 from tools.bench.lowrank.exact_side import truth  # noqa: E402
 from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
 from tools.bench.lowrank.published import relative_error  # noqa: E402
@@ -105,54 +103,3 @@ def test_milliseconds_are_milliseconds(monkeypatch):
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(ticks) * 0.25)
     (took,) = measuring.interleaved({"one": lambda: None}, 0.0).values()
     assert math.isclose(took.ms, 250.0)
-
-
-# --- on a GPU, with a CPU standing in ----------------------------------------------------------------------
-
-
-def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkeypatch):
-    from made_up_gpu import CpuPlace
-
-    from tools.bench.lowrank.exact_side import sdpa
-
-    def cannot(q, k, v):
-        raise RuntimeError("made up: no room")
-
-    monkeypatch.setattr(gpu, "DEGREES", ())
-    monkeypatch.setattr(gpu, "field", lambda: {"SDPA": (sdpa, "float32"), "no": (cannot, "float32")})
-    rows = gpu.times(40, CpuPlace(), d=3)
-    assert [(row["contender"], row["pass"]) for row in rows] == [
-        (name, pass_) for pass_ in ("forward", "forward+backward") for name in ("SDPA", "no")
-    ]
-    assert rows[0]["error"] < 1e-4 and rows[0]["ms"] > 0 and rows[1]["error"] is None
-    assert rows[1]["refused"] == "RuntimeError: made up: no room"
-
-
-def test_a_gpu_section_that_is_cut_off_leaves_its_lengths(monkeypatch, tmp_path):
-    from made_up_gpu import CpuPlace
-
-    def second_is_cut_off(n, place):
-        if n > 10:
-            raise KeyboardInterrupt
-        return [{"contender": "a toy", "n": n}]
-
-    monkeypatch.setattr(gpu, "nothing_compiled", lambda: "")
-    monkeypatch.setattr(gpu, "Place", CpuPlace)
-    monkeypatch.setattr(gpu, "LENGTHS", (10, 20))
-    monkeypatch.setattr(gpu, "times", second_is_cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        gpu.main(tmp_path / "lowrank.json")
-    record = json.loads((tmp_path / "lowrank.json").read_text())
-    assert record["shapes"] == {"asked": 2, "done": 1} and record["subject"] == "lowrank"
-    assert record["gpu"]["rows"] == [{"contender": "a toy", "n": 10}] and {"date", "device"} <= record.keys()
-
-
-def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(interpreter, place):
-    rows = {(row["contender"], row["pass"]): row for row in gpu.times(40, place)}
-    for name, most in (("low rank, g = 2", 3), ("low rank, g = 3", 0.6), ("exact, ours, float32", 1e-3)):
-        assert rows[name, "forward"]["error"] < most and "ms" in rows[name, "forward+backward"]
-    for g in (2, 3):  # the same numbers without the face
-        face, alone = (rows[f"low rank{which}, g = {g}", "forward"] for which in ("", ", kernels alone"))
-        assert alone["error"] == pytest.approx(face["error"], rel=1e-3)
-        assert "ms" in rows[f"low rank, kernels alone, g = {g}", "forward+backward"]
-    assert rows["exact, ours, bfloat16", "forward"]["error"] < 2

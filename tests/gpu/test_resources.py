@@ -196,18 +196,6 @@ def test_every_row_of_the_tables_is_recorded_with_its_tiles(rows):
     assert {arch for arch, *_ in TABLE} == {arch for arch, _ in SLICED} == set(CHIPS)
 
 
-def test_low_rank_is_recorded_as_it_is_launched():
-    from iocourse.lowrank.tensors.written import SIZES, Written
-    from iocourse.lowrank.tensors.written import launches as low_rank
-
-    rows = recorded("resources")["low_rank"]
-    assert {Written(*(row[part] for part in Written._fields)) for row in rows} == {
-        one for arch in CHIPS for size in SIZES for one in low_rank(arch, *size, 2)
-    }
-    spilled = {(row["arch"], row["kernel"]) for row in rows if row.get("spill_bytes") != 0}
-    assert spilled <= {(75, "queries_gradient")}
-
-
 def test_every_row_compiles(rows):
     assert [key for key, row in rows.items() if "error" in row] == []
 

@@ -4,8 +4,9 @@ import types
 
 import pytest
 
-from iocourse.gpu import device, timing
+from iocourse.gpu import timing
 from iocourse.gpu.timing import NeedsCuda, Timing, side_by_side, summary, time_of
+from tools.bench import device
 
 
 class Scripted:

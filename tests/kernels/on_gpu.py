@@ -188,19 +188,19 @@ def last_merges_again() -> str:
 
 LOW_RANK_SIZES = [(torch.float32, 12), (torch.bfloat16, 12), (torch.float16, 40), (torch.float32, 16)]
 LOW_RANK_ERRORS = {torch.float32: 3e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest number
-LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))  # many spans to a head, and one
+LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))
 
 
 def low_rank(dtype: torch.dtype, d: int, how: tuple[int, bool]) -> str:
-    """The face of low rank and its gradient against the same function in float64, which torch computes."""
+    """The face of low rank and its gradient against the same function in float64."""
     degree, causal = how
     options = {"degree": degree, "causal": causal, "key_variance": 0.25}
     for shape in LOW_RANK_SHAPES:
         q, k, v, do = (numbers(*shape, d, dtype=dtype) * size for size in (0.5, 0.5, 1.0, 1.0))
         found = []
-        for engine, kind in (("triton", dtype), ("torch", torch.float64)):
+        for kind in (dtype, torch.float64):
             leaves = [x.to(kind).requires_grad_() for x in (q, k, v)]
-            o = lowrank.attention(*leaves, **options, engine=engine)
+            o = lowrank.attention(*leaves, **options)
             found.append((o.detach(), *torch.autograd.grad(o, leaves, do.to(kind))))
         for name, one, exactly in zip(("O", "dQ", "dK", "dV"), *found, strict=True):
             bound = (4 if name != "O" else 1) * LOW_RANK_ERRORS[dtype] * (0.1 + float(exactly.abs().max()))

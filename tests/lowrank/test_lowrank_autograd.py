@@ -270,8 +270,11 @@ def test_bad_tensors():
         lowrank.attention(q, k.float(), v, degree=2)
     with pytest.raises(TypeError, match=r"V is ndarray and Q torch\.float64"):
         lowrank.attention(q, k, v.numpy(), degree=2)
-    with pytest.raises(TypeError, match=r"Q has dtype torch\.float16; it must be float32 or float64"):
-        lowrank.attention(q.half(), k.half(), v.half(), degree=2)
+    allowed = "float32, float64, float16 or bfloat16"
+    with pytest.raises(TypeError, match=rf"Q has dtype torch\.int64; it must be {allowed}"):
+        lowrank.attention(q.long(), k.long(), v.long(), degree=2)
+    with pytest.raises(ValueError, match=r"^engine is .triton.; it must be one of numpy, numba, torch$"):
+        lowrank.attention(q, k, v, degree=2, engine="triton")
     with pytest.raises(TypeError, match=r"attention\(Q, K, V, …\) and O.backward"):
         lowrank.gradient(q, k, v, q, degree=2)
 
@@ -281,3 +284,33 @@ def test_engines_of_the_cpu_refuse_other_devices(name):
     q = torch.zeros(5, 3, device="meta")
     with pytest.raises(ValueError, match=f"engine is '{name}', which works on the CPU; Q is on meta"):
         lowrank.attention(q, q, q, degree=2, engine=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gpu_gets_torch(dtype, monkeypatch):
+    """By the device alone, so a tensor without memory will do; with Numba installed, too."""
+    from iocourse.lowrank.arguments import checked_options
+    from iocourse.lowrank.tensors import autograd
+
+    monkeypatch.setattr(autograd.fast, "installed", lambda: True)
+    options = checked_options(degree=2, causal=True, polynomial="taylor")
+    q = torch.empty(1, 10, 65, dtype=dtype, device="meta")
+    assert (autograd._engine(q, options), autograd._engine(q.new_empty(1, device="cpu"), options)) == (
+        "torch",
+        "numba",
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_are_computed_in_float32(dtype, causal):
+    options = {"degree": 2, "causal": causal, "key_variance": 0.4, "engine": "torch"}
+    given = [x.detach().to(dtype) for x in tensors(17, 2, 90, 3)[:3]]
+    dO, found = torch.ones_like(given[2]), []
+    for kind in (dtype, torch.float32):
+        leaves = [x.to(kind, copy=True).requires_grad_() for x in given]
+        o = lowrank.attention(*leaves, **options)
+        found.append((o.detach(), *torch.autograd.grad(o, leaves, dO.to(kind))))
+    for short, whole in zip(*found, strict=True):
+        assert short.dtype == dtype and whole.dtype == torch.float32
+        assert torch.equal(short, whole.to(dtype)) and short.any()

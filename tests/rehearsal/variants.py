@@ -26,15 +26,7 @@ from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
 from iocourse.kernels.host.tiles import SlicedTiles, Tiles
 from iocourse.kernels.row_products import row_products_kernel
-from iocourse.lowrank.tensors.launched import (
-    LowRankTiles,
-    RowsByFeatures,
-    low_rank_backward,
-    low_rank_forward,
-)
-from iocourse.lowrank.tensors.launched_causal import causal_low_rank_backward, causal_low_rank_forward
-from iocourse.monomials import plan
-from tools.bench import tiles as tile_table
+from tools.bench import tiles
 from tools.bench.problems import filled
 
 N = 512
@@ -46,7 +38,6 @@ SMALL = {
     "queries": (64, 32, 4, 1),
     "keys": (32, 64, 4, 1),
 }
-BLOCKS = LowRankTiles(*[RowsByFeatures(16, 16, 4)] * 3)
 
 
 def numbers(*shape, dtype=torch.bfloat16):
@@ -102,18 +93,6 @@ def in_small_tiles(work, *arguments):
         work(16, *arguments)
 
 
-def low_rank(d, g, tiles):
-    """A state in one block where the tiles are those of its size, and in several of 16 features."""
-    p, size = plan(d, g), (1, 2, N, d)
-    q, k, v, do = (numbers(*size, dtype=torch.float32) for _ in range(4))
-    weights, variance, shift = torch.ones(p.rank), torch.ones(size[:3]), torch.ones(1, 2, d)
-    given = p, weights, variance
-    o, den, T = low_rank_forward(q, k, v, *given, shift=shift, tiles=tiles)
-    low_rank_backward(q, k, v, o, den, T, do, *given, shift=shift, tiles=tiles)
-    o, den = causal_low_rank_forward(q, k, v, *given, tiles=tiles)
-    causal_low_rank_backward(q, k, v, o, den, do, *given, tiles=tiles)
-
-
 def variants():
     """Each launch variant by its name: 16 bits unless it says otherwise."""
     yes_no = (False, True)
@@ -129,8 +108,6 @@ def variants():
         found[f"block mask, deterministic={fixed}"] = partial(in_small_tiles, listed, fixed)
         found[f"packed, deterministic={fixed}"] = partial(in_small_tiles, packed, fixed)
         found[f"decode, last merges={fixed}"] = partial(one_query, 128, fixed)
-    found |= {"low rank, one block": partial(low_rank, 4, 2, None)}
-    found |= {"low rank, blocks": partial(low_rank, 5, 3, BLOCKS)}
     return found
 
 
@@ -149,9 +126,9 @@ def warmed_and_found():
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
     for one in few:
-        tile_table.compile_one(stubbed_gpu.ARCH, *one)
-    tile_table.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
-    problems = [tile_table.Problem(shape, "cpu") for shape, _, _ in few]
+        tiles.compile_one(stubbed_gpu.ARCH, *one)
+    tiles.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
+    problems = [tiles.Problem(shape, "cpu") for shape, _, _ in few]
     for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
         kernel.device_caches.clear()  # what this process has in memory already
     found = []

@@ -18,12 +18,12 @@ from typing import Any
 from iocourse import console, profile
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.doctor.circumstances import circumstances
-from iocourse.gpu.device import device_facts, environment
 from iocourse.gpu.timing import no_cuda
 from iocourse.kernels.host.tiles import row_of
 from iocourse.profile.costing import Bytes, Cost, cost, moved
 from iocourse.profile.question import LAUNCHES, Question, add_options, question
 from iocourse.refusal import Refused, write_json
+from tools.bench.device import device_facts, environment
 
 from . import ncu
 

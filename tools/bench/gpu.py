@@ -32,7 +32,6 @@ from iocourse.data import recorded as shipped
 from iocourse.data import records
 from iocourse.data.recorded import kernels_code, lacking, provenance, recorded
 from iocourse.doctor.circumstances import circumstances
-from iocourse.gpu.device import device_facts
 from iocourse.gpu.measured import tiles_of
 from iocourse.gpu.roofline import PASSES
 from iocourse.gpu.timing import CudaStopwatch, no_cuda
@@ -57,6 +56,7 @@ from tools.bench.contest import (
     reason_of,
     timed_with,
 )  # fmt: skip
+from tools.bench.device import device_facts
 from tools.bench.problems import (
     CUDNN,
     EFFICIENT,

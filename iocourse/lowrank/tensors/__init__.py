@@ -1,1 +1,1 @@
-"""Low rank of torch tensors: the passes in torch or as Triton kernels, one step of autograd around them."""
+"""Low rank of torch tensors: the passes in torch, one step of autograd around them."""

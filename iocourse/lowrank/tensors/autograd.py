@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...doctor.needs_triton import explanation
 from ...guard import library_answer
 from ...monomials import plan
 from .. import compiled as fast
@@ -30,9 +29,9 @@ SHORT_TYPES = (torch.float16, torch.bfloat16)
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
-        engine = _engine(Q, V, options)
-        runner = _Heads(options) if engine in ("numba", "numpy") else _Batch(options, engine)
-        with torch.autocast(Q.device.type, enabled=False):  # 16 bits are asked for by the type of Q
+        in_numpy = _engine(Q, options) in ("numba", "numpy")
+        runner = _Heads(options) if in_numpy else _Batch(options)
+        with torch.autocast(Q.device.type, enabled=False):
             O = runner.forward(Q, K, V)
         ctx.runner = runner
         ctx.save_for_backward(Q, K, V, O)  # O too, so that autograd sees it changed in place
@@ -79,19 +78,6 @@ class _Heads:
         return dQ, dK, dV
 
 
-def _passes(engine: str, causal: bool) -> tuple[Any, Any]:
-    """The forward and the backward pass of an engine for all heads at once."""
-    if engine == "triton":
-        from . import launched, launched_causal
-
-        if causal:
-            return launched_causal.causal_forward, launched_causal.causal_backward
-        return launched.forward, launched.backward
-    if causal:
-        return torch_passes.causal_forward, torch_passes.causal_backward
-    return torch_passes.forward, torch_passes.backward
-
-
 def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
     """One tensor of this shape from an array a head, without a copy where there is one head."""
     whole = arrays[0] if len(arrays) == 1 else np.stack(arrays)
@@ -101,9 +87,8 @@ def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
 class _Batch:
     """All heads at once, in torch, on any device."""
 
-    def __init__(self, options: Options, engine: str) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
-        self.passes = _passes(engine, options.causal)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = self._checked(Q, K, V)
@@ -119,9 +104,9 @@ class _Batch:
         found, s = self.found._replace(O=o), self.setting
         if self.options.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.options.gradient_degree or 0)
-        dQ, dK, dV = self.passes[1](q, k, v, found, g, s)
-        wide = torch.promote_types(dV.dtype, torch.float32)
-        sizes = [torch.linalg.vector_norm(X, 1, dtype=wide) for X in (dV, g)]
+        back = torch_passes.causal_backward if self.options.causal else torch_passes.backward
+        dQ, dK, dV = back(q, k, v, found, g, s)
+        sizes = [torch.linalg.vector_norm(X, 1) for X in (dV, g)]
         fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
         if not bool(fine | ~_finite(g)):  # asked once: a GPU is waited for once
             for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
@@ -139,59 +124,59 @@ class _Batch:
         fine = sizes.isfinite().all() & (sizes[:2] <= bound).all()
         if not bool(fine):  # asked once: a GPU is waited for once
             for name, X in (("Q", q), ("K", k), ("V", v)):
-                for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
+                for head in X.cpu().numpy():
                     guards.check_finite(name, head)
                     guards.check_bound(name, head, self.options.bound if name != "V" else None)
         return [q, k, v]
 
     def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchSetting]:
-        """The result at degree g, certified. Statistics of 16-bit keys are taken in float32."""
+        """The result at degree g, certified."""
         options, p = self.options, plan(q.shape[-1], g)
-        factor, wide = options.factor(q.shape[-1]), torch.promote_types(q.dtype, torch.float32)
-        keys = k.to(wide)
-        shift = None if options.causal else keys.mean(1, keepdim=True)
+        factor = options.factor(q.shape[-1])
+        shift = None if options.causal else k.mean(1, keepdim=True)
 
         def limit() -> float:
-            rest = keys if shift is None else keys - shift
-            limits = q.to(wide).norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
+            rest = k if shift is None else k - shift
+            limits = q.norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
             row = int(limits.argmax()) % q.shape[1]
             guards.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
             return float(limits.max())
 
         made = options.made(g, limit)
-        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(keys)[:, None]
-        covariance = self._covariance(keys, shift) if made.per_row else None
+        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(k)[:, None]
+        covariance = self._covariance(k, shift) if made.per_row else None
         s = BatchSetting(p, made, weights, factor, shift, covariance)
-        found = self.passes[0](q, k, v, s)
-        self._certify(q, keys, v, found, s)
+        attended = torch_passes.causal_forward if options.causal else torch_passes.forward
+        found = attended(q, k, v, s)
+        self._certify(q, k, v, found, s)
         return found, s
 
-    def _certify(self, q: Tensor, keys: Tensor, v: Tensor, found: BatchForward, s: BatchSetting) -> None:
+    def _certify(self, q: Tensor, k: Tensor, v: Tensor, found: BatchForward, s: BatchSetting) -> None:
         """Refuse denominators and outputs as `guards` says; a GPU is waited for once where all is well."""
-        causal, made, n_k = self.options.causal, s.polynomial, keys.shape[1]
+        causal, made, n_k = self.options.causal, s.polynomial, k.shape[1]
         within = guards.within(_extent(found.O), _extent(v))
         accurate: Any = True
         if not causal:  # which looks at no statistics of the whole sequence
-            variances = self._variances(q, keys, s)
+            variances = self._variances(q, k, s)
             accurate = guards.is_accurate(variances.mean(1), s.plan.g).all()
         if made.positive_to == inf or not causal:
             least = guards.POSITIVE if causal else n_k / 2
             if bool(((found.den >= least) & (found.den < inf)).all() & within & accurate):
                 return
         counts: Any = np.arange(1, q.shape[1] + 1) if causal else n_k
-        for x, y, den in zip(q, s.keys(keys), found.den, strict=True):
-            rows = partial(_on_cpu, x.to(keys.dtype) * s.factor, y)
+        for x, y, den in zip(q, s.keys(k), found.den, strict=True):
+            rows = partial(_on_cpu, x * s.factor, y)
             guards.check_denominators(made, rows, den.cpu().numpy(), counts, centred=not causal)
         if not bool(within):
             guards.refuse_output(made, bool(found.O.isfinite().all()))
         if not bool(accurate):
             guards.warn_of_error(variances.cpu().numpy(), s.plan.g)
 
-    def _variances(self, q: Tensor, keys: Tensor, s: BatchSetting) -> Tensor:
+    def _variances(self, q: Tensor, k: Tensor, s: BatchSetting) -> Tensor:
         """(H, n): of each row's logits."""
         given = self.options.key_variance is not None or s.covariance is None
-        covariance = torch_passes.covariance(keys, s.shift) if given else s.covariance
-        x = q.to(keys.dtype) * s.factor
+        covariance = torch_passes.covariance(k, s.shift) if given else s.covariance
+        x = q * s.factor
         return ((x @ covariance) * x).sum(-1)
 
     def _covariance(self, keys: Tensor, shift: Tensor) -> Tensor:
@@ -220,8 +205,7 @@ def _finite(X: Tensor) -> Tensor:
 
 def _extent(X: Tensor) -> Any:
     """`guards.Extent` of the columns of X (H, n, m), for every head, as tensors."""
-    wide = X.to(torch.promote_types(X.dtype, torch.float32))
-    return guards.Extent(wide.amin(1), wide.amax(1))
+    return guards.Extent(X.amin(1), X.amax(1))
 
 
 def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
@@ -233,27 +217,13 @@ def _memory(like: Tensor) -> int | None:
     return torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else None
 
 
-def _engine(Q: Tensor, V: Tensor, options: Options) -> str:
-    """Which engine works on this tensor, or the error that says why the one asked for cannot."""
+def _engine(Q: Tensor, options: Options) -> str:
+    """The engine that works on this tensor, or the error that says why the requested one cannot."""
     if options.engine is None:
-        if Q.device.type == "cpu":
-            return "numba" if fast.installed() else "torch"
-        return "torch" if _not_triton(Q, V) else "triton"
+        return "numba" if Q.device.type == "cpu" and fast.installed() else "torch"
     if options.engine in ("numpy", "numba") and Q.device.type != "cpu":
         raise ValueError(f"engine is {options.engine!r}, which works on the CPU; Q is on {Q.device}")
-    if options.engine == "triton" and _not_triton(Q, V):
-        raise ValueError(f"engine is 'triton': {_not_triton(Q, V)}")
     return options.engine
-
-
-def _not_triton(Q: Tensor, V: Tensor) -> str:
-    """Why the kernels do not work on this tensor, "" where they do."""
-    if Q.dtype == torch.float64:
-        return "Q has dtype torch.float64; the kernels know float32, float16 and bfloat16"
-    for name, X in (("Q", Q), ("V", V)):
-        if X.shape[-1] > 64:
-            return f"{name} has {X.shape[-1]} columns; the kernels know 64 at most"
-    return explanation()
 
 
 @library_answer
@@ -263,11 +233,11 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
-    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, V, options) != "triton"):
-        raise TypeError(
-            f"Q has dtype {Q.dtype}; it must be float32 or float64, or of 16 bits where Triton's kernels "
-            "work (engine 'triton': up to 64 columns)"
-        )
+    if Q.dtype in SHORT_TYPES:  # computed in float32
+        return attend(Q.float(), K.float(), V.float(), options).to(Q.dtype)
+    if Q.dtype not in EXACT_TYPES:
+        allowed = "float32, float64, float16 or bfloat16"
+        raise TypeError(f"Q has dtype {Q.dtype}; it must be {allowed}")
     if options.threads is None:
         options = replace(options, threads=torch.get_num_threads())
     found: Tensor = _Attention.apply(Q.resolve_neg(), K.resolve_neg(), V.resolve_neg(), options)

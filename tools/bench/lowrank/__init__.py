@@ -94,7 +94,7 @@ def measured(plan: Plan) -> Record:
 
 def jobs(plan: Plan) -> Iterator[Job]:
     """Everything there is to measure, piece by piece."""
-    from tools.bench.lowrank import contenders, on_gpu, rows, scaling
+    from tools.bench.lowrank import contenders, rows, scaling
 
     for d in plan.rows:
         yield "forward", partial(rows.forward, d, plan)
@@ -109,7 +109,6 @@ def jobs(plan: Plan) -> Iterator[Job]:
         yield "panels", partial(contenders.panel, spread, plan)
     for at in range(plan.heads):
         yield "heads", partial(contenders.head_panel, at, plan)
-    yield "gpu", on_gpu.section
 
 
 def processor() -> str:

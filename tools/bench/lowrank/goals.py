@@ -48,7 +48,6 @@ def goals(record: Row) -> list[Row]:
         _memory(record),
         _causal(record, "forward_speedup", "forward", 75),
         _causal(record, "speedup", "forward+backward", 70),
-        _gpu(record),
     ]
 
 
@@ -177,18 +176,3 @@ def _causal(record: Row, key: str, pass_: str, speedup: float) -> Row:
     error = one["errors"]["O"]
     said = _verdict(one[key], speedup) if error <= 0.16 else MISSED
     return _goal(what, wanted, f"{error:.3f} % at {one[key]:.3g}×", said)
-
-
-def _gpu(record: Row) -> Row:
-    what, wanted = "GPU: forward, n = 40,960, d = 12, g = 3, against exact flash", "≥ 20×"
-    if "absent" in record["gpu"]:
-        return _goal(what, wanted, "no GPU", UNKNOWN)
-    times = {row["contender"]: row["ms"] for row in record["gpu"]["rows"]
-             if (row["n"], row["pass"]) == (40_960, "forward") and "ms" in row}  # fmt: skip
-    exact = [ms for name, ms in times.items() if not name.startswith("low rank")]
-    ours = times.get("low rank, g = 3")
-    if ours is None or not exact:
-        return _goal(what, wanted, "a time is missing", UNKNOWN)
-    alone = times.get("low rank, kernels alone, g = 3")
-    beside = "" if alone is None else f"; kernels alone {min(exact) / alone:.1f}×"
-    return _goal(what, wanted, f"{min(exact) / ours:.1f}×{beside}", _verdict(min(exact) / ours, 20))

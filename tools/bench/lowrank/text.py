@@ -18,7 +18,7 @@ def text(record: Row) -> str:
     """All tables, the goals, and where it was measured."""
     return paragraphs(
         _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
-        _scaling(record), _panels([*record["panels"], *record.get("heads", ())]), _gpu(record["gpu"]),
+        _scaling(record), _panels([*record["panels"], *record.get("heads", ())]),
         _goals(record),
         "\n".join(_said(record)),
     )  # fmt: skip
@@ -208,22 +208,6 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ""
     return "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"
-
-
-def _gpu(found: Row) -> str:
-    if "absent" in found:
-        return f"on a GPU: not measured, {found['absent']}"
-    lines = [["on a GPU, milliseconds", "n", "pass", "ms", "error of O, %"]]
-    lines += [
-        [row["contender"], f"{row['n']:,}", row["pass"], _ms(row.get("ms")), _per_cent(row["error"])]
-        for row in found["rows"]
-    ]
-    refused = dict.fromkeys(f"{r['contender']}: {r['refused']}" for r in found["rows"] if "refused" in r)
-    said = (
-        "low rank: the face, its checks and its host's work included; kernels alone: their launches, the "
-        "keys' mean and each query's σ² given, which is what a CUDA graph would replay"
-    )
-    return "\n".join([table(lines), said, *refused, found["device"]["name"]])
 
 
 def _goals(record: Row) -> str:

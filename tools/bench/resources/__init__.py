@@ -6,16 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, product
-from typing import TYPE_CHECKING
 
 from iocourse.doctor.circumstances import circumstances
 from iocourse.gpu import CHIPS
 from tools.bench import Row
 from tools.bench.resources.compiling import GROUP, Compilation, compiled, need_compiler, shipped
 from tools.bench.resources.text import table_of
-
-if TYPE_CHECKING:
-    from iocourse.lowrank.tensors.written import Written
 
 NAME = "resources"
 HELP = "registers, spills, shared memory and hot loop of every kernel on every chip (compiled, no GPU needed)"
@@ -45,8 +41,8 @@ def run(quick: bool) -> Row:
 def record(
     name: str, arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
 ) -> Row:
-    """The record of a subject: what is shipped for these chips, head sizes and bytes a number, the forward
-    pass over a range of tiles for the head sizes of `swept`, and low rank. Raises as `run`.
+    """The record of a subject: what is shipped for these chips, head sizes and bytes a number, and the
+    forward pass over a range of tiles for the head sizes of `swept`. Raises as `run`.
     """
     need_compiler()
     parts = asked_for(arches, heads, widths, swept)
@@ -57,12 +53,11 @@ def record(
 
 def asked_for(
     arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
-) -> dict[str, list[Compilation | Written]]:
+) -> dict[str, list[Compilation]]:
     """What `record` compiles for the same arguments, by part of the record and in its order."""
     return {
         "shipped": [one for arch in arches for one in every(arch, heads, widths)],
         "forward_by_tile": [one for arch in arches for d in swept for one in _swept(arch, d)],
-        "low_rank": [one for arch in arches for one in _low_rank(arch)],
     }
 
 
@@ -109,11 +104,3 @@ def _pairs(arch: int, d: int, pairs: str) -> Iterator[Compilation]:
 def _swept(arch: int, d: int) -> Iterator[Compilation]:
     for BM, BN, warps in SWEEP:
         yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
-
-
-def _low_rank(arch: int) -> Iterator[Written]:
-    """The kernels of low rank, in 16 bits: what they hold and multiply is float32 in any case."""
-    from iocourse.lowrank.tensors.written import SIZES, launches
-
-    for size in SIZES:
-        yield from launches(arch, *size, 2)

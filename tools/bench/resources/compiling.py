@@ -18,7 +18,6 @@ from tools.bench.resources.belonging import fingerprint
 
 if TYPE_CHECKING:
     from iocourse.kernels.host.launches import Launch
-    from iocourse.lowrank.tensors.written import Written
 
 GROUP = 8  # query heads for each head of keys in the decode step
 PROCESSES = 2
@@ -58,7 +57,7 @@ def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]
         yield Compilation(arch, d, width, kernel, causal, *tile)
 
 
-def compiled(asked: Sequence[Compilation | Written]) -> list[Row]:
+def compiled(asked: Sequence[Compilation]) -> list[Row]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     rows: list[Row] = []
@@ -71,7 +70,7 @@ def compiled(asked: Sequence[Compilation | Written]) -> list[Row]:
     return rows
 
 
-def code_as_it_stands(one: Compilation | Written) -> str:
+def code_as_it_stands(one: Compilation) -> str:
     """The fingerprint (see `belonging`) of what would be compiled for this row now."""
     made = launch_of(one)
     return fingerprint(made.kernel, job_of(one.arch, made))
@@ -82,15 +81,12 @@ def job_of(arch: int, made: Launch) -> Row:
     return job(made.kernel, arch, made.arguments, {"enable_fp_fusion": True} | made.constants, Path())
 
 
-def launch_of(one: Compilation | Written) -> Launch:
+def launch_of(one: Compilation) -> Launch:
     """The launch that is compiled for a row."""
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
-    from iocourse.lowrank.tensors import written
 
-    if isinstance(one, written.Written):
-        return written.launches(one.arch, one.d, one.g, one.bytes)[one]
     # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
     half = torch.float16 if one.arch == 75 else torch.bfloat16
     tiled = one.kernel != "row_products" and one.kernel not in DECODE
@@ -102,7 +98,7 @@ def launch_of(one: Compilation | Written) -> Launch:
     return made[one.kernel]
 
 
-def _row(one: Compilation | Written, answer: Resources | CompilationFailed) -> Row:
+def _row(one: Compilation, answer: Resources | CompilationFailed) -> Row:
     asked = one._asdict() | {"code": code_as_it_stands(one)}
     if isinstance(answer, CompilationFailed):
         return asked | {"error": str(answer)}

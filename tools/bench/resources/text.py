@@ -23,22 +23,16 @@ def a_score(row: dict[str, Any]) -> float | None:
 
 
 def table_of(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text, one line a kernel, then low rank. What follows the shared memory is of
-    the hot loop: instructions a thread and step, for each score, of tensor cores by kind, waits for other
+    """The shipped rows as plain text, one line a kernel. What follows the shared memory is of the hot
+    loop: instructions a thread and step, for each score, of tensor cores by kind, waits for other
     warps, loads, and spills.
     """
-    rows = [*result["shipped"], *map(_as_tiled, result.get("low_rank", ()))]
+    rows = result["shipped"]
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]
     lines += [_line(row) for row in rows]
     refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in rows if "error" in row]
     how = f"{len(rows)} kernels compiled with {provenance(result)}"
     return "\n".join([table(lines), *refused, how])
-
-
-def _as_tiled(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of low rank: rows and features stand for BM and BN."""
-    tile = {"BM": row["rows"], "BN": row["features"], "BD": None, "stages": 1, "pairs": f"g={row['g']}"}
-    return row | tile | {"kernel": f"low rank {row['kernel']}"}
 
 
 def _line(row: dict[str, Any]) -> list[str]:

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .timing import need_cuda
+from iocourse.gpu.timing import need_cuda
 
-ROOT = Path(__file__).parents[2]  # where this very iocourse is found
+ROOT = Path(__file__).parents[2]  # of the checkout
 _ASKED = ("driver_version", "power.limit", "clocks.max.sm")
 
 
@@ -63,8 +63,8 @@ def read_smi(printed: str) -> tuple[str | None, ...]:
 
 
 def environment(*beside: Path, interpret: bool) -> dict[str, str]:
-    """That of a process whose kernels are interpreted or compiled, with this very iocourse, whatever the
-    folder; modules in the folders `beside` are found too.
+    """The environment of a process whose kernels are interpreted or compiled, with the iocourse of this
+    checkout in any folder; modules in the folders `beside` are found too.
     """
     paths = [str(ROOT), *map(str, beside), os.environ.get("PYTHONPATH", "")]
     kernels = {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
