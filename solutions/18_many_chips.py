@@ -24,7 +24,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iocourse import exact, explore, ranks
+from iocourse import distributed, exact, explore
 from iocourse.course import attempt, check, hint, measured, predict
 
 # %% [markdown]
@@ -33,25 +33,25 @@ from iocourse.course import attempt, check, hint, measured, predict
 # $P$ chips, called *ranks* and numbered from 0, share the rows of one attention: rank $p$ owns $N/P$ rows of $Q$, of $K$ and of $V$, and must end with the same rows of $O$. There is no common memory: what a rank does not own, somebody has to send it. Here four ranks make the pairs of queries and keys that belong to their own queries.
 
 # %%
-explore.ranks_pairs(4, 4)
+explore.rank_work(4, 4)
 
 # %% [markdown]
 # Rank 1 has the queries it needs, and a quarter of the keys.
 #
-# A schedule is one function, which every rank runs. It gets `me`, which knows the rank's number `me.rank`, the number of ranks `me.size`, and how to talk to the others; and it gets the rank's own rows. Here is the simplest: everybody asks everybody for everything. `all_gather` returns the rows of all ranks, joined: of one name the array, of several a tuple in their order; `ranks.attend(q, k, v)` is attention with the keys at hand, and returns outputs and the log-sum-exp of each row of scores.
+# A schedule is one function, which every rank runs. It gets `me`, which knows the rank's number `me.rank`, the number of ranks `me.size`, and how to talk to the others; and it gets the rank's own rows. Here is the simplest: everybody asks everybody for everything. `all_gather` returns the rows of all ranks, joined: of one name the array, of several a tuple in their order; `distributed.attend(q, k, v)` is attention with the keys at hand, and returns outputs and the log-sum-exp of each row of scores.
 
 # %%
 def gather_all(me, Q, K, V):
     """The rank's rows of O, (n, d), from its own rows Q, K, V (n, d)."""
     k, v = me.all_gather(K=K, V=V)                  # (N, d) each
-    o, _ = ranks.attend(Q, k, v)                    # (n, d), and L (n,)
+    o, _ = distributed.attend(Q, k, v)              # (n, d), and L (n,)
     return o
 
 
 N, d, P = 12, 4, 4
 rng = np.random.default_rng(18)
 Q, K, V = rng.standard_normal((3, N, d))
-done = ranks.run(gather_all, P, Q=Q, K=K, V=V)
+done = distributed.run(gather_all, P, Q=Q, K=K, V=V)
 print("as exact attention:", np.allclose(done.O, exact.attention(Q, K, V)))
 print(done.ledgers[0])
 
@@ -81,7 +81,7 @@ def merged(o, L, other, other_L):
 
 
 # %%
-one, two = ranks.attend(Q, K[:5], V[:5]), ranks.attend(Q, K[5:], V[5:])
+one, two = distributed.attend(Q, K[:5], V[:5]), distributed.attend(Q, K[5:], V[5:])
 o, L = merged(*one, *two)
 print("5 keys and 7 keys, merged, are all 12:", np.allclose(o, exact.attention(Q, K, V)))
 
@@ -96,7 +96,7 @@ print("5 keys and 7 keys, merged, are all 12:", np.allclose(o, exact.attention(Q
 predict("18.3", words=72, peak=48)  #> predict("18.3", words=..., peak=...)
 
 # %%
-ring = ranks.get("ring").run(P, Q=Q, K=K, V=V)
+ring = distributed.get("ring").run(P, Q=Q, K=K, V=V)
 print(ring.ledgers[0])
 measured("18.3", words=ring.words, peak=ring.peak)
 
@@ -123,10 +123,10 @@ def my_ring(me, Q, K, V):
     """
     ### BEGIN SOLUTION its own keys first, then a shift and a merge for each other rank
     k, v = K, V
-    o, L = ranks.attend(Q, k, v)
+    o, L = distributed.attend(Q, k, v)
     for _ in range(1, me.size):
         k, v = me.shift(K=k, V=v)
-        o, L = merged(o, L, *ranks.attend(Q, k, v))
+        o, L = merged(o, L, *distributed.attend(Q, k, v))
     return o
     ### END SOLUTION
 
@@ -142,7 +142,7 @@ def more_ranks():
     print("   P   gathered: words, peak      ring: words, peak")
     for P in (4, 16, 64):
         shapes = {name: (131072, 128) for name in "QKV"}
-        both = [ranks.run(one, P, on="dry", **shapes) for one in (gather_all, my_ring)]
+        both = [distributed.run(one, P, on="dry", **shapes) for one in (gather_all, my_ring)]
         print(f"{P:4}", *(f"{run.words:14,} {run.peak:11,}" for run in both))
 
 
@@ -161,10 +161,10 @@ attempt(more_ranks)
 #
 # $$ W \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2 \tag{18.4} $$
 #
-# for some rank, `ranks.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip. A square of the same area has a much smaller edge.
+# for some rank, `distributed.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip. A square of the same area has a much smaller edge.
 
 # %%
-explore.ranks_pairs(16, 16, 4, title="Sixteen ranks: strips, and squares")
+explore.rank_work(16, 16, 4, title="Sixteen ranks: strips, and squares")
 
 # %% [markdown]
 # **Predict** (compute). Leave $d^2$ aside. How many times the words of (18.4) does the ring move at $P = 64$?
@@ -179,10 +179,10 @@ def least(N, d, P):
 
 
 for P in (4, 16, 64):
-    of_ring = ranks.get("ring").ledgers(P, 131072, 128)[0].words
+    of_ring = distributed.get("ring").ledgers(P, 131072, 128)[0].words
     print(f"P = {P:2}: ring {of_ring:,} words, at least {least(131072, 128, P):,.0f}, "
           f"{of_ring / least(131072, 128, P):.2f} times; "
-          f"{ranks.bounds.network(131072, 128, P):,} with d²")
+          f"{distributed.bounds.network(131072, 128, P):,} with d²")
 measured("18.4", times=of_ring / least(131072, 128, 64))
 
 # %% [markdown]
@@ -201,7 +201,7 @@ measured("18.4", times=of_ring / least(131072, 128, 64))
 # So give every rank a square. Let the ranks stand in $a$ rows and $b$ columns, $ab = P$. The ranks of one row are in charge of the same $N/a$ queries, those of one column of the same $N/b$ keys, and rank $p = ib + j$ of the pairs where row $i$ and column $j$ meet:
 
 # %%
-explore.ranks_pairs(6, 2)
+explore.rank_work(6, 2)
 
 # %% [markdown]
 # Rank 2 needs the queries of ranks 0, 1 and 2, and the keys of ranks 2 and 5. (Keys are drawn in the order of the columns.) `row, col = me.grid(a)` gives a rank its two groups. Each is a `me` of its own: `row` has the $b$ ranks of its row, `col` the $a$ ranks of its column, with their own `rank`, `size` and calls. Then there are three steps:
@@ -222,7 +222,7 @@ predict("18.5", a=4)  #> predict("18.5", a=...)
 # %%
 words = {}
 for a in (1, 2, 3, 4, 6, 12):
-    words[a] = ranks.get("grid").ledgers(12, 122880, 128, a=a)[0].words
+    words[a] = distributed.get("grid").ledgers(12, 122880, 128, a=a)[0].words
     print(f"a = {a:2}, b = {12 // a:2}: {words[a]:,} words")
 measured("18.5", a=min(words, key=words.get))
 
@@ -245,7 +245,7 @@ def my_grid(me, Q, K, V, *, a):
     ### BEGIN SOLUTION gather in the row and in the column, attend, deal out in the row, merge
     q = row.all_gather(Q=Q)                         # (N/a, d)
     k, v = col.all_gather(K=K, V=V)                 # (N/b, d)
-    o, L = ranks.attend(q, k, v)
+    o, L = distributed.attend(q, k, v)
     outputs, sums = row.all_to_all(O=row.cut(o), L=row.cut(L))
     o, L = outputs[0], sums[0]                      # (n, d) and (n,)
     for other, other_L in zip(outputs[1:], sums[1:], strict=True):
@@ -260,8 +260,9 @@ check("18B", my_grid)
 # %%
 def grid_beside_bound():
     for P, a in ((4, 2), (16, 4), (64, 8)):
-        run = ranks.run(my_grid, P, on="dry", a=a, **{name: (131072, 128) for name in "QKV"})
-        lower = ranks.bounds.network(131072, 128, P)
+        shapes = {name: (131072, 128) for name in "QKV"}
+        run = distributed.run(my_grid, P, on="dry", a=a, **shapes)
+        lower = distributed.bounds.network(131072, 128, P)
         print(f"{a} × {P // a}: {run.words:,} words, {run.words / lower:.3f} times the bound; "
               f"peak {run.peak:,}")
 
@@ -279,11 +280,11 @@ attempt(grid_beside_bound)
 def columns_travel(me, Q, K, V, O, dO, LSE):
     """The rank's rows of dQ, dK, dV, each (n, d). LSE: (n,), of the forward pass."""
     D = (dO * O).sum(axis=-1)                       # (n,)
-    dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
+    dQ, dK, dV = distributed.attend_backward(Q, K, V, dO, LSE, D)
     k, v, dk, dv = K, V, None, None                 # sums over the ranks that k has visited
     for _ in range(1, me.size):
         k, v, dk, dv = me.shift(K=k, V=v, dK=dk, dV=dv)  # None sends nothing
-        dq_here, dk_here, dv_here = ranks.attend_backward(Q, k, v, dO, LSE, D)
+        dq_here, dk_here, dv_here = distributed.attend_backward(Q, k, v, dO, LSE, D)
         dQ += dq_here
         dk, dv = (dk_here, dv_here) if dk is None else (dk + dk_here, dv + dv_here)
     if me.size > 1:
@@ -296,7 +297,7 @@ def columns_travel(me, Q, K, V, O, dO, LSE):
 O, dO = exact.attention(Q, K, V), rng.standard_normal((N, d))
 LSE = exact.log_sum_exp(exact.scores(Q, K))
 backward = {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
-done = ranks.run(columns_travel, 4, **backward)
+done = distributed.run(columns_travel, 4, **backward)
 wanted = exact.attention_backward(Q, K, V, dO)
 print("as the exact gradients:",
       all(np.allclose(x, y) for x, y in zip(done.outputs, wanted, strict=True)))
@@ -311,8 +312,8 @@ print(done.ledgers[0])
 predict("18.6", words=194)  #> predict("18.6", words=...)
 
 # %%
-rows = ranks.get("ring_backward_rows").ledgers(4, 4096, 64)[0]
-columns = ranks.get("ring_backward_columns").ledgers(4, 4096, 64)[0]
+rows = distributed.get("ring_backward_rows").ledgers(4, 4096, 64)[0]
+columns = distributed.get("ring_backward_columns").ledgers(4, 4096, 64)[0]
 print(f"columns travel {columns.words:,} words, rows {rows.words:,}, "
       f"{rows.words / columns.words:.3f} times as many")
 measured("18.6", words=rows.words / (3 * 1024))
@@ -337,12 +338,12 @@ def my_rows_travel(me, Q, K, V, O, dO, LSE):
     me: the rank. Q, K, V, O, dO: its own rows (n, d). LSE: (n,), of the forward pass.
     """
     D = (dO * O).sum(axis=-1)                       # (n,)
-    dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
+    dQ, dK, dV = distributed.attend_backward(Q, K, V, dO, LSE, D)
     ### BEGIN SOLUTION what a row needs travels, its sum behind it; dK and dV grow at home
     q, do, lse, dq = Q, dO, LSE, None
     for _ in range(1, me.size):
         q, do, lse, D, dq = me.shift(Q=q, dO=do, LSE=lse, D=D, dQ=dq)
-        dq_here, dk_here, dv_here = ranks.attend_backward(q, K, V, do, lse, D)
+        dq_here, dk_here, dv_here = distributed.attend_backward(q, K, V, do, lse, D)
         dK += dk_here
         dV += dv_here
         dq = dq_here if dq is None else dq + dq_here
@@ -361,9 +362,9 @@ check("18C", my_rows_travel)
 # %%
 for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}),
                       ("grid_backward", {"a": 4}), ("grid_backward", {"a": 3})):
-    W = ranks.get(name).ledgers(12, 122880, 128, **options)[0].words
+    W = distributed.get(name).ledgers(12, 122880, 128, **options)[0].words
     print(f"{name:22}", *(f"a = {a}" for a in options.values()), f"{W:,} words")
-print(f"at least {ranks.bounds.network_backward(122880, 128, 12):,}")
+print(f"at least {distributed.bounds.network_backward(122880, 128, 12):,}")
 
 # %% [markdown]
 # Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
@@ -381,7 +382,7 @@ predict("18.7", P=4)  #> predict("18.7", P=...)
 
 # %%
 def of_layer(name, P, H, **options):
-    return ranks.get(name).ledgers(P, 131072, 128, H=H, **options)[0].words
+    return distributed.get(name).ledgers(P, 131072, 128, H=H, **options)[0].words
 
 
 fewer = []
@@ -398,12 +399,12 @@ measured("18.7", P=min(fewer))
 #
 # </details>
 #
-# <!-- layer = {(n, P): ranks.get(n).ledgers(P, 131072, 128, H=64, **o)[0].words for P in (16, 64) for n, o in (("ulysses", {}), ("grid", {"a": int(P**0.5)}))} -->
+# <!-- layer = {(n, P): distributed.get(n).ledgers(P, 131072, 128, H=64, **o)[0].words for P in (16, 64) for n, o in (("ulysses", {}), ("grid", {"a": int(P**0.5)}))} -->
 # <!-- 3.2, 7.1 = (layer["grid", P] / layer["ulysses", P] for P in (16, 64)) -->
 #
 # No theorem is hurt: (18.4) is about one head. For heads the library's bound is near $4NHd(P-1)/(P(P+1))$, a factor of $(P + 1)/P$ below (18.7).
 #
-# <!-- exercise 18D --> Write it. `me.all_to_all` with three lists of pieces does the first exchange; a rank's piece for rank $s$ is its own rows, of the heads of rank $s$, which are $H/P$ heads that follow each other. `np.concatenate` joins pieces along an axis, `ranks.attend` takes (n, H, d) too, and `me.cut` cuts rows into those of each rank. If you are stuck after six minutes, run `hint("18D")` in a cell of your own.
+# <!-- exercise 18D --> Write it. `me.all_to_all` with three lists of pieces does the first exchange; a rank's piece for rank $s$ is its own rows, of the heads of rank $s$, which are $H/P$ heads that follow each other. `np.concatenate` joins pieces along an axis, `distributed.attend` takes (n, H, d) too, and `me.cut` cuts rows into those of each rank. If you are stuck after six minutes, run `hint("18D")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-18D"
 def my_ulysses(me, Q, K, V):
@@ -417,7 +418,7 @@ def my_ulysses(me, Q, K, V):
 
     came = me.all_to_all(Q=by_heads(Q), K=by_heads(K), V=by_heads(V))
     q, k, v = (np.concatenate(pieces) for pieces in came)  # (N, H/P, d)
-    o, _ = ranks.attend(q, k, v)
+    o, _ = distributed.attend(q, k, v)
     return np.concatenate(me.all_to_all(O=me.cut(o)), axis=1)
     ### END SOLUTION
 
@@ -440,7 +441,7 @@ check("18D", my_ulysses)
 # The dashed line, *claimed*, is a bound of which we have a sketch and no proof: no ratio is taken over it.
 
 # %%
-explore.ranks_explorer("forward", 16, N=131072, d=128, H=16)
+explore.distributed_explorer("forward", 16, N=131072, d=128, H=16)
 
 # %% [markdown]
 # <details><summary>What the hand should have found</summary>
@@ -449,8 +450,8 @@ explore.ranks_explorer("forward", 16, N=131072, d=128, H=16)
 #
 # </details>
 #
-# <!-- 4.51 = ranks.get("ring").ledgers(64, 131072, 128)[0].words / ranks.bounds.network(131072, 128, 64) -->
-# <!-- 48,234,496 = ranks.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
+# <!-- 4.51 = distributed.get("ring").ledgers(64, 131072, 128)[0].words / distributed.bounds.network(131072, 128, 64) -->
+# <!-- 48,234,496 = distributed.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
 #
 # The dotted line is a bound that nobody but its author has checked. The two columns of times are a matter of lesson 19.
 #
@@ -463,9 +464,9 @@ def on_torch(*schedules):
         print('torch is not installed here: python -m pip install "torch>=2.6"')
         return
     for one in schedules:
-        here = ranks.run(one, 4, Q=Q, K=K, V=V)
+        here = distributed.run(one, 4, Q=Q, K=K, V=V)
         with warnings.catch_warnings(action="ignore"):  # np.exp of a torch tensor warns
-            there = ranks.run(one, 4, on="gloo", Q=Q, K=K, V=V)
+            there = distributed.run(one, 4, on="gloo", Q=Q, K=K, V=V)
         print(f"same values to 1e-12: {abs(here.O - there.O).max() < 1e-12},",
               f"same ledgers: {here.ledgers == there.ledgers}")
 

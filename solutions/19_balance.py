@@ -24,9 +24,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iocourse import exact, explore, ranks
+from iocourse import distributed, exact, explore
 from iocourse.course import check, hint, measured, predict
-from iocourse.ranks import balance, bounds, times
+from iocourse.distributed import bounds, load_balance, time_model
 
 rng = np.random.default_rng(19)
 
@@ -46,7 +46,7 @@ def with_torch(work, *arguments):
 # Under a causal mask the query at row $t$, counted from 0, sees the $t + 1$ keys up to it, and a pair of a query and a key is a unit of work. Three ways to deal $N$ rows to $P$ ranks: *contiguous*, one stretch each; *zigzag*, where $2P$ blocks are dealt down the ranks and up again, so that rank $p$ has the blocks $p$ and $2P - 1 - p$; and *striped*, where row $t$ goes to rank $t \bmod P$.
 
 # %%
-explore.causal_ranks(16, 4)
+explore.causal_load(16, 4)
 
 # %% [markdown]
 # On contiguous rows the last rank has the rows from $N - N/P$ on, which see $N - N/2P$ keys in the middle, while the mean over all rows is about $N/2$. So
@@ -66,10 +66,10 @@ predict("19.1", causal=1.9375, full=1)  #> predict("19.1", causal=..., full=...)
 
 # %%
 N, d, P = 4096, 64, 16
-pairs = {layout: balance.pairs_of_ranks(layout, N, P) for layout in ranks.LAYOUTS}
-busy = {layout: balance.imbalance(shares) for layout, shares in pairs.items()}
-longer = balance.imbalance(balance.pairs_of_ranks("contiguous", 2**20, P))
-measured("19.1", causal=longer, full=balance.imbalance([N * N / P] * P))
+pairs = {layout: load_balance.pairs_of_ranks(layout, N, P) for layout in distributed.LAYOUTS}
+busy = {layout: load_balance.imbalance(shares) for layout, shares in pairs.items()}
+longer = load_balance.imbalance(load_balance.pairs_of_ranks("contiguous", 2**20, P))
+measured("19.1", causal=longer, full=load_balance.imbalance([N * N / P] * P))
 print(f"N = {N:,}:", ", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 
 # %% [markdown]
@@ -91,9 +91,9 @@ predict("19.2", zigzag=0.94)  #> predict("19.2", zigzag=...)
 
 # %%
 every, share = 2 * N * d, {}
-for layout in ranks.LAYOUTS:
-    needed = np.array(balance.words_of_ranks(layout, N, d, P))
-    done = ranks.get(f"causal_{layout}").dry(P, N, d)
+for layout in distributed.LAYOUTS:
+    needed = np.array(load_balance.words_of_ranks(layout, N, d, P))
+    done = distributed.get(f"causal_{layout}").dry(P, N, d)
     words = np.array([ledger.words for ledger in done.ledgers])
     share[layout] = words / every
     mean, most = needed.mean() / every, needed.max() / every
@@ -140,7 +140,7 @@ check("19A", my_owner)
 # A training batch is many texts in one row of tokens, and each sees itself alone. Its work grows with the square of its length, so a few long ones have nearly all of it. Here lengths are drawn from a log-normal distribution: most are short, and a few are very long.
 
 # %%
-lengths = balance.draw_lengths(np.random.default_rng(19), 2**19)
+lengths = load_balance.draw_lengths(np.random.default_rng(19), 2**19)
 work = sorted((n * (n + 1) // 2 for n in lengths), reverse=True)
 first = work[0] / sum(work)
 print(f"{len(lengths)} texts, {sum(lengths):,} tokens; the longest, {max(lengths):,}, has "
@@ -155,11 +155,12 @@ print(f"{len(lengths)} texts, {sum(lengths):,} tokens; the longest, {max(lengths
 predict("19.3", tokens=4.5, whole=9.2, split=1)  #> predict("19.3", tokens=..., whole=..., split=...)
 
 # %%
-placed = {"tokens": balance.equal_tokens(lengths, P), "whole": balance.whole_texts(lengths, P),
-          "split": balance.split_texts(lengths, P)}
-measured("19.3", **{name: balance.imbalance(one.pairs) for name, one in placed.items()})
+placed = {"tokens": load_balance.equal_tokens(lengths, P),
+          "whole": load_balance.whole_texts(lengths, P),
+          "split": load_balance.split_texts(lengths, P)}
+measured("19.3", **{name: load_balance.imbalance(one.pairs) for name, one in placed.items()})
 for name, one in placed.items():
-    work, tokens = balance.imbalance(one.pairs), balance.imbalance(one.tokens)
+    work, tokens = load_balance.imbalance(one.pairs), load_balance.imbalance(one.tokens)
     print(f"{name:6} work {work:.2f}, tokens {tokens:.2f} times the mean; texts split: "
           f"{len(one.split)}; words of all ranks {sum(one.words(128)):,}")
 
@@ -169,7 +170,7 @@ for name, one in placed.items():
 # 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on ten ranks in place of four, and because in zigzag each of the ten has a block near its end, and needs nearly all keys before it; a stretch near the start would need few.
 #
 # </details>
-# <!-- tokens, split = (sum(place(ranks.balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (ranks.balance.equal_tokens, ranks.balance.split_texts)) -->
+# <!-- tokens, split = (sum(place(distributed.load_balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (distributed.load_balance.equal_tokens, distributed.load_balance.split_texts)) -->
 # <!-- 3.5 = split / tokens -->
 #
 # Zeppelin (see the references, of which we use the abstract) also splits texts by what they cost, in a hierarchy, and routes what moves between nodes of a cluster, which we do not.
@@ -207,7 +208,7 @@ check("19B", my_placement)
 predict("19.4", thousand=903, million=903)  #> predict("19.4", thousand=..., million=...)
 
 # %%
-short, long = (ranks.get("decode").dry(8, N, 128) for N in (1000, 10**6))
+short, long = (distributed.get("decode").dry(8, N, 128) for N in (1000, 10**6))
 measured("19.4", thousand=short.words, million=long.words)
 
 # %% [markdown]
@@ -219,13 +220,13 @@ measured("19.4", thousand=short.words, million=long.words)
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
-# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `ranks.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `ranks.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` has an axis more in front, shape $(1, m, d)$, so that $(P, m, d)$ arrive.
+# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `distributed.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `distributed.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` has an axis more in front, shape $(1, m, d)$, so that $(P, m, d)$ arrive.
 
 # %% tags=["exercise"] name="ex-19C"
 def my_pooling(me, Q, K, V):
     """O (m, d) of queries that every rank has, from the keys and values of all ranks."""
     ### BEGIN SOLUTION own frames, all (o, L), a common maximum of each query
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     all_o, all_L = me.all_gather(O=o[None], L=L[None])      # (P, m, d) and (P, m)
     weights = np.exp(all_L - all_L.max(axis=0))
     return (weights[:, :, None] * all_o).sum(axis=0) / weights.sum(axis=0)[:, None]
@@ -254,7 +255,7 @@ def states(me, Q, K, V):
 
 
 Q, K, V = rng.standard_normal((3, 1000, 16))
-done = ranks.run(states, 4, Q=Q, K=K, V=V)
+done = distributed.run(states, 4, Q=Q, K=K, V=V)
 A = phi(Q) @ phi(K).T
 right = abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
 print(f"right: {right}; W = {done.words:,}, r(d + 1)(P - 1) = {16 * 17 * 3:,}")
@@ -285,7 +286,7 @@ measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 # %%
 Ns = [2**k for k in range(8, 21, 2)]
 names = {"ring": {}, "states": {"r": 64}, "decode": {}}
-lines = {name: [(N, ranks.get(name).dry(16, N, 64, **more).words) for N in Ns]
+lines = {name: [(N, distributed.get(name).dry(16, N, 64, **more).words) for N in Ns]
          for name, more in names.items()}
 lines["states, degree 2"] = [(N, 2145 * 65 * 15) for N in Ns]
 explore.curve({}, lines, title="Words of a rank, P = 16, d = 64",
@@ -324,7 +325,7 @@ def my_clips(me, Q, K, V, c):
         others = np.arange(len(first_k)) != me.rank * mine + n
         k = np.concatenate([K[rows], first_k[others]])
         v = np.concatenate([V[rows], first_v[others]])
-        O[rows], _ = ranks.attend(Q[rows], k, v)
+        O[rows], _ = distributed.attend(Q[rows], k, v)
     return O
     ### END SOLUTION
 
@@ -343,14 +344,15 @@ def overlapped(me, Q, K, V):
     for step in range(me.size):
         last = step == me.size - 1
         moving = None if last else me.start_shift(K=k, V=v)     # the next block sets off
-        part = ranks.attend(Q, k, v)                            # meanwhile this one is used
-        found = ranks.merge(*found, *part) if found else part
+        part = distributed.attend(Q, k, v)                      # meanwhile this one is used
+        found = distributed.merge(*found, *part) if found else part
         if not last:
             k, v = moving.wait()
     return found[0]
 
 
-plain, ahead = (ranks.run(body, 4, Q=Q, K=K, V=V) for body in (ranks.get("ring"), overlapped))
+both = distributed.get("ring"), overlapped
+plain, ahead = (distributed.run(body, 4, Q=Q, K=K, V=V) for body in both)
 print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.peak:,} words")
 
 # %% [markdown]
@@ -359,19 +361,20 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 # $$ 4\Big(\frac NP\Big)^2 d\,\gamma \ge 2\,\frac NP\,d\,\beta \quad\Longleftrightarrow\quad \frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6} $$
 #
 # whatever $d$ and the number of heads are. Causal zigzag that moves whole blocks has half the flops for the same words: $\beta/\gamma$.
-# <!-- 60 = 100 * ranks.times.REACHED -->
+# <!-- 60 = 100 * distributed.time_model.REACHED -->
 #
 # **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide, to the nearest hundred?
-# <!-- 593, 450 = ranks.times.REACHED * CHIPS[90].tensor_tflops, ranks.times.LINKS["nvlink4"].gbytes_per_s -->
+# <!-- 593, 450 = distributed.time_model.REACHED * CHIPS[90].tensor_tflops, distributed.time_model.LINKS["nvlink4"].gbytes_per_s -->
 
 # %% tags=["predict"]
 predict("19.7", rows=1300)  #> predict("19.7", rows=...)
 
 # %%
-measured("19.7", rows=round(times.rows_that_hide("ring", times.cluster("nvlink4")), -2))
-for name, link in times.LINKS.items():
-    there = times.cluster(name)
-    rows = [times.rows_that_hide(what, there) for what in ("ring", "ring, causal zigzag")]
+rows = time_model.rows_that_hide("ring", time_model.cluster("nvlink4"))
+measured("19.7", rows=round(rows, -2))
+for name, link in time_model.LINKS.items():
+    there = time_model.cluster(name)
+    rows = [time_model.rows_that_hide(what, there) for what in ("ring", "ring, causal zigzag")]
     print(f"{link.name:16}{link.gbytes_per_s:6.1f} GB/s: "
           f"ring {rows[0]:7,.0f} rows, causal zigzag {rows[1]:7,.0f}")
 
@@ -381,7 +384,7 @@ for name, link in times.LINKS.items():
 # About 1,300 rows on NVLink, where a rank has them soon; 12,000 on InfiniBand and 47,000 on Ethernet, where only a very long text gives them. Below that a ring waits for its words in every step; and far below it a schedule with fewer of them, Ulysses or a grid, is ahead although it hides nothing. The model leaves out latency here, shared links and kernels that start late: it orders schedules, and promises no time.
 #
 # </details>
-# <!-- least = [ranks.times.rows_that_hide("ring", ranks.times.cluster(link)) for link in ("nvlink4", "ndr", "ethernet")] -->
+# <!-- least = [distributed.time_model.rows_that_hide("ring", distributed.time_model.cluster(link)) for link in ("nvlink4", "ndr", "ethernet")] -->
 # <!-- 1,300, 12,000, 47,000 = round(least[0], -2), round(least[1], -3), round(least[2], -3) -->
 #
 # ## 19.8 Real ranks, and PyTorch's
@@ -390,7 +393,7 @@ for name, link in times.LINKS.items():
 
 # %%
 def once_more(engine):
-    done = ranks.run(overlapped, 4, on=engine, Q=Q, K=K, V=V)
+    done = distributed.run(overlapped, 4, on=engine, Q=Q, K=K, V=V)
     print(f"{engine}: ledgers as counted: {done.ledgers == ahead.ledgers}, "
           f"values within 1e-12: {abs(done.O - exact.attention(Q, K, V)).max() < 1e-12}")
 

@@ -13,7 +13,7 @@ HOUSE = ROOT / "iocourse"
 ROOMS = (
     "refusal", "sizes", "guard", "console", "discovery", "ledger", "exact", "masks", "monomials",
     "machine", "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor", "kernels",
-    "traffic", "lowrank", "ranks", "explore", "course", "grade", "count", "profile", "cli", "__main__",
+    "traffic", "lowrank", "distributed", "explore", "course", "grade", "count", "profile", "cli", "__main__",
 )  # fmt: skip
 # Within a room of several folders: each imports only those before it.
 FLOORS = {

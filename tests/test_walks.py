@@ -113,7 +113,7 @@ def test_attention(walk):
 def test_count(walk):
     printed, run, imported = walk(*COUNT)
     assert "1,310,720 words moved" in printed and "costs/forms/forward.py" in run
-    assert not [name for name in imported if name.startswith("ranks/")]
+    assert not [name for name in imported if name.startswith("distributed/")]
     assert not [name for name in imported if name.startswith("course/")]
     assert len(run) <= 15 and len(imported) <= 92
 
@@ -122,7 +122,7 @@ def test_check(walk):
     printed, run, imported = walk(*CHECK)
     assert "Solved." in printed and "machine/machine.py" in run
     assert lessons(imported) == ["lesson04"]
-    assert not [name for name in imported if name.startswith("ranks/")]
+    assert not [name for name in imported if name.startswith("distributed/")]
     assert len(run) <= 35 and len(imported) <= 130
 
 

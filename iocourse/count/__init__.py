@@ -14,7 +14,7 @@ from .asking import DEGREE, TILE_OPTIONS, question
 from .grids import FORMS, SIDE
 
 # Schedules between ranks are imported for --ranks and --list alone: what their options allow is written here.
-RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "texts", "place")
+RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "seq_lens", "placement")
 LAYOUTS = ("contiguous", "zigzag", "striped")
 PLACES = ("split", "whole", "tokens")
 
@@ -77,11 +77,13 @@ def _add_rank_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
     group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
-    group.add_argument("--texts", metavar="n,n,...", help="lengths of the texts of `packed`; N is their sum")
     group.add_argument(
-        "--place",
+        "--seq-lens", metavar="n,n,...", help="lengths of the sequences of `packed`; N is their sum"
+    )
+    group.add_argument(
+        "--placement",
         choices=PLACES,
-        help="how texts are placed: `split` by work, `whole` ones by work, or equal `tokens`; else split",
+        help="how sequences are placed: `split` by work, `whole` by work, or equal `tokens` (default: split)",
     )
 
 
@@ -123,11 +125,13 @@ def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
     """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
-    named = [f"--{option}" for option in RANK_OPTIONS if getattr(arguments, option) is not None]
+    named = [
+        f"--{option.replace('_', '-')}" for option in RANK_OPTIONS if getattr(arguments, option) is not None
+    ]
     if arguments.name not in (None, *REGISTRY):
-        from .. import ranks
+        from .. import distributed
 
-        named += [arguments.name] if arguments.name in ranks.REGISTRY else []
+        named += [arguments.name] if arguments.name in distributed.REGISTRY else []
     if named:
         raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from .. import ranks
+from .. import distributed
 from ..console import counted
+from ..distributed import RankLedger, RankSchedule, load_balance
+from ..distributed.bounds import lower_bound
+from ..distributed.time_model import best_grid, ledgers_of, memory_of
 from ..ledger import without_zeros
-from ..ranks import RankLedger, RankSchedule, balance
-from ..ranks.bounds import lower_bound
-from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
-PLACES = {"split": balance.split_texts, "whole": balance.whole_texts, "tokens": balance.equal_tokens}
+PLACES = {
+    "split": load_balance.split_texts,
+    "whole": load_balance.whole_texts,
+    "tokens": load_balance.equal_tokens,
+}
 OF_TWO_MEMORIES = (
     *("M", "Br", "Bc", "Bd", "tile", "published", "lse", "mask", "block", "w", "g"),
     *("no_recompute", "run"),
@@ -38,7 +42,7 @@ def question(arguments: argparse.Namespace) -> Question:
     for option in OF_TWO_MEMORIES:
         given = getattr(arguments, option)
         if given is not None and given is not False and given != []:  # --g 0 is an option given
-            raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
+            raise Refused(f"{_flag(option)} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
     sizes = _sizes(schedule, arguments)
     if "texts" in schedule.options:
@@ -53,21 +57,25 @@ def question(arguments: argparse.Namespace) -> Question:
     return Question(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _require(arguments: argparse.Namespace, *names: str) -> None:
-    missing = [f"--{name}" for name in names if getattr(arguments, name) is None]
+    missing = [_flag(name) for name in names if getattr(arguments, name) is None]
     if missing:
         raise Refused(f"{' and '.join(missing)} must be given")
 
 
 def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> Question:
     """Texts placed on ranks: their sum is N, and the placement says which rows a rank has."""
-    _require(arguments, "texts", "d")
+    _require(arguments, "seq_lens", "d")
     P, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "d"))
-    texts = _lengths(arguments.texts)
+    texts = _lengths(arguments.seq_lens)
     if arguments.N not in (None, sum(texts)):
-        raise Refused(f"--N {arguments.N} is not the sum of --texts, {sum(texts)}; leave it out")
-    placed = PLACES[arguments.place or "split"](texts, P)
-    work, split = balance.imbalance(placed.pairs), counted(len(placed.split), "text")
+        raise Refused(f"--N {arguments.N} is not the sum of --seq-lens, {sum(texts)}; leave it out")
+    placed = PLACES[arguments.placement or "split"](texts, P)
+    work, split = load_balance.imbalance(placed.pairs), counted(len(placed.split), "text")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
     return Question(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
 
@@ -76,15 +84,15 @@ def _lengths(told: str) -> list[int]:
     try:
         lengths = [int(one) for one in told.split(",")]
     except ValueError:
-        raise Refused(f"--texts {told!r} are no lengths; they look like 4096,512,64") from None
-    return [positive_int("each length in --texts", length) for length in lengths]
+        raise Refused(f"--seq-lens {told!r} are no lengths; they look like 4096,512,64") from None
+    return [positive_int("each length in --seq-lens", length) for length in lengths]
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
-    built = ", ".join(ranks.REGISTRY)
+    built = ", ".join(distributed.REGISTRY)
     if name is None:
         raise Refused(f"NAME is missing; between ranks there are {built}")
-    found = ranks.REGISTRY.get(f"{name}_{layout}") or ranks.REGISTRY.get(name)
+    found = distributed.REGISTRY.get(f"{name}_{layout}") or distributed.REGISTRY.get(name)
     if found is None:
         raise Refused(f"NAME {name!r} is no schedule between ranks; there are {built}")
     if layout not in (None, found.layout):
@@ -99,12 +107,12 @@ def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, i
         "features": schedule.pass_ == "states",
         "heads": schedule.pass_ != "states",
         "grid": "a" in schedule.options,
-        "texts": "texts" in schedule.options,
-        "place": "texts" in schedule.options,
+        "seq_lens": "texts" in schedule.options,
+        "placement": "texts" in schedule.options,
     }
     for option, taken in takes.items():
         if getattr(arguments, option) is not None and not taken:
-            raise Refused(f"{schedule.name} takes no --{option}")
+            raise Refused(f"{schedule.name} takes no {_flag(option)}")
     named = {"H": "heads", "m": "queries", "r": "features"}
     given = {size: getattr(arguments, option) for size, option in named.items()}
     sizes = {size: positive_int(f"--{named[size]}", n) for size, n in given.items() if n is not None}
@@ -176,5 +184,5 @@ def listing() -> list[dict[str, str]]:
     """The schedules between ranks, as `count --list` shows them: their regime begins with --ranks."""
     return [
         {"name": s.name, "pass": s.pass_, "regime": f"--ranks: {s.regime}", "source": s.source}
-        for s in ranks.REGISTRY.values()
+        for s in distributed.REGISTRY.values()
     ]

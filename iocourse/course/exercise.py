@@ -24,7 +24,7 @@ from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
 
 if TYPE_CHECKING:
-    from ..ranks import RankLedger
+    from ..distributed import RankLedger
 
 NO_LIMIT = 10**12  # words: more than any input of a check could fill
 

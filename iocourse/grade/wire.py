@@ -29,7 +29,7 @@ _BITS = 13_000  # of an integer: Python reads no more than 4,300 digits
 _OURS = (
     "iocourse.course.",
     "iocourse.ledger",
-    "iocourse.ranks.ledger",
+    "iocourse.distributed.ledger",
     "iocourse.grade.wire",
 )  # whose records are told by name
 _NUMBERS = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}")  # dtypes whose bytes are no addresses

@@ -37,7 +37,7 @@ HANDS = {  # of others: their first slider, and no drag
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
     "memory_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
-    "ranks_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
+    "distributed_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
     "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
 }
 MADE = {name: made for name, make in EXPLORERS.items() if isinstance(made := make(), Explorer)}

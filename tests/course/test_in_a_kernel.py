@@ -114,12 +114,12 @@ def test_an_interrupted_check_ends_in_its_lines_without_a_traceback(kernel):
 RANKS = """
 import mine
 import numpy as np
-from iocourse import ranks
+from iocourse import distributed
 
 def my_rows(me, Q):
     return mine.twice(me.shift(Q=Q))
 
-print(ranks.run(my_rows, 2, on="processes", Q=np.ones((4, 2))).O.sum())
+print(distributed.run(my_rows, 2, on="processes", Q=np.ones((4, 2))).O.sum())
 """
 COMPILED = """
 import torch, triton, triton.language as tl

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import exact, ranks
+from iocourse import distributed, exact
 from iocourse.course.exercise import find
 
 SOURCE = Lesson("18_many")
@@ -27,7 +27,7 @@ def test_nothing_is_said_to_be_false(lesson):
 
 
 def of(name, P, N, d, **options):
-    return ranks.get(name).ledgers(P, N, d, **options)
+    return distributed.get(name).ledgers(P, N, d, **options)
 
 
 @pytest.mark.parametrize(("P", "n", "d"), [(2, 3, 4), (3, 5, 2), (4, 8, 16), (9, 4, 3), (64, 2, 8)])
@@ -59,7 +59,7 @@ def test_how_far_the_ring_is_above_the_bound_and_ulysses_below_the_grid(P):
     N, d, root = 1152 * P, 64, isqrt(P)
     least = 4 * N * d // root - 4 * N * d // P
     assert of("ring", P, N, d)[0].words / least == pytest.approx((root + 1) / 2)
-    assert ranks.bounds.network(N, d, P) == least - d * d
+    assert distributed.bounds.network(N, d, P) == least - d * d
     grid = of("grid", P, N, d, a=root, H=P)[0].words
     assert grid / of("ulysses", P, N, d, H=P)[0].words == pytest.approx(P / (root + 1), rel=2 / d)
 
@@ -91,7 +91,7 @@ def test_the_grid_stays_within_a_percent_of_the_bound_and_holds_seven_times_the_
 
 def test_the_best_grid_backward_is_three_by_four(lesson):
     words = {a: of("grid_backward", 12, 122880, 128, a=a)[0].words for a in (1, 2, 3, 4, 6, 12)}
-    bound = ranks.bounds.network_backward(122880, 128, 12)
+    bound = distributed.bounds.network_backward(122880, 128, 12)
     assert min(words, key=words.get) == 3 and 1 < words[3] / bound < 1.006
     rows = of("ring_backward_rows", 12, 122880, 128)[0].words
     assert 0.5 < words[3] / rows < 0.52
@@ -100,7 +100,7 @@ def test_the_best_grid_backward_is_three_by_four(lesson):
 def test_published_columns_and_given_ring_have_the_librarys_words(lesson):
     shapes = {name: (50, 8) for name in ("Q", "K", "V", "O", "dO")} | {"LSE": (50,)}
     for P in (1, 2, 5):
-        given = ranks.run(lesson["columns_travel"], P, on="dry", **shapes)
+        given = distributed.run(lesson["columns_travel"], P, on="dry", **shapes)
         closed = of("ring_backward_columns", P, 50, 8)
         assert [x.words for x in given.ledgers] == [x.words for x in closed]
 
@@ -122,16 +122,16 @@ def test_exchanged_rows_and_columns_pass_on_a_square_alone():
     Q, K, V = rng.standard_normal((3, 12, 4))
 
     def exchanged(me, Q, K, V, *, a):
-        return ranks.get("grid")(me, Q, K, V, a=me.size // a)
+        return distributed.get("grid")(me, Q, K, V, a=me.size // a)
 
     for P, a, same in ((4, 2, True), (6, 2, False)):
-        run = ranks.run(exchanged, P, Q=Q, K=K, V=V, a=a)
+        run = distributed.run(exchanged, P, Q=Q, K=K, V=V, a=a)
         assert np.allclose(run.O, exact.attention(Q, K, V))
         assert (list(run.ledgers) == list(of("grid", P, 12, 4, a=a))) is same
 
 
 def test_schedules_of_this_lesson_stand_in_its_sections():
-    own = [one for one in ranks.REGISTRY.values() if one.lesson[0] == 18]
+    own = [one for one in distributed.REGISTRY.values() if one.lesson[0] == 18]
     assert len(own) >= 7
     for one in own:
         assert f"## 18.{one.lesson[1]} " in SOURCE.text, one

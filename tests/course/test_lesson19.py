@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lesson_source import Lesson
 
-from iocourse import explore, ranks
+from iocourse import distributed, explore
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson19
-from iocourse.ranks import balance, times
+from iocourse.distributed import load_balance, time_model
 
 LESSON = Lesson("19_balance")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -30,34 +30,35 @@ def refused(exercise_id, answer, seed=3):
 @given(P=few, n=st.integers(1, 9))
 def test_formulas_19_1_to_19_3_are_those_of_the_layouts(P, n):
     N = 2 * P * n
-    assert balance.pairs_of_ranks("zigzag", N, P) == (n * (N + 1),) * P
-    last = balance.pairs_of_ranks("contiguous", N, P)[-1]
+    assert load_balance.pairs_of_ranks("zigzag", N, P) == (n * (N + 1),) * P
+    last = load_balance.pairs_of_ranks("contiguous", N, P)[-1]
     assert last == (N // P) * (N - N / (2 * P) + 0.5)  # the middle row's keys, (19.1), and half a key
-    assert balance.words_of_ranks("zigzag", N, 8, P) == tuple((2 * P - 2 - p) * N * 8 // P for p in range(P))
+    words = load_balance.words_of_ranks("zigzag", N, 8, P)
+    assert words == tuple((2 * P - 2 - p) * N * 8 // P for p in range(P))
     LESSON.says("19.1", r"= 2 - \frac1P . \tag{19.1}", r"n(N + 1), \tag{19.2}")
     LESSON.says("19.2", r"W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3}".replace(r"\,", ","))
 
 
 def test_zigzag_gives_the_busiest_rank_the_words_of_a_ring():
-    most = max(balance.words_of_ranks("zigzag", 4096, 64, 16))
-    assert most == ranks.get("ring").dry(16, 4096, 64).words
+    most = max(load_balance.words_of_ranks("zigzag", 4096, 64, 16))
+    assert most == distributed.get("ring").dry(16, 4096, 64).words
 
 
 def test_the_picture_has_the_pairs_of_the_library():
-    for layout, (N, P) in product(ranks.LAYOUTS, ((16, 4), (13, 3), (1, 1))):
-        by_rows = [int((ranks.rows_of(layout, N, P, rank) + 1).sum()) for rank in range(P)]
-        assert tuple(by_rows) == balance.pairs_of_ranks(layout, N, P)
-        assert f"{layout} {', '.join(map(str, by_rows))}" in explore.causal_ranks(N, P).alt
+    for layout, (N, P) in product(distributed.LAYOUTS, ((16, 4), (13, 3), (1, 1))):
+        by_rows = [int((distributed.rows_of(layout, N, P, rank) + 1).sum()) for rank in range(P)]
+        assert tuple(by_rows) == load_balance.pairs_of_ranks(layout, N, P)
+        assert f"{layout} {', '.join(map(str, by_rows))}" in explore.causal_load(N, P).alt
     with pytest.raises(ValueError, match="P = 8 is too many to draw; at most 7"):
-        explore.causal_ranks(16, 8)
+        explore.causal_load(16, 8)
 
 
 @given(seed=st.integers(0, 50), P=few)
 def test_my_owner_is_the_zigzag_of_the_library(seed, P):
-    N, mine = 2 * P * (seed + 1), LESSON.solved("19A", ranks=ranks)
+    N, mine = 2 * P * (seed + 1), LESSON.solved("19A", distributed=distributed)
     for rank in range(P):
         owned = [t for t in range(N) if mine(t, N, P) == rank]
-        assert owned == sorted(ranks.rows_of("zigzag", N, P, rank).tolist())
+        assert owned == sorted(distributed.rows_of("zigzag", N, P, rank).tolist())
 
 
 # ---------------------------------------------------------------------- texts
@@ -68,14 +69,14 @@ def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
         if "long and short" in case.label or "short texts" in case.label:
             assert case.expected[0] < 1.05, case.label
     long = [case for case in cases if "long and short" in case.label]
-    whole = [balance.imbalance(balance.whole_texts(**case.inputs).pairs) for case in long]
+    whole = [load_balance.imbalance(load_balance.whole_texts(**case.inputs).pairs) for case in long]
     assert max(whole) > 1.1  # so that placing whole texts is not enough
 
 
 # ---------------------------------------------------------------------- few words
 @pytest.mark.parametrize(("N", "d", "P", "m"), [(1000, 128, 8, 1), (10**6, 128, 8, 1), (50, 5, 3, 4)])
 def test_a_decode_step_costs_what_section_19_4_says(N, d, P, m):
-    assert ranks.get("decode").dry(P, N, d, m=m).words == m * (d + 1) * (P - 1)
+    assert distributed.get("decode").dry(P, N, d, m=m).words == m * (d + 1) * (P - 1)
     LESSON.says("19.4", "$m(d + 1)(P - 1)$ words at most", "$(d + 1)(P - 1) = 903$")
 
 
@@ -83,8 +84,8 @@ def test_a_decode_step_costs_what_section_19_4_says(N, d, P, m):
 def test_formula_19_4_says_where_states_are_cheaper_than_keys(d, r):
     P, near = 4, r * (d + 1) / (2 * d)
     for rows, states_win in ((int(near) + 1, True), (int(near * 0.98), False)):
-        ring = ranks.get("ring").dry(P, P * rows, d).words
-        states = ranks.get("states").dry(P, P * rows, d, r=r).words
+        ring = distributed.get("ring").dry(P, P * rows, d).words
+        states = distributed.get("states").dry(P, P * rows, d, r=r).words
         assert states == r * (d + 1) * (P - 1)
         assert (states < ring) == states_win
     LESSON.says("19.5", r"\frac NP > \frac r2 . \tag{19.4}")
@@ -93,18 +94,18 @@ def test_formula_19_4_says_where_states_are_cheaper_than_keys(d, r):
 @pytest.mark.parametrize(("P", "clips", "c", "d"), [(3, 2, 4, 5), (4, 1, 3, 2), (1, 3, 2, 4)])
 def test_the_clips_of_the_lesson_cost_formula_19_5(P, clips, c, d):
     Q, K, V = np.random.default_rng(1).standard_normal((3, P * clips * c, d))
-    done, C = ranks.run(LESSON.solved("19D", ranks=ranks), P, Q=Q, K=K, V=V, c=c), P * clips
+    done, C = distributed.run(LESSON.solved("19D", distributed=distributed), P, Q=Q, K=K, V=V, c=c), P * clips
     assert all(ledger.words == 2 * d * (C - C // P) for ledger in done.ledgers)
-    assert done.words * c == ranks.get("ring").dry(P, len(Q), d).words
+    assert done.words * c == distributed.get("ring").dry(P, len(Q), d).words
     LESSON.says("19.6", r"W = 2d,(C - C/P)")
 
 
 # ---------------------------------------------------------------------- time
-@pytest.mark.parametrize("link", times.LINKS)
+@pytest.mark.parametrize("link", time_model.LINKS)
 def test_formula_19_6_is_the_model_of_the_library(link):
-    on = times.cluster(link)
-    assert times.rows_that_hide("ring", on) == pytest.approx(on.beta / (2 * on.gamma))
-    assert times.rows_that_hide("ring, causal zigzag", on) == pytest.approx(on.beta / on.gamma)
+    on = time_model.cluster(link)
+    assert time_model.rows_that_hide("ring", on) == pytest.approx(on.beta / (2 * on.gamma))
+    assert time_model.rows_that_hide("ring, causal zigzag", on) == pytest.approx(on.beta / on.gamma)
     LESSON.says("19.7", r"\frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6}")
 
 
@@ -144,13 +145,13 @@ def test_head_tail_is_zigzag():
     from torch.distributed.tensor.experimental._context_parallel import _load_balancer as source
 
     order = source._HeadTailLoadBalancer(24, 3, "cpu")._generate_indices().flatten().tolist()
-    assert order == [row for rank in range(3) for row in ranks.rows_of("zigzag", 24, 3, rank)]
+    assert order == [row for rank in range(3) for row in distributed.rows_of("zigzag", 24, 3, rank)]
 
 
 # ---------------------------------------------------------------------- groups
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bound_19_8_is_attained_in_every_case(seed):
-    mine = LESSON.solved("19E", ranks=ranks)
+    mine = LESSON.solved("19E", distributed=distributed)
     for case in find("19E").cases(np.random.default_rng(seed)):
         mask, P = case.inputs["mask"], case.inputs["P"]
         lacks = lesson19.lacked(mask, mine(mask, P), P)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iocourse import exact, ranks
+from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
 from iocourse.course.trials import ranks as trials
@@ -24,13 +24,13 @@ from iocourse.course.trials.ranks import (
     sends,
     words_within,
 )
-from iocourse.ranks import communicator
+from iocourse.distributed import rank as rank_module
 
 _NOTEBOOKS = np.ones((4, 3))
 
 
 def gather(me, Q, K, V):
-    return ranks.attend(Q, *me.all_gather(K=K, V=V))[0]
+    return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]
 
 
 def cases(rng):
@@ -82,7 +82,7 @@ def test_ranks_that_are_wrong_in_one_result_or_another_are_all_named():
 def test_words_name_rank_array_and_number():
     def own_name(me, Q, K, V):
         k, v = me.all_gather(k=K, V=V)
-        return ranks.attend(Q, k, v)[0]
+        return distributed.attend(Q, k, v)[0]
 
     found = failed(own_name)
     assert found["K and V"].startswith("rank 0 receives 0 words of K, the closed form 27 (yours moves k: ")
@@ -114,11 +114,11 @@ def unwritten(me, Q, K, V):
 
 
 def library(me, Q, K, V):
-    return ranks.get("ring")(me, Q, K, V)[0]
+    return distributed.get("ring")(me, Q, K, V)[0]
 
 
 def merges_with_the_library(me, Q, K, V):
-    return ranks.merge(*ranks.attend(Q, K, V), *ranks.attend(Q, K, V))[0]
+    return distributed.merge(*distributed.attend(Q, K, V), *distributed.attend(Q, K, V))[0]
 
 
 def raises(me, Q, K, V):
@@ -134,7 +134,7 @@ def other_calls(me, Q, K, V):
 
 
 def reads(me, Q, K, V):
-    return ranks.attend(Q, _NOTEBOOKS, V)[0]
+    return distributed.attend(Q, _NOTEBOOKS, V)[0]
 
 
 def wrong_rows(me, Q, K, V):
@@ -147,7 +147,7 @@ def wrong_rows(me, Q, K, V):
         (unwritten, RUNS, UNWRITTEN),
         (library, OWN, "refuses to be called"),
         (merges_with_the_library, OWN, "refuses to be called"),
-        (ranks.get("ring"), OWN, "this is the library's own"),
+        (distributed.get("ring"), OWN, "this is the library's own"),
         (raises, RUNS, "rank 0 raised ValueError: matmul"),
         (raises, RUNS, "return Q @ K if me.rank == 0 else Q   with Q (4, 3), K (4, 3)"),
         (waits_for_nobody, RUNS, "no rank can go on: rank 0 waits in recv(K) for rank 1"),
@@ -175,7 +175,7 @@ def loops_together(me, Q, K, V):
 
 
 def test_calls_without_end_are_stopped(monkeypatch):
-    monkeypatch.setattr(communicator, "MOST_CALLS", 50)
+    monkeypatch.setattr(rank_module, "MOST_CALLS", 50)
     assert "has made 50 calls; does its loop end?" in failed(loops_together)[RUNS]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from iocourse import ranks
+from iocourse import distributed
 from iocourse.course import exercises  # noqa: F401 - whose records are told by name
 from iocourse.course.exercise import Trial
 from iocourse.course.judging import difference
@@ -120,7 +120,7 @@ def test_a_full_memory_arrives_with_what_it_says():
 
 
 def test_the_ledgers_of_ranks_arrive_as_they_are():
-    ledgers = ranks.get("grid").dry(4, 20, 3, a=2).ledgers
+    ledgers = distributed.get("grid").dry(4, 20, 3, a=2).ledgers
     assert sent(ledgers) == ledgers
     assert [one.exchanges for one in sent(ledgers)] == [one.exchanges for one in ledgers]
 

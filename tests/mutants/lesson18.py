@@ -5,7 +5,7 @@ import time
 import numpy as np
 from harness import Mutant, Suite
 
-from iocourse import exact, ranks
+from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS
 
 VALUES, NOTHING = "values equal exact attention", "nothing else moves"
@@ -27,10 +27,10 @@ SHIFT = "k, v = me.shift(K=k, V=v)"
 
 
 def the_other_way_round(me, Q, K, V):
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     for _ in range(me.size - 1):
         K, V = me.shift(K=K, V=V, by=-1)
-        o, L = together(o, L, *ranks.attend(Q, K, V))
+        o, L = together(o, L, *distributed.attend(Q, K, V))
     return o
 
 
@@ -39,7 +39,7 @@ def started_before(me, Q, K, V):
     k, v, found = K, V, None
     for step in range(me.size):
         moving = me.start_shift(K=k, V=v) if step < me.size - 1 else None
-        here = ranks.attend(Q, k, v)
+        here = distributed.attend(Q, k, v)
         found = here if found is None else together(*found, *here)
         if moving:
             k, v = moving.wait()
@@ -64,12 +64,12 @@ def one_by_one(me, Q, K, V):
 
 
 def by_gathering(me, Q, K, V):
-    return ranks.attend(Q, *me.all_gather(K=K, V=V))[0]
+    return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]
 
 
 def queries_gathered(me, Q, K, V):
     """Columns of the square instead of rows: correct, but Q, O and L are what moves."""
-    o, L = ranks.attend(me.all_gather(Q=Q), K, V)
+    o, L = distributed.attend(me.all_gather(Q=Q), K, V)
     parts = zip(*me.all_to_all(O=me.cut(o), L=me.cut(L)), strict=True)
     o, L = next(parts)
     for part in parts:
@@ -85,35 +85,35 @@ def over_a_blackboard(me, Q, K, V):
     _BOARD[me.rank] = K, V
     me.all_gather(K=K[:0], V=V[:0])
     k, v = (np.concatenate([_BOARD[rank][n] for rank in range(me.size)]) for n in (0, 1))
-    return ranks.attend(Q, k, v)[0]
+    return distributed.attend(Q, k, v)[0]
 
 
 _KEYS = np.ones((12, 4))
 
 
 def from_the_notebook(me, Q, K, V):
-    return ranks.attend(Q, _KEYS, _KEYS)[0]
+    return distributed.attend(Q, _KEYS, _KEYS)[0]
 
 
 def librarys_merge(me, Q, K, V):
-    return ranks.merge(*ranks.attend(Q, K, V), *ranks.attend(Q, K, V))[0]
+    return distributed.merge(*distributed.attend(Q, K, V), *distributed.attend(Q, K, V))[0]
 
 
 def librarys_ring(me, Q, K, V):
-    return ranks.get("ring")(me, Q, K, V)[0]
+    return distributed.get("ring")(me, Q, K, V)[0]
 
 
 def one_rank_silent(me, Q, K, V):
     k, v = K, V
     if me.rank:
         k, v = me.shift(K=k, V=v)
-    return ranks.attend(Q, k, v)[0]
+    return distributed.attend(Q, k, v)[0]
 
 
 def one_rank_raises(me, Q, K, V):
     if me.rank == me.size - 1:
         raise ValueError("no room")
-    return ranks.attend(Q, *me.shift(K=K, V=V))[0]
+    return distributed.attend(Q, *me.shift(K=K, V=V))[0]
 
 
 def two_receives(me, Q, K, V):
@@ -128,11 +128,11 @@ def waits_a_little(me, Q, K, V):
 
 def bare_exponentials(me, Q, K, V):
     """Wrong: numerators and sums added as they are, which overflow."""
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     total, z, k, v = o * np.exp(L)[:, None], np.exp(L), K, V
     for _ in range(1, me.size):
         k, v = me.shift(K=k, V=v)
-        o, L = ranks.attend(Q, k, v)
+        o, L = distributed.attend(Q, k, v)
         total, z = total + o * np.exp(L)[:, None], z + np.exp(L)
     return total / z[:, None]
 
@@ -147,19 +147,19 @@ RING = Suite(
         Mutant("queries-travel-too", NOTHING, (SHIFT, "k, v, _ = me.shift(K=k, V=v, Q=Q)")),
         Mutant("values-stay", RUNS, (SHIFT, "k = me.shift(K=k)")),
         Mutant("names-of-its-own", ONCE, (SHIFT, "k, v = me.shift(keys=k, values=v)")),
-        Mutant("gathers", TWO, ("k, v = K, V", "return ranks.attend(Q, *me.all_gather(K=K, V=V))[0]")),
+        Mutant("gathers", TWO, ("k, v = K, V", "return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]")),
         Mutant("keeps-every-block", TWO, ("k, v = K, V", "k, v, kept = K, V, []"),
                (SHIFT, f"{SHIFT}; kept.append(k)")),
         Mutant("joins-copies", TWO, ("k, v = K, V", "k, v, ks, vs = K, V, K, V"),
                (SHIFT, f"{SHIFT}; ks, vs = np.concatenate([ks, k]), np.concatenate([vs, v])"),
-               ("o, L = merged(o, L, *ranks.attend(Q, k, v))", "o, L = ranks.attend(Q, ks, vs)")),
+               ("o, L = merged(o, L, *distributed.attend(Q, k, v))", "o, L = distributed.attend(Q, ks, vs)")),
         Mutant("log-sums-returned", RUNS, ("return o", "return o, L")),
-        Mutant("plain-mean", VALUES, ("o, L = merged(o, L, *ranks.attend(Q, k, v))",
-                                      "o = (o + ranks.attend(Q, k, v)[0]) / 2")),
-        Mutant("last-one-only", VALUES, ("o, L = merged(o, L, *ranks.attend(Q, k, v))",
-                                         "o, L = ranks.attend(Q, k, v)")),
-        Mutant("larger-sum-for-all", VALUES, ("o, L = merged(o, L, *ranks.attend(Q, k, v))",
-                                              "o, _ = merged(o, L, *ranks.attend(Q, k, v))")),
+        Mutant("plain-mean", VALUES, ("o, L = merged(o, L, *distributed.attend(Q, k, v))",
+                                      "o = (o + distributed.attend(Q, k, v)[0]) / 2")),
+        Mutant("last-one-only", VALUES, ("o, L = merged(o, L, *distributed.attend(Q, k, v))",
+                                         "o, L = distributed.attend(Q, k, v)")),
+        Mutant("larger-sum-for-all", VALUES, ("o, L = merged(o, L, *distributed.attend(Q, k, v))",
+                                              "o, _ = merged(o, L, *distributed.attend(Q, k, v))")),
         Mutant("two-at-a-time", VALUES, (SHIFT, "k, v = me.shift(K=k, V=v, by=2 if me.size > 2 else 1)")),
     ),
     right=(the_other_way_round, started_before, one_by_one),
@@ -182,7 +182,7 @@ def by_bare_exponentials(me, Q, K, V, *, a):
     """Wrong: exp(L) of what came, which overflows."""
     row, col = me.grid(a)
     k, v = col.all_gather(K=K, V=V)
-    o, L = ranks.attend(row.all_gather(Q=Q), k, v)
+    o, L = distributed.attend(row.all_gather(Q=Q), k, v)
     outputs, sums = row.all_to_all(O=row.cut(o), L=row.cut(L))
     weights = np.exp(np.array(sums))
     return sum(w[:, None] * o for w, o in zip(weights, outputs, strict=True)) / weights.sum(axis=0)[:, None]
@@ -191,7 +191,7 @@ def by_bare_exponentials(me, Q, K, V, *, a):
 def by_messages(me, Q, K, V, *, a):
     """No group calls but the gathers: parts go one by one, and the row is known by arithmetic."""
     row, col = me.grid(a)
-    o, L = ranks.attend(row.all_gather(Q=Q), col.all_gather(K=K), col.all_gather(V=V))
+    o, L = distributed.attend(row.all_gather(Q=Q), col.all_gather(K=K), col.all_gather(V=V))
     outputs, sums = row.cut(o), row.cut(L)
     for other in range(row.size):
         if other != row.rank:
@@ -206,7 +206,7 @@ def by_messages(me, Q, K, V, *, a):
 def all_parts_at_once(me, Q, K, V, *, a):
     row, col = me.grid(a)
     k, v = col.all_gather(K=K, V=V)
-    o, L = ranks.attend(row.all_gather(Q=Q), k, v)
+    o, L = distributed.attend(row.all_gather(Q=Q), k, v)
     L_parts = np.array(row.all_to_all(L=row.cut(L)))
     O_parts = np.array(row.all_to_all(O=row.cut(o)))
     weights = np.exp(L_parts - L_parts.max(axis=0))
@@ -229,7 +229,7 @@ GRID = Suite(
     mutants=(
         Mutant("rows-for-columns", OBLONG, ("row, col = me.grid(a)", "col, row = me.grid(a)")),
         Mutant("own-queries-only", VALUES,
-               (GATHER_Q, "return ranks.attend(Q, *col.all_gather(K=K, V=V))[0]")),
+               (GATHER_Q, "return distributed.attend(Q, *col.all_gather(K=K, V=V))[0]")),
         Mutant("keeps-its-part", VALUES, (DEAL, "return row.cut(o)[row.rank]")),
         Mutant("no-log-sums", RUNS, (DEAL, "outputs, sums = row.all_to_all(O=row.cut(o)), row.cut(L)")),
         Mutant("gathers-everything", COLUMN, (GATHER_KV, "k, v = me.all_gather(K=K, V=V)")),
@@ -269,7 +269,7 @@ def sums_a_step_behind(me, Q, K, V, O, dO, LSE):
         q, do, lse, D = moving
         if step < me.size - 1:
             under_way = me.start_shift(Q=q, dO=do, LSE=lse, D=D)
-        dq_here, dk, dv = ranks.attend_backward(q, K, V, do, lse, D)
+        dq_here, dk, dv = distributed.attend_backward(q, K, V, do, lse, D)
         dK, dV = dK + dk, dV + dv
         if step == 0:
             own = dq_here
@@ -283,7 +283,7 @@ def sums_a_step_behind(me, Q, K, V, O, dO, LSE):
 def gathered_and_reduced(me, Q, K, V, O, dO, LSE):
     """No ring at all: the same words, more room."""
     q, do, lse, D = me.all_gather(Q=Q, dO=dO, LSE=LSE, D=np.sum(dO * O, axis=1))
-    dq, dK, dV = ranks.attend_backward(q, K, V, do, lse, D)
+    dq, dK, dV = distributed.attend_backward(q, K, V, do, lse, D)
     return me.reduce_scatter(dQ=me.cut(dq)), dK, dV
 
 
@@ -306,7 +306,7 @@ def by_hand(me, Q, K, V, O, dO, LSE):
 
 def columns_instead(me, Q, K, V, O, dO, LSE):
     k, v = me.all_gather(K=K, V=V)
-    dQ, dk, dv = ranks.attend_backward(Q, k, v, dO, LSE, (dO * O).sum(axis=1))
+    dQ, dk, dv = distributed.attend_backward(Q, k, v, dO, LSE, (dO * O).sum(axis=1))
     return dQ, *me.reduce_scatter(dK=me.cut(dk), dV=me.cut(dv))
 
 
@@ -359,15 +359,15 @@ def head_by_head(me, Q, K, V):
     each = Q.shape[1] // me.size
     pieces = [[x[:, rank * each : rank * each + each] for rank in range(me.size)] for x in (Q, K, V)]
     q, k, v = (np.concatenate(x) for x in me.all_to_all(Q=pieces[0], K=pieces[1], V=pieces[2]))
-    found = [ranks.attend(q[:, h], k[:, h], v[:, h])[0] for h in range(each)]
+    found = [distributed.attend(q[:, h], k[:, h], v[:, h])[0] for h in range(each)]
     return np.concatenate(me.all_to_all(O=me.cut(np.stack(found, axis=1))), axis=1)
 
 
 def a_ring_of_heads(me, Q, K, V):
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     for _ in range(1, me.size):
         K, V = me.shift(K=K, V=V)
-        other, other_L = ranks.attend(Q, K, V)
+        other, other_L = distributed.attend(Q, K, V)
         both = np.logaddexp(L, other_L)
         o = o * np.exp(L - both)[..., None] + other * np.exp(other_L - both)[..., None]
         L = both
@@ -394,7 +394,7 @@ ULYSSES = Suite(
         Mutant("outputs-gathered", HOME, (BACK, "own = me.all_gather(O=o); n = len(own) // me.size; "
                "return np.concatenate([own[p * n:p * n + n][me.rows()] for p in range(me.size)], axis=1)")),
         Mutant("keys-for-values", VALUES, ("V=by_heads(V)", "V=by_heads(K)")),
-        Mutant("attends-at-home", VALUES, (BACK, "return ranks.attend(Q, K, V)[0]")),
+        Mutant("attends-at-home", VALUES, (BACK, "return distributed.attend(Q, K, V)[0]")),
     ),
     right=(with_axes_exchanged, head_by_head),
     cheats=((a_ring_of_heads, HEADS),),

@@ -3,7 +3,7 @@
 import numpy as np
 from harness import Mutant, Suite, called
 
-from iocourse import ranks
+from iocourse import distributed
 from iocourse.course.checking import OWN, RUNS
 
 # ---------------------------------------------------------------------- 19A
@@ -144,7 +144,7 @@ PLACEMENT = Suite(
     right=(by_a_heap, longest_first, with_arrays),
     cheats=(
         (called("all_on_rank_0", lambda lengths, P: [[0]] * len(lengths)), SHARED),
-        (called("the_library", lambda lengths, P: ranks.balance.split_texts(lengths, P)), OWN),
+        (called("the_library", lambda lengths, P: distributed.load_balance.split_texts(lengths, P)), OWN),
     ),
 )
 
@@ -157,7 +157,7 @@ WORDS = "each rank sends m(d + 1) words to each other, however many frames there
 
 def by_logaddexp(me, Q, K, V):
     """Pairwise merging over what was gathered."""
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     os, Ls = me.all_gather(O=o[None], L=L[None])
     total = np.logaddexp.reduce(Ls, axis=0)
     return sum(np.exp(Ls[p] - total)[:, None] * os[p] for p in range(me.size))
@@ -165,7 +165,7 @@ def by_logaddexp(me, Q, K, V):
 
 def round_a_ring(me, Q, K, V):
     """The (o, L) of each rank go round, by shifts."""
-    o, L = ranks.attend(Q, K, V)
+    o, L = distributed.attend(Q, K, V)
     parts = [(o, L)]
     for _ in range(1, me.size):
         o, L = me.shift(O=o, L=L)
@@ -177,12 +177,12 @@ def round_a_ring(me, Q, K, V):
 
 def gathers_frames(me, Q, K, V):
     k, v = me.all_gather(K=K, V=V)
-    return ranks.attend(Q, k, v)[0]
+    return distributed.attend(Q, k, v)[0]
 
 
 def merges(me, Q, K, V):
-    o, L = ranks.attend(Q, K, V)
-    return ranks.merge(o, L, o, L)[0]
+    o, L = distributed.attend(Q, K, V)
+    return distributed.merge(o, L, o, L)[0]
 
 
 POOLING = Suite(
@@ -250,7 +250,7 @@ def first_rows_joined(me, Q, K, V, c):
         at = (me.rank * len(K) + n) // c
         keys = np.concatenate([K[n : n + c], k[:at], k[at + 1 :]])
         values = np.concatenate([V[n : n + c], v[:at], v[at + 1 :]])
-        out.append(ranks.attend(Q[n : n + c], keys, values)[0])
+        out.append(distributed.attend(Q[n : n + c], keys, values)[0])
     return np.concatenate(out)
 
 
@@ -261,8 +261,8 @@ def first_rows_as_pairs(me, Q, K, V, c):
     for n in range(0, len(K), c):
         at = (me.rank * len(K) + n) // c
         far_k, far_v = np.delete(k, at, axis=0), np.delete(v, at, axis=0)
-        o, L = ranks.attend(Q[n : n + c], K[n : n + c], V[n : n + c])
-        o2, L2 = ranks.attend(Q[n : n + c], far_k, far_v)
+        o, L = distributed.attend(Q[n : n + c], K[n : n + c], V[n : n + c])
+        o2, L2 = distributed.attend(Q[n : n + c], far_k, far_v)
         w = 1 / (1 + np.exp(L2 - L))[:, None]
         out.append(w * o + (1 - w) * o2)
     return np.concatenate(out)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import exact, ranks
+from ... import distributed, exact
 from ...console import counted
 from ...costs import ceil_div
-from ...ranks import balance
-from ...ranks.layouts import blocks_of
+from ...distributed import load_balance
+from ...distributed.layouts import blocks_of
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors
 from ..judging import LARGE, Form, idle, values_in, whole
 from ..trials.low_scores import low_queries_and_keys
@@ -151,7 +151,7 @@ def _drawn(rng: np.random.Generator, sigma: float, P: int) -> NDArray[np.int64]:
 
 def _known_imbalance(lengths: list[int], P: int) -> float:
     """Of the largest part first, or of the longest text first, whichever is worse: both are right answers."""
-    return max(balance.imbalance(balance.split_texts(lengths, P).pairs), _longest_first(lengths, P))
+    return max(load_balance.imbalance(load_balance.split_texts(lengths, P).pairs), _longest_first(lengths, P))
 
 
 def _longest_first(lengths: list[int], P: int) -> float:
@@ -161,29 +161,29 @@ def _longest_first(lengths: list[int], P: int) -> float:
     for work in sizes:
         parts = min(P, ceil_div(P * work, sum(sizes)))
         load[np.argsort(load, kind="stable")[:parts]] += work / parts
-    return balance.imbalance(load.tolist())
+    return load_balance.imbalance(load.tolist())
 
 
 def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
-    words = sum(balance.split_texts(texts, P).words(1))
+    words = sum(load_balance.split_texts(texts, P).words(1))
     known = _known_imbalance(texts, P), words
     return Case(f"{label}, {counted(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known)
 
 
-def _placement(trial: Trial) -> balance.Placement | None:
+def _placement(trial: Trial) -> load_balance.Placement | None:
     """The answer as pieces of texts, each cut in zigzag."""
     lengths, P = trial.case.inputs["lengths"], trial.case.inputs["P"]
     if not isinstance(trial.value, (list, tuple)) or len(trial.value) != len(lengths):
         return None
-    pieces = list[balance.Piece]()
+    pieces = list[load_balance.Piece]()
     for text, (length, homes) in enumerate(zip(lengths, trial.value, strict=True)):
         owners = _checked_owners(homes, P)
         if owners is None or not len(owners) or len(set(owners.tolist())) < len(owners):
             return None
         cut = [blocks_of("zigzag", length, len(owners), part) for part in range(len(owners))]
-        pieces += [balance.Piece(text, int(rank), rows) for rank, rows in zip(owners, cut, strict=True)]
-    return balance.Placement(P, tuple(pieces))
+        pieces += [load_balance.Piece(text, int(rank), rows) for rank, rows in zip(owners, cut, strict=True)]
+    return load_balance.Placement(P, tuple(pieces))
 
 
 PLACED = Form(
@@ -193,15 +193,15 @@ PLACED = Form(
 )
 
 
-def _even_work(trial: Trial, placed: balance.Placement) -> str | None:
-    got, known = balance.imbalance(placed.pairs), trial.case.expected[0]
+def _even_work(trial: Trial, placed: load_balance.Placement) -> str | None:
+    got, known = load_balance.imbalance(placed.pairs), trial.case.expected[0]
     if got <= FAIR * known:
         return None
     busiest = int(np.argmax(placed.pairs))
     return f"rank {busiest} has {got:.3f} times the mean work, {known:.3f} can be had"
 
 
-def _sparing(trial: Trial, placed: balance.Placement) -> str | None:
+def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     got, known = sum(placed.words(1)), trial.case.expected[1]
     if got <= SPARING * known:
         return None
@@ -318,7 +318,7 @@ def _clip_case(rng: np.random.Generator, label: str, P: int, clips: int, c: int,
     seen = (clip[:, None] == clip) | first
     O = exact.attention(Q, K, V, mask=np.where(seen, 0.0, -np.inf))
     come, go = d * clips * (P - 1), d * clips * (P - 1)
-    book = ranks.RankLedger({"K": come, "V": come}, {"K": go, "V": go}, 2 * come)
+    book = distributed.RankLedger({"K": come, "V": come}, {"K": go, "V": go}, 2 * come)
     given = {"Q": Q, "K": K, "V": V, "c": c}
     return RankCase(f"{label}, P={P}, N={N}, d={d}, c={c}", given, O, budget=(book,) * P, P=P)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import ranks
+from ... import distributed
 from ...guard import LibraryAnswer
 from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
 from ..judging import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
@@ -29,7 +29,7 @@ SECONDS = 10.0  # for all ranks of a case together: a thousand times what a righ
 
 @dataclass(frozen=True)
 class RankCase(Case):
-    """A case for a schedule of a rank: its arrays and options are given to `ranks.run` on P ranks.
+    """A case for a schedule of a rank: its arrays and options are given to `distributed.run` on P ranks.
 
     `machine` is what else `run` is told: `layout`, `shared`, or `on="dry"` with shapes for inputs. `budget`
     has the closed form of every rank.
@@ -42,11 +42,11 @@ class RankCase(Case):
 class RankTrial(Trial):
     """What was seen besides the value: the ledger of every rank, and the most keys in a call of `attend`."""
 
-    ledgers: tuple[ranks.RankLedger, ...] = ()
+    ledgers: tuple[distributed.RankLedger, ...] = ()
     keys: int = 0
 
 
-class ReadsTheNotebook(ranks.RankError):
+class ReadsTheNotebook(distributed.RankError):
     """A rank used an array that it was not given."""
 
 
@@ -66,15 +66,15 @@ def rank_case(
 ) -> RankCase:
     """A case whose budget is what the library's schedule `form` moves, counted on shapes.
 
-    The laws of `tests/ranks` hold that to its closed form. The first input is (N, d) or (N, H, d), or of a
-    dry run its shape; what is no array is an option.
+    The laws of `tests/distributed` hold that to its closed form. The first input is (N, d) or (N, H, d), or
+    of a dry run its shape; what is no array is an option.
     """
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
     options = {name: inputs[name] for name in inputs if name not in arrays}
     told = {"P": P, **_sizes(next(iter(arrays.values()))), **options}
     said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in told.items())])
-    known = ranks.get(form)
+    known = distributed.get(form)
     given = {name: arrays[name] for name in known.operands}
     asked = {name: value for name, value in options.items() if name in known.options}
     budget = known.run(P, on="dry", **given, **asked).ledgers
@@ -100,12 +100,12 @@ def play_ranks(student: Callable[..., Any], case: Case) -> Trial:
         )
     try:
         with judged(), in_time(student, SECONDS) as timed, keys_watched() as keys:
-            done = ranks.run(timed, case.P, **case.machine, **case.inputs)
-    except ranks.RankFailed as failed:
+            done = distributed.run(timed, case.P, **case.machine, **case.inputs)
+    except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
     wanted = len(case.expected) if isinstance(case.expected, tuple) else 1
     if done.outputs and len(done.outputs) != wanted:
-        raise ranks.RankError(
+        raise distributed.RankError(
             f"every rank returned {len(done.outputs)} arrays; {wanted} is what it shall return"
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
@@ -114,24 +114,24 @@ def play_ranks(student: Callable[..., Any], case: Case) -> Trial:
 
 @contextmanager
 def keys_watched() -> Iterator[list[int]]:
-    """The number of keys of each call of `ranks.attend` meanwhile.
+    """The number of keys of each call of `distributed.attend` meanwhile.
 
     What is copied is out of a ledger's sight, so that one who joins copies of all blocks seems to hold two.
     """
-    attend, keys = ranks.attend, list[int]()
+    attend, keys = distributed.attend, list[int]()
 
     def watched(q: Any, k: Any, v: Any, **named: Any) -> Any:
         keys.append(len(k))
         return attend(q, k, v, **named)
 
-    vars(ranks)["attend"] = watched
+    vars(distributed)["attend"] = watched
     try:
         yield keys
     finally:
-        vars(ranks)["attend"] = attend
+        vars(distributed)["attend"] = attend
 
 
-def _as_a_student_reads(failed: ranks.RankFailed) -> Exception:
+def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
     """The rank's sentence, with the line on which the error arose; what every check knows, as it is."""
     cause = failed.__cause__
     if isinstance(cause, (NotImplementedError, LibraryAnswer)):
@@ -144,12 +144,12 @@ def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..
     """Yields the schedule, whose ranks are stopped after so many seconds, and when the block is left."""
     running: dict[int, int] = {}  # ranks by their threads
 
-    def timed(me: ranks.Rank, *args: Any, **named: Any) -> Any:
+    def timed(me: distributed.Rank, *args: Any, **named: Any) -> Any:
         running[threading.get_ident()] = me.rank
         try:
             return student(me, *args, **named)
         except _Late:
-            raise ranks.TimedOut(
+            raise distributed.TimedOut(
                 f"rank {me.rank} was still running after {seconds:g} seconds: does a loop of it never end?"
             ) from None
         finally:
@@ -264,7 +264,7 @@ def _wrong_ranks(trial: Trial, tolerance: float) -> str:
         off = ~(np.abs(np.asarray(got) - want) <= tolerance * (1 + np.abs(want)))
         rows = set(np.nonzero(off.reshape(len(want), -1).any(axis=1))[0].tolist())
         layout = trial.case.machine.get("layout", "contiguous")
-        wrong |= {p for p in range(P) if rows & set(ranks.rows_of(layout, len(want), P, p).tolist())}
+        wrong |= {p for p in range(P) if rows & set(distributed.rows_of(layout, len(want), P, p).tolist())}
     if not wrong or P == 1:
         return ""
     return "; wrong on every rank" if len(wrong) == P else f"; wrong on {_listed(sorted(wrong))}"
@@ -285,7 +285,7 @@ def sends(name: str, *arrays: str, where: Where = "") -> Property:
 
 
 def _moves(book: str, verb: str, name: str, arrays: Sequence[str], where: Where) -> Property:
-    def judge(rank: int, got: ranks.RankLedger, want: ranks.RankLedger) -> str | None:
+    def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         for array in arrays:
             mine, right = getattr(got, book).get(array, 0), getattr(want, book).get(array, 0)
             if mine != right:
@@ -296,7 +296,7 @@ def _moves(book: str, verb: str, name: str, arrays: Sequence[str], where: Where)
     return on_each_rank(name, judge, where)
 
 
-def _otherwise_named(got: ranks.RankLedger, want: ranks.RankLedger) -> str:
+def _otherwise_named(got: distributed.RankLedger, want: distributed.RankLedger) -> str:
     """A clause for names of the student's own, where something is missing."""
     own = [name for name in got.arrays if name not in want.arrays]
     return f" (yours moves {', '.join(own)}: name what moves by its array)" if own else ""
@@ -305,7 +305,7 @@ def _otherwise_named(got: ranks.RankLedger, want: ranks.RankLedger) -> str:
 def nothing_else_moves(name: str = "nothing else moves", where: Where = "") -> Property:
     """No rank sends or receives an array that the closed form does not have."""
 
-    def judge(rank: int, got: ranks.RankLedger, want: ranks.RankLedger) -> str | None:
+    def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         for array, received, sent in got.rows():
             if array not in want.arrays:
                 verb, words = ("receives", received) if received else ("sends", sent)
@@ -318,7 +318,7 @@ def nothing_else_moves(name: str = "nothing else moves", where: Where = "") -> P
 def words_within(name: str, where: Where = "") -> Property:
     """W of every rank, inputs received and partial sums sent, is at most that of the closed form."""
 
-    def judge(rank: int, got: ranks.RankLedger, want: ranks.RankLedger) -> str | None:
+    def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         if got.words <= want.words:
             return None
         return f"rank {rank} has W = {got.words:,} words, the closed form {want.words:,}"
@@ -360,7 +360,7 @@ def _held(trial: Trial, room: Room | None) -> str | None:
 
 def on_each_rank(
     name: str,
-    judge: Callable[[int, ranks.RankLedger, ranks.RankLedger], str | None],
+    judge: Callable[[int, distributed.RankLedger, distributed.RankLedger], str | None],
     where: Where = "",
 ) -> Property:
     """A property of (rank, its ledger, its closed form); the first rank that breaks it is reported."""

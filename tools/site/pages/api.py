@@ -25,7 +25,7 @@ ROOMS = {
     "kernels": "The schedules as Triton kernels",
     "traffic": "The ledger of a launch",
     "lowrank": "Almost-linear time",
-    "ranks": "Many chips",
+    "distributed": "Many chips",
     "explore": "Pictures and explorers",
     "course": "Checks, hints, predictions",
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iocourse.bounds import BOUNDS, STATUSES, Bound
-from iocourse.ranks.bounds import BOUNDS as ACROSS_RANKS
+from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.refusal import Refused
 
 EVERY = BOUNDS | ACROSS_RANKS
@@ -26,8 +26,9 @@ HEAD = """# Lower bounds
 How few words $W$ any schedule can move, for $N$ rows of $d$ words and a fast memory of $M$ words. Each bound
 holds for the schedules of its class and no others, and `iocourse.bounds` evaluates it by its id:
 `bounds.BOUNDS["A"](8192, 64, 65536)`. `bounds.lower_bound` takes the largest that applies, at $M + 4$, for
-four scalar registers are free on the machine. Those across ranks are in `iocourse.ranks.bounds.BOUNDS`: there
-$W$ is what some rank of $P$ receives of inputs and sends of partial sums. This page is written from both.
+four scalar registers are free on the machine. Those across ranks are in `iocourse.distributed.bounds.BOUNDS`:
+there $W$ is what some rank of $P$ receives of inputs and sends of partial sums. This page is written from
+both.
 """
 
 

@@ -1,0 +1,48 @@
+"""Attention across devices: the network is the slow memory, and the words that ranks receive are counted.
+
+A schedule is one function of a rank, `schedule(me, Q, K, V)`; `run` gives each rank its rows, and returns
+the joined results, with a ledger for each rank.
+"""
+
+from . import bounds, costs, load_balance, time_model
+from .engines.base import ChangedWhileSent, Deadlock, Mismatch, RankError, RankFailed, TimedOut
+from .layouts import LAYOUTS, blocks_of, row_count, rows_of
+from .ledger import PARTIAL_SUMS, RankDifference, RankLedger
+from .partial_attention import attend, attend_backward, merge
+from .rank import Rank, joined
+from .runner import ENGINES, RankRun, run
+from .schedules import REGISTRY, RankSchedule, get
+from .shape_arrays import ShapeArray, ShapesOnly
+
+__all__ = [
+    "ENGINES",
+    "LAYOUTS",
+    "PARTIAL_SUMS",
+    "REGISTRY",
+    "ChangedWhileSent",
+    "Deadlock",
+    "Mismatch",
+    "Rank",
+    "RankDifference",
+    "RankError",
+    "RankFailed",
+    "RankLedger",
+    "RankRun",
+    "RankSchedule",
+    "ShapeArray",
+    "ShapesOnly",
+    "TimedOut",
+    "attend",
+    "attend_backward",
+    "blocks_of",
+    "bounds",
+    "costs",
+    "get",
+    "joined",
+    "load_balance",
+    "merge",
+    "row_count",
+    "rows_of",
+    "run",
+    "time_model",
+]

@@ -1,0 +1,311 @@
+"""Ranks on torch.distributed: what a rank posts goes through a process group, gloo's unless told.
+
+Shifts and messages are point to point. What all ranks of a group exchange is one collective an array.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions
+
+from .base import CallKey, Group, Plan, RankError, Shapes, TimedOut, Transfer, call_key, name_late_ranks
+from .simulated import rank_error
+
+SHIFTS, MESSAGES = 0, 1  # tags
+PATIENCE = 1.0  # seconds in which ranks should end once one has failed
+ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand breaks while it is made
+FORMING = 10.0  # seconds that an attempt may take, once all ranks are there
+Works = list[tuple[int, Any]]  # what is under way, with the rank at the other end; -1: all of them
+InProgress = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
+
+
+def run_threads(
+    body: Callable[[int, TorchTransport], Any], plans: Sequence[Plan], timeout: float
+) -> list[Any]:
+    """What body(rank, transport) returns for each rank: threads of this process, with gloo between them.
+
+    Raises RankError of the first rank that fails, at once: the others end when their time-out does.
+    """
+    size, store = len(plans), dist.HashStore()
+    ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
+
+    def run_rank(rank: int) -> None:
+        torch.set_num_threads(1)
+        try:
+            transport = TorchTransport(rank, size, store, plans[rank], timeout)
+        except BaseException as error:
+            ended.put((rank, None, rank_error(rank, error)))
+            return
+        try:
+            ended.put((rank, body(rank, transport), None))
+        except BaseException as error:
+            ended.put((rank, None, rank_error(rank, error)))
+        finally:
+            transport.close()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(size)]
+    width = torch.get_num_threads()
+    for thread in threads:
+        thread.start()
+    try:
+        return _results(ended, size, timeout)
+    finally:
+        torch.set_num_threads(width)
+        for thread in threads:
+            thread.join(timeout=PATIENCE)
+
+
+def _results(ended: Any, size: int, timeout: float) -> list[Any]:
+    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
+    waited in vain names who was late.
+    """
+    results: dict[int, Any] = {}
+    waited: dict[int, RankError] = {}
+    until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
+    while len(results) + len(waited) < size:
+        try:
+            rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(failure, TimedOut):
+            waited[rank], until = failure, min(until, time.monotonic() + PATIENCE)
+        elif failure is not None:
+            raise failure
+        else:
+            results[rank] = result
+    late = [rank for rank in range(size) if rank not in results and rank not in waited]
+    if waited:
+        raise name_late_ranks(waited[min(waited)], late)
+    if late:
+        raise TimedOut(f"rank {', '.join(map(str, late))} did not end within {timeout:g} seconds")
+    return [results[rank] for rank in range(size)]
+
+
+class TorchTransport:
+    """One rank's end. `plan` tells the shapes that will come, so room is set aside when a call is posted."""
+
+    def __init__(
+        self, rank: int, size: int, store: Any, plan: Plan, timeout: float, backend: str = "gloo"
+    ) -> None:
+        self.rank, self.plan, self.store = rank, plan, store
+        self.timeout, self.backend = timeout, backend
+        # Without it gloo's messages wait no longer than FORMING; with it NCCL would hold up this process.
+        self.limit = (timedelta(seconds=timeout),) if backend == "gloo" else ()
+        self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+        self.groups: dict[tuple[Any, ...], Any] = {}
+        self.in_progress: dict[CallKey, InProgress] = {}
+        self.leaving: list[tuple[Transfer, int, Any]] = []
+        self.world = Group(tuple(range(size)))
+        self._group(self.world)
+
+    def _group(self, group: Group) -> Any:
+        if group.key not in self.groups:
+            store = dist.PrefixStore(repr(group.key), self.store)
+            at, size = group.members.index(self.rank), len(group.members)
+            try:
+                self.groups[group.key] = self._formed(store, at, size)
+            except RuntimeError as error:  # one of the others has ended, or no attempt went well
+                raise TimedOut(
+                    f"rank {self.rank} could not reach the others: the {_how_it_ended(error)}"
+                ) from None
+        return self.groups[group.key]
+
+    def _formed(self, store: Any, at: int, size: int) -> Any:
+        """The group, formed again where that broke for any of its ranks.
+
+        Each says in the store that it is there, and after an attempt how that went: so all go on to the next,
+        under a prefix of its own, or none does.
+        """
+        until = time.monotonic() + self.timeout
+        _exchange_states(store, "there", at, size, "", until)
+        broke = RuntimeError("a connection broke in every attempt")
+        for attempt in range(ATTEMPTS):
+            made, fresh = None, dist.PrefixStore(f"attempt {attempt}", store)
+            try:
+                made = process_group(fresh, at, size, self.backend, self.timeout)
+            except RuntimeError as error:
+                broke = error
+            said = "broke" if made is None else "formed"
+            if "broke" not in _exchange_states(store, f"after {attempt}", at, size, said, until):
+                return made
+        raise broke
+
+    def post(self, transfer: Transfer) -> None:
+        shapes = self.plan.get(call_key(transfer))
+        if shapes is None:
+            raise RankError(
+                f"rank {self.rank} calls {transfer}, which it did not call when it was counted: what a "
+                "schedule sends must be the same each time it runs"
+            )
+        if len(transfer.group.members) == 1:
+            self.in_progress[call_key(transfer)] = [], {}
+            return
+        collective = transfer.call.kind in ("all_gather", "all_to_all")
+        move = self._all_together if collective else self._between_two
+        try:
+            self.in_progress[call_key(transfer)] = move(transfer, shapes)
+        except RankError:
+            raise
+        except RuntimeError as error:
+            raise self._timed_out(transfer, -1, error) from None
+
+    def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
+        works, came = self.in_progress.pop(call_key(transfer))
+        if transfer.role == "send":
+            self.leaving += [(transfer, *work) for work in works]
+            return came
+        for other, work in works:
+            self._wait(transfer, other, work)
+        return came
+
+    def finish(self) -> None:
+        """Wait until all messages have left."""
+        for transfer, other, work in self.leaving:
+            self._wait(transfer, other, work)
+
+    def close(self) -> None:
+        """Let the connections go: a rank that still waits on them ends at once."""
+        self.leaving.clear()
+        self.in_progress.clear()
+        self.groups.clear()
+
+    def _wait(self, transfer: Transfer, other: int, work: Any) -> None:
+        try:
+            work.wait(*self.limit)
+        except RuntimeError as error:
+            raise self._timed_out(transfer, other, error) from None
+
+    def _timed_out(self, transfer: Transfer, other: int, error: RuntimeError) -> RankError:
+        who = f"rank {other}" if other >= 0 else "the others"
+        return TimedOut(f"rank {self.rank} waited in {transfer} for {who}: the {_how_it_ended(error)}")
+
+    def _between_two(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
+        message = transfer.call.kind == "message"
+        group = self.world if message else transfer.group
+        pg, tag = self._group(group), MESSAGES if message else SHIFTS
+        place = group.members.index
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
+        works: Works = []
+        with _batched(pg, self.device, works):
+            for to, arrays in transfer.outgoing.items():
+                works += [(to, pg.send([a], place(to), tag)) for a in arrays if _has_words(a)]
+            for source, arrays in came.items():
+                works += [(source, pg.recv([a], place(source), tag)) for a in arrays if _has_words(a)]
+        return works, came
+
+    def _empty(self, shape: tuple[int, ...] | None) -> Any:
+        return None if shape is None else torch.empty(shape, dtype=torch.float64, device=self.device)
+
+    def _all_together(self, transfer: Transfer, shapes: Mapping[int, Shapes]) -> InProgress:
+        came = {source: tuple(map(self._empty, wanted)) for source, wanted in shapes.items()}
+        works: Works = []
+        for at in range(len(transfer.call.names)):
+            leaves = {to: arrays[at] for to, arrays in transfer.outgoing.items()}
+            works.append((-1, self._one_array(transfer, leaves, {at_: a[at] for at_, a in came.items()})))
+        return works, came
+
+    def _one_array(self, transfer: Transfer, leaves: dict[int, Any], comes: dict[int, Any]) -> Collective:
+        """One collective: pieces of all lengths, in one buffer that leaves and one that arrives."""
+        pg, members = self._group(transfer.group), transfer.group.members
+        sent, due = ([_words(side.get(rank)) for rank in members] for side in (leaves, comes))
+        lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
+        if transfer.call.kind == "all_gather" and len(lengths) == 1 and 0 not in lengths:
+            return self._gather(pg, members, next(iter(leaves.values())), comes)
+        nothing = torch.empty(0, dtype=torch.float64, device=self.device)
+        flat = {rank: array.flatten() for rank, array in leaves.items() if array is not None}
+        out = torch.cat([flat.get(rank, nothing) for rank in members])
+        into = torch.empty(sum(due), dtype=torch.float64, device=self.device)
+        work = pg.alltoall_base(into, out, due, sent, dist.AllToAllOptions())
+        return Collective(work, into.split(due), [comes.get(rank) for rank in members])
+
+    def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Collective:
+        """All ranks have as many words: PyTorch's own all_gather."""
+        n = own.numel()
+        into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
+        work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
+        return Collective(work, into.split(n), [comes.get(rank) for rank in members])
+
+
+def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
+    """A process group of its own: it is in nobody's list, and ends when it is let go."""
+    limit = timedelta(seconds=timeout)
+    group = dist.ProcessGroup(store, rank, size)
+    if backend == "gloo":
+        kind, device = dist.ProcessGroup.BackendType.GLOO, torch.device("cpu")
+        made = dist.ProcessGroupGloo(store, rank, size, min(limit, timedelta(seconds=FORMING)))
+        made._set_default_timeout(limit)
+    elif backend == "nccl":
+        kind, device = dist.ProcessGroup.BackendType.NCCL, torch.device("cuda")
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = limit
+        made = dist.ProcessGroupNCCL(store, rank, size, options)
+    else:
+        raise ValueError(f"backend = {backend!r} is unknown; there are gloo, nccl")
+    group._set_default_backend(kind)
+    group._register_backend(device, kind, made)
+    return group
+
+
+def tensor(array: Any) -> Any:
+    """The array as a tensor."""
+    return torch.from_numpy(array)
+
+
+def array(tensor: Any) -> Any:
+    """The tensor as an array, on this side of the bus."""
+    return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
+
+
+def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
+    """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
+    store.set(f"{what} {at}", said)
+    keys = [f"{what} {rank}" for rank in range(size)]
+    store.wait(keys, timedelta(seconds=max(0.001, until - time.monotonic())))
+    return [store.get(key).decode() for key in keys]
+
+
+def _how_it_ended(error: RuntimeError) -> str:
+    said = str(error).lower()
+    return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
+
+
+class Collective:
+    """A collective that is under way: what arrives in its buffer is copied to arrays of their own."""
+
+    def __init__(self, work: Any, parts: Sequence[Any], arrays: Sequence[Any]) -> None:
+        self.work, self.parts, self.arrays = work, parts, arrays
+
+    def wait(self, *limit: timedelta) -> None:
+        """Wait, no longer than a limit, and fill the arrays."""
+        self.work.wait(*limit)
+        for part, array in zip(self.parts, self.arrays, strict=True):
+            if array is not None:
+                array.copy_(part.view(array.shape))
+
+
+def _words(array: Any) -> int:
+    return 0 if array is None else int(array.numel())
+
+
+def _has_words(array: Any) -> bool:
+    return _words(array) > 0
+
+
+@contextmanager
+def _batched(pg: Any, device: Any, works: Works) -> Iterator[None]:
+    """NCCL wants what is sent and received at once in one batch; gloo does not mind."""
+    if device.type != "cuda":
+        yield
+        return
+    pg._start_coalescing(device)
+    yield
+    works[:] = [(-1, pg._end_coalescing(device))]

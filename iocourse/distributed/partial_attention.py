@@ -1,0 +1,133 @@
+"""Attention of some queries with some keys, forward and backward, and how partial results are merged.
+
+The same code runs on NumPy arrays, torch tensors and arrays that are a shape alone. Rows come first: q is (n,
+d) or (n, H, d), and the row statistics are (n,) or (n, H).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..guard import library_answer
+from .shape_arrays import ShapeArray
+
+Words = Any  # an np.ndarray, a torch.Tensor or a ShapeArray
+
+
+def namespace(array: Words) -> Any:
+    """The library whose functions take this array: torch for its tensors, otherwise NumPy."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(array, torch.Tensor) else np
+
+
+def attend(
+    q: Words, k: Words, v: Words, *, rows: Any = None, cols: Any = None, scale: float | None = None
+) -> tuple[Words, Words]:
+    """(o, L) of the queries q with the keys k and values v alone: o normalised, L the rows' log-sum-exp.
+
+    q is (n, d), k and v are (m, d), or each with heads between. With `rows` (n) and `cols` (m), the places in
+    the text, key j is hidden from query i where cols[j] > rows[i]. A query that sees no key has o = 0 and
+    L = -inf, which `merge` passes over. `scale` is 1/√d unless told.
+    """
+    if isinstance(q, ShapeArray):
+        if q.shape[1:] != k.shape[1:] or k.shape[:-1] != v.shape[:-1]:
+            raise ValueError(
+                f"attend(q, k, v) got shapes {q.shape}, {k.shape} and {v.shape}; expected (n, d), (m, d) and "
+                "(m, d), or (n, H, d), (m, H, d) and (m, H, d)"
+            )
+        return ShapeArray((*q.shape[:-1], v.shape[-1])), ShapeArray(q.shape[:-1])
+    xp = namespace(q)
+    if not len(k):
+        o = xp.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+        return o, o.sum(-1) - float("inf")
+    s = _scores(q, k, rows, cols, scale)  # (n, m) or (H, n, m)
+    top = _finite(xp, xp.amax(s, -1))  # (n) or (H, n)
+    p = xp.exp(s - top[..., None])
+    total = xp.sum(p, -1)
+    o = (p @ _heads_first(v)) / _or_one(xp, total)[..., None]
+    return _rows_first(o), _stats_first(_log_of(xp, top, total))
+
+
+def _heads_first(a: Words) -> Words:
+    return a.swapaxes(0, 1) if a.ndim == 3 else a
+
+
+_rows_first = _heads_first
+
+
+def _stats_first(L: Words) -> Words:
+    return L.swapaxes(0, 1) if L.ndim == 2 else L
+
+
+def _scores(q: Words, k: Words, rows: Any, cols: Any, scale: float | None) -> Words:
+    xp, factor = namespace(q), q.shape[-1] ** -0.5 if scale is None else scale
+    s = _heads_first(q) @ _heads_first(k).swapaxes(-1, -2) * factor  # (n, m) or (H, n, m)
+    if rows is None and cols is None:
+        return s
+    seen = np.asarray(cols)[None, :] <= np.asarray(rows)[:, None]  # (n, m)
+    return xp.where(xp.asarray(seen), s, -float("inf"))
+
+
+def _finite(xp: Any, top: Words) -> Words:
+    """The maxima, 0 where a row sees nothing."""
+    return xp.where(top == -float("inf"), 0.0, top)
+
+
+def _or_one(xp: Any, total: Words) -> Words:
+    return xp.where(total > 0, total, 1.0)
+
+
+def _log_of(xp: Any, top: Words, total: Words) -> Words:
+    """top + log(total), -inf where the total is 0."""
+    return xp.where(total > 0, top + xp.log(_or_one(xp, total)), -float("inf"))
+
+
+@library_answer
+def merge(o: Words, L: Words, other: Words, other_L: Words) -> tuple[Words, Words]:
+    """(o, L) of two results over different keys, each normalised, with the log-sum-exp of its rows."""
+    if isinstance(o, ShapeArray):
+        return ShapeArray(o.shape), ShapeArray(L.shape)
+    xp = namespace(o)
+    top = _finite(xp, xp.maximum(L, other_L))
+    one, two = xp.exp(L - top), xp.exp(other_L - top)
+    total = one + two
+    weight = _or_one(xp, total)
+    return o * (one / weight)[..., None] + other * (two / weight)[..., None], _log_of(xp, top, total)
+
+
+def attend_backward(
+    q: Words,
+    k: Words,
+    v: Words,
+    do: Words,
+    L: Words,
+    D: Words,
+    *,
+    rows: Any = None,
+    cols: Any = None,
+    scale: float | None = None,
+) -> tuple[Words, Words, Words]:
+    """What the keys k and values v add to dq, and the queries q to dk and dv: (dq, dk, dv).
+
+    L is the log-sum-exp of the queries' rows over all keys, D the row sum of dO∘O. Shapes, `rows`, `cols` and
+    `scale` as for `attend`.
+    """
+    if isinstance(q, ShapeArray):
+        return ShapeArray(q.shape), ShapeArray(k.shape), ShapeArray(v.shape)
+    if not len(k) or not len(q):
+        return 0 * q, 0 * k, 0 * v
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    s = _scores(q, k, rows, cols, scale)  # (n, m) or (H, n, m)
+    p = namespace(q).exp(s - _stats_first(L)[..., None])
+    q, k, v, do = (_heads_first(a) for a in (q, k, v, do))
+    ds = p * (do @ v.swapaxes(-1, -2) - _stats_first(D)[..., None]) * factor
+    across = ds.swapaxes(-1, -2), p.swapaxes(-1, -2)
+    return _rows_first(ds @ k), _rows_first(across[0] @ q), _rows_first(across[1] @ do)
+
+
+def tril(a: Words) -> Words:
+    """The lower triangle of a square: key j from query i on where j ≤ i."""
+    return a if isinstance(a, ShapeArray) else namespace(a).tril(a)

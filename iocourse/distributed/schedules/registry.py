@@ -1,0 +1,162 @@
+"""The list of schedules between ranks, found by the decorator `schedule`, in the order of the lessons."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ...guard import library_answer
+from ...sizes import Shape, check_sizes
+from .. import costs
+from ..layouts import Layout
+from ..ledger import RankLedger
+from ..runner import RankRun, run
+
+PASSES = ("forward", "backward", "causal", "decode", "states", "packed")
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class RankSchedule:
+    """One way to share a pass among ranks.
+
+    Calling it as `schedule(me, Q, K, V, …)` is what a rank does. `layout` and `shared` say which rows a rank
+    has of the arrays in `operands`; `options` are the arguments after them. `heads` is True where arrays must
+    be (N, H, d).
+    """
+
+    name: str
+    pass_: str
+    lesson: tuple[int, ...]
+    regime: str
+    source: str
+    body: Body
+    layout: str
+    shared: tuple[str, ...]
+    heads: bool
+    operands: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self.body.__doc__
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.body(*args, **named)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, a schedule between ranks: {self.pass_}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get, (self.name,)
+
+    def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
+        """`distributed.run` of this schedule with its layout, unless another is told. Raises as that does."""
+        # A tuple would on a dry run be taken for a shape.
+        options = {
+            name: list(told)
+            for name, told in given.items()
+            if name in self.options and isinstance(told, tuple)
+        }
+        return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given | options)
+
+    def dry(self, P: int, N: int, d: int, *, layout: Layout | None = None, **sizes: Any) -> RankRun:
+        """A run on shapes alone: `sizes` are H, m (queries of a decode), r (features) and the options."""
+        options = {name: value for name, value in sizes.items() if name in self.options}
+        shapes: dict[str, Any] = dict(self.shapes(N, d, **sizes))
+        return self.run(P, on="dry", layout=layout, **shapes, **options)
+
+    def ledgers(self, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
+        """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`.
+
+        Ranks that all have as many rows and see all others' have one ledger, and share it.
+        """
+        P, N, d = check_sizes(P=P, N=N, d=d)
+        form = costs.form_of(self.name)
+        told = {name: size for name, size in sizes.items() if size is not None}
+        if self.pass_ in ("forward", "backward") and N % P == 0:
+            return (form(0, P, N, d, **told),) * P
+        return tuple(form(rank, P, N, d, **told) for rank in range(P))
+
+    def shapes(
+        self, N: int, d: int, *, H: int | None = None, m: int = 1, r: int | None = None, **_: Any
+    ) -> dict[str, Shape]:
+        """The shapes of its arrays for N rows of width d, with H heads where H is told."""
+        heads = () if H is None else (H,)
+        known = {name: (N, *heads, d) for name in self.operands}
+        known |= {name: (m, *heads, d) for name in self.shared}
+        if "LSE" in known:
+            known["LSE"] = (N, *heads)
+        if self.pass_ == "states":
+            known["Q"] = known["K"] = (N, *heads, d if r is None else r)
+        return known
+
+
+REGISTRY: dict[str, RankSchedule] = {}
+
+
+def schedule(
+    *,
+    pass_: str,
+    lesson: tuple[int, ...],
+    regime: str,
+    source: str,
+    layout: str = "contiguous",
+    shared: tuple[str, ...] = (),
+    heads: bool = False,
+) -> Callable[[Body], RankSchedule]:
+    """Register the decorated function under its own name; its closed form is `distributed.costs.<name>`.
+
+    Raises ValueError where the pass is unknown.
+    """
+    if pass_ not in PASSES:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+
+    def register(body: Body) -> RankSchedule:
+        found = list(inspect.signature(body).parameters.values())[1:]
+        options = tuple(one.name for one in found if one.kind is one.KEYWORD_ONLY)
+        operands = tuple(one.name for one in found if one.name not in options)
+        made = RankSchedule(
+            name=body.__name__,
+            pass_=pass_,
+            lesson=lesson,
+            regime=regime,
+            source=source,
+            body=library_answer(body),
+            layout=layout,
+            shared=shared,
+            heads=heads,
+            operands=operands,
+            options=options,
+        )
+        REGISTRY[made.name] = made
+        return made
+
+    return register
+
+
+def collect(files: Sequence[ModuleType]) -> None:
+    """Bring the schedules of these files into the order of the course.
+
+    Raises ImportError that names a file without a schedule.
+    """
+    having = {one.body.__module__ for one in REGISTRY.values()}
+    for file in files:
+        if file.__name__ not in having:
+            raise ImportError(
+                f"{file.__name__.replace('.', '/')}.py registers no schedule: decorate a function of it with "
+                "@schedule(...)"
+            )
+    ordered = sorted(REGISTRY.values(), key=lambda one: (PASSES.index(one.pass_), one.lesson, one.name))
+    REGISTRY.clear()
+    REGISTRY.update({one.name: one for one in ordered})
+
+
+def get(name: str) -> RankSchedule:
+    """The schedule called `name`. Raises ValueError that lists the names there are."""
+    if name not in REGISTRY:
+        raise ValueError(f"there is no schedule {name!r} between ranks; there are {', '.join(REGISTRY)}")
+    return REGISTRY[name]

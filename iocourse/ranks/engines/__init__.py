@@ -1,1 +1,0 @@
-"""What moves the words of ranks: threads that take turns, gloo between threads, and real processes."""
