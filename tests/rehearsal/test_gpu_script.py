@@ -335,16 +335,30 @@ def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys,
 
 
 def test_an_interrupt_waits_for_a_file_that_is_being_written():
-    with pytest.raises(KeyboardInterrupt), gpu.interrupts() as stop:
-        written = []
+    written = []
 
-        def keep(record):
-            signal.raise_signal(signal.SIGINT)
-            written.append(record)
+    def keep(record):
+        signal.raise_signal(signal.SIGINT)
+        written.append(record)
 
+    with gpu.interrupts() as stop:
         stop.outside(keep)({"rows": 1})
         assert written == [{"rows": 1}] and stop.seen
-        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_while_a_step_ends_begins_no_other(place, file, monkeypatch):
+    write = gpu.write_json
+
+    def interrupted(path, record):
+        write(path, record)
+        if states(record) == {"decode": "done"}:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tools.bench.__main__.write_json", interrupted)
+    assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 130
+    assert states(json.loads(file.read_text())) == {"decode": "done"}
 
 
 KILLED = """
