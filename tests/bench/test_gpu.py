@@ -207,6 +207,21 @@ def test_the_reference_is_autograd_of_the_formula_written_out(causal):
             assert torch.allclose(found[name], right, rtol=1e-10, atol=1e-12), name
 
 
+def test_the_reference_runs_in_one_thread():
+    """In autograd's own thread cuBLAS warns on a GPU that it has no context."""
+    from tools.bench.contest import exact_head
+
+    asked = []
+
+    def everything(i, j):
+        asked.append(torch._C._is_multithreading_enabled())
+        return i == i + 0 * j
+
+    q = torch.randn(8, 4)
+    exact_head(q, q, q, q, everything)
+    assert asked == [False] and torch._C._is_multithreading_enabled()
+
+
 def test_one_wrong_row_in_many_shows():
     from tools.bench.contest import WRONG, relative_error, worst_block
 

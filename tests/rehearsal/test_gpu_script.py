@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from made_up_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
+from test_rehearsal import kernels
 
 from iocourse.data.recorded import lacking
 from iocourse.data.records import shown
@@ -105,7 +106,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     said, record = capsys.readouterr().out, json.loads(file.read_text())
     assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | {"counters": "not run"}
     assert next(iter(states(record))) == "values" and "ncu" in record["steps"]["counters"]["why"]
-    assert started == kernels_that_attention_launches(), "values and times meet every kernel"
+    assert started == kernels(), "values and times meet every kernel"
     for name in (*KINDS, "tune"):
         assert lacking(record[name] | {"device": {"name": "x"}}) == [] and record[name]["kernels_code"]
     for name in KINDS:
@@ -139,20 +140,6 @@ def held(record):
     return sum(len(part.get(key, ())) for part in parts for key in ("rows", "density_rows", "kernels"))
 
 
-def kernels_that_attention_launches():
-    """The names of all kernels of the library, as their files have them, but those of low rank."""
-    found = set()
-    for file in (ROOT / "iocourse" / "kernels").glob("*.py"):
-        if not file.stem.startswith("lowrank"):
-            heads = (
-                line
-                for line in file.read_text().splitlines()
-                if line.startswith("def ") and "_kernel(" in line
-            )
-            found |= {line.removeprefix("def ").partition("(")[0] for line in heads}
-    return found
-
-
 def test_without_a_tutorial_nobody_waits_for_it_and_a_step_can_run_alone(place, file, capsys):
     assert "attention-tutorial" not in gpu.plan(None)
     assert main(["gpu", "--json", str(file), "--only", "decode"]) == 0
@@ -181,6 +168,7 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
             row["refused"].startswith("its values are wrong: relative errors O 0.2")
             and "N = 33" in row["refused"]
         )
+    assert "fused" not in {row["contender"] for row in record["attention"]["errors"]}
     others = [row for row in record["attention"]["rows"] if "ms" in row]
     assert {row["contender"] for row in others} >= {
         "two-pass",
@@ -346,6 +334,33 @@ def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys,
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handlers are those of before"
 
 
+def test_an_interrupt_waits_for_a_file_that_is_being_written():
+    written = []
+
+    def keep(record):
+        signal.raise_signal(signal.SIGINT)
+        written.append(record)
+
+    with gpu.interrupts() as stop:
+        stop.outside(keep)({"rows": 1})
+        assert written == [{"rows": 1}] and stop.seen
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_while_a_step_ends_begins_no_other(place, file, monkeypatch):
+    write = gpu.write_json
+
+    def interrupted(path, record):
+        write(path, record)
+        if states(record) == {"decode": "done"}:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tools.bench.__main__.write_json", interrupted)
+    assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 130
+    assert states(json.loads(file.read_text())) == {"decode": "done"}
+
+
 KILLED = """
 import sys, time
 from tools.bench import gpu
@@ -385,7 +400,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_printed(file, how):
     if how != signal.SIGKILL:
         assert running.returncode == 130 and states(record) == {"toy": "interrupted"}
         assert f"{len(record['toy']['rows'])} rows in the end" in rest
-    assert not list(file.parent.glob(".*.new")), "no half of a file is left" if how != signal.SIGKILL else ""
+        assert [one.name for one in file.parent.iterdir()] == ["gpu.json"], "no half of a file is left"
 
 
 # --- lessons ------------------------------------------------------------------------------------------------

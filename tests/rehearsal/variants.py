@@ -26,7 +26,7 @@ from iocourse.kernels.backward_keys import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
 from iocourse.kernels.host.tiles import SlicedTiles, Tiles
 from iocourse.kernels.row_products import row_products_kernel
-from tools.bench import tiles as tile_table
+from tools.bench import tiles
 from tools.bench.problems import filled
 
 N = 512
@@ -126,9 +126,9 @@ def warmed_and_found():
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
     for one in few:
-        tile_table.compile_one(stubbed_gpu.ARCH, *one)
-    tile_table.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
-    problems = [tile_table.Problem(shape, "cpu") for shape, _, _ in few]
+        tiles.compile_one(stubbed_gpu.ARCH, *one)
+    tiles.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
+    problems = [tiles.Problem(shape, "cpu") for shape, _, _ in few]
     for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
         kernel.device_caches.clear()  # what this process has in memory already
     found = []

@@ -508,14 +508,14 @@ def run(
     to_do = {name: step for name, step in known.items() if not only or name in only}
     code = 0
     try:
-        with interrupts() as seen:
+        with interrupts() as stop:
+            keep = stop.outside(keep)
             for at, (name, (share, step)) in enumerate(to_do.items()):
                 rest = sum(share for share, _ in list(to_do.values())[at:])
-                entry = _run_step(
-                    name, step, visit, whole, (ends - time.monotonic()) * share / rest, keep, seen
-                )
+                seconds = (ends - time.monotonic()) * share / rest
+                entry = _run_step(name, step, visit, whole, seconds, keep, stop)
                 code = max(code, int(entry["state"] == "failed" or any(visit.wrong.values())))
-                if entry["state"] == "interrupted":
+                if entry["state"] == "interrupted" or stop.seen:
                     code = 130
                     break
     except KeyboardInterrupt:
@@ -526,7 +526,7 @@ def run(
 
 
 def _run_step(
-    name: str, step: Step, visit: Visit, whole: Row, seconds: float, keep: Keep, seen: Sequence[int]
+    name: str, step: Step, visit: Visit, whole: Row, seconds: float, keep: Keep, stop: Interrupts
 ) -> Row:  # fmt: skip
     """Run one step for so many seconds; it ends where the longest piece so far would not fit any more."""
     entry: Row = {"state": "no time left", "seconds": 0.0, "at_most": round(max(0.0, seconds))}
@@ -546,7 +546,7 @@ def _run_step(
                 keep(whole)
             now = time.monotonic()
             longest, last = max(longest, now - last), now
-            if seen:
+            if stop.seen:
                 raise KeyboardInterrupt
             if now + longest > started + seconds:
                 break
@@ -564,20 +564,41 @@ def _run_step(
     return entry
 
 
+@dataclass
+class Interrupts:
+    """Whether the run was asked to end, and whether that must wait."""
+
+    seen: bool = False
+    held: bool = False
+
+    def outside(self, keep: Keep) -> Keep:
+        """`keep` without an interrupt in the middle."""
+
+        def whole(record: Row) -> None:
+            self.held = True
+            try:
+                keep(record)
+            finally:
+                self.held = False
+
+        return whole
+
+
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """Within this block Ctrl-C and SIGTERM raise KeyboardInterrupt, and are written down in the list: where
-    the exception is lost, as in a finaliser, the next row sees them.
+def interrupts() -> Iterator[Interrupts]:
+    """Within this block Ctrl-C and SIGTERM raise KeyboardInterrupt, but not while a file is written. They are
+    kept in `seen`: where the exception was lost, as in a finaliser, the next row sees them.
     """
-    seen = list[int]()
+    found = Interrupts()
 
     def end(number: int, frame: Any) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
+        found.seen = True
+        if not found.held:
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield seen
+        yield found
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
