@@ -32,7 +32,7 @@ from iocourse.course.described import alt_of, pictures
 from iocourse.course.project_paths import Project, read_project
 from iocourse.data.recorded import NAMES, provenance, recorded
 from iocourse.explore.draw.picture import Picture
-from iocourse.refusal import write_whole
+from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.links import TEXT_AND_LINK, named
 
@@ -71,7 +71,7 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
     for name, path in (wanted | {"notation.md": ROOT / "lessons" / "notation.md"}).items():
         copy = DOCS / "lessons" / name
         if not copy.is_file() or copy.read_bytes() != path.read_bytes():
-            write_whole(copy, path.read_bytes())
+            atomic_write(copy, path.read_bytes())
 
 
 def keep_figures_inside(app: Sphinx) -> None:
@@ -165,7 +165,7 @@ def map_of_schedules(app: Sphinx) -> str:
     """The landing page's figure: words moved by schedules against fast memory, above the bounds."""
     drawn = ("naive", "flash1", "flash_optimal", "small_cache")
     drawn += ("scores_stored", "scores_stored_tiled", "keys_kept")
-    return shown(app, "map", explore.memory_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=drawn))
+    return shown(app, "map", explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=drawn))
 
 
 def lessons_in_readme(app: Sphinx) -> str:
@@ -288,7 +288,7 @@ def _cell(value: Any) -> str:
 
 def shown(app: Sphinx, name: str, picture: Picture) -> str:
     """A figure with its alternative text, and its numbers folded below."""
-    write_whole(Path(app.outdir) / "_images" / f"{name}.png", picture.to_png())
+    atomic_write(Path(app.outdir) / "_images" / f"{name}.png", picture.to_png())
     alt = escape(" ".join(picture.alt.split()))
     image = f'<img src="_images/{name}.png" alt="{alt}" width="{round(picture.width)}">'
     return f"{image}\n\n{folded('The numbers', picture.numbers)}"

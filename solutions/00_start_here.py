@@ -41,7 +41,7 @@ two_memories()
 # The doctor looks at the versions you have and says which lessons they touch.
 
 # %% tags=["nbval-ignore-output"]
-doctor.examine()
+doctor.inspect_environment()
 
 # %% [markdown]
 # ## What this course is about

@@ -355,7 +355,7 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 # How the products are counted, and the whole proof, is the [second evening](05b_the_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3; from $Nd$ on the *compulsory* words suffice. Below $d^2$ it pays to store scores (*N × N stored*): F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is *blocked products*, as in lesson 02: F5. The strip at the foot has the marker of the schedule that wins at this $N$.
 
 # %%
-explore.memory_map(8192, 64, M=58368, M_range=(128, 2**22),
+explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22),
                    schedules=("naive", "flash1", "flash_optimal", "small_cache",
                               "scores_stored", "scores_stored_tiled"))
 

@@ -202,7 +202,7 @@ predict("6.5", left=0)  #> predict("6.5", left=...)
 
 # %%
 small = dict(zip(("Q", "K", "V", "dO"), rng.standard_normal((4, 64, 8)), strict=True))
-small |= schedules.forward_leaves(small["Q"], small["K"], small["V"])  # O, P, LSE, m and l
+small |= schedules.saved_for_backward(small["Q"], small["K"], small["V"])  # O, P, LSE, m and l
 given = {name: small[name] for name in schedules.flash1_backward.operands}
 try:
     run(schedules.flash1_backward, M=512, **given, Br=1, Bc=16)
@@ -323,7 +323,7 @@ check("6B", my_fused_backward)
 head = real_head(0, 2)
 inputs = {name: getattr(head, name) for name in ("Q", "K", "V")}  # each (471, 32)
 dO = np.random.default_rng(7).standard_normal((471, 32))
-leaves = schedules.forward_leaves(**inputs)
+leaves = schedules.saved_for_backward(**inputs)
 tiles = schedules.fused_backward.tiles(471, 32, 4096)
 mine = attempt(run, my_fused_backward, M=5000, trace=False, **inputs, O=leaves["O"], dO=dO,
                LSE=leaves["LSE"], **tiles)

@@ -237,7 +237,7 @@ predict("6.13", part=0.5)  #> predict("6.13", part=...)
 Q, K, V, dO = np.random.default_rng(6).standard_normal((4, 64, 8))
 want = exact.attention_backward(Q, K, V, dO, causal=True)
 for label, used in (("no mask", None), ("a causal mask", masks.Causal(64))):
-    leaves = schedules.forward_leaves(Q, K, V, used)
+    leaves = schedules.saved_for_backward(Q, K, V, used)
     given = {"Q": Q, "K": K, "V": V, "O": leaves["O"], "dO": dO, "LSE": leaves["LSE"]}
     causal = run(schedules.split_backward, M=1100, **given, Br1=32, Bc1=1, Br2=1, Bc2=32,
                  mask=masks.Causal(64))

@@ -71,7 +71,7 @@ measured("8.9", part=part["window 1"] / part["dense"])
 # %%
 mask = masks.bigbird(256, 32, 1, 1, 1)
 Q, K, V = np.random.default_rng(8).standard_normal((3, 256, 16))
-leaves = schedules.forward_leaves(Q, K, V, mask)
+leaves = schedules.saved_for_backward(Q, K, V, mask)
 dO = np.random.default_rng(9).standard_normal((256, 16))
 back = run(schedules.split_backward, M=4096, Q=Q, K=K, V=V, O=leaves["O"], dO=dO,
            LSE=leaves["LSE"], mask=mask, Br1=32, Bc1=8, Br2=8, Bc2=32)

@@ -25,7 +25,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
 # %%
-explore.memory_map(8192, 64, M=58368)
+explore.traffic_map(8192, 64, M=58368)
 
 # %% [markdown]
 # ## 9.1 One picture
@@ -354,7 +354,7 @@ measured("9.4b", free=free, kept=kept, saved=f3 - f3c)
 # The same picture for training. The schedules that are given $P$, which a forward pass had to make and store for them, are drawn and not ranked.
 
 # %%
-explore.memory_map(8192, 64, M=58368, pass_="backward")
+explore.traffic_map(8192, 64, M=58368, pass_="backward")
 
 # %% [markdown]
 # From right to left: B3 (the strip says B2, which with its best tiles moves as few), B4, B6, B7, B5, with the borders that the search found. Matrices are stored in a wider belt than in the forward pass, up to $2.5\,d^2$; between $d^2$ and there the two passes want different ideas.
@@ -427,7 +427,7 @@ check("9C", my_whole_backward)
 N, d = 256, 16
 rng = np.random.default_rng(9)
 Q, K, V, dO = rng.standard_normal((4, N, d))
-leaves = schedules.forward_leaves(Q, K, V)
+leaves = schedules.saved_for_backward(Q, K, V)
 whole = attempt(run, my_whole_backward, M=6 * N * d, Q=Q, K=K, V=V, dO=dO,
                 LSE=leaves["LSE"], Br=1)
 want = exact.attention_backward(Q, K, V, dO)
@@ -446,7 +446,7 @@ print(f"largest error below 1e-12: {error < 1e-12}; B3 {b3.total:,} words, "
 # (Without a running kernel you see a still picture.) Move `N`, then `d`: which borders go along, and how far? And in the pass `backward`, up to which `M` do the schedules with $P$ as a gift move fewer words than the rest?
 
 # %%
-explore.memory_explorer()
+explore.traffic_explorer()
 
 # %% [markdown]
 # ## 9.7 How near

@@ -95,7 +95,7 @@ def b6(m, Q, K, V, dO, LSE, D, *, Bc, Br):
 
 N, d, M = 256, 16, 400
 Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
-leaves = schedules.forward_leaves(Q, K, V)
+leaves = schedules.saved_for_backward(Q, K, V)
 D = (dO * leaves["O"]).sum(axis=1)
 two_sweeps = attempt(run, b6, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D,
                      Bc=(M - 2 * d - 4) // (4 * d + 2), Br=(M - d) // (d + 1))

@@ -383,7 +383,7 @@ import os
 import subprocess
 import sys
 
-from iocourse.gpu.timing import no_cuda
+from iocourse.gpu.timing import cuda_unavailable_reason
 
 STEP = """
 import sys
@@ -400,8 +400,8 @@ print(1000 * time_of(lambda: kernels.decode(q, k, v)).ms)
 
 def timed_here(*sizes):
     """Microseconds of a decode step on this machine's GPU; where there are none, why."""
-    if no_cuda():
-        return f"{no_cuda()}; needed: an NVIDIA GPU and a torch built for it"
+    if cuda_unavailable_reason():
+        return f"{cuda_unavailable_reason()}; needed: an NVIDIA GPU and a torch built for it"
     import torch
 
     if torch.cuda.get_device_capability() < (8, 0):

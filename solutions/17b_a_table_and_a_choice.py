@@ -26,7 +26,7 @@ import numpy as np
 
 from iocourse import costs, exact, explore, lowrank, masks
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data import told
+from iocourse.data import misleading_table
 from iocourse.data.recorded import provenance, recorded
 
 
@@ -454,8 +454,8 @@ attempt(print_choices);
 # Somebody else defends low rank with a table, made from the record of section 17.9. Every number in it was computed from runs that took place, and most rows say what is not so. It is headed "low-rank attention against exact attention; one thread; errors in percent".
 
 # %%
-runs = told.runs_of(lowrank_run) if lowrank_run else []
-claims = told.table(runs) if runs else []
+runs = misleading_table.runs_of(lowrank_run) if lowrank_run else []
+claims = misleading_table.table(runs) if runs else []
 for number, row in enumerate(claims, 1):
     print(f"row {number}: {row['method']}, d = {row['d']:2}, n = {row['n']:9,}, "
           f"{row['passes']:7} {row['speedup']:6,.0f}×  error {row['error']:.3g} %")
@@ -513,7 +513,7 @@ def exposed():
     table = my_honest_table(claims, runs)
     told_as, anew = {}, {}
     for number, claim in enumerate(claims):
-        (factor, error, stands), (trick, *_) = table[number], told.TABLE[number]
+        (factor, error, stands), (trick, *_) = table[number], misleading_table.TABLE[number]
         name = f"row {number + 1}"
         told_as[name] = claim["speedup"]
         anew |= {name: factor} if factor else {}

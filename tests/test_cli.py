@@ -117,7 +117,7 @@ def test_doctor_prints_the_report_as_text_and_as_json(monkeypatch, capsys):
     from iocourse import doctor
 
     report = types.SimpleNamespace(to_json=lambda: '{"python": "3"}')
-    monkeypatch.setattr(doctor, "examine", lambda: report)
+    monkeypatch.setattr(doctor, "inspect_environment", lambda: report)
     assert main(["doctor", "--json"]) == 0 and json.loads(capsys.readouterr().out) == {"python": "3"}
     assert main(["doctor"]) == 0 and capsys.readouterr().out == f"{report}\n"
 

@@ -12,7 +12,7 @@ import pytest
 from iocourse import cli, console, pebbling
 from iocourse.cli import main
 from iocourse.console import crossed, ended_by_term, meter, number, steps, table
-from iocourse.refusal import read_json, write_whole
+from iocourse.files import atomic_write, read_json
 
 
 class Terminal(io.StringIO):
@@ -110,11 +110,11 @@ def test_long_names_are_cut_and_stay_apart():
 def test_files_are_written_through_links_and_into_what_is_no_file(tmp_path):
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    write_whole(tmp_path / "link", "new")
+    atomic_write(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
     os.mkfifo(tmp_path / "pipe")
     reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_whole(tmp_path / "pipe", "new")
+    atomic_write(tmp_path / "pipe", "new")
     assert os.read(reading, 9) == b"new" and (tmp_path / "pipe").is_fifo()
     os.close(reading)
 

@@ -101,10 +101,10 @@ def test_the_schedule_is_in_pictures(said):
     code = """
 from iocourse import explore
 print(explore.traffic_vs_memory(256, 16, ["flash2", "one_row"]).numbers)
-print("and", explore.memory_map(256, 16).to_svg())
+print("and", explore.traffic_map(256, 16).to_svg())
 """
-    chart, memory_map = said("-c", code).split("\nand", 1)
-    assert "one_row" in chart and "one_row" in memory_map
+    chart, traffic_map = said("-c", code).split("\nand", 1)
+    assert "one_row" in chart and "one_row" in traffic_map
 
 
 def test_the_challenge_is_found_and_its_librarys_best_is_counted(passed):

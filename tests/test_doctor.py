@@ -27,7 +27,7 @@ def prints(monkeypatch: pytest.MonkeyPatch, *, kernel: str = "328350.0", gpu: st
 
 @pytest.fixture(scope="module")
 def here() -> doctor.Report:
-    return doctor.examine()
+    return doctor.inspect_environment()
 
 
 def test_versions_are_those_installed(here: doctor.Report):
@@ -39,7 +39,8 @@ def test_versions_are_those_installed(here: doctor.Report):
 
 
 def test_examining_loads_nothing_into_this_process():
-    code = "import sys, iocourse.doctor as d; d.examine(); print({'torch', 'triton'} & set(sys.modules))"
+    code = "import sys, iocourse.doctor as d; d.inspect_environment(); "
+    code += "print({'torch', 'triton'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr
 
@@ -70,7 +71,7 @@ def test_without_torch_and_triton_nothing_is_started(monkeypatch: pytest.MonkeyP
     with_packages(monkeypatch, torch=None, triton=None)
     monkeypatch.setattr(doctor, "_python", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.setattr(sys, "platform", "linux")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.interpreter == "skipped: triton is not installed"
     assert report.gpu is None
     assert "torch is not installed" in report.gpu_note
@@ -79,13 +80,13 @@ def test_without_torch_and_triton_nothing_is_started(monkeypatch: pytest.MonkeyP
 
 def test_torch_alone_is_missing(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch, torch=None)
-    assert doctor.examine().interpreter == "skipped: torch is not installed"
+    assert doctor.inspect_environment().interpreter == "skipped: torch is not installed"
 
 
 def test_where_triton_has_no_wheels_nobody_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch, torch=None, triton=None)
     monkeypatch.setattr(sys, "platform", "darwin")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert "Linux only" in str(report)
     assert '"triton' not in str(report)
     assert f"trains a small model, which needs torch: {doctor.install_command('torch')}" in str(report)
@@ -94,16 +95,18 @@ def test_where_triton_has_no_wheels_nobody_is_told_to_install_it(monkeypatch: py
 def test_numba_is_offered_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch)
-    assert "faster with Numba" not in str(doctor.examine())
+    assert "faster with Numba" not in str(doctor.inspect_environment())
     with_packages(monkeypatch, numba=None)
-    assert f"is much faster with Numba: {doctor.install_command('numba')}" in str(doctor.examine())
+    assert f"is much faster with Numba: {doctor.install_command('numba')}" in str(
+        doctor.inspect_environment()
+    )
 
 
 @pytest.mark.parametrize("name", ["anywidget", "numpy", "matplotlib", "ipywidgets", "jupyterlab"])
 def test_advice_names_the_command_for_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str):
     with_packages(monkeypatch, **{name: None})
     prints(monkeypatch)
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert f"{name:<12} not installed" in str(report)
     assert f'-m pip install -c "{ROOT / "constraints.txt"}" "{doctor.REQUIREMENTS[name]}"' in str(report)
 
@@ -131,16 +134,18 @@ def test_the_command_names_the_python_that_runs(
 def test_lessons_with_kernels_are_named_where_they_can_run(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch)
-    assert doctor.examine().advice[-1] == "Lessons 10-14, with Triton kernels, have what they need."
+    assert (
+        doctor.inspect_environment().advice[-1] == "Lessons 10-14, with Triton kernels, have what they need."
+    )
     for name in ("torch", "triton"):
         with_packages(monkeypatch, **{name: None})
-        assert "have what they need" not in str(doctor.examine())
+        assert "have what they need" not in str(doctor.inspect_environment())
 
 
 def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch, kernel="328349.0")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.interpreter == "failed: the kernel said 328349, the answer is 328350"
     assert "will not run" in report.advice[-1]
 
@@ -149,7 +154,7 @@ def test_one_process_is_asked_for_both(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     asked, gpu = [], json.dumps({"name": "Some GPU", "compute_capability": "9.0"})
     monkeypatch.setattr(doctor, "_python", lambda *told, **_: asked.append(told) or f"{gpu}\n328350.0")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.gpu_note == "Some GPU, compute capability 9.0" and len(asked) == 1
     assert report.interpreter == "passed: the kernel said 328350, as it should"
 
@@ -164,7 +169,7 @@ def test_where_the_self_test_ends_the_process_the_gpu_is_found_all_the_same(monk
         return gpu
 
     monkeypatch.setattr(doctor, "_python", python)
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.gpu_note == "Some GPU, compute capability 9.0"
     assert report.interpreter == "failed: Segmentation fault"
 
@@ -173,7 +178,7 @@ def test_where_the_self_test_ends_the_process_the_gpu_is_found_all_the_same(monk
 def test_nonsense_fails_the_self_test(monkeypatch: pytest.MonkeyPatch, printed: str):
     with_packages(monkeypatch)
     prints(monkeypatch, kernel=printed, gpu=printed)
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.interpreter.startswith("failed: ")
     assert "could not be asked" in report.gpu_note
 
@@ -181,7 +186,7 @@ def test_nonsense_fails_the_self_test(monkeypatch: pytest.MonkeyPatch, printed: 
 def test_triton_before_3_7_and_numpy_from_2_4_is_named(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch, triton="3.6.0", numpy="2.5.1")
     prints(monkeypatch, kernel="")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.interpreter.startswith("failed: triton 3.6.0 cannot interpret kernels with NumPy 2.5.1")
     assert '-m pip install "numpy>=2.0,<2.4"' in str(report)
 
@@ -206,7 +211,7 @@ def test_which_versions_interpret_together(triton: str | None, numpy: str, works
 def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, capability: str, old: bool):
     with_packages(monkeypatch)
     prints(monkeypatch, gpu=json.dumps({"name": "Some GPU", "compute_capability": capability}))
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert report.gpu == {"name": "Some GPU", "compute_capability": capability}
     assert f"Some GPU, compute capability {capability}" in str(report)
     assert ("older than Ampere" in str(report)) is old
@@ -216,12 +221,12 @@ def test_ncu_is_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch)
     monkeypatch.setattr(doctor, "find_ncu", lambda: None)
-    assert "not found; only `python -m tools.bench gpu` needs it" in str(doctor.examine())
-    assert not any("ncu" in line for line in doctor.examine().advice)
+    assert "not found; only `python -m tools.bench gpu` needs it" in str(doctor.inspect_environment())
+    assert not any("ncu" in line for line in doctor.inspect_environment().advice)
     prints(monkeypatch, gpu=json.dumps({"name": "Some GPU", "compute_capability": "9.0"}))
-    assert "not on PATH" in doctor.examine().advice[-1]
+    assert "not on PATH" in doctor.inspect_environment().advice[-1]
     monkeypatch.setattr(doctor, "find_ncu", lambda: "/opt/ncu")
-    report = doctor.examine()
+    report = doctor.inspect_environment()
     assert "ncu          /opt/ncu" in str(report) and not any("ncu" in line for line in report.advice)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from iocourse import __version__
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 
 Handler = Callable[[argparse.Namespace], int]
 # Letters that an encoding may lack, in plain ones.
@@ -71,7 +71,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
     except BrokenPipeError:  # whoever reads, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Refused, OSError) as error:
+    except (UsageError, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except MemoryError as error:
@@ -170,9 +170,9 @@ def _add_progress(commands: Commands[Parser]) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from iocourse.doctor import examine
+    from iocourse.doctor import inspect_environment
 
-    report = examine()
+    report = inspect_environment()
     print(report.to_json() if arguments.json else report)
     return 0
 
@@ -182,7 +182,7 @@ def _lab(arguments: argparse.Namespace) -> int:
 
     if arguments.update is not None:
         if arguments.extra:
-            raise Refused(f"--update takes one LESSON or none; got also {' '.join(arguments.extra)}")
+            raise UsageError(f"--update takes one LESSON or none; got also {' '.join(arguments.extra)}")
         return update_copies(arguments.update)
     return open_lab(browser=not arguments.no_browser, options=arguments.extra)
 
@@ -194,7 +194,7 @@ def _progress(arguments: argparse.Namespace) -> int:
         return _cohort(arguments)
     for option in ("only", "blind", "figure"):
         if getattr(arguments, option):
-            raise Refused(f"--{option} goes with --cohort FOLDER")
+            raise UsageError(f"--{option} goes with --cohort FOLDER")
     if arguments.export:
         print(f"{progress.export_to(arguments.export)} exercises written to {arguments.export}")
     elif arguments.merge:
@@ -225,7 +225,7 @@ def _known_exercises() -> tuple[str, ...]:
 
     try:
         return exercise_ids(find_course())
-    except Refused:  # installed without the lessons
+    except UsageError:  # installed without the lessons
         return ()
     except (ValueError, LookupError, TypeError):  # one of them is no notebook
         return ()

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ..console import table
-from ..refusal import Refused
+from ..errors import UsageError
 from ..schedules import REGISTRY
 from .answering import answer, text
 from .asking import DEGREE, TILE_OPTIONS, question
@@ -96,7 +96,7 @@ def _tile(text: str) -> tuple[str, int]:
 
 
 def count(arguments: argparse.Namespace) -> int:
-    """Print what was asked for. Raises Refused, which the command line turns into exit code 2."""
+    """Print what was asked for. Raises UsageError, which the command line turns into exit code 2."""
     if arguments.list:
         from . import across_ranks
 
@@ -106,7 +106,7 @@ def count(arguments: argparse.Namespace) -> int:
     try:
         record, shown = _counted(arguments)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise UsageError(str(error)) from None
     print(_json(record) if arguments.json else shown)
     return 0
 
@@ -124,7 +124,7 @@ def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
-    """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
+    """Raise UsageError where an option or the name belongs to ranks, and --ranks is not given."""
     named = [
         f"--{option.replace('_', '-')}" for option in RANK_OPTIONS if getattr(arguments, option) is not None
     ]
@@ -133,7 +133,7 @@ def _refuse_without_ranks(arguments: argparse.Namespace) -> None:
 
         named += [arguments.name] if arguments.name in distributed.REGISTRY else []
     if named:
-        raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
+        raise UsageError(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
 
 
 def _json(record: Any) -> str:

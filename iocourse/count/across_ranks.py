@@ -10,8 +10,8 @@ from ..console import counted
 from ..distributed import RankLedger, RankSchedule, load_balance
 from ..distributed.bounds import lower_bound
 from ..distributed.time_model import best_grid, ledgers_of, memory_of
+from ..errors import UsageError
 from ..ledger import without_zeros
-from ..refusal import Refused
 from ..sizes import positive_int
 
 PLACES = {
@@ -38,11 +38,11 @@ class Question(NamedTuple):
 
 
 def question(arguments: argparse.Namespace) -> Question:
-    """The question that the arguments ask. Raises Refused, and ValueError naming an argument."""
+    """The question that the arguments ask. Raises UsageError, and ValueError naming an argument."""
     for option in OF_TWO_MEMORIES:
         given = getattr(arguments, option)
         if given is not None and given is not False and given != []:  # --g 0 is an option given
-            raise Refused(f"{_flag(option)} is about two memories, and --ranks about a network")
+            raise UsageError(f"{_flag(option)} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
     sizes = _sizes(schedule, arguments)
     if "texts" in schedule.options:
@@ -64,7 +64,7 @@ def _flag(name: str) -> str:
 def _require(arguments: argparse.Namespace, *names: str) -> None:
     missing = [_flag(name) for name in names if getattr(arguments, name) is None]
     if missing:
-        raise Refused(f"{' and '.join(missing)} must be given")
+        raise UsageError(f"{' and '.join(missing)} must be given")
 
 
 def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> Question:
@@ -73,7 +73,7 @@ def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[s
     P, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "d"))
     texts = _lengths(arguments.seq_lens)
     if arguments.N not in (None, sum(texts)):
-        raise Refused(f"--N {arguments.N} is not the sum of --seq-lens, {sum(texts)}; leave it out")
+        raise UsageError(f"--N {arguments.N} is not the sum of --seq-lens, {sum(texts)}; leave it out")
     placed = PLACES[arguments.placement or "split"](texts, P)
     work, split = load_balance.imbalance(placed.pairs), counted(len(placed.split), "text")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
@@ -84,19 +84,19 @@ def _lengths(told: str) -> list[int]:
     try:
         lengths = [int(one) for one in told.split(",")]
     except ValueError:
-        raise Refused(f"--seq-lens {told!r} are no lengths; they look like 4096,512,64") from None
+        raise UsageError(f"--seq-lens {told!r} are no lengths; they look like 4096,512,64") from None
     return [positive_int("each length in --seq-lens", length) for length in lengths]
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
     built = ", ".join(distributed.REGISTRY)
     if name is None:
-        raise Refused(f"NAME is missing; between ranks there are {built}")
+        raise UsageError(f"NAME is missing; between ranks there are {built}")
     found = distributed.REGISTRY.get(f"{name}_{layout}") or distributed.REGISTRY.get(name)
     if found is None:
-        raise Refused(f"NAME {name!r} is no schedule between ranks; there are {built}")
+        raise UsageError(f"NAME {name!r} is no schedule between ranks; there are {built}")
     if layout not in (None, found.layout):
-        raise Refused(f"--layout {layout}: the rows of {name} lie {found.layout}")
+        raise UsageError(f"--layout {layout}: the rows of {name} lie {found.layout}")
     return found
 
 
@@ -112,7 +112,7 @@ def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, i
     }
     for option, taken in takes.items():
         if getattr(arguments, option) is not None and not taken:
-            raise Refused(f"{schedule.name} takes no {_flag(option)}")
+            raise UsageError(f"{schedule.name} takes no {_flag(option)}")
     named = {"H": "heads", "m": "queries", "r": "features"}
     given = {size: getattr(arguments, option) for size, option in named.items()}
     sizes = {size: positive_int(f"--{named[size]}", n) for size, n in given.items() if n is not None}
@@ -124,9 +124,9 @@ def _rows(grid: str, P: int) -> int:
     try:
         a, b = map(int, grid.split("x"))
     except ValueError:
-        raise Refused(f"--grid {grid!r} is no grid; it looks like 4x2") from None
+        raise UsageError(f"--grid {grid!r} is no grid; it looks like 4x2") from None
     if a < 1 or b < 1 or a * b != P:
-        raise Refused(f"--grid {grid} makes {a * b} ranks, and --ranks says {P}")
+        raise UsageError(f"--grid {grid} makes {a * b} ranks, and --ranks says {P}")
     return a
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from .. import exact
 from ..bounds import lower_bound
 from ..console import meter
+from ..errors import UsageError
 from ..exact import Array
 from ..ledger import Ledger, without_zeros
 from ..machine import FastMemoryFull, run
-from ..refusal import Refused
 from ..schedules import get
 from .asking import Question
 
@@ -21,10 +21,10 @@ SEED = 0  # of the random input of --run
 
 
 def answer(q: Question, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
-    """The record that --json prints, and the closed form. Raises Refused where the tiles do not fit."""
+    """The record that --json prints, and the closed form. Raises UsageError where the tiles do not fit."""
     form = q.schedule.cost(q.N, q.d, **q.told)
     if form.peak > q.M:
-        raise Refused(_does_not_fit(q, form.peak))
+        raise UsageError(_does_not_fit(q, form.peak))
     bound, bound_id = _bound(q)
     record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "M": q.M, **_seen(q), "tiles": q.tiles}
     record |= {**_words(form), "footprint": form.peak, "lower_bound": bound, "bound_id": bound_id}

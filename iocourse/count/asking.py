@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import UsageError
 from ..masks import BlockMask, Mask
-from ..refusal import Refused
 from ..schedules import REGISTRY, Schedule, mask_of
 from ..sizes import positive_int, zero_or_more
 from . import grids
@@ -47,12 +47,12 @@ class Question:
 
 
 def question(arguments: argparse.Namespace) -> Question:
-    """The question the arguments ask. Raises Refused, and ValueError naming an argument."""
+    """The question the arguments ask. Raises UsageError, and ValueError naming an argument."""
     schedule = _schedule(arguments.name)
     _refuse_what_it_does_not_take(schedule, arguments)
     missing = [f"--{size}" for size in "NdM" if getattr(arguments, size) is None]
     if missing:
-        raise Refused(f"{' and '.join(missing)} must be given")
+        raise UsageError(f"{' and '.join(missing)} must be given")
     N, d, M = (positive_int(f"--{name}", getattr(arguments, name)) for name in "NdM")
     given = _given_tiles(schedule, arguments)
     settings = _settings(schedule, arguments, N)
@@ -65,9 +65,9 @@ def question(arguments: argparse.Namespace) -> Question:
 def _schedule(name: str | None) -> Schedule:
     built = ", ".join(REGISTRY)
     if name is None:
-        raise Refused(f"NAME is missing; there are {built}")
+        raise UsageError(f"NAME is missing; there are {built}")
     if name not in REGISTRY:
-        raise Refused(f"NAME {name!r} is unknown; there are {built}")
+        raise UsageError(f"NAME {name!r} is unknown; there are {built}")
     return REGISTRY[name]
 
 
@@ -81,20 +81,22 @@ def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namesp
         value = getattr(arguments, option)
         if value is not None and value is not False and option not in takes:  # --g 0 is an option given
             others = f"; these do: {_takers(option)}" if _takers(option) else ""
-            raise Refused(f"{schedule.name} takes no --{option}{others}")
+            raise UsageError(f"{schedule.name} takes no --{option}{others}")
     if arguments.block is not None and arguments.mask is None:
-        raise Refused("--block is the side of the tiles of --mask, which is not given")
+        raise UsageError("--block is the side of the tiles of --mask, which is not given")
     if arguments.no_recompute and schedule.pass_ != "forward":
-        raise Refused(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
+        raise UsageError(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
     if arguments.no_recompute and schedule.stands_for is not None:
-        raise Refused(f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score")
+        raise UsageError(
+            f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score"
+        )
 
 
 def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict[str, Any]:
     settings: dict[str, Any] = {"lse": True} if arguments.lse else {}
     if "w" in schedule.needs:
         if arguments.w is None:
-            raise Refused(f"{schedule.name} needs --w W: the keys seen to either side of a query")
+            raise UsageError(f"{schedule.name} needs --w W: the keys seen to either side of a query")
         settings["w"] = zero_or_more("--w", arguments.w)
     if "g" in schedule.needs:
         settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
@@ -102,7 +104,7 @@ def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict
         side = arguments.block if arguments.block is not None else arguments.Br or grids.SIDE
         settings["mask"] = grids.build(arguments.mask, N, positive_int("--block", side))
     elif "mask" in schedule.needs:
-        raise Refused(f"{schedule.name} needs --mask MASK, one of {grids.FORMS}")
+        raise UsageError(f"{schedule.name} needs --mask MASK, one of {grids.FORMS}")
     return settings
 
 
@@ -111,11 +113,11 @@ def _given_tiles(schedule: Schedule, arguments: argparse.Namespace) -> dict[str,
     given = {tile: size for tile, size in by_name.items() if size is not None}
     for tile, size in arguments.tile:
         if given.setdefault(tile, size) != size:
-            raise Refused(f"the tile size {tile} is given twice, as {given[tile]} and {size}")
+            raise UsageError(f"the tile size {tile} is given twice, as {given[tile]} and {size}")
     for name, size in given.items():
         if name not in schedule.tile_names:
             has = ", ".join(schedule.tile_names) or "none"
-            raise Refused(
+            raise UsageError(
                 f"{schedule.name} takes no --{name}"
                 if name in TILE_OPTIONS
                 else f"{schedule.name} has no tile size {name}; it has {has}"
@@ -146,10 +148,12 @@ def _tiles(
 
 
 def _published(schedule: Schedule, N: int, d: int, M: int, given: dict[str, int]) -> dict[str, int]:
-    """The sizes of its paper. Raises Refused beside sizes of one's own, or where they do not fit."""
+    """The sizes of its paper. Raises UsageError beside sizes of one's own, or where they do not fit."""
     if given:
-        raise Refused(f"--published and --{next(iter(given))} both say what the tiles are; give one of them")
+        raise UsageError(
+            f"--published and --{next(iter(given))} both say what the tiles are; give one of them"
+        )
     try:
         return schedule.tiles(N, d, M, published=True)
     except ValueError as error:
-        raise Refused(f"--{error}") from None
+        raise UsageError(f"--{error}") from None

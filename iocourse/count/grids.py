@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import masks
+from ..errors import UsageError
 from ..masks import BlockMask
-from ..refusal import Refused
 from ..sizes import positive_int
 
 SIDE = 64  # of the tiles, where nothing else is said
@@ -43,17 +43,17 @@ FORMS = ", ".join(f"{name}{rule.form}" for name, rule in RULES.items())
 
 
 def build(asked: str, N: int, B: int, option: str = "--mask") -> BlockMask:
-    """The mask that `asked` names, for N queries in tiles of side B. Raises Refused naming the part of the
+    """The mask that `asked` names, for N queries in tiles of side B. Raises UsageError naming the part of the
     option.
     """
     name, colon, rest = asked.partition(":")
     if name not in RULES:
-        raise Refused(f"{option} {asked!r} is unknown; allowed are {FORMS}")
+        raise UsageError(f"{option} {asked!r} is unknown; allowed are {FORMS}")
     rule = RULES[name]
     given = rest.split(",") if colon else []
     least, most = len(rule.numbers), len(rule.numbers) + len(rule.optional)
     if not least <= len(given) <= most:
-        raise Refused(f"{option} {asked!r} has {len(given)} numbers; allowed is {name}{rule.form}")
+        raise UsageError(f"{option} {asked!r} has {len(given)} numbers; allowed is {name}{rule.form}")
     _check_side(N, B)
     names = (*rule.numbers, *rule.optional)
     numbers = [_number(f"{option} {asked!r}", part, value) for part, value in zip(names, given, strict=False)]
@@ -64,7 +64,7 @@ def _check_side(N: int, B: int) -> None:
     tiles = -(-N // positive_int("--block", B))
     if tiles > MOST:
         made = f"--block {B} makes {tiles} x {tiles} tiles of N = {N}, more than {MOST} x {MOST}"
-        raise Refused(f"{made}: take at least {-(-N // MOST)}")
+        raise UsageError(f"{made}: take at least {-(-N // MOST)}")
 
 
 def _number(where: str, part: str, value: str) -> Any:
@@ -76,5 +76,5 @@ def _number(where: str, part: str, value: str) -> Any:
     except ValueError:
         number = -1
     if not least <= number <= (1 if part == "P" else float("inf")):
-        raise Refused(f"{where}: {part} must be {allowed}, got {value!r}")
+        raise UsageError(f"{where}: {part} must be {allowed}, got {value!r}")
     return number

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..console import table
-from ..refusal import Refused
+from ..errors import UsageError
 from .predictions import Number, equal_in_the_digits_given, shown
 from .progress import Progress, parse
 from .project_paths import find_checkout
@@ -63,35 +63,35 @@ def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = Fa
         blind: without the measured answers, for a class that has not measured yet.
 
     Raises:
-        Refused: not a folder, no files, a broken one or two of one student; no answer to what `only` names;
-            no checkout with the solved lessons.
+        UsageError: not a folder, no files, a broken one or two of one student; no answer to what `only`
+            names; no checkout with the solved lessons.
     """
     found = histograms(read_class(folder), {} if blind else _came_out())
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"
-        raise Refused(f"nobody in {folder} has written a prediction to {asked}")
+        raise UsageError(f"nobody in {folder} has written a prediction to {asked}")
     return chosen
 
 
 def _came_out() -> Mapping[tuple[str, str], str]:
     try:
         return measured_answers(find_checkout())
-    except Refused as error:
-        raise Refused(f"what came out stands in solutions/; {error}, or ask with --blind") from None
+    except UsageError as error:
+        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
 
 
 def draw(found: Sequence[Histogram], file: Path) -> None:
     """Draw the histograms into a file, an SVG or a PNG as its name says.
 
     Raises:
-        Refused: another kind of file, or too many histograms for a picture.
+        UsageError: another kind of file, or too many histograms for a picture.
     """
     if file.suffix not in (".svg", ".png"):
-        raise Refused(f"--figure {file} must end in .svg or .png")
+        raise UsageError(f"--figure {file} must end in .svg or .png")
     if len(found) > MOST_IN_A_PICTURE:
         told = f"{len(found)} histograms are too many for a picture, {MOST_IN_A_PICTURE} fit"
-        raise Refused(f"{told}: --only 04 takes those of a lesson, --only 4.5 those of a question")
+        raise UsageError(f"{told}: --only 04 takes those of a lesson, --only 4.5 those of a question")
     from ..explore.figures.prediction_histograms import prediction_histograms
 
     picture = prediction_histograms(
@@ -189,21 +189,21 @@ def read_class(folder: Path) -> dict[str, Progress]:
     """The progress of each student by name, from one file per student: `anna.json` or `anna/….json`.
 
     Raises:
-        Refused: it is no folder, has no files, one that is no progress, or two of one student.
+        UsageError: it is no folder, has no files, one that is no progress, or two of one student.
     """
     if not folder.is_dir():
-        raise Refused(f"--cohort must name a folder of exported progress; {folder} is none")
+        raise UsageError(f"--cohort must name a folder of exported progress; {folder} is none")
     within = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*.json"))}
     # Hidden folders, such as .ipynb_checkpoints, are left out.
     paths = [path for path, parts in within.items() if not any(part.startswith(".") for part in parts)]
     if not paths:
         how = "each student runs iocourse progress --export NAME.json"
-        raise Refused(f"no file NAME.json or NAME/….json in {folder}: {how}")
+        raise UsageError(f"no file NAME.json or NAME/….json in {folder}: {how}")
     by_name: dict[str, Path] = {}
     for path in paths:
         name = within[path][0] if len(within[path]) > 1 else path.stem
         if name in by_name:
-            raise Refused(
+            raise UsageError(
                 f"two files of the student {name!r}, {by_name[name]} and {path}: rename or take away one"
             )
         by_name[name] = path
@@ -214,7 +214,7 @@ def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path} cannot be read: {error}") from None
 
 
 # ------------------------------------------------------------------ what was measured

@@ -17,7 +17,8 @@ from typing import Any
 
 from iocourse import console
 from iocourse.course import nbgrader_mode, solved
-from iocourse.refusal import Refused, write_whole
+from iocourse.errors import UsageError
+from iocourse.files import atomic_write
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
@@ -82,7 +83,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
     try:
         if mine.exists():
             with _locked():
-                write_whole(path, dump(merge(_read(path), _read(mine))))
+                atomic_write(path, dump(merge(_read(path), _read(mine))))
                 mine.replace(_free_name(mine, "on-drive"))
         elif not writing:
             return
@@ -97,7 +98,7 @@ def _read(path: Path) -> Progress:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (Refused, UnicodeDecodeError) as error:
+    except (UsageError, UnicodeDecodeError) as error:
         aside = _set_aside(path, error)
         warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
@@ -133,21 +134,21 @@ def parse(text: str, name: str) -> Progress:
         name: what messages call the file.
 
     Raises:
-        Refused: not a progress file; the message says where and what.
+        UsageError: not a progress file; the message says where and what.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{name} is not JSON: {error}") from None
+        raise UsageError(f"{name} is not JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
     version = facts.get("format")
     if isinstance(version, int) and version != FORMAT:
-        raise Refused(
+        raise UsageError(
             f"{name} has format {version}, and this version of iocourse reads format {FORMAT}"
             + ("; update iocourse" if version > FORMAT else "")
         )
     if version != FORMAT or not isinstance(facts.get("exercises"), dict):
-        raise Refused(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
+        raise UsageError(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
     for key, entry in data["exercises"].items():
         _refuse_faults(key, entry, name)
     return dict(data["exercises"])
@@ -155,23 +156,25 @@ def parse(text: str, name: str) -> Progress:
 
 def _refuse_faults(key: str, entry: Any, name: str) -> None:
     if not key.isprintable():
-        raise Refused(f"{name}: exercise {key!r} is no name that can be printed")
+        raise UsageError(f"{name}: exercise {key!r} is no name that can be printed")
     if not isinstance(entry, dict) or entry.get("status") not in STATUSES:
         came = entry.get("status") if isinstance(entry, dict) else entry
-        raise Refused(f"{name}: exercise {key!r} has status {came!r}; allowed: {', '.join(STATUSES)}")
+        raise UsageError(f"{name}: exercise {key!r} has status {came!r}; allowed: {', '.join(STATUSES)}")
     for field in ("attempts", "hints"):
         count = entry.get(field)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise Refused(f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0")
+            raise UsageError(
+                f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0"
+            )
     words = entry.get("words", 1)
     if not isinstance(words, int) or isinstance(words, bool) or words < 1:
-        raise Refused(f"{name}: {key!r} has words {words!r}; allowed: a whole number from 1")
+        raise UsageError(f"{name}: {key!r} has words {words!r}; allowed: a whole number from 1")
     if key.startswith(_CHALLENGE) != ("words" in entry):
-        raise Refused(f"{name}: {key!r} has {'no ' if 'words' not in entry else ''}words")
+        raise UsageError(f"{name}: {key!r} has {'no ' if 'words' not in entry else ''}words")
     predicted = entry.get("prediction", 0)
     numbers = list(predicted.values()) if isinstance(predicted, dict) else [predicted]
     if not all(isinstance(number, (int, float)) for number in numbers):
-        raise Refused(f"{name}: exercise {key!r} has prediction {predicted!r}; allowed: numbers by name")
+        raise UsageError(f"{name}: exercise {key!r} has prediction {predicted!r}; allowed: numbers by name")
 
 
 def dump(progress: Progress) -> str:
@@ -248,7 +251,7 @@ def _changing() -> Iterator[Progress]:
     with _locked():
         progress = _read(location())
         yield progress
-        write_whole(location(), dump(progress))
+        atomic_write(location(), dump(progress))
 
 
 @contextmanager
@@ -285,7 +288,7 @@ def _merged(mine: Entry | None, other: Entry | None) -> Entry:
 def export_to(path: Path) -> int:
     """Write the progress to `path`, to carry it to another machine; returns how many exercises it holds."""
     progress = load()
-    write_whole(path, dump(progress))
+    atomic_write(path, dump(progress))
     return len(progress)
 
 
@@ -293,12 +296,12 @@ def import_from(path: Path) -> int:
     """Merge the progress at `path` into this machine's; returns how many exercises are known now.
 
     Raises:
-        Refused: `path` cannot be read or is no progress file; nothing has changed then.
+        UsageError: `path` cannot be read or is no progress file; nothing has changed then.
     """
     try:
         other = parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path} cannot be read: {error}") from None
     with _changing() as known:
         known.update(merge(known, other))
         return len(known)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..refusal import Refused
+from ..errors import UsageError
 
 PACKAGED = Path(__file__).resolve().parents[1] / "lessons"  # there in a wheel, and nowhere else
 FIRST = "00_start_here.ipynb"
@@ -63,13 +63,13 @@ def find_checkout(start: Path | None = None) -> Path:
     """The root of the checkout that holds `start` (default: the current folder), else of this very module.
 
     Raises:
-        Refused: neither lies in a checkout of the course.
+        UsageError: neither lies in a checkout of the course.
     """
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
         if is_checkout(folder):
             return folder
-    raise Refused(
+    raise UsageError(
         f"this needs a checkout of the course, with its sources and tests, and there is none at {start}: "
         "clone the repository and run iocourse inside it"
     )
@@ -96,11 +96,13 @@ class Course:
         """The lessons, in order.
 
         Raises:
-            Refused: there are none.
+            UsageError: there are none.
         """
         found = sorted(self.lessons.glob("[0-9]*.ipynb"))
         if not found:
-            raise Refused(f"no lessons in {self.lessons}: python -m tools.build makes them from solutions/")
+            raise UsageError(
+                f"no lessons in {self.lessons}: python -m tools.build makes them from solutions/"
+            )
         return found
 
     def pages(self) -> list[Path]:
@@ -112,11 +114,11 @@ def find_course(start: Path | None = None) -> Course:
     """The lessons of the checkout at `start` (default: the current folder), else those of the package.
 
     Raises:
-        Refused: there are neither.
+        UsageError: there are neither.
     """
     try:
         root = find_checkout(start)
-    except Refused:
+    except UsageError:
         if not PACKAGED.is_dir():
             raise
         here = (start or Path.cwd()).resolve()
@@ -147,23 +149,23 @@ def read_project(root: Path) -> Project:
     """Repository and version from `root`/pyproject.toml, and whether the repository's address is claimed.
 
     Raises:
-        Refused: the repository's URL or the version is missing, or `claimed` is neither true nor false; the
-            message names the line.
+        UsageError: the repository's URL or the version is missing, or `claimed` is neither true nor false;
+            the message names the line.
     """
     table = _table(root)
     url = str(table.get("urls", {}).get("Repository", ""))
     match = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", url)
     if match is None or match[1] == "OWNER/REPO":
         came = f"is {url!r}" if url else "is not set"
-        raise Refused(
+        raise UsageError(
             f"the repository's GitHub address {came}; in {root / 'pyproject.toml'} add under [project.urls] "
             f"the line: {URL_LINE}"
         )
     if "version" not in table:
-        raise Refused(f'in {root / "pyproject.toml"} add under [project] the line: version = "0.1.0"')
+        raise UsageError(f'in {root / "pyproject.toml"} add under [project] the line: version = "0.1.0"')
     claimed = _table(root, "tool", "iocourse").get("claimed", False)
     if not isinstance(claimed, bool):
-        raise Refused(f"in {root / 'pyproject.toml'} claimed is {claimed!r}; allowed: true or false")
+        raise UsageError(f"in {root / 'pyproject.toml'} claimed is {claimed!r}; allowed: true or false")
     return Project(match[1], f"v{table['version']}", claimed)
 
 

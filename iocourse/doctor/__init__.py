@@ -56,7 +56,7 @@ _SELF_TEST_TOO = "import runpy, sys\nrunpy.run_path(sys.argv[1], run_name='__mai
 
 @dataclass(frozen=True)
 class Report:
-    """Everything `examine` found; printing it, or ending a cell with it, shows plain text."""
+    """Everything `inspect_environment` found; printing it, or ending a cell with it, shows plain text."""
 
     iocourse: str
     python: str
@@ -85,7 +85,7 @@ class Report:
     __repr__ = __str__
 
 
-def examine() -> Report:
+def inspect_environment() -> Report:
     """Look at this machine: versions, GPU, and whether Triton's interpreter gives a known answer.
 
     Needs neither torch nor triton. Where they are installed they are asked in processes of their own, so that

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ..data.recorded import recorded
-from ..refusal import Refused
+from ..errors import UsageError
 from .chips import CHIPS, REGISTERS_A_THREAD, chip_of
 
 KERNELS = ("forward", "fused", "queries", "keys")
@@ -37,18 +37,18 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 
 
 def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str, Sizes]:
-    """The measured tiles by kernel, of those that have one. Raises Refused where the record is none."""
+    """The measured tiles by kernel, of those that have one. Raises UsageError where the record is none."""
     found = {kernel: measured().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
     return {kernel: tile for kernel, tile in found.items() if tile}
 
 
 @cache
 def measured() -> dict[Place, Sizes]:
-    """Every measured tile that is shipped. Raises Refused where the record is none."""
+    """Every measured tile that is shipped. Raises UsageError where the record is none."""
     try:
         record = recorded("tune")
     except ValueError as error:
-        raise Refused(f"iocourse/data/bench/tune.json is no JSON ({error}): {_REMEDY}") from None
+        raise UsageError(f"iocourse/data/bench/tune.json is no JSON ({error}): {_REMEDY}") from None
     return {} if record is None else tiles_of(record)
 
 
@@ -59,11 +59,11 @@ def tiles_of(record: Any) -> dict[Place, Sizes]:
     """The tiles of a record of the step `tune`, {"tiles": [{"arch": 90, "kernel": …, "tile": […]}, …]}.
 
     Raises:
-        Refused: it has none, or a row names what is not there, or a tile that cannot run.
+        UsageError: it has none, or a row names what is not there, or a tile that cannot run.
     """
     rows = record.get("tiles") if isinstance(record, dict) else None
     if not isinstance(rows, list):
-        raise Refused(f"tune's record has no list of `tiles`: {_REMEDY}")
+        raise UsageError(f"tune's record has no list of `tiles`: {_REMEDY}")
     faults = _faults()
     return dict(_checked(row, faults) for row in rows)
 
@@ -71,20 +71,20 @@ def tiles_of(record: Any) -> dict[Place, Sizes]:
 def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes]:
     wanted = {*ALLOWED, "tile"}
     if not isinstance(row, dict) or row.keys() != wanted:
-        raise Refused(f"a measured tile is {row!r}; allowed: a row of {', '.join(sorted(wanted))}")
+        raise UsageError(f"a measured tile is {row!r}; allowed: a row of {', '.join(sorted(wanted))}")
     for name, allowed in ALLOWED.items():
         if (type(row[name]), row[name]) not in [(type(one), one) for one in allowed]:
-            raise Refused(
+            raise UsageError(
                 f"a measured tile has {name} {row[name]!r}; allowed: {', '.join(map(str, allowed))}"
             )
     place, tile = Place(**{name: row[name] for name in ALLOWED}), row["tile"]
     if not _is_tile(tile) or not fits(place.kernel, tile, place.arch, place.d, place.itemsize):
-        raise Refused(
+        raise UsageError(
             f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}; "
             "allowed: [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
         )
     if fault := faults.get((*place, *tile)):
-        raise Refused(
+        raise UsageError(
             f"the measured tile {tile!r} of {place.kernel} {fault} on sm_{place.arch} with d = {place.d}, by "
             "the record of resources; allowed: a tile that spills nothing there and waits fewer times than "
             "it has products: fewer queries or keys, or more warps"

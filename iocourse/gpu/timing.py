@@ -69,7 +69,7 @@ def ready(work: Work) -> Callable[[], object]:
     return lambda: timed(made)
 
 
-def no_cuda() -> str:
+def cuda_unavailable_reason() -> str:
     """Why nothing can be timed on a GPU here; "" where it can."""
     try:
         import torch
@@ -80,7 +80,7 @@ def no_cuda() -> str:
 
 def need_cuda(so: str) -> None:
     """Raises `NeedsCuda` where there is no GPU; `so` says what that means."""
-    reason = no_cuda()
+    reason = cuda_unavailable_reason()
     if reason:
         raise NeedsCuda(f"{reason}, {so}")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..course.project_paths import find_course
-from ..refusal import Refused, write_whole
+from ..errors import UsageError
+from ..files import atomic_write
 from . import grade_report, sandbox, submissions
 from .batch import Grade, grade_all
 from .lesson_cells import Lesson, read_lessons
@@ -59,11 +60,13 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     """Grade what the arguments name, with `limits` or the usual ones; 130 where that was interrupted."""
     limits = limits or Limits()
     if arguments.jobs < 1:
-        raise Refused(f"--jobs must be at least 1, got {arguments.jobs}")
+        raise UsageError(f"--jobs must be at least 1, got {arguments.jobs}")
     folder, sandboxed = arguments.folder, not arguments.no_sandbox
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
-        raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
+        raise UsageError(
+            f"--feedback must lie outside {folder}: its notebooks would be taken for submissions"
+        )
     grade_report.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
     lessons = read_lessons(find_course())
     lesson = submissions.the_lesson(handed_in, lessons)
@@ -89,7 +92,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
 
 
 def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
-    write_whole(path, grade_report.as_csv(grades, lesson))
+    atomic_write(path, grade_report.as_csv(grades, lesson))
 
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:

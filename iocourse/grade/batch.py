@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..console import steps
-from ..refusal import Refused, write_whole
+from ..errors import UsageError
+from ..files import atomic_write
 from .grading import Mark, grade, refuse_where_it_cannot_run
 from .judge_pool import side_by_side
 from .lesson_cells import Lesson
@@ -105,7 +106,7 @@ def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
     marks = grade(submission, task.lesson, task.seed, task.limits, task.sandboxed)
     told = [asdict(mark) for mark in marks]
     done = {"signature": _signature(submission, task, told), "marks": told}
-    write_whole(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+    atomic_write(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
 
 
 def _kept(folder: Path, submission: Submission, task: Task) -> Grade | None:
@@ -137,10 +138,10 @@ def _seed(folder: Path) -> int:
 def _make_place(folder: Path) -> None:
     place = folder / KEPT
     if place.is_symlink():
-        raise Refused(f"{place} is a link, and grades are kept there: take it away")
+        raise UsageError(f"{place} is a link, and grades are kept there: take it away")
     try:
         place.mkdir(exist_ok=True)
     except OSError as error:
-        raise Refused(f"grades cannot be kept in {place}: {error.strerror}") from None
+        raise UsageError(f"grades cannot be kept in {place}: {error.strerror}") from None
     for link in filter(Path.is_symlink, place.iterdir()):
         link.unlink()  # or what is kept would be written to where it leads

@@ -15,7 +15,8 @@ from ..console import printable, table
 from ..course.points import most_points
 from ..course.student_copies.answers import notes_of
 from ..course.student_copies.notebook import text_of
-from ..refusal import Refused, write_whole
+from ..errors import UsageError
+from ..files import atomic_write
 from .batch import Grade
 from .grading import Mark
 from .lesson_cells import Lesson
@@ -116,17 +117,17 @@ def _no_formula(cell: str) -> str:
 def refuse_where_it_cannot_be_written(
     table: Path | None, feedback: Path | None, submissions: Sequence[Submission]
 ) -> None:
-    """Raise Refused where the files asked for have no place, or would take that of others."""
+    """Raise UsageError where the files asked for have no place, or would take that of others."""
     if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
-        raise Refused(f"--csv must name a file for a table, such as points.csv; got {table}")
+        raise UsageError(f"--csv must name a file for a table, such as points.csv; got {table}")
     if feedback and feedback.exists() and not feedback.is_dir():
-        raise Refused(f"--feedback must name a folder; {feedback} is a file")
+        raise UsageError(f"--feedback must name a folder; {feedback} is a file")
     for target in (table and table.parent, feedback):
         if target and not os.access(_nearest(target), os.W_OK):
-            raise Refused(f"nothing can be written to {target}: choose another place")
+            raise UsageError(f"nothing can be written to {target}: choose another place")
     for path in (feedback / f"{one.name}.ipynb" for one in submissions) if feedback else ():
         if path.exists() and not _is_feedback(path):
-            raise Refused(f"{path} is no feedback, and would be replaced: choose another folder")
+            raise UsageError(f"{path} is no feedback, and would be replaced: choose another folder")
 
 
 def _nearest(folder: Path) -> Path:
@@ -149,7 +150,7 @@ def write_feedback(
     for grade in grades:
         notebook = _feedback(grade, by_name[grade.name], lesson)
         text = json.dumps(notebook, indent=1, ensure_ascii=True)
-        write_whole(folder / f"{grade.name}.ipynb", text + "\n")
+        atomic_write(folder / f"{grade.name}.ipynb", text + "\n")
 
 
 def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ..course.exercise import Case, Exercise, Trial
 from ..course.points import most_points, points_of
 from ..course.student_copies.answers import Answer, find_answers
 from ..course.student_copies.notebook import text_of
-from ..refusal import Refused
+from ..errors import UsageError
 from .lesson_cells import Lesson, Place
 from .process_client import START, Ended, ProcessClient
 from .protocol import record
@@ -80,14 +80,14 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, san
 
 
 def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
-    """Raise Refused where the lesson's own cells fail here: that is no student's fault."""
+    """Raise UsageError where the lesson's own cells fail here: that is no student's fault."""
     own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
     run = _Run(own, (), {}, limits, sandboxed)
     try:
         run.reach(len(own.places) - 1)
     except Ended as ended:
         needs = "install what it needs (iocourse doctor says what is here)"
-        raise Refused(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
+        raise UsageError(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
     finally:
         run.drop()
 

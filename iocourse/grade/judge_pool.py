@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Generic, TypeVar
 
-from ..refusal import Refused
+from ..errors import UsageError
 from .sandbox import Limits, apply_limits
 
 T = TypeVar("T")
@@ -27,14 +27,14 @@ class _Judge(Generic[T]):
     due: float  # on the monotonic clock
 
     def verdict(self, ended: bool) -> str:
-        """Why there is no result, "" where there is one. Raises Refused where no answer is at fault."""
+        """Why there is no result, "" where there is one. Raises UsageError where no answer is at fault."""
         if not ended:
             self.end()
             return "judging its answers took too long"
         self.process.join()
         said = self._said()
         if said.startswith(_REFUSED):
-            raise Refused(said.removeprefix(_REFUSED).decode())
+            raise UsageError(said.removeprefix(_REFUSED).decode())
         if said:
             return f"its answers cannot be judged: {said.removeprefix(_FAILED).decode()}"
         code = self.process.exitcode
@@ -65,7 +65,7 @@ def side_by_side(
         scratch: folder for temporary files, which the caller clears away.
 
     Raises:
-        Refused: `work` raised it.
+        UsageError: `work` raised it.
     """
     waiting, judges = list(reversed(items)), dict[int, _Judge[T]]()
     try:
@@ -101,7 +101,7 @@ def _work(work: Callable[[T], None], item: T, scratch: str, told: Connection) ->
     apply_limits(Limits())
     try:
         work(item)
-    except Refused as refused:
+    except UsageError as refused:
         told.send_bytes(_REFUSED + str(refused).encode())
     except Exception as error:
         told.send_bytes(_FAILED + f"{type(error).__name__}: {error}"[:200].encode("utf-8", "replace"))

@@ -61,7 +61,7 @@ class Lesson:
 
 
 def read_lessons(course: Course) -> list[Lesson]:
-    """The lessons of the course that have exercises. Raises Refused where there are none."""
+    """The lessons of the course that have exercises. Raises UsageError where there are none."""
     return [lesson for lesson in map(_lesson, course.notebooks()) if lesson.exercises]
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..doctor import threads
-from ..refusal import Refused
+from ..errors import UsageError
 
 NO_SANDBOX = "--no-sandbox grades without it, with your own rights: in an account that may be broken"
 INSTALL = "install it (sudo apt-get install bubblewrap)"
@@ -68,11 +68,11 @@ def environment(home: str) -> dict[str, str]:
 
 
 def refuse_without(limits: Limits) -> None:
-    """Raise Refused where there is no bubblewrap, or it does not work here; the line says what to do."""
+    """Raise UsageError where there is no bubblewrap, or it does not work here; the line says what to do."""
     if not sys.platform.startswith("linux"):
-        raise Refused(f"bubblewrap, which keeps submissions apart, needs Linux; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap, which keeps submissions apart, needs Linux; {NO_SANDBOX}")
     if shutil.which("bwrap") is None:
-        raise Refused(f"bubblewrap, which keeps submissions apart, is not here: {INSTALL}; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap, which keeps submissions apart, is not here: {INSTALL}; {NO_SANDBOX}")
     tried = subprocess.run(
         [*_bubblewrap(limits), sys.executable, "-I", "-c", "print('inside')"],
         env=environment(HOME),
@@ -81,7 +81,7 @@ def refuse_without(limits: Limits) -> None:
     )
     if tried.stdout.strip() != "inside":
         said = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
-        raise Refused(f"bubblewrap does not work here ({said}): allow user namespaces; {NO_SANDBOX}")
+        raise UsageError(f"bubblewrap does not work here ({said}): allow user namespaces; {NO_SANDBOX}")
 
 
 def _bubblewrap(limits: Limits) -> list[str]:
@@ -189,8 +189,8 @@ def forbid_subprocesses() -> bool:
 
     A filter in the kernel refuses the system calls. The limit on processes (RLIMIT_NPROC) would not do: it
     counts those of a user over the whole machine, and does not bind root. Threads are allowed: their stacks
-    count as memory. Refused too are calls that no lesson needs and that would lead past the limits or out of
-    the sandbox: to look into other processes, to mount, to get memory that the limits do not count, and to
+    count as memory. UsageError too are calls that no lesson needs and that would lead past the limits or out
+    of the sandbox: to look into other processes, to mount, to get memory that the limits do not count, and to
     outlive the parent.
     """
     if not sys.platform.startswith("linux"):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ..course.progress import home
-from ..refusal import Refused
+from ..errors import UsageError
 
 BYTES = 32  # of a key
 
@@ -41,7 +41,7 @@ def _key() -> bytes:
     except ValueError:
         key = b""
     if len(key) != BYTES:
-        raise Refused(f"{place} is damaged: delete it, and grades are made anew")
+        raise UsageError(f"{place} is damaged: delete it, and grades are made anew")
     return key
 
 

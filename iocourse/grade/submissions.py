@@ -14,7 +14,7 @@ from typing import Any
 
 from ..console import shown
 from ..course.student_copies.notebook import text_of
-from ..refusal import Refused
+from ..errors import UsageError
 from .lesson_cells import Lesson, lesson_of
 
 ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".rar", ".7z")
@@ -54,14 +54,16 @@ def find(folder: Path) -> list[Submission]:
     """Every submission in `folder`, by name; a folder without a notebook is one with a fault.
 
     Raises:
-        Refused: it is not a folder, has no notebooks, or has them one folder deeper.
+        UsageError: it is not a folder, has no notebooks, or has them one folder deeper.
     """
     if not folder.is_dir():
-        raise Refused(f"DIR must be a folder of notebooks, one a student; {folder} is none")
+        raise UsageError(f"DIR must be a folder of notebooks, one a student; {folder} is none")
     found = {entry: list(_notebooks(entry)) for entry in _visible(folder)}
     handed_in = {entry: paths for entry, paths in found.items() if paths or _is_folder(entry)}
     if not any(handed_in.values()):
-        raise Refused(f"no notebook in {folder}: put them there as NAME.ipynb or NAME/….ipynb, one a student")
+        raise UsageError(
+            f"no notebook in {folder}: put them there as NAME.ipynb or NAME/….ipynb, one a student"
+        )
     _refuse_a_folder_of_folders(handed_in)
     by_name: dict[str, list[Submission]] = {}
     for entry, paths in handed_in.items():
@@ -117,7 +119,7 @@ def _refuse_a_folder_of_folders(handed_in: dict[Path, list[Path]]) -> None:
         return
     ((only, paths),) = with_notebooks
     if len({path.relative_to(only).parts[0] for path in paths}) > 1:
-        raise Refused(f"all notebooks lie in {_told(only)}: grade that folder")
+        raise UsageError(f"all notebooks lie in {_told(only)}: grade that folder")
 
 
 def _with_exercises(several: list[Submission]) -> list[Submission]:
@@ -200,16 +202,16 @@ def the_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> 
     """The lesson that most of them are submissions of.
 
     Raises:
-        Refused: none is of any lesson, or as many are of another one.
+        UsageError: none is of any lesson, or as many are of another one.
     """
     every = [one for first in submissions for one in (first, *first.others)]
     found = [lesson for lesson in (lesson_of(one.cells, lessons) for one in every) if lesson]
     if not found:
-        raise Refused("no submission has an exercise cell of this course: students start from lessons/")
+        raise UsageError("no submission has an exercise cell of this course: students start from lessons/")
     counts = Counter(lesson.stem for lesson in found).most_common()
     if len(counts) > 1 and counts[0][1] == counts[1][1]:
         (one, many), (other, _) = counts[:2]
-        raise Refused(f"{many} of the notebooks are of {one} and {many} of {other}: one folder per lesson")
+        raise UsageError(f"{many} of the notebooks are of {one} and {many} of {other}: one folder per lesson")
     return next(lesson for lesson in found if lesson.stem == counts[0][0])
 
 

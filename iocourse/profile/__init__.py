@@ -13,8 +13,9 @@ from typing import Any
 
 from .. import console
 from ..doctor.circumstances import circumstances
+from ..errors import UsageError
+from ..files import write_json
 from ..gpu.chips import CHIPS
-from ..refusal import Refused, write_json
 from . import question
 
 ARCH = 90  # by default
@@ -42,19 +43,19 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    """Print the table. Raises Refused (exit code 2)."""
+    """Print the table. Raises UsageError (exit code 2)."""
     asked = question.question(arguments)
     if not arguments.closed_form:
-        raise Refused(
+        raise UsageError(
             "--closed-form is missing: it prints the closed form here. Counting bytes on a GPU is "
             "`python -m tools.bench gpu` in a checkout of iocourse"
         )
     if arguments.arch not in CHIPS:
-        raise Refused(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
+        raise UsageError(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
     try:
         from . import costing
     except ImportError as error:  # neither tiles nor closed forms are known without the kernels
-        raise Refused(str(error)) from None
+        raise UsageError(str(error)) from None
     must = costing.cost(asked, arguments.arch)
     record = {
         "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),

@@ -10,12 +10,12 @@ from ..costs.each_kernel import added, kernel_words, row_products, widths_of
 from ..costs.kernels import Problem, attention_decode
 from ..costs.pairs import Listed, PackedSequences
 from ..costs.parts import ceil_div
+from ..errors import UsageError
 from ..kernels.host.arguments import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.block_masks import within_blocks
 from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
 from ..kernels.host.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
-from ..refusal import Refused
 from .question import LAUNCHES, Question
 
 Tiles = dict[str, tuple[int, ...]]
@@ -73,12 +73,13 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
 def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
     """What the launch must move with the tiles of an architecture, a row of their table, such as 90.
 
-    Decode is cut to fill `processors`, in four where they are unknown. Raises Refused where d is too large.
+    Decode is cut to fill `processors`, in four where they are unknown. Raises UsageError where d is too
+    large.
     """
     decode = asked.what == "decode"
     largest = LARGEST_DECODE if decode else LARGEST_HEAD if asked.sliced else LARGEST_WHOLE
     if asked.d > largest:
-        raise Refused(f"--d is {asked.d}; allowed with {asked.what}: 1 to {largest}")
+        raise UsageError(f"--d is {asked.d}; allowed with {asked.what}: 1 to {largest}")
     if decode:
         return _decode(asked, _problem(asked), arch, processors)
     p, tiles = _problem(asked), _tiles(asked, arch)
@@ -126,7 +127,7 @@ def _visits(kernel: str, p: Problem, BM: int, BN: int, BD: int = 0) -> int:
 
 def _decode(asked: Question, p: Problem, arch: int, processors: int | None) -> Cost:
     if asked.parts > MOST_PARTS:
-        raise Refused(f"--parts is {asked.parts}; allowed: 1 to {MOST_PARTS}")
+        raise UsageError(f"--parts is {asked.parts}; allowed: 1 to {MOST_PARTS}")
     group = asked.heads // asked.kv_heads
     tile = decode_tile(arch, asked.d, asked.itemsize, group)
     tiles = ceil_div(group, tile.BM)

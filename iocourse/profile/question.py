@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ..count import grids
-from ..refusal import Refused
+from ..errors import UsageError
 
 
 class Launch(NamedTuple):
@@ -81,12 +81,12 @@ class Question:
 
     @property
     def mask(self) -> Any:
-        """The block mask of `block_mask`. Raises Refused where it names none, or has too many pairs."""
+        """The block mask of `block_mask`. Raises UsageError where it names none, or has too many pairs."""
         if not self.block_mask:
-            raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
+            raise UsageError(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
         if self.N > LONGEST_MASK:
             allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
-            raise Refused(f"--N is {self.N}; allowed with block-sparse: {allowed}")
+            raise UsageError(f"--N is {self.N}; allowed with block-sparse: {allowed}")
         return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
 
@@ -101,17 +101,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def question(arguments: argparse.Namespace) -> Question:
-    """The launch that the arguments ask for. Raises Refused naming the argument."""
+    """The launch that the arguments ask for. Raises UsageError naming the argument."""
     what = arguments.what
     if what not in LAUNCHES:
         came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
-        raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
+        raise UsageError(f"{came}; allowed: {', '.join(LAUNCHES)}")
     said = {name: value for name, value in vars(arguments).items() if name in OPTIONS and value is not None}
     _refuse_what_it_does_not_take(what, said)
     heads = said.get("heads", Question.heads)
     said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
     if heads % said["kv_heads"]:
-        raise Refused(f"--kv-heads is {said['kv_heads']} for {heads} heads; allowed: a divisor of {heads}")
+        raise UsageError(f"--kv-heads is {said['kv_heads']} for {heads} heads; allowed: a divisor of {heads}")
     if what == "packed":
         lengths = _lengths(said.get("lengths"))
         said |= {"lengths": lengths, "N": sum(lengths)}
@@ -130,23 +130,23 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
     for name in dict.fromkeys(name for one in LAUNCHES.values() for name in one.options):
         takers = [launch for launch, one in LAUNCHES.items() if name in one.options]
         if said.get(name, False) is not False and what not in takers:
-            raise Refused(f"{what} takes no {option(name)}; allowed with: {', '.join(takers)}")
+            raise UsageError(f"{what} takes no {option(name)}; allowed with: {', '.join(takers)}")
     if what == "packed" and "N" in said:
-        raise Refused("packed takes no --N: --lengths says how long each sequence is")
+        raise UsageError("packed takes no --N: --lengths says how long each sequence is")
     if what == "packed" and said.get("batch", 1) != 1:
-        raise Refused(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
+        raise UsageError(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
     if "dtype" in said and said["dtype"] not in DTYPES:
-        raise Refused(f"--dtype is {said['dtype']!r}; allowed: {', '.join(DTYPES)}")
+        raise UsageError(f"--dtype is {said['dtype']!r}; allowed: {', '.join(DTYPES)}")
     for name, how in OPTIONS.items():
         if how.get("type") is int and said.get(name, 1) < 1:
-            raise Refused(f"{option(name)} must be at least 1, got {said[name]}")
+            raise UsageError(f"{option(name)} must be at least 1, got {said[name]}")
 
 
 def _lengths(text: str | None) -> list[int]:
     if text is None:
-        raise Refused("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
+        raise UsageError("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
         came = f"--lengths is {text!r}"
-        raise Refused(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
+        raise UsageError(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
     return list(map(int, parts))

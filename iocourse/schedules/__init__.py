@@ -10,7 +10,7 @@ from .best import Choice, best
 from .comparison import Comparison, against_bound
 from .gaps import Gap, best_given_weights, gap_table, gaps
 from .matmul import matmul, matmul_tiles
-from .passes import PASSES, Pass, forward_leaves
+from .passes import PASSES, Pass, saved_for_backward
 from .registry import REGISTRY, Schedule, Stand, get, mask_of, of_pass, take_in
 
 NO_SCHEDULES = (
@@ -42,7 +42,6 @@ __all__ = [
     "best",
     "best_given_weights",
     "crossing",
-    "forward_leaves",
     "gap_table",
     "gaps",
     "get",
@@ -50,5 +49,6 @@ __all__ = [
     "matmul",
     "matmul_tiles",
     "of_pass",
+    "saved_for_backward",
 ]
 __all__ += sorted(REGISTRY)

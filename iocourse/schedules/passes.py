@@ -58,10 +58,10 @@ def _backward_shapes(N: int, d: int) -> dict[str, Shape]:
 def _draw_backward(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
     """What a forward pass leaves behind, and dO: a schedule takes what it names."""
     arrays = {name: rng.standard_normal((N, d)) for name in ("Q", "K", "V", "dO")}
-    return arrays | forward_leaves(arrays["Q"], arrays["K"], arrays["V"], mask)
+    return arrays | saved_for_backward(arrays["Q"], arrays["K"], arrays["V"], mask)
 
 
-def forward_leaves(Q: Array, K: Array, V: Array, mask: Mask | None = None) -> Arrays:
+def saved_for_backward(Q: Array, K: Array, V: Array, mask: Mask | None = None) -> Arrays:
     """O, P (N, N), LSE, and the maximum and sum of each row, (N,): what backward schedules may read."""
     Q, K, V = exact.check_qkv(Q, K, V)
     S = exact.scores(Q, K, mask=_additive(mask))

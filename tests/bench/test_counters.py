@@ -62,15 +62,17 @@ def test_a_question_survives_json():
 def test_what_is_lacking_is_said_and_what_can_be_had_without(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor, "NCU_PLACES", ())
-    monkeypatch.setattr(counters, "no_cuda", lambda: "there is no CUDA device that torch can use here")
+    monkeypatch.setattr(
+        counters, "cuda_unavailable_reason", lambda: "there is no CUDA device that torch can use here"
+    )
     said = refused(capsys, "forward")
     assert "no CUDA device that torch can use here, and ncu (NVIDIA Nsight Compute) is not on PATH" in said
     assert "Needed: an NVIDIA GPU" in said and "iocourse profile forward … --closed-form" in said
-    monkeypatch.setattr(counters, "no_cuda", lambda: "")
+    monkeypatch.setattr(counters, "cuda_unavailable_reason", lambda: "")
     said = refused(capsys, "forward")
     assert "CUDA device" not in said and "ncu (NVIDIA Nsight Compute) is not on PATH" in said
     fake(tmp_path, "")
-    monkeypatch.setattr(counters, "no_cuda", lambda: "torch is not installed here")
+    monkeypatch.setattr(counters, "cuda_unavailable_reason", lambda: "torch is not installed here")
     said = refused(capsys, "decode")
     assert "here: torch is not installed here. Needed" in said and "profile decode … --closed-form" in said
 
@@ -82,7 +84,7 @@ def test_what_is_lacking_is_said_and_what_can_be_had_without(capsys, monkeypatch
 def gpu(monkeypatch, tmp_path):
     """A GPU by its facts, and a folder first on PATH; nothing is interpreted."""
     facts = {"name": "Some GPU", "arch": 90, "multiprocessors": 132}
-    monkeypatch.setattr(counters, "no_cuda", lambda: "")
+    monkeypatch.setattr(counters, "cuda_unavailable_reason", lambda: "")
     monkeypatch.setattr(counters, "device_facts", lambda: dict(facts))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return tmp_path / "bin"

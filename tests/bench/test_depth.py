@@ -10,8 +10,8 @@ import pytest
 
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
+from iocourse.errors import UsageError
 from iocourse.lowrank import advise
-from iocourse.refusal import Refused
 from tools.bench import depth
 from tools.bench.__main__ import SUBJECTS
 from tools.bench.depth import heads as real
@@ -213,7 +213,7 @@ def test_threads_are_put_back():
 
 def test_without_torch_it_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(Refused, match=r'torch is missing: python -m pip install "iocourse\[torch\]"'):
+    with pytest.raises(UsageError, match=r'torch is missing: python -m pip install "iocourse\[torch\]"'):
         depth.run(quick=True)
 
 

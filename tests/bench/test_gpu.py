@@ -18,7 +18,7 @@ from made_up_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measure
 
 from iocourse.data.recorded import recorded
 from iocourse.data.records import shown
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.bench import contest, gpu, problems
 from tools.bench.__main__ import SUBJECTS, main
 from tools.bench.contest import PASSES, Shape, geometric_mean
@@ -460,7 +460,7 @@ def test_the_options_are_for_one_subject_only(capsys, tmp_path):
     "reason", ["torch is not installed here", "there is no CUDA device that torch can use here"]
 )
 def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, reason):
-    monkeypatch.setattr(gpu, "no_cuda", lambda: reason)
+    monkeypatch.setattr(gpu, "cuda_unavailable_reason", lambda: reason)
     assert main(["gpu", "--quick"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"python -m tools.bench: no GPU, {reason}") and said.count("\n") == 1
@@ -468,16 +468,16 @@ def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, reaso
 
 
 def test_the_record_named_is_that_of_attention(monkeypatch):
-    monkeypatch.setattr(gpu, "no_cuda", lambda: "no GPU")
+    monkeypatch.setattr(gpu, "cuda_unavailable_reason", lambda: "no GPU")
     monkeypatch.setattr(gpu, "recorded", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
-    with pytest.raises(Refused, match=r"Shipped with the course: attention 1, 1970-01-01\.$"):
+    with pytest.raises(UsageError, match=r"Shipped with the course: attention 1, 1970-01-01\.$"):
         gpu.cuda_place()
 
 
 def test_interpreted_kernels_are_not_timed(monkeypatch):
-    monkeypatch.setattr(gpu, "no_cuda", lambda: "")
+    monkeypatch.setattr(gpu, "cuda_unavailable_reason", lambda: "")
     monkeypatch.setitem(sys.modules, "iocourse.kernels", SimpleNamespace(INTERPRETED=True))
-    with pytest.raises(Refused, match=r"interpreted in this process.*unset TRITON_INTERPRET"):
+    with pytest.raises(UsageError, match=r"interpreted in this process.*unset TRITON_INTERPRET"):
         gpu.cuda_place()
 
 
@@ -560,12 +560,12 @@ def test_counters_take_the_place_of_the_profiles(package, tmp_path):
 
 
 def test_what_is_no_record_is_not_installed(package, tmp_path):
-    with pytest.raises(Refused, match="holds no record that the package ships"):
+    with pytest.raises(UsageError, match="holds no record that the package ships"):
         gpu.installed(whole(tmp_path))
     file = whole(tmp_path, decode=record("decode", commit=None, device={}))
-    with pytest.raises(Refused, match="has no record of decode: it lacks device, commit"):
+    with pytest.raises(UsageError, match="has no record of decode: it lacks device, commit"):
         gpu.installed(file)
-    with pytest.raises(Refused, match="is no record of this command; allowed: a file that --json wrote"):
+    with pytest.raises(UsageError, match="is no record of this command; allowed: a file that --json wrote"):
         gpu.installed(tmp_path / "nowhere.json")
     assert not package.exists()
 
@@ -578,7 +578,9 @@ def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path
     gpu.installed(whole(tmp_path, tune=record("tune", **tune)))
     assert json.loads((package / "tune.json").read_text())["tiles"] == [FASTER]
     file = whole(tmp_path, tune=record("tune", **tune | {"tiles": [FASTER | {"tile": [48] * 4}]}))
-    with pytest.raises(Refused, match=r"the measured tile \[48, 48, 48, 48\] of forward cannot run on sm_90"):
+    with pytest.raises(
+        UsageError, match=r"the measured tile \[48, 48, 48, 48\] of forward cannot run on sm_90"
+    ):
         gpu.installed(file)
 
 

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from iocourse.doctor.threads import VARIABLES  # noqa: E402
+from iocourse.errors import UsageError  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
-from iocourse.refusal import Refused  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
 from tools.bench.lowrank import published, scaling  # noqa: E402
@@ -298,7 +298,7 @@ def test_the_process_is_told_its_threads_before_it_starts(monkeypatch):
         return type("Done", (), {"returncode": 1})
 
     monkeypatch.setattr(lowrank.subprocess, "run", started)
-    with pytest.raises(Refused, match="ended early"):
+    with pytest.raises(UsageError, match="ended early"):
         lowrank.run(True, threads=2)
     assert all(seen["env"][name] == "2" for name in VARIABLES)
     assert Plan.from_json(seen["command"][3]).threads == 2 and set(os.environ) <= set(seen["env"])

@@ -65,7 +65,7 @@ def _memory_explorer(map_):
 
     map_.drag((60, 0))
     M = int(map_.spoken("M (words)").replace(",", ""))
-    assert M > 16_384 and explore.memory_map(4096, 64, M).alt == map_.description()
+    assert M > 16_384 and explore.traffic_map(4096, 64, M).alt == map_.description()
     assert "backward" in map_.choose("backward")
     assert map_.root.get_by_role("checkbox", name="B4 split_backward", exact=True).is_visible()
     assert not map_.root.get_by_role("checkbox", name="F2 flash2", exact=True).is_visible()

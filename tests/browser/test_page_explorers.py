@@ -15,9 +15,9 @@ import pytest
 from rendered import PIXEL, luminance, ratio, spoken
 
 from iocourse import bounds, costs, schedules
-from iocourse.explore.figures.memory_map import times
-from iocourse.explore.models import memory_map as map_facts
+from iocourse.explore.figures.traffic_map import times
 from iocourse.explore.models import tile_tuner as tuner_facts
+from iocourse.explore.models import traffic_map as map_facts
 from iocourse.explore.models.schedule_selection import ROW_TILED, chosen
 
 FOLDER = Path(__file__).parents[2] / "docs" / "explore"

@@ -36,7 +36,7 @@ HANDS = {  # of others: their first slider, and no drag
     "low_rank_explorer": Hand("n (tokens)", (-80, 0), more=("degree g", "d (columns)", "B (of entries)")),
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
-    "memory_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
+    "traffic_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
     "distributed_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
     "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
 }

@@ -13,7 +13,7 @@ import pytest
 from iocourse.cli import build_parser
 from iocourse.course.exercise import exercises, find
 from iocourse.course.project_paths import find_checkout
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tests.mutation import by_hand, recording
 from tests.mutation.__main__ import main
 from tests.mutation.references import INTERPRETED
@@ -159,14 +159,14 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
 def test_remarks_of_another_form_are_refused_in_a_line(tmp_path, text):
     (tmp_path / guide.REMARKS).mkdir(parents=True)
     (tmp_path / guide.REMARKS / "00.toml").write_text(text)
-    with pytest.raises(Refused, match=r"^[^\n]*00\.toml[^\n]*$"):
+    with pytest.raises(UsageError, match=r"^[^\n]*00\.toml[^\n]*$"):
         guide.read_remarks(tmp_path)
 
 
 def test_a_broken_record_is_refused(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / guide.RECORD).write_text("{")
-    with pytest.raises(Refused, match=r"mutants\.json is not JSON"):
+    with pytest.raises(UsageError, match=r"mutants\.json is not JSON"):
         guide.read_record(tmp_path)
 
 
@@ -227,7 +227,7 @@ def test_a_mutant_that_its_check_accepts_is_no_common_error():
     right = harness.Mutant(
         "right", "nothing moves that is neither input nor output", ("words_Q,", "words_Q, ")
     )
-    with pytest.raises(Refused, match="does not fail in 'nothing moves"):
+    with pytest.raises(UsageError, match="does not fail in 'nothing moves"):
         by_hand.refused("0A", harness.Suite("0A", (right,), suite.right), ["right"])
 
 

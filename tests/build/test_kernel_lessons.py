@@ -7,7 +7,7 @@ import pytest
 
 from iocourse.course.project_paths import read_project
 from iocourse.course.student_copies.notebook import to_text
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.bench import notebooks
 from tools.build import BuildFailed, course, execution, lesson
 from tools.build.execution import cannot_run, runs_kernels
@@ -59,5 +59,5 @@ def test_timing_the_notebooks_without_triton_is_refused(tmp_path, no_triton, mon
     made = a_lesson(tmp_path, "from iocourse import kernels")
     (tmp_path / "solutions" / "10_kernels.ipynb").write_text(to_text(made.solved), encoding="utf-8")
     monkeypatch.setattr(notebooks, "find_checkout", lambda: tmp_path)
-    with pytest.raises(Refused, match=r"10_kernels\.ipynb needs triton: "):
+    with pytest.raises(UsageError, match=r"10_kernels\.ipynb needs triton: "):
         notebooks.run(quick=True)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from iocourse.course.project_paths import Project, read_project
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build import links
 from tools.build.__main__ import main
 from tools.build.links import with_full_links, write_for_colab
@@ -106,14 +106,14 @@ CLAIMED = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("claimed
 def test_nothing_is_written_while_the_address_is_not_claimed(tmp_path):
     text = CLAIMED.replace("claimed = true", "claimed = false")
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(Refused, match=r"is not claimed.*publishing\.md.*claimed = true"):
+    with pytest.raises(UsageError, match=r"is not claimed.*publishing\.md.*claimed = true"):
         write_for_colab(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "pyproject.toml").write_text(CLAIMED, encoding="utf-8")
-    with pytest.raises(Refused, match=r"no notebook in .*: run python -m tools.build first"):
+    with pytest.raises(UsageError, match=r"no notebook in .*: run python -m tools.build first"):
         write_for_colab(tmp_path, tmp_path / "out")
     monkeypatch.chdir(ROOT)
     assert main(["--check", "--colab", str(tmp_path / "out")]) == 2

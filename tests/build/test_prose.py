@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build import course
 from tools.build.rules import declared
 from tools.build.rules.numerals import labels_of, numerals
@@ -267,7 +267,7 @@ def test_release_check_says_it(tmp_path, monkeypatch):
     for only in ((), ("04",)):
         said = [one for one in course.check(tmp_path, only=only) if "8,833" in one]
         assert len(said) == 1 and "solutions/04_flash_forward.py:" in said[0]
-    with pytest.raises(Refused, match="no source 05"):
+    with pytest.raises(UsageError, match="no source 05"):
         course.check(tmp_path, only=("05",))
 
 

@@ -11,7 +11,7 @@ from iocourse.course import exercise
 from iocourse.course.exercise import find
 from iocourse.course.project_paths import Project, read_project
 from iocourse.course.student_copies.notebook import to_text
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build import course as whole_course
 from tools.build import execution, lesson, pages, source
 from tools.build.__main__ import main
@@ -272,13 +272,13 @@ def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls
 @pytest.mark.parametrize("claimed", ["1", '"no"'])
 def test_whether_the_address_is_claimed_is_true_or_false(course, claimed):
     (course / "pyproject.toml").write_text(PYPROJECT + URLS + f"[tool.iocourse]\nclaimed = {claimed}\n")
-    with pytest.raises(Refused, match=r"claimed is .*; allowed: true or false"):
+    with pytest.raises(UsageError, match=r"claimed is .*; allowed: true or false"):
         read_project(course)
 
 
 def test_without_a_version_release_says_so(course):
     (course / "pyproject.toml").write_text('[project]\nname = "iocourse"\n' + URLS)
-    with pytest.raises(Refused, match="version = "):
+    with pytest.raises(UsageError, match="version = "):
         read_project(course)
 
 

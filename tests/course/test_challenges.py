@@ -367,7 +367,7 @@ def test_merged_progress_has_the_fewest_words():
 @pytest.mark.parametrize("words", ["many", 0, True, None])
 def test_words_that_are_none_make_a_file_unreadable(words):
     entry = {"status": "seen", "attempts": 1, "hints": 0, "words": words}
-    with pytest.raises(progress.Refused, match="words"):
+    with pytest.raises(progress.UsageError, match="words"):
         progress.parse(progress.dump({"challenge window": entry}), "progress.json")
 
 

@@ -283,7 +283,7 @@ def test_four_is_the_exact_constant():
 
 
 def test_the_map_of_section_5_7_draws_the_three_bounds():
-    picture = explore.memory_map(
+    picture = explore.traffic_map(
         8192, 64, M=58368, M_range=(128, 2**22), schedules=("naive", "flash1", "flash_optimal", "small_cache")
     )
     assert all(name in picture.alt for name in ("compulsory", "Theorem A", "Theorem B'", "flash_optimal"))

@@ -147,7 +147,7 @@ def resident(stays, gradients):
 def test_a_sweep_on_the_machine_has_the_constant_that_the_rule_says(stays, gradients):
     rng = np.random.default_rng(1)
     Q, K, V, dO = rng.standard_normal((4, 7, 3))
-    leaves = schedules.forward_leaves(Q, K, V)
+    leaves = schedules.saved_for_backward(Q, K, V)
     given = {"Q": Q, "K": K, "V": V, "dO": dO, "LSE": leaves["LSE"], "D": (dO * leaves["O"]).sum(axis=1)}
     done = run(sweep, M=10**4, **given, stays=stays, gradients=gradients, b=3)
     exact_ones = exact.attention_backward(Q, K, V, dO)._asdict()

@@ -232,7 +232,7 @@ def test_the_new_schedule_of_9_3_moves_what_its_text_says():
     N, d = 64, 8
     rng = np.random.default_rng(9)
     Q, K, V, dO = rng.standard_normal((4, N, d))
-    LSE = schedules.forward_leaves(Q, K, V)["LSE"]
+    LSE = schedules.saved_for_backward(Q, K, V)["LSE"]
     ledger = run(my_whole_backward, M=6 * N * d, Q=Q, K=K, V=V, dO=dO, LSE=LSE, Br=1).ledger
     assert ledger.total == 7 * N * d + N == whole_backward(N, d, Br=1).total
     assert ledger.peak == whole_backward(N, d, Br=1).peak <= given(N, d, 1)
@@ -245,7 +245,7 @@ def test_b6_of_9_10_moves_what_its_formula_says_and_its_second_sweep_is_exact():
     space = {"np": np}
     exec(SECOND.code("def dQ_sweep("), space)
     Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
-    leaves = schedules.forward_leaves(Q, K, V)
+    leaves = schedules.saved_for_backward(Q, K, V)
     D = (dO * leaves["O"]).sum(axis=1)
     ledger = run(my_keys_sweep, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D, Bc=2).ledger
     blocks = ceil(N / 2)
@@ -398,4 +398,4 @@ def test_the_room_of_9_3_holds_no_square_of_scores():
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
     notebook = json.loads((ROOT / "lessons" / "09_the_map.ipynb").read_text(encoding="utf-8"))
-    assert ["explore.memory_explorer()"] in [cell["source"] for cell in notebook["cells"]]
+    assert ["explore.traffic_explorer()"] in [cell["source"] for cell in notebook["cells"]]

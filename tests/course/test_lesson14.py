@@ -341,13 +341,13 @@ def test_the_script_times_the_librarys_step(monkeypatch, capsys):
 
 def test_without_a_gpu_the_cell_says_what_is_needed(monkeypatch):
     timed_here, _, space = last_cells()
-    space["no_cuda"] = lambda: "there is none"
+    space["cuda_unavailable_reason"] = lambda: "there is none"
     assert timed_here(1, 4, 2, 64, 32).startswith("there is none; needed: an NVIDIA GPU")
 
 
 def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
     timed_here, _, space = last_cells()
-    space["no_cuda"], space["os"] = (lambda: ""), __import__("os")
+    space["cuda_unavailable_reason"], space["os"] = (lambda: ""), __import__("os")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     seen = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course import progress, solved
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 
 
 def entry_text(key, **more):
@@ -201,7 +201,7 @@ def test_an_import_is_validated_first(tmp_path, text, message):
     progress.record("1A", "solved")
     before = progress.location().read_bytes()
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UsageError, match=message):
         progress.import_from(tmp_path / "other.json")
     assert progress.location().read_bytes() == before
 
@@ -322,7 +322,7 @@ def test_a_drive_that_takes_nothing_costs_a_warning_and_the_machine_keeps_its_ow
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(progress, "write_whole", full)
+    monkeypatch.setattr(progress, "atomic_write", full)
     with pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
         assert progress.load() == {}
     here = pytest.warns(UserWarning, match="could not be written: .*No space left")

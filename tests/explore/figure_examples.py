@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+from iocourse.explore.models.traffic_map import bounds_of
 from made_up_depth import depth_record, training_record
 from made_up_lowrank import degree as lowrank_degree
 from made_up_lowrank import record as lowrank_record
@@ -15,7 +16,6 @@ from made_up_lowrank import row as lowrank_row
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
-from iocourse.explore.models.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 
@@ -159,19 +159,19 @@ EXAMPLES = {
         lambda: explore.attention_map([[1.0]]),
         lambda: explore.attention_map(np.zeros((3, 3))),
     ],
-    "memory_map": [
-        lambda: explore.memory_map(8192, 64, 16_384),
-        lambda: explore.memory_map(65_536, 256, 2**25),
-        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")[:8]),
-        lambda: explore.memory_map(4096, 64, 600, "gradient"),
-        lambda: explore.memory_map(1024, 128, bounds=bounds_of("forward")),
-        lambda: explore.memory_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),
-        lambda: explore.memory_map(4096, 64, 2, schedules=[], bounds=["compulsory"]),
-        lambda: explore.memory_map(100, 16, 50, bounds=[], M_range=(40, 60)),
-        lambda: explore.memory_map(1, 1, 1),
-        lambda: explore.memory_map(3, 200, 700, "gradient"),
-        lambda: explore.memory_map(7, 1, 10**9, "backward"),
-        lambda: explore.memory_map(256, 4, 5, "backward"),
+    "traffic_map": [
+        lambda: explore.traffic_map(8192, 64, 16_384),
+        lambda: explore.traffic_map(65_536, 256, 2**25),
+        lambda: explore.traffic_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")[:8]),
+        lambda: explore.traffic_map(4096, 64, 600, "gradient"),
+        lambda: explore.traffic_map(1024, 128, bounds=bounds_of("forward")),
+        lambda: explore.traffic_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),
+        lambda: explore.traffic_map(4096, 64, 2, schedules=[], bounds=["compulsory"]),
+        lambda: explore.traffic_map(100, 16, 50, bounds=[], M_range=(40, 60)),
+        lambda: explore.traffic_map(1, 1, 1),
+        lambda: explore.traffic_map(3, 200, 700, "gradient"),
+        lambda: explore.traffic_map(7, 1, 10**9, "backward"),
+        lambda: explore.traffic_map(256, 4, 5, "backward"),
     ],
     "block_mask": [
         lambda: explore.block_mask(masks.causal(4096, 256), 64, title="Causal", cursor=(3, 2)),

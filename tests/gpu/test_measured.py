@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from iocourse.errors import UsageError
 from iocourse.gpu import measured
-from iocourse.refusal import Refused
 
 ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
 
@@ -90,7 +90,7 @@ def test_a_tile_that_is_recorded_to_spill_or_to_be_serialised_is_refused(package
     if not said:
         assert measured.tiles_of({"tiles": [ROW]})
         return
-    with pytest.raises(Refused, match="fewer queries or keys, or more warps") as caught:
+    with pytest.raises(UsageError, match="fewer queries or keys, or more warps") as caught:
         measured.tiles_of({"tiles": [ROW]})
     assert said in str(caught.value)
     assert measured.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
@@ -126,7 +126,7 @@ def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monk
 )
 def test_what_is_no_record_is_refused(package, text, said):
     package.write_text(text)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UsageError) as caught:
         measured.measured()
     assert said in str(caught.value)
 
@@ -148,6 +148,6 @@ def test_what_is_no_record_is_refused(package, text, said):
     ],
 )
 def test_a_row_that_does_not_fit_is_refused(changed, said):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UsageError) as caught:
         measured.tiles_of({"tiles": [ROW, ROW | changed]})
     assert said in str(caught.value)

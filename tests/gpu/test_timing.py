@@ -77,7 +77,9 @@ def test_nothing_to_time_is_an_empty_answer():
 
 
 def test_without_a_gpu_each_says_so(monkeypatch):
-    monkeypatch.setattr(timing, "no_cuda", lambda: "there is no CUDA device that torch can use here")
+    monkeypatch.setattr(
+        timing, "cuda_unavailable_reason", lambda: "there is no CUDA device that torch can use here"
+    )
     for call in (timing.CudaStopwatch, lambda: time_of(named("one")), device.device_facts):
         with pytest.raises(NeedsCuda, match="no CUDA device that torch can use here"):
             call()
@@ -85,7 +87,7 @@ def test_without_a_gpu_each_says_so(monkeypatch):
 
 def test_without_torch_the_reason_is_torch(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    assert timing.no_cuda() == "torch is not installed here"
+    assert timing.cuda_unavailable_reason() == "torch is not installed here"
 
 
 class FakeTorch:

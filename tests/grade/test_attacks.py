@@ -9,12 +9,12 @@ import pytest
 from attacks import BODIES
 
 from iocourse.course.exercise import find
+from iocourse.errors import UsageError
 from iocourse.grade import sandbox
 from iocourse.grade.grading import grade, refuse_where_it_cannot_run
 from iocourse.grade.lesson_cells import Lesson, Place
 from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission
-from iocourse.refusal import Refused
 
 LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
@@ -29,7 +29,7 @@ def missing_sandbox() -> str:
     """Why there is no sandbox here, "" where there is one."""
     try:
         sandbox.refuse_without(LIMITS)
-    except Refused as refused:
+    except UsageError as refused:
         return str(refused)
     return ""
 
@@ -111,14 +111,16 @@ def test_without_a_sandbox_what_needs_none_still_ends_with_a_reason():
 def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
     lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0A", "", "0A")))
     with pytest.raises(
-        Refused, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
+        UsageError, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
     ):
         refuse_where_it_cannot_run(lesson, LIMITS, False)
 
 
 def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(Refused, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--no-sandbox"):
+    with pytest.raises(
+        UsageError, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--no-sandbox"
+    ):
         sandbox.refuse_without(LIMITS)
 
 
@@ -128,5 +130,5 @@ def test_bubblewrap_that_does_not_work_is_refused_with_what_it_said(monkeypatch,
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setattr(sandbox, "environment", lambda home: {"PATH": str(tmp_path)})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refused, match=r"does not work here \(bwrap: No permissions\)"):
+    with pytest.raises(UsageError, match=r"does not work here \(bwrap: No permissions\)"):
         sandbox.refuse_without(LIMITS)

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
+from iocourse.errors import UsageError
 from iocourse.grade.judge_pool import side_by_side
 from iocourse.grade.process_client import Ended, ProcessClient
 from iocourse.grade.sandbox import Limits
-from iocourse.refusal import Refused
 
 
 def dies(how):
@@ -23,7 +23,7 @@ def dies(how):
     elif how == "never ends":
         time.sleep(100)
     elif how == "full disk":
-        raise Refused("cannot write: no space left")
+        raise UsageError("cannot write: no space left")
 
 
 WHY = {
@@ -43,7 +43,7 @@ def test_a_judge_that_ends_badly_costs_its_own_submission_only(jobs, tmp_path):
 
 def test_what_is_nobodys_answers_fault_ends_the_command_and_every_judge(tmp_path):
     an_hour = 3600  # which the one that never ends may take: were it waited for, this test would be cut off
-    with pytest.raises(Refused, match="no space left"):
+    with pytest.raises(UsageError, match="no space left"):
         list(side_by_side(dies, ["never ends", "full disk"], 2, an_hour, str(tmp_path)))
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
+from iocourse.errors import UsageError
 from iocourse.grade import batch, grade_report, signature
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson_cells import read_lessons
 from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import find, not_handed_in, settled, the_lesson
-from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(ROOT))}
@@ -253,7 +253,7 @@ def test_the_seed_is_the_folders_and_cannot_be_known_without_the_key(graded, tmp
     assert len(seeds | {batch._seed(graded / "in")}) == 2
     for damaged in ("no key", "", "00"):
         (tmp_path / "home" / "grading-key").write_text(damaged)
-        with pytest.raises(Refused, match="is damaged: delete it"):
+        with pytest.raises(UsageError, match="is damaged: delete it"):
             batch._seed(tmp_path)
 
 

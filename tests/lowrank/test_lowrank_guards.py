@@ -369,7 +369,7 @@ def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
 @settings(max_examples=100)
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K, dtype, seed):
-    """Refused, or finite, and within twice the values; positive polynomials stay within them."""
+    """UsageError, or finite, and within twice the values; positive polynomials stay within them."""
     Q, K, V, dO = dense.draw(seed, (), n, n_k, d, 3, dtype, size=1.0)
     Q, K = Q * dtype(of_Q), K * dtype(of_K)
     try:

@@ -10,7 +10,8 @@ from pathlib import Path
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.course.project_paths import find_checkout
 from iocourse.doctor.circumstances import circumstances
-from iocourse.refusal import Refused, write_json
+from iocourse.errors import UsageError
+from iocourse.files import write_json
 from tools.build.guide import RECORD, read_remarks
 
 from . import by_hand, command, report
@@ -59,7 +60,7 @@ def mutants(arguments: argparse.Namespace) -> int:
     if arguments.remarks:
         return _remarks(arguments.only)
     if arguments.record and arguments.operators:
-        raise Refused("--record keeps the score of all operators: leave --operators away")
+        raise UsageError("--record keeps the score of all operators: leave --operators away")
     options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
     found = command.run(**{name: getattr(arguments, name) for name in options})
     print(report.summary(found))

@@ -13,7 +13,7 @@ from iocourse.console import steps
 from iocourse.course.checking import judge, read_first
 from iocourse.course.exercise import find
 from iocourse.discovery import loaded
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tests.mutation.command import prepare
 from tools.build.guide import Remark
 
@@ -24,11 +24,11 @@ def suites(root: Path, lesson: int) -> dict[str, Any]:
     """The suites of a lesson, as `tests/mutants` of a checkout has them, by exercise.
 
     Raises:
-        Refused: the checkout has none for it.
+        UsageError: the checkout has none for it.
     """
     path = root / "tests" / "mutants" / f"lesson{lesson:02d}.py"
     if not path.exists():
-        raise Refused(f"{path} does not exist: the guide is made in a checkout with its tests")
+        raise UsageError(f"{path} does not exist: the guide is made in a checkout with its tests")
     with _importing_from(path.parent):
         module = loaded(path, f"mutants_{path.stem}")
     return {suite.id: suite for suite in module.SUITES}
@@ -53,8 +53,8 @@ def refusals(root: Path, remarks: Mapping[str, Remark], chosen: Sequence[str]) -
         chosen: ids of exercises.
 
     Raises:
-        Refused: a remark names no mutant of its exercise, or one that its check accepts; a lesson cannot run
-            here.
+        UsageError: a remark names no mutant of its exercise, or one that its check accepts; a lesson cannot
+            run here.
     """
     prepare(chosen)
     found: dict[str, Refusals] = {}
@@ -71,7 +71,7 @@ def refused(name: str, suite: Any, errors: Iterable[str]) -> Refusals:
     """What refuses each of these errors of an exercise."""
     mutants = {mutant.name: mutant for mutant in suite.mutants}
     if strange := [error for error in errors if error not in mutants]:
-        raise Refused(f"the remark on {name} names {strange[0]!r}; its mutants: {', '.join(mutants)}")
+        raise UsageError(f"the remark on {name} names {strange[0]!r}; its mutants: {', '.join(mutants)}")
     return {error: _refusal(name, mutants[error]) for error in errors}
 
 
@@ -84,4 +84,6 @@ def _refusal(name: str, mutant: Any) -> dict[str, str]:
             failed = {one: said for one, said in judge(exercise, function, seed) if said is not None}
             if mutant.fails in failed:
                 return {"named by": mutant.fails, "read first": read_first(exercise, failed)}
-    raise Refused(f"mutant {mutant.name!r} of {name} does not fail in {mutant.fails!r}: mend its suite first")
+    raise UsageError(
+        f"mutant {mutant.name!r} of {name} does not fail in {mutant.fails!r}: mend its suite first"
+    )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from iocourse.console import meter
 from iocourse.course.exercise import exercises, find
 from iocourse.doctor import threads
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.operators import OPERATORS
 from tests.mutation.references import INTERPRETED, sources_of
@@ -40,7 +40,7 @@ def run(
         jobs: mutants at a time; as many as there are processors where None.
 
     Raises:
-        Refused: an exercise or operator that is not there, a number below 1, a system without fork.
+        UsageError: an exercise or operator that is not there, a number below 1, a system without fork.
     """
     _refuse(operators, seeds=seeds, sample=sample, jobs=1 if jobs is None else jobs)
     asked = chosen(only, triton)
@@ -51,24 +51,24 @@ def run(
 
 def _refuse(operators: Collection[str], **numbers: int) -> None:
     if not hasattr(os, "fork"):
-        raise Refused("mutants run in processes that are forked, and this system has no fork; Linux has")
+        raise UsageError("mutants run in processes that are forked, and this system has no fork; Linux has")
     for name, number in numbers.items():
         if number < 1:
-            raise Refused(f"--{name} must be at least 1, got {number}")
+            raise UsageError(f"--{name} must be at least 1, got {number}")
     for operator in operators:
         if operator not in OPERATORS:
-            raise Refused(f"operator {operator!r} is unknown; allowed: {', '.join(OPERATORS)}")
+            raise UsageError(f"operator {operator!r} is unknown; allowed: {', '.join(OPERATORS)}")
 
 
 def chosen(only: Sequence[str], triton: bool) -> list[str]:
     """Ids of the exercises that `only` names, or of all, those of kernels with `triton`.
 
     Raises:
-        Refused: there is no such exercise.
+        UsageError: there is no such exercise.
     """
     for name in only:
         if not any(_is(name, exercise) for exercise in exercises()):
-            raise Refused(
+            raise UsageError(
                 f"--only {name!r} is no exercise; allowed: {', '.join(exercises())}, or 04 for all of 4"
             )
     if only:
@@ -89,7 +89,7 @@ def prepare(chosen: Sequence[str]) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
         for path in (path for lesson in sorted(lessons) for path in sources_of(lesson)):
             if reason := cannot_run(path.read_text(encoding="utf-8")):
-                raise Refused(f"lesson {path.stem} {reason}")
+                raise UsageError(f"lesson {path.stem} {reason}")
 
 
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.course.exercise import lesson_of
-from iocourse.refusal import write_whole
+from iocourse.files import atomic_write
 from tools.build.guide import RECORD, read_record
 
 from .equivalents import why_open
@@ -50,7 +50,7 @@ def _merge(root: Path, new: Mapping[str, Mapping[str, Any]]) -> None:
     for name, facts in new.items():
         record[name] = record.get(name, {}) | dict(facts)
     ordered = {name: record[name] for name in sorted(record, key=_in_order)}
-    write_whole(root / RECORD, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+    atomic_write(root / RECORD, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
 
 def _in_order(exercise_id: str) -> tuple[int, str]:

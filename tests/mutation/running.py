@@ -43,12 +43,12 @@ class Verdict:
 
     @property
     def killed(self) -> bool:
-        """Refused at once; what some seeds accept and others refuse is judged by chance."""
+        """UsageError at once; what some seeds accept and others refuse is judged by chance."""
         return bool(self.killed_in) and not self.accepted
 
     @property
     def by_chance(self) -> bool:
-        """Refused by some seeds only."""
+        """UsageError by some seeds only."""
         return bool(self.killed_in) and bool(self.accepted)
 
 

@@ -12,7 +12,7 @@ import pytest
 from iocourse import costs, exact, masks
 from iocourse.machine import FastMemoryFull, run
 from iocourse.monomials import rank_of
-from iocourse.schedules import REGISTRY, forward_leaves, matmul, matmul_tiles
+from iocourse.schedules import REGISTRY, matmul, matmul_tiles, saved_for_backward
 
 SHAPES = 1000  # on the dry machine, for each schedule
 SHAPES_WITH_VALUES = 200
@@ -111,7 +111,7 @@ def scaled(schedule, drawn, mask, factor):
     first = "A1" if "A1" in drawn else "Q"
     drawn = drawn | {first: factor * drawn[first]}
     if schedule.pass_ == "backward":
-        drawn |= forward_leaves(drawn["Q"], drawn["K"], drawn["V"], mask)
+        drawn |= saved_for_backward(drawn["Q"], drawn["K"], drawn["V"], mask)
     return drawn
 
 

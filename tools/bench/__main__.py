@@ -12,7 +12,8 @@ from textwrap import fill
 from typing import Any
 
 from iocourse.cli import Parser, print_anything, run_command
-from iocourse.refusal import Refused, write_json
+from iocourse.errors import UsageError
+from iocourse.files import write_json
 from tools.bench import (
     Subject,
     depth,
@@ -84,7 +85,7 @@ def bench(arguments: argparse.Namespace) -> int:
     known = SUBJECTS
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
-        raise Refused(
+        raise UsageError(
             f"{came}; allowed: {', '.join(known)}. python -m tools.bench --help says what each measures"
         )
     if arguments.pictures:
@@ -128,7 +129,7 @@ def _takers(known: Mapping[str, Any], option: str) -> list[str]:
 
 def _only_for(option: str, what: str, takers: Sequence[str]) -> None:
     if what not in takers:
-        raise Refused(f"{option} is not for {what}; allowed with: {', '.join(takers)}")
+        raise UsageError(f"{option} is not for {what}; allowed with: {', '.join(takers)}")
 
 
 if __name__ == "__main__":

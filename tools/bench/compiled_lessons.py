@@ -14,8 +14,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from iocourse.files import read_json
 from iocourse.ledger import Ledger
-from iocourse.refusal import read_json
 from tools.bench import Row
 from tools.build.execution import ExecutionFailed, cell_label, execute, lesson_environment
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from iocourse.errors import UsageError
 from iocourse.gpu.roofline import PASSES, TIMES_FORWARD, tflops
 from iocourse.gpu.timing import Staged, Timing, Work, side_by_side
-from iocourse.refusal import Refused
 from tools.bench import Row, grouped, verdict
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
         warnings.simplefilter("always")
         try:
             return work(), ""
-        except Refused as error:
+        except UsageError as error:
             return None, str(error)
         except Exception as error:
             return None, reason_of(error, [str(one.message) for one in said])

@@ -18,11 +18,12 @@ from typing import Any
 from iocourse import console, profile
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.doctor.circumstances import circumstances
-from iocourse.gpu.timing import no_cuda
+from iocourse.errors import UsageError
+from iocourse.files import write_json
+from iocourse.gpu.timing import cuda_unavailable_reason
 from iocourse.kernels.host.tiles import row_of
 from iocourse.profile.costing import Bytes, Cost, cost, moved
 from iocourse.profile.question import LAUNCHES, Question, add_options, question
-from iocourse.refusal import Refused, write_json
 from tools.bench.device import device_facts, environment
 
 from . import ncu
@@ -38,9 +39,9 @@ def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
 
     `counters` has the bytes of those counters in `ncu.MORE` that the chip has.
 
-    Raises Refused without a GPU or ncu, or where ncu fails: what is needed, and what can be had without.
+    Raises UsageError without a GPU or ncu, or where ncu fails: what is needed, and what can be had without.
     """
-    tool, reason = ncu.find(), no_cuda()
+    tool, reason = ncu.find(), cuda_unavailable_reason()
     try:
         if not tool or reason:
             absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
@@ -54,7 +55,7 @@ def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
         kernels, around = LAUNCHES[asked.what].kernels, environment(interpret=False)
         found = ncu.measure(tool, kernels, _program(must), around, seconds)
     except ncu.CannotMeasure as error:
-        raise Refused(
+        raise UsageError(
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
         ) from None
     return {

@@ -13,15 +13,15 @@ from iocourse.explore import (
     kernel_tuner,
     low_rank_explorer,
     mask_painter,
-    memory_explorer,
     pebble_player,
     roofline_explorer,
     tile_tuner,
+    traffic_explorer,
 )
 from iocourse.explore.draw import graph_layout as layers
 from iocourse.explore.models import logits as low_rank_logits
 from iocourse.explore.models import lowrank_explorer as low_rank_facts
-from iocourse.explore.models import memory_map
+from iocourse.explore.models import traffic_map
 from iocourse.explore.models.memory_states import dry_trace
 from iocourse.explore.models.tile_tuner import footprint_parts, playback
 from iocourse.explore.widgets.explorer import without_widgets
@@ -81,7 +81,7 @@ LOW_RANK = {
     "sigma": (0.1, 0.3, 1.0, 3.0),
 }
 CACHES = (
-    dry_trace, playback, footprint_parts, *memory_map.CACHES, *layers.CACHES,
+    dry_trace, playback, footprint_parts, *traffic_map.CACHES, *layers.CACHES,
     *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ def run(quick: bool) -> dict[str, Any]:
     timed: dict[str, Times] = {
         "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, changes),
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, changes),
-        "memory explorer": _widget(memory_explorer(N=65536), MAP, changes),
+        "memory explorer": _widget(traffic_explorer(N=65536), MAP, changes),
         "mask painter": _widget(mask_painter(), PAINTER, changes),
         "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, changes),
         "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, changes),

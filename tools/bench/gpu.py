@@ -32,11 +32,12 @@ from iocourse.data import recorded as shipped
 from iocourse.data import records
 from iocourse.data.recorded import kernels_code, lacking, provenance, recorded
 from iocourse.doctor.circumstances import circumstances
+from iocourse.errors import UsageError
+from iocourse.files import read_json, write_json
 from iocourse.gpu.measured import tiles_of
 from iocourse.gpu.roofline import PASSES
-from iocourse.gpu.timing import CudaStopwatch, no_cuda
+from iocourse.gpu.timing import CudaStopwatch, cuda_unavailable_reason
 from iocourse.profile.question import Question
-from iocourse.refusal import Refused, read_json, write_json
 from tools.bench import Row, problems, tiles
 from tools.bench.contest import (
     DENSITIES,
@@ -135,10 +136,10 @@ class Place:
 def cuda_place() -> Place:
     """The GPU of this process, where kernels are compiled for it.
 
-    Raises Refused where there is none, triton is missing, or kernels are interpreted; the line says what can
-    be done instead.
+    Raises UsageError where there is none, triton is missing, or kernels are interpreted; the line says what
+    can be done instead.
     """
-    if reason := no_cuda():
+    if reason := cuda_unavailable_reason():
         reason = f"no GPU, {reason}"
     else:
         try:
@@ -148,7 +149,7 @@ def cuda_place() -> Place:
         except ImportError as error:
             reason = f"no kernels, {error}"
     if reason:
-        raise Refused(
+        raise UsageError(
             f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; without one, "
             "`python -m tools.bench resources` compiles every kernel for every chip. "
             f"Shipped with the course: {provenance(recorded('attention'))}."
@@ -440,7 +441,7 @@ COUNTED = (
 
 
 def counted(visit: Visit, seconds: float) -> Said:
-    """The bytes of some launches by Nsight Compute. Raises Refused where it is not installed or fails."""
+    """The bytes of some launches by Nsight Compute. Raises UsageError where it is not installed or fails."""
     from tools.bench import counters
 
     visit.place.tidy()
@@ -489,17 +490,17 @@ def run(
     """Run the steps, or those in `only`; `keep` takes the record after every row.
 
     `quick`: at few shapes, and no goal is judged. `tutorial`: a copy of Triton's tutorial 06. `install`: put
-    the records in this file into the package, and do nothing else. Raises Refused where an argument is not
+    the records in this file into the package, and do nothing else. Raises UsageError where an argument is not
     allowed, or there is no GPU.
     """
     if install:
         return {"installed": installed(install)}
     if not 0 < minutes < inf:
-        raise Refused(f"--minutes is {minutes:g}; allowed: more than 0")
+        raise UsageError(f"--minutes is {minutes:g}; allowed: more than 0")
     known = plan(tutorial)
     for name in only:
         if name not in known:
-            raise Refused(f"--only {name!r} is no step; allowed: {', '.join(known)}")
+            raise UsageError(f"--only {name!r} is no step; allowed: {', '.join(known)}")
     if tutorial:
         problems.tutorial_contenders(tutorial)  # refuses what is none
     visit = Visit(cuda_place(), quick, tutorial)
@@ -553,7 +554,7 @@ def _run_step(
         entry["state"] = "done" if how_far(whole.get(name)) == 1 else "cut off"
     except KeyboardInterrupt:
         entry["state"] = "interrupted"
-    except Refused as error:
+    except UsageError as error:
         entry |= {"state": "not run", "why": str(error)}
     except Exception as error:
         traceback.print_exc()
@@ -673,16 +674,16 @@ def installed(file: Path) -> list[str]:
     """Put every part that a lesson can read into the package; a line for each says what became of it.
 
     What is shipped is not replaced by less: a quick record takes the place of none that is whole. Raises
-    Refused where the file is not what this command wrote, or a part cannot be a record.
+    UsageError where the file is not what this command wrote, or a part cannot be a record.
     """
     whole, said = read_json(file), []
     if whole.get("subject") != NAME:
-        raise Refused(f"--install {file} is no record of this command; allowed: a file that --json wrote")
+        raise UsageError(f"--install {file} is no record of this command; allowed: a file that --json wrote")
     for name in (*CONTESTS, "tune", "counters"):
         if not (part := whole.get(name)):
             continue
         if absent := lacking(part):
-            raise Refused(f"{file} has no record of {name}: it lacks {', '.join(absent)}")
+            raise UsageError(f"{file} has no record of {name}: it lacks {', '.join(absent)}")
         if name == "tune":
             tiles_of(part)  # refuses rows that no launch could take
         target = FOLDER / f"{'profile' if name == 'counters' else name}.json"
@@ -694,5 +695,5 @@ def installed(file: Path) -> list[str]:
             write_json(target, part)
             said.append(f"{target} written, from {file}")
     if not said:
-        raise Refused(f"--install {file} holds no record that the package ships")
+        raise UsageError(f"--install {file} holds no record that the package ships")
     return said

@@ -21,6 +21,6 @@ show = resources.show
 def run(quick: bool) -> Row:
     """Compile them with the tiles of the tables; `quick`: those of d = 128 only.
 
-    Raises Refused where torch or triton is missing.
+    Raises UsageError where torch or triton is missing.
     """
     return resources.record(NAME, *(((ARCH,), (128,), (BYTES,)) if quick else WHOLE_RECORD))

@@ -10,7 +10,7 @@ from typing import Any
 from iocourse.console import steps, table
 from iocourse.course.project_paths import find_checkout
 from iocourse.doctor.circumstances import circumstances
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.bench import laps
 from tools.build.execution import cannot_run, execute, lesson_environment
 
@@ -26,16 +26,16 @@ def run(quick: bool) -> dict[str, Any]:
         quick: each notebook once instead of three times.
 
     Raises:
-        Refused: no solved notebook here, or one that runs kernels and no triton.
+        UsageError: no solved notebook here, or one that runs kernels and no triton.
         ExecutionFailed: a notebook does not run.
     """
     root = find_checkout()
     paths = sorted((root / "solutions").glob("[0-9]*.ipynb"))
     if not paths:
-        raise Refused(f"no solved notebook in {root / 'solutions'}: run python -m tools.build first")
+        raise UsageError(f"no solved notebook in {root / 'solutions'}: run python -m tools.build first")
     for path in paths:
         if reason := cannot_run(path.read_text(encoding="utf-8")):
-            raise Refused(f"{path.name} {reason}")
+            raise UsageError(f"{path.name} {reason}")
     repeats = 1 if quick else REPEATS
     runs = steps([path for path in paths for _ in range(repeats)], "notebooks run")
     seconds: dict[str, list[float]] = {path.stem: [] for path in paths}

@@ -17,9 +17,9 @@ import numpy as np
 
 from iocourse import masks
 from iocourse.discovery import loaded
+from iocourse.errors import UsageError
 from iocourse.gpu.roofline import flops
 from iocourse.gpu.timing import time_of
-from iocourse.refusal import Refused
 from tools.bench import Row
 from tools.bench.contest import (
     DEFAULT,
@@ -82,10 +82,10 @@ def with_matrices(contender: Contender, place: Any, q: Tensor, k: Tensor, v: Ten
 
 
 def check_room(what: str, needed: int, place: Any) -> None:
-    """Raise Refused where `needed` bytes are more than half of those that are free."""
+    """Raise UsageError where `needed` bytes are more than half of those that are free."""
     free = place.free_bytes()
     if needed > free / 2:
-        raise Refused(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
+        raise UsageError(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
@@ -140,15 +140,15 @@ def tiles_seen(pairs: Pairs, N: int, device: str) -> Any:
 def tutorial_contenders(path: Path) -> dict[str, Contender]:
     """The kernel of a copy of Triton's tutorial 06, and with warp specialisation where the file offers it.
 
-    Raises Refused where the file cannot be loaded, or has no `attention`.
+    Raises UsageError where the file cannot be loaded, or has no `attention`.
     """
     if not path.is_file():
-        raise Refused(f"--tutorial {path} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+        raise UsageError(f"--tutorial {path} is no file; allowed: a copy of Triton's 06-fused-attention.py")
     try:
         module: Any = loaded(path, "triton_tutorial_06")
         parameters = inspect.signature(module._attention.forward).parameters
     except Exception as error:
-        raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
+        raise UsageError(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
     if "warp_specialize" not in parameters:
         return {TUTORIAL: tutorial(module)}
     return {TUTORIAL: tutorial(module, False), SPECIALISED: tutorial(module, True)}
@@ -166,7 +166,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
 
     def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         if str(q.dtype) != "torch.float16":
-            raise Refused("the tutorial's kernel casts to float16 inside: it takes float16 only")
+            raise UsageError("the tutorial's kernel casts to float16 inside: it takes float16 only")
         forget_tuning(q.shape, causal)
         return module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
 

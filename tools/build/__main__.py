@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.course.project_paths import find_checkout
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 
 from . import BuildFailed, course
 from .links import write_for_colab
@@ -39,7 +39,7 @@ def build(arguments: argparse.Namespace) -> int:
     root = find_checkout()
     if arguments.colab:
         if arguments.check or arguments.execute or arguments.only:
-            raise Refused(
+            raise UsageError(
                 "--colab takes the notebooks as they stand: leave --check, --execute and --only away"
             )
         written = write_for_colab(root, arguments.colab)

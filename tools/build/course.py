@@ -14,7 +14,7 @@ from pathlib import Path
 from iocourse.console import steps
 from iocourse.course.project_paths import read_project
 from iocourse.course.student_copies.notebook import to_text
-from iocourse.refusal import write_whole
+from iocourse.files import atomic_write
 from tools.build import BuildFailed, execution, pages
 from tools.build.execution import cannot_run
 from tools.build.first_cell import with_first_cell, without_first_cell
@@ -36,7 +36,7 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         The files written, relative to `root`.
 
     Raises:
-        Refused: the repository's URL is unset, or there is no such lesson.
+        UsageError: the repository's URL is unset, or there is no such lesson.
         BuildFailed: a source, a cell or an output is at fault; then no file was touched.
     """
     texts: dict[Path, str] = {}
@@ -52,7 +52,7 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
-        write_whole(root / path, texts[path])
+        atomic_write(root / path, texts[path])
     return [*(path.as_posix() for path in changed), *pages.write_figure(root)]
 
 
@@ -64,7 +64,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         only: names (or their beginnings) of the lessons to check; all, and the pages, where empty.
 
     Raises:
-        Refused: the repository's URL is unset, or there is no such lesson.
+        UsageError: the repository's URL is unset, or there is no such lesson.
         BuildFailed: a source cannot be read.
     """
     if faults := pages.records_without_origin(root):

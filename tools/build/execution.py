@@ -20,7 +20,7 @@ from typing import Any
 
 from iocourse.doctor import cannot_interpret, installed
 from iocourse.doctor.needs_triton import explanation
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build import BuildFailed
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def execute(notebook: Json, *, name: str, folder: Path, env: dict[str, str]) -> 
 
     Raises:
         ExecutionFailed: with the cell and its traceback.
-        Refused: nbclient or ipykernel is not installed.
+        UsageError: nbclient or ipykernel is not installed.
     """
     client = _client(notebook, folder)
     from nbclient.exceptions import CellControlSignal, DeadKernelError
@@ -115,7 +115,7 @@ def _client(notebook: Json, folder: Path) -> Any:
         from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
     except ImportError as error:
-        raise Refused(
+        raise UsageError(
             f"running notebooks needs {error.name}: python -m pip install nbclient ipykernel"
         ) from None
     # No kernel folders: the kernel is this very Python, whatever kernels the user has registered.

@@ -24,7 +24,7 @@ from typing import Any
 
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercise import Exercise, exercises
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build.announcements import exercises_of, minutes_of
 from tools.build.rules.evening import evening_of
 from tools.build.source import parse
@@ -78,14 +78,14 @@ def read_remarks(root: Path) -> dict[str, Remark]:
     """The remarks of a checkout, by exercise; none where it has no folder for them.
 
     Raises:
-        Refused: a file is no TOML, or an entry has another form.
+        UsageError: a file is no TOML, or an entry has another form.
     """
     found: dict[str, Remark] = {}
     for path in sorted((root / REMARKS).glob("*.toml")):
         try:
             entries = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Refused(f"{path} is no TOML: {error}") from None
+            raise UsageError(f"{path} is no TOML: {error}") from None
         found |= {name: _remark(entry, f"{path}, {name}") for name, entry in entries.items()}
     return found
 
@@ -96,19 +96,21 @@ def _remark(entry: Any, where: str) -> Remark:
     pairs = isinstance(errors, list) and all(isinstance(e, list) and len(e) == 2 for e in errors)
     texts = pairs and all(isinstance(text, str) and text for error in errors or () for text in error)
     if not (isinstance(say, str) and say and errors and texts) or len(facts) > 2:
-        raise Refused(f'{where}: expected say = "…" and errors = [["name of a mutant", "what was done"], …]')
+        raise UsageError(
+            f'{where}: expected say = "…" and errors = [["name of a mutant", "what was done"], …]'
+        )
     return Remark(say, tuple((error[0], error[1]) for error in errors or ()))
 
 
 def read_record(root: Path) -> Record:
-    """What is recorded, by exercise; nothing where there is no file. Raises Refused where it is broken."""
+    """What is recorded, by exercise; nothing where there is no file. Raises UsageError where it is broken."""
     path = root / RECORD
     try:
         record: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{path} is not JSON: {error}") from None
+        raise UsageError(f"{path} is not JSON: {error}") from None
     return dict(record)
 
 
@@ -119,7 +121,7 @@ def guide_page(root: Path) -> str | None:
     """The page as it must be; None where remarks are missing, or what they need was not recorded.
 
     Raises:
-        Refused: remarks or record cannot be read.
+        UsageError: remarks or record cannot be read.
     """
     remarks, record = read_remarks(root), read_record(root)
     if not remarks or any(_lacking(remarks, record)):

@@ -17,7 +17,7 @@ from typing import Any
 
 from iocourse.course.exercise import Exercise, find
 from iocourse.course.project_paths import Project
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.build.announcements import announce, minutes_of
 from tools.build.rules.evening import Evening, evening_of
 from tools.build.source import Cell, SourceError, cell_ids, parse, shown, side
@@ -55,14 +55,14 @@ def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list
 
     Raises:
         SourceError: a source cannot be read.
-        Refused: there is no source, or none that `only` names.
+        UsageError: there is no source, or none that `only` names.
     """
     paths = sorted((root / "solutions").glob("[0-9]*.py"))
     chosen = [path for path in paths if not only or path.stem.startswith(tuple(only))]
     if not chosen:
         have = ", ".join(path.stem for path in paths) or "none"
         wanted = " or ".join(only) or "[0-9]*.py"
-        raise Refused(f"no source {wanted} in {root / 'solutions'}; there are: {have}")
+        raise UsageError(f"no source {wanted} in {root / 'solutions'}; there are: {have}")
     return [build(path, path.relative_to(root), project) for path in chosen]
 
 

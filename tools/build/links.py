@@ -16,7 +16,8 @@ from typing import Any
 
 from iocourse.course.project_paths import Project, read_project
 from iocourse.course.student_copies.notebook import to_text
-from iocourse.refusal import Refused, write_whole
+from iocourse.errors import UsageError
+from iocourse.files import atomic_write
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
 # The same with its text; not a picture.
@@ -68,22 +69,22 @@ def write_for_colab(root: Path, folder: Path) -> list[str]:
         folder: the branch they are kept on; what other releases have there stays.
 
     Raises:
-        Refused: there is no notebook, or the repository's URL is unset or not claimed.
+        UsageError: there is no notebook, or the repository's URL is unset or not claimed.
     """
     project = read_project(root)
     if not project.claimed:
-        raise Refused(
+        raise UsageError(
             f"the address https://github.com/{project.slug} is not claimed, so no notebook may link to it: "
             "follow docs/guide/publishing.md, then set claimed = true in pyproject.toml"
         )
     paths = [path for name in FOLDERS for path in sorted((root / name).glob("[0-9]*.ipynb"))]
     if not paths:
-        raise Refused(
+        raise UsageError(
             f"no notebook in {root / FOLDERS[0]} or {root / FOLDERS[1]}: run python -m tools.build first"
         )
     targets = [folder / project.tag / path.parent.name / path.name for path in paths]
     for path, target in zip(paths, targets, strict=True):
         notebook = json.loads(path.read_text(encoding="utf-8"))
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, with_full_links(notebook, path.parent.name, project))
+        atomic_write(target, with_full_links(notebook, path.parent.name, project))
     return [target.as_posix() for target in targets]

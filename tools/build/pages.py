@@ -17,14 +17,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from iocourse.explore.models.traffic_map import memories
+
 from iocourse import __version__
 from iocourse.bounds import lower_bound
 from iocourse.course.project_paths import Project
 from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.figures.traffic_charts import curve
-from iocourse.explore.models.memory_map import memories
-from iocourse.refusal import write_whole
+from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.execution import runs_kernels
 from tools.build.source import Cell
@@ -226,7 +227,7 @@ def write_figure(root: Path) -> list[str]:
     """Draw the figure where README shows it and it is not current; returns the files written."""
     if marked(_read(root / README), "figure") is None or figure_is_current(root):
         return []
-    write_whole(root / FIGURE, signed_png(first_figure()))
+    atomic_write(root / FIGURE, signed_png(first_figure()))
     return [FIGURE.as_posix()]
 
 

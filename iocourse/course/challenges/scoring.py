@@ -18,7 +18,7 @@ import numpy as np
 
 from ...console import table
 from ...exact import Array
-from ...schedules import PASSES, forward_leaves
+from ...schedules import PASSES, saved_for_backward
 from .. import progress
 from ..checking import fresh_seed, judge, read_first
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
@@ -171,7 +171,7 @@ def _hard(asked: Challenge, N: int, d: int, rng: np.random.Generator) -> list[Ar
     large = _drawn(asked, N, d, rng)
     large["Q"] = large["Q"] * STRETCH
     if asked.pass_ != "forward":
-        return [large | forward_leaves(large["Q"], large["K"], large["V"], asked.mask(N))]
+        return [large | saved_for_backward(large["Q"], large["K"], large["V"], asked.mask(N))]
     low = dict(zip("QK", low_queries_and_keys(rng, N, N, d), strict=True))
     return [large, large | low]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import costs, masks, schedules
-from ...data import told
+from ...data import misleading_table
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm, call
@@ -594,14 +594,18 @@ def _table_case(rng: np.random.Generator, label: str) -> Case:
     places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # never run exactly
     runs = [run for place in places for run in _runs_at(rng, *place)]
     rng.shuffle(runs)
-    claims = [_claim(rng, runs, trick) for trick in (*told.TRICKS, BETTER, WORSE, TOO_GOOD) for _ in range(2)]
+    claims = [
+        _claim(rng, runs, trick)
+        for trick in (*misleading_table.TRICKS, BETTER, WORSE, TOO_GOOD)
+        for _ in range(2)
+    ]
     rng.shuffle(claims)
     rows = [row for row, _ in claims]
     expected = [(honest_row(row, runs), trick) for row, trick in claims]
     return Case(f"{label}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
 
 
-def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[told.Run]:
+def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misleading_table.Run]:
     """Each degree and, up to n = 8192, two exact attentions, on one thread and, faster, on two."""
     first = 1e-6 * n * n * rng.uniform(0.8, 1.2) * (4 if passes == "both" else 1)  # milliseconds
     exact = dict(
@@ -628,12 +632,14 @@ def _errors(rng: np.random.Generator, worst: float, passes: str) -> dict[str, fl
     return {str(name): float(worst * (0.3 if k else 1)) for k, name in enumerate(names)}
 
 
-def _claim(rng: np.random.Generator, runs: Sequence[told.Run], trick: str) -> tuple[told.Claim, str]:
+def _claim(
+    rng: np.random.Generator, runs: Sequence[misleading_table.Run], trick: str
+) -> tuple[misleading_table.Claim, str]:
     method, d, n = str(rng.choice(DEGREES)), int(rng.choice([8, 12])), int(rng.choice([1024, 8192]))
     both = trick in ("one pass against two", "the mean of the errors") or bool(rng.integers(2))
     place = (method, d, 65536 if trick == NOBODY else n, "both" if both else "forward")
     factor = {BETTER: 1.03, WORSE: 0.7, TOO_GOOD: 1.1}.get(trick)
-    row = told.told(runs, trick if factor is None else "none", *place)
+    row = misleading_table.row(runs, trick if factor is None else "none", *place)
     if factor is not None:
         side = str(rng.choice(["speedup", "error"]))
         row[side] *= factor if side == "speedup" else 1 / factor
@@ -649,9 +655,9 @@ class Row(NamedTuple):
 
 
 @library_answer
-def honest_row(claim: told.Claim, runs: Sequence[told.Run]) -> Row:
+def honest_row(claim: misleading_table.Claim, runs: Sequence[misleading_table.Run]) -> Row:
     """The claim by one baseline, the fastest exact attention of its kind, and by its worst output."""
-    kind = {key: claim[key] for key in told.PLACE} | {"threads": 1}
+    kind = {key: claim[key] for key in misleading_table.PLACE} | {"threads": 1}
     alike = [run for run in runs if kind.items() <= run.items()]
     own = next(run for run in alike if run["method"] == claim["method"])
     error = max(own["errors"].values())
@@ -704,11 +710,13 @@ def _times(speedup: float | None) -> str:
     return "None" if speedup is None else f"{speedup:.5g}"
 
 
-def _side_by_side(trial: Trial, rows: list[Row]) -> Sequence[tuple[told.Claim, Row, tuple[Row, str]]]:
+def _side_by_side(
+    trial: Trial, rows: list[Row]
+) -> Sequence[tuple[misleading_table.Claim, Row, tuple[Row, str]]]:
     return list(zip(trial.case.inputs["claims"], rows, trial.case.expected, strict=True))
 
 
-def _named(claim: told.Claim) -> str:
+def _named(claim: misleading_table.Claim) -> str:
     return f"{claim['method']}, d = {claim['d']}, n = {claim['n']}, {claim['passes']}"
 
 

@@ -19,7 +19,8 @@ from iocourse.course.progress import home
 from iocourse.course.project_paths import FIRST, Course, find_course
 from iocourse.course.student_copies import update
 from iocourse.course.student_copies.discovery import find_copies
-from iocourse.refusal import Refused, read_json, write_whole
+from iocourse.errors import UsageError
+from iocourse.files import atomic_write, read_json
 
 LAB_DEFAULTS = {
     # A click on the notation page shows it rendered, and no dialogue about news covers the first lesson.
@@ -40,7 +41,7 @@ def update_copies(name: str = "") -> int:
     """Bring the student's copies up to date, those of one lesson where it has a name, and say what was done.
 
     Raises:
-        Refused: no lessons, none of this name, or a file that cannot be written.
+        UsageError: no lessons, none of this name, or a file that cannot be written.
     """
     course, lines = find_course(), 0
     for line in update.update(course, name):
@@ -62,13 +63,13 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
         JupyterLab's exit code.
 
     Raises:
-        Refused: no lessons, a copy cannot be written, JupyterLab is not installed, or the options ask for a
-            port that is not to be had.
+        UsageError: no lessons, a copy cannot be written, JupyterLab is not installed, or the options ask for
+            a port that is not to be had.
     """
     course = find_course()
     require_port(options)
     if importlib.util.find_spec("jupyterlab") is None:
-        raise Refused(f"JupyterLab is not installed here: {INSTALL}")
+        raise UsageError(f"JupyterLab is not installed here: {INSTALL}")
     _prepare(course)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
     env = os.environ | {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
@@ -77,7 +78,7 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
 
 
 def require_port(options: Sequence[str]) -> None:
-    """Raise Refused where the options for JupyterLab name a port that it cannot listen on.
+    """Raise UsageError where the options for JupyterLab name a port that it cannot listen on.
 
     JupyterLab would take another without a word, or end in a traceback. Without such an option it looks for a
     free one.
@@ -86,7 +87,7 @@ def require_port(options: Sequence[str]) -> None:
     if asked is None:
         return
     if not re.fullmatch(r"\d{1,5}", asked) or int(asked) > HIGHEST:
-        raise Refused(
+        raise UsageError(
             f"--port must be an integer from 0 to {HIGHEST:,}, where 0 is any that is free; got {asked!r}"
         )
     ip = _option("ip", options) or "localhost"
@@ -95,7 +96,7 @@ def require_port(options: Sequence[str]) -> None:
         socket.create_server(("" if ip in EVERYWHERE else ip, int(asked)), family=family).close()
     except OSError as error:
         why = (error.strerror or str(error)).partition(" (while")[0]
-        raise Refused(
+        raise UsageError(
             f"cannot listen on port {asked} of {ip}: {why}. Leave out --port to get one that is free, "
             "or name another, such as --port=8890"
         ) from None
@@ -135,11 +136,11 @@ def _config_path() -> str:
     folder = home() / "jupyter"
     try:
         (folder / "labconfig").mkdir(parents=True, exist_ok=True)
-        write_whole(
+        atomic_write(
             folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1)
         )
     except OSError as error:
-        raise Refused(
+        raise UsageError(
             f"{folder} cannot be written: {error.strerror or error}. The course and JupyterLab keep files in "
             "your home folder; start with another one, as in HOME=/tmp/me iocourse lab"
         ) from None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...refusal import Refused
+from ...errors import UsageError
 from ..project_paths import Course
 from .notebook import Json, lesson_of, read_notebook
 
@@ -42,7 +42,7 @@ def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
     named = path.stem if path.stem in lessons else ""
     try:
         notebook = read_notebook(path)
-    except Refused as error:
+    except UsageError as error:
         return Copy(path, named, None, str(error))
     return Copy(path, lesson_of(notebook, lessons) or named, notebook)
 
@@ -56,7 +56,7 @@ def chosen(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str
         copies: the student's.
 
     Raises:
-        Refused: it is none of them.
+        UsageError: it is none of them.
     """
     wanted = Path(name).name
     for copy in copies:
@@ -67,5 +67,5 @@ def chosen(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str
     found = [one for one in names if asked in (one, one.split("_")[0])]
     if not found:
         short = ", ".join(one.split("_")[0] for one in names)
-        raise Refused(f"--update {name!r} is no lesson; there are: {short}")
+        raise UsageError(f"--update {name!r} is no lesson; there are: {short}")
     return found[0], ""

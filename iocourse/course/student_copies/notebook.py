@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...refusal import Refused
+from ...errors import UsageError
 
 Json = dict[str, Any]
 OURS = "iocourse"  # in a notebook's metadata: what it was copied from
@@ -25,19 +25,19 @@ def read_notebook(path: Path) -> Json:
     """The notebook at `path`.
 
     Raises:
-        Refused: it cannot be read, or is no notebook of format 4; the message does not name the file.
+        UsageError: it cannot be read, or is no notebook of format 4; the message does not name the file.
     """
     try:
         notebook: Json = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise Refused(f"it cannot be read: {error.strerror}") from None
+        raise UsageError(f"it cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is no notebook: {error}") from None
+        raise UsageError(f"it is no notebook: {error}") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list) or not all(map(_is_cell, cells)):
-        raise Refused("it is no notebook of format 4: open and save it in JupyterLab")
+        raise UsageError("it is no notebook of format 4: open and save it in JupyterLab")
     if not isinstance(notebook.get("metadata", {}), dict):
-        raise Refused("it is no notebook: its metadata are none")
+        raise UsageError("it is no notebook: its metadata are none")
     return notebook
 
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from ...refusal import Refused, write_whole
+from ...errors import UsageError
+from ...files import atomic_write
 from ..project_paths import Course
 from . import notation_copy
 from .discovery import Copy, chosen, find_copies
@@ -18,15 +19,15 @@ RELOAD = "What is open in JupyterLab shows the old text: there, File, Reload Not
 
 
 def read_lessons(course: Course) -> dict[str, Json]:
-    """The lessons by name. Raises Refused where there are none, or one is broken."""
+    """The lessons by name. Raises UsageError where there are none, or one is broken."""
     return {path.stem: _read_lesson(path) for path in course.notebooks()}
 
 
 def _read_lesson(path: Path) -> Json:
     try:
         return read_notebook(path)
-    except Refused as error:
-        raise Refused(f"{path}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 # ------------------------------------------------------------------ copying
@@ -37,7 +38,7 @@ def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str
         The files copied.
 
     Raises:
-        Refused: a copy cannot be written; those before it are whole.
+        UsageError: a copy cannot be written; those before it are whole.
     """
     texts = {f"{name}.ipynb": to_text(as_copy(lesson, name)) for name, lesson in lessons.items()}
     texts |= {path.name: notation_copy.as_copy(_read(path)) for path in course.pages()}
@@ -57,7 +58,7 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, text: str | bytes) -> None:
     with _in_a_sentence(path):
-        write_whole(path, text)
+        atomic_write(path, text)
 
 
 @contextmanager
@@ -66,7 +67,7 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or error
-        raise Refused(f"{path} cannot be written: {why}; nothing is lost, nothing half-written") from None
+        raise UsageError(f"{path} cannot be written: {why}; nothing is lost, nothing half-written") from None
 
 
 # ------------------------------------------------------------------ what is newer
@@ -117,7 +118,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
         A line for each file, when it is done, and what to do then; nothing where all texts are the newest.
 
     Raises:
-        Refused: there is no such lesson, or a file cannot be written; what was done before stays done.
+        UsageError: there is no such lesson, or a file cannot be written; what was done before stays done.
     """
     lessons = read_lessons(course)
     copies = find_copies(course, lessons)
@@ -192,9 +193,9 @@ def _replaced(path: Path, text: str) -> Path:
     """Write `text` to `path`, and what was there beside it, or neither. Returns where the old one is."""
     old = _free_name(path)
     with _in_a_sentence(path):
-        write_whole(old, path.read_bytes())
+        atomic_write(old, path.read_bytes())
         try:
-            write_whole(path, text)
+            atomic_write(path, text)
         except BaseException:
             old.unlink()
             raise

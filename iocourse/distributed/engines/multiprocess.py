@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...refusal import write_whole
+from ...files import atomic_write
 from .base import CannotShip, Plan, RankError, RankFailed, TimedOut, name_late_ranks
 from .simulated import rank_error
 from .torch_backend import TorchTransport
@@ -203,7 +203,7 @@ def run_rank(folder: Path, rank: int, work: bytes) -> None:
 
 
 def _write_result(folder: Path, rank: int, failure: RankError | None, result: Any = None) -> None:
-    write_whole(folder / f"result{rank}", pickle.dumps((failure, result)))
+    atomic_write(folder / f"result{rank}", pickle.dumps((failure, result)))
 
 
 if __name__ == "__main__":

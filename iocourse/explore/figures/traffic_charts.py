@@ -27,8 +27,8 @@ from ..draw.picture import (
     titled,
 )
 from ..draw.text import words
-from ..models.memory_map import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
+from ..models.traffic_map import memories
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # of the numbers under a curve

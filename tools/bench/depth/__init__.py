@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from iocourse.console import DASH
 from iocourse.data.recorded import provenance
 from iocourse.doctor.circumstances import circumstances
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.bench import Row, verdict
 from tools.bench.depth import heads, layers, training
 
@@ -23,7 +23,7 @@ def run(quick: bool) -> Row:
         quick: fewer layers, 12 steps of training, shorter sequences; what a goal is about is then left out.
 
     Raises:
-        Refused: torch is missing.
+        UsageError: torch is missing.
     """
     with _one_thread():
         depths = layers.measured(layers.QUICK if quick else layers.Sizes())
@@ -46,7 +46,7 @@ def _one_thread() -> Iterator[None]:
     try:
         import torch
     except ImportError:
-        raise Refused('torch is missing: python -m pip install "iocourse[torch]"') from None
+        raise UsageError('torch is missing: python -m pip install "iocourse[torch]"') from None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from iocourse.console import steps
 from iocourse.doctor.circumstances import circumstances
 from iocourse.doctor.threads import environment
-from iocourse.refusal import Refused
+from iocourse.errors import UsageError
 from tools.bench import Row as Record
 from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan
 from tools.bench.lowrank.text import text
@@ -48,12 +48,13 @@ def run(quick: bool, threads: int = 1) -> Record:
         threads: of both sides.
 
     Raises:
-        Refused: torch is not installed, threads is below 1, or the process failed; its own words are printed.
+        UsageError: torch is not installed, threads is below 1, or the process failed; its own words are
+            printed.
     """
     if importlib.util.find_spec("torch") is None:
-        raise Refused('torch is not installed here: python -m pip install "iocourse[torch]"')
+        raise UsageError('torch is not installed here: python -m pip install "iocourse[torch]"')
     if threads < 1:
-        raise Refused(f"--threads is {threads}; allowed: 1 or more")
+        raise UsageError(f"--threads is {threads}; allowed: 1 or more")
     return {"quick": quick} | in_own_process(replace(QUICK if quick else WHOLE, threads=threads))
 
 
@@ -64,7 +65,7 @@ def in_own_process(plan: Plan) -> Record:
         wanted = environment(plan.threads) | WARM_HEAP
         asked = [sys.executable, "-c", f"from {__name__} import main; main()", plan.to_json(), str(file)]
         if subprocess.run(asked, env=os.environ | wanted, check=False).returncode or not file.is_file():
-            raise Refused("the process that measures ended early; its last words are above")
+            raise UsageError("the process that measures ended early; its last words are above")
         record: Record = json.loads(file.read_text(encoding="utf-8"))
     return record
 

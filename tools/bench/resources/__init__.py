@@ -33,7 +33,7 @@ def run(quick: bool) -> Row:
         quick: sm_80 and sm_90 at d = 128 in 16 bits only.
 
     Raises:
-        Refused: torch or triton is missing.
+        UsageError: torch or triton is missing.
     """
     return record(NAME, *(((80, 90), (128,), (2,)) if quick else WHOLE_RECORD))
 

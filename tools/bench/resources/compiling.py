@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.console import steps
+from iocourse.errors import UsageError
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
-from iocourse.refusal import Refused
 from tools.bench import Row
 from tools.bench.resources.belonging import fingerprint
 
@@ -24,11 +24,11 @@ PROCESSES = 2
 
 
 def need_compiler() -> None:
-    """Raises Refused where torch or triton is missing."""
+    """Raises UsageError where torch or triton is missing."""
     try:
         import iocourse.kernels.host.resources  # noqa: F401
     except ImportError as error:
-        raise Refused(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 class Compilation(NamedTuple):

@@ -16,7 +16,8 @@ from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, 
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import circle
 from ..draw.text import words
-from ..models.memory_map import (
+from ..models.schedule_selection import among, chosen, range_of
+from ..models.traffic_map import (
     COMPULSORY_WORDS,
     Move,
     Regime,
@@ -33,7 +34,6 @@ from ..models.memory_map import (
     reigns,
     usual_bounds,
 )
-from ..models.schedule_selection import among, chosen, range_of
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
@@ -61,7 +61,7 @@ class View(NamedTuple):
 
 
 @figure
-def memory_map(
+def traffic_map(
     N: int,
     d: int,
     M: int | None = None,
@@ -113,7 +113,7 @@ def view_of(
     bounds: Sequence[str] | None = None,
     M_range: tuple[int, int] | None = None,
 ) -> View:
-    """The arguments of `memory_map`, checked and with their defaults."""
+    """The arguments of `traffic_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
     if pass_ not in COMPULSORY_WORDS:

@@ -1,4 +1,4 @@
-"""The one error for what is refused, files that are written whole, and the JSON that they hold."""
+"""Files that are written whole, and the JSON that they hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Refused(Exception):
-    """What was asked cannot be done with these arguments or from this place (exit code 2)."""
-
-
-def write_whole(path: Path, text: str | bytes) -> None:
+def atomic_write(path: Path, text: str | bytes) -> None:
     """Write a text, as UTF-8, or bytes to `path`: a reader finds the old file or the new one, never a part.
 
     A link stays one, and what is no file, such as a terminal, is written to as it is.
@@ -44,5 +40,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, found: Any) -> None:
-    """Write what JSON can hold to `path`, as `write_whole` does."""
-    write_whole(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    """Write what JSON can hold to `path`, as `atomic_write` does."""
+    atomic_write(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")

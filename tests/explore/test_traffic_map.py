@@ -9,14 +9,7 @@ import pytest
 from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
-
-from iocourse import bounds, explore, guard, schedules
-from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
-from iocourse.explore.draw.palette import BOUNDS, stroke_of
-from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.models import memory_map as facts
-from iocourse.explore.models.memory_map import (
+from iocourse.explore.models.traffic_map import (
     COMPULSORY_WORDS,
     best_bound,
     borders,
@@ -30,6 +23,13 @@ from iocourse.explore.models.memory_map import (
     reigns,
     usual_bounds,
 )
+
+from iocourse import bounds, explore, guard, schedules
+from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic_map
+from iocourse.explore.draw.palette import BOUNDS, stroke_of
+from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.models import traffic_map as facts
 from iocourse.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)
@@ -132,7 +132,7 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
 
 
 def test_where_the_tiles_of_the_best_are_too_many_for_a_line_they_stand_below_alone():
-    picture = memory_map(8192, 128, 16384, "gradient")
+    picture = traffic_map(8192, 128, 16384, "gradient")
     check_layout(picture)
     drawn = " ".join(e.text for e in picture.elements if isinstance(e, Text))
     assert "M = 16,384: gradient_stored_twice moves the fewest words" in drawn
@@ -202,7 +202,7 @@ def test_lines_keep_their_look_whichever_others_are_drawn():
         lines = [e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2]
         return next(e for e in lines if len(e.points) == 2 and e.points[0][1] == pytest.approx(y - 0.36 * 13))
 
-    alone, among = memory_map(4096, 64, schedules=["small_cache"]), memory_map(4096, 64)
+    alone, among = traffic_map(4096, 64, schedules=["small_cache"]), traffic_map(4096, 64)
     assert (look(alone).stroke, look(alone).dash) == (look(among).stroke, look(among).dash)
     for pass_ in PASSES:
         strokes = [_stroke(pass_, schedule.name) for schedule in schedules.of_pass(pass_)]
@@ -211,9 +211,9 @@ def test_lines_keep_their_look_whichever_others_are_drawn():
 
 
 def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_before():
-    memory_map(512, 32, 4096)
+    traffic_map(512, 32, 4096)
     for again in (
-        lambda: memory_map(512, 32, 4096),
+        lambda: traffic_map(512, 32, 4096),
         lambda: move("flash2", 512, 32, 4096),
         lambda: bound_at("A", 512, 32, 4096),
     ):
@@ -242,29 +242,29 @@ REFUSED = [
 @pytest.mark.parametrize(("change", "error", "text"), REFUSED, ids=[text for *_, text in REFUSED])
 def test_bad_input_is_named(change, error, text):
     with pytest.raises(error, match=text):
-        memory_map(**{"N": 64, "d": 8, "M": 99} | change)
+        traffic_map(**{"N": 64, "d": 8, "M": 99} | change)
 
 
 @pytest.mark.parametrize("M_range", [(50, 50), (0, 50), (9, 4)])
 def test_an_empty_range_is_named(M_range):
     with pytest.raises(ValueError, match="M_range"):
-        memory_map(64, 8, M_range=M_range)
+        traffic_map(64, 8, M_range=M_range)
 
 
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
     """A fresh widget."""
-    return memory_explorer()
+    return traffic_explorer()
 
 
 def test_it_starts_as_documented(explorer):
-    assert isinstance(explorer, MemoryExplorer)
+    assert isinstance(explorer, TrafficExplorer)
     assert repr(explorer).startswith(
-        "MemoryExplorer(N=4096, d=64, M=16384, pass_='forward', schedules=('naive'"
+        "TrafficExplorer(N=4096, d=64, M=16384, pass_='forward', schedules=('naive'"
     )
-    assert explorer.picture == memory_map(4096, 64, 16_384)
-    given = memory_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+    assert explorer.picture == traffic_map(4096, 64, 16_384)
+    given = traffic_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
     assert given.setting == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
 
 
@@ -317,7 +317,7 @@ def test_without_any_tick_it_says_what_to_do(explorer):
 
 
 def test_an_explorer_of_nothing_is_refused_as_its_picture_is():
-    for make in (memory_map, memory_explorer):
+    for make in (traffic_map, traffic_explorer):
         with pytest.raises(ValueError, match="nothing to draw: name at least one schedule"):
             make(4096, 64, 16_384, "forward", schedules=[], bounds=[])
 
@@ -396,5 +396,5 @@ def test_a_map_ahead_that_fails_leaves_the_control_where_it_stands(explorer, mon
 
 def test_without_widgets_it_is_the_picture(monkeypatch):
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(memory_explorer(), Picture)
-    assert memory_explorer(512, 32, 999, "gradient") == explore.memory_map(512, 32, 999, "gradient")
+    assert isinstance(traffic_explorer(), Picture)
+    assert traffic_explorer(512, 32, 999, "gradient") == explore.traffic_map(512, 32, 999, "gradient")

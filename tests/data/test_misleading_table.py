@@ -2,7 +2,7 @@
 
 import pytest
 
-from iocourse.data import told
+from iocourse.data import misleading_table
 from iocourse.data.recorded import recorded
 
 
@@ -37,32 +37,34 @@ RUNS = [
     ],
 )
 def test_a_claim_is_what_its_trick_makes_of_the_runs(trick, speedup, error):
-    claim = told.told(RUNS, trick, "degree 2", 8, 1000, "both")
+    claim = misleading_table.row(RUNS, trick, "degree 2", 8, 1000, "both")
     place = {"method": "degree 2", "d": 8, "n": 1000, "passes": "both"}
     assert claim == place | {"speedup": speedup, "error": error}
 
 
 def test_a_baseline_that_nobody_ran_grows_with_the_square_of_the_length():
-    claim = told.told(RUNS, "a baseline that nobody ran", "degree 2", 8, 4000, "both")
+    claim = misleading_table.row(RUNS, "a baseline that nobody ran", "degree 2", 8, 4000, "both")
     assert claim["speedup"] == 200 * 4**2 / 40
 
 
 def test_every_trick_is_tried_above():
     (marked,) = test_a_claim_is_what_its_trick_makes_of_the_runs.pytestmark
-    assert {trick for trick, *_ in marked.args[1]} | {"a baseline that nobody ran"} == set(told.TRICKS)
+    assert {trick for trick, *_ in marked.args[1]} | {"a baseline that nobody ran"} == set(
+        misleading_table.TRICKS
+    )
 
 
 def test_what_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"no run has .*'degree 9'"):
-        told.told(RUNS, "none", "degree 9", 8, 1000, "both")
+        misleading_table.row(RUNS, "none", "degree 9", 8, 1000, "both")
     with pytest.raises(KeyError, match="a lucky day"):
-        told.told(RUNS, "a lucky day", "degree 2", 8, 1000, "both")
+        misleading_table.row(RUNS, "a lucky day", "degree 2", 8, 1000, "both")
 
 
 def test_runs_carry_the_records_own_numbers():
     record = recorded("lowrank")
-    runs = told.runs_of(record)
-    kinds = [tuple(one[key] for key in ("method", *told.PLACE, "threads")) for one in runs]
+    runs = misleading_table.runs_of(record)
+    kinds = [tuple(one[key] for key in ("method", *misleading_table.PLACE, "threads")) for one in runs]
     assert len(set(kinds)) == len(kinds)
     row = record["gradient"][-1]
     wanted = {"d": 12, "n": 40960, "passes": "both", "method": "degree 3"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ...schedules import of_pass
 from ..draw.text import as_table, in_html
-from ..figures.memory_map import M_at, View, headline, line_of, map_of, rows_at_M, view_of
-from ..models.memory_map import COMPULSORY_WORDS, bound_label, bounds_of, search_all
+from ..figures.traffic_map import M_at, View, headline, line_of, map_of, rows_at_M, view_of
+from ..models.traffic_map import COMPULSORY_WORDS, bound_label, bounds_of, search_all
 from .controls import Control, choice, size_slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
@@ -20,12 +20,12 @@ CONTROLS = (
 
 
 @explorer
-class MemoryExplorer(Explorer):
+class TrafficExplorer(Explorer):
     """Words against memory, live: sliders for N, d and M, the pass, and a tick for each schedule and bound.
 
-    It starts with `schedules` and `bounds` ticked, by default those of `memory_map`. The line at M can be
+    It starts with `schedules` and `bounds` ticked, by default those of `traffic_map`. The line at M can be
     dragged. Its controls: N, d, M, pass, and for each pass a tick for each schedule and bound, called by both
-    names, as in "backward split_backward". Raises as `memory_map`.
+    names, as in "backward split_backward". Raises as `traffic_map`.
     """
 
     words_below = True

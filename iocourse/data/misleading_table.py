@@ -63,7 +63,7 @@ def _run(
 
 
 # ------------------------------------------------------------------ what is told
-def told(runs: Sequence[Run], trick: str, method: str, d: int, n: int, passes: str) -> Claim:
+def row(runs: Sequence[Run], trick: str, method: str, d: int, n: int, passes: str) -> Claim:
     """The claim that a trick of `TRICKS` makes of these runs. Raises KeyError for another trick.
 
     Raises ValueError where a run that the trick needs is not among them.
@@ -156,4 +156,4 @@ TABLE = (
 
 def table(runs: Sequence[Run]) -> list[Claim]:
     """The claims of `TABLE`, from the runs of a record of `lowrank`."""
-    return [told(runs, *row) for row in TABLE]
+    return [row(runs, *one) for one in TABLE]
