@@ -17,7 +17,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 from iocourse import __version__  # noqa: E402
-from iocourse.doctor.needs_triton import missing  # noqa: E402
+from iocourse.doctor.triton_missing import missing  # noqa: E402
 
 project = "iocourse"
 author = "The iocourse authors"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .doctor.needs_triton import require_triton
+from .doctor.triton_missing import require_triton
 from .guard import refuse_in_exam
 from .ledger import Ledger
 

@@ -23,8 +23,8 @@ from collections import Counter
 import numpy as np
 
 from iocourse import exact, explore, masks
+from iocourse.costs.kernel_masks import Listed
 from iocourse.costs.kernels import Problem, attention_forward
-from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import provenance, recorded

@@ -20,13 +20,13 @@
 import numpy as np
 
 from iocourse import explore, masks
+from iocourse.costs.kernel_masks import Listed
 from iocourse.costs.kernels import (
     Problem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
 )
-from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import recorded

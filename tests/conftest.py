@@ -24,7 +24,7 @@ settings.load_profile("iocourse")
 # One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
 # small that threads spend their time waiting for each other. Processes that tests start inherit it.
 # The file is run by its path, as to import it would load NumPy.
-_threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "threads.py"))
+_threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "thread_settings.py"))
 for _name, _one in _threads["environment"](1).items():
     os.environ.setdefault(_name, _one)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import costs, exact, masks
-from iocourse.costs.parts import column_sweep, row_sweep
+from iocourse.costs.closed_form import column_sweep, row_sweep
 from iocourse.machine import run
 from iocourse.schedules import REGISTRY, best, flash1, flash2, flash_optimal, of_pass
 from iocourse.schedules.flash1 import published_tiles

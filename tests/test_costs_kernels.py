@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iocourse.costs.kernel_masks import Listed, PackedSequences
 from iocourse.costs.kernels import Problem, attention_forward, attention_fused_backward
-from iocourse.costs.pairs import Listed, PackedSequences
 from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
 
 N, d, BM, BN, BD = 100, 24, 32, 16, 16

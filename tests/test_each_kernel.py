@@ -17,12 +17,12 @@ from iocourse.costs.each_kernel import (
     ledger_of,
     row_products,
 )
+from iocourse.costs.kernel_masks import Problem
 from iocourse.costs.kernels import (
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
 )
-from iocourse.costs.pairs import Problem
 
 sides = st.integers(1, 40)
 tiles = st.tuples(sides, sides, sides)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iocourse import costs, masks, run
 from iocourse.bounds import BOUNDS, OutsideRegime, lower_bound
 from iocourse.bounds import products_per_segment as F
-from iocourse.costs import kernels, pairs
+from iocourse.costs import kernel_masks, kernels
 from iocourse.ledger import Ledger
 from iocourse.machine import Machine
 from iocourse.monomials import plan, rank_of
@@ -157,8 +157,8 @@ def test_kernels_count_in_pythons_integers():
     )
     packed = {"Nq": 9, "Nk": 9, "d": 2, "lengths": ((4, 4), (5, 5))}
     assert kernels.attention_forward(
-        pairs.PackedSequences(**packed | {"Nq": np.int8(9)}), BM=np.int8(4), BN=4
-    ) == (kernels.attention_forward(pairs.PackedSequences(**packed), BM=4, BN=4))
+        kernel_masks.PackedSequences(**packed | {"Nq": np.int8(9)}), BM=np.int8(4), BN=4
+    ) == (kernels.attention_forward(kernel_masks.PackedSequences(**packed), BM=4, BN=4))
     parts = (kernels.attention_decode(one, parts=n) for one, n in ((theirs, np.int8(3)), (ours, 3)))
     assert next(parts) == next(parts)
 

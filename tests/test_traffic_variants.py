@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import masks, traffic
+from iocourse.costs.kernel_masks import Listed, PackedSequences
 from iocourse.costs.kernels import (
     Problem,
     attention_decode,
@@ -19,7 +20,6 @@ from iocourse.costs.kernels import (
     attention_fused_backward,
     attention_split_backward,
 )
-from iocourse.costs.pairs import Listed, PackedSequences
 from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
 from iocourse.kernels import (
     SlicedTiles,

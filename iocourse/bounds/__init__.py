@@ -44,7 +44,7 @@ from .sparse import (
     theorem_D_C_second,
     theorem_D_C_small,
 )
-from .published import (
+from .literature import (
     matmul,
     omega_fast_matmul,
     omega_sparse,
@@ -55,7 +55,7 @@ from .published import (
     theta_gradient,
 )
 from .segments import all_products_per_segment, products_per_segment
-from .best import Pairs, lower_bound
+from .best_bound import Pairs, lower_bound
 # isort: on
 
 __all__ = [

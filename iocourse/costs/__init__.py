@@ -8,7 +8,7 @@ formula agree to the word.
 
 from ..discovery import files_of
 from . import forms
-from .parts import FORMS, Form, best_pair, best_sizes, ceil_div, distinct_sizes, form, largest_square
+from .closed_form import FORMS, Form, best_pair, best_sizes, ceil_div, distinct_sizes, form, largest_square
 
 files_of(forms.__name__, forms.__path__)
 files_of(__name__, __path__)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import check_sizes, positive_int
-from .pairs import Problem, rows_of_delta
-from .parts import ceil_div
+from .closed_form import ceil_div
+from .kernel_masks import Problem, rows_of_delta
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
 SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out

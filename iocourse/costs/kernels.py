@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..sizes import check_sizes
 from .each_kernel import added, kernel_words, ledger_of, row_products
-from .pairs import Problem
+from .kernel_masks import Problem
 
 __all__ = [
     "Problem",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from .each_kernel import added, ledger_of
-from .pairs import Problem
+from .kernel_masks import Problem
 
 
 def delta_alone(problem: Problem) -> Ledger:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from .each_kernel import added, kernel_words, row_products
-from .pairs import Problem
+from .kernel_masks import Problem
 
 Pair = tuple[int, int]  # BM, BN
 Triple = tuple[int, int, int]  # BM, BN, BD

@@ -9,9 +9,9 @@ from typing import Any
 from ..console import table
 from ..errors import UsageError
 from ..schedules import REGISTRY
-from .answering import answer, text
-from .asking import DEGREE, TILE_OPTIONS, question
-from .grids import FORMS, SIDE
+from .arguments import DEGREE, TILE_OPTIONS, question
+from .mask_specs import FORMS, SIDE
+from .report import answer, text
 
 # Schedules between ranks are imported for --ranks and --list alone: what their options allow is written here.
 RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "seq_lens", "placement")
@@ -98,9 +98,9 @@ def _tile(text: str) -> tuple[str, int]:
 def count(arguments: argparse.Namespace) -> int:
     """Print what was asked for. Raises UsageError, which the command line turns into exit code 2."""
     if arguments.list:
-        from . import across_ranks
+        from . import distributed
 
-        listed = _listing() + across_ranks.listing()
+        listed = _listing() + distributed.listing()
         print(_json(listed) if arguments.json else _listing_text(listed))
         return 0
     try:
@@ -114,10 +114,10 @@ def count(arguments: argparse.Namespace) -> int:
 def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """The record that --json prints, and the table."""
     if arguments.ranks is not None:
-        from . import across_ranks
+        from . import distributed
 
-        record, of_rank = across_ranks.answer(across_ranks.question(arguments))
-        return record, across_ranks.text(record, of_rank)
+        record, of_rank = distributed.answer(distributed.question(arguments))
+        return record, distributed.text(record, of_rank)
     _refuse_without_ranks(arguments)
     record, ledger = answer(question(arguments), run_it=arguments.run)
     return record, text(record, ledger)

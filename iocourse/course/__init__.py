@@ -1,6 +1,6 @@
 """What makes it a course: checks that judge the student's own work, hints, predictions, progress."""
 
-from ..doctor.needs_triton import NeedsTriton
+from ..doctor.triton_missing import NeedsTriton
 from .attempts import attempt
 from .challenges.scoring import challenge
 from .checking import CheckFailed, check

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..doctor.needs_triton import NeedsTriton
+from ..doctor.triton_missing import NeedsTriton
 from ..guard import LibraryAnswer
 from . import nbgrader_mode, progress
 from . import solved as solved_notebook

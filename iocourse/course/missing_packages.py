@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ..doctor.needs_triton import NeedsTriton, what_to_install
+from ..doctor.triton_missing import NeedsTriton, what_to_install
 from . import nbgrader_mode
 
 RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
-from ..gpu.links import LINKS, Link
+from ..gpu.interconnects import LINKS, Link
 from ..guard import library_answer
 from ..sizes import check_sizes, plain_ints, positive_int, words_in
 from . import bounds

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from .chips import REGISTERS_A_THREAD, chip_of
+from .compile_jobs import described, job
 from .hot_loop import Loop
-from .jobs import described, job
 
 Surroundings = tuple[int, float, str, tuple[tuple[str, str], ...]]
 SLOW, LIMIT = 60.0, 300.0  # seconds after which a message says that a kernel is slow, and it is given up
@@ -38,7 +38,7 @@ class _Compiler(subprocess.Popen[str]):
         _, _, path, told = surroundings
         self.printed = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         super().__init__(
-            [sys.executable, "-P", "-u", "-m", "iocourse.gpu._compile"],
+            [sys.executable, "-P", "-u", "-m", "iocourse.gpu.compile_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.printed,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..doctor import threads
+from ..doctor import thread_settings
 from ..errors import UsageError
 
 NO_SANDBOX = "--no-sandbox grades without it, with your own rights: in an account that may be broken"
@@ -63,7 +63,7 @@ def environment(home: str) -> dict[str, str]:
     own = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "IOCOURSE_HOME": home, "LC_ALL": "C.UTF-8"}
     own |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows needs it
     caches = {name: f"{home}/{name}" for name in ("MPLCONFIGDIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR")}
-    one_core = threads.environment(1)  # several are graded at once
+    one_core = thread_settings.environment(1)  # several are graded at once
     return own | caches | one_core | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
 
 

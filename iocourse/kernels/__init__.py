@@ -8,7 +8,7 @@ Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, 
 
 from __future__ import annotations
 
-from ..doctor.needs_triton import require_triton
+from ..doctor.triton_missing import require_triton
 
 require_triton()
 

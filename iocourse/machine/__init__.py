@@ -16,11 +16,11 @@ from .errors import (
     TooManyMoves,
     WrongShape,
 )
-from .features import Features
 from .machine import FREE_REGISTERS, Machine, TraceFull
+from .polynomial_features import Features
 from .row_stats import RowStats, probabilities
 from .run import MOST_MOVES, Run, run
-from .slow import Slow
+from .slow_memory import Slow
 from .tiles import Tile
 
 __all__ = [

@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from ..sizes import Shape
+from .allocator import Later, Name, Temporary
 from .errors import BareArray, MachineError, WrongShape
-from .room import Later, Name, Temporary
-from .slow import Slow
+from .slow_memory import Slow
 from .tiles import Axis, FastMemory, Tile
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..sizes import Shape
 from .errors import MachineError
-from .written import Box
+from .write_tracker import Box
 
 
 class Block(NamedTuple):

@@ -15,6 +15,7 @@ from ..exact import real_array
 from ..guard import in_exam
 from ..ledger import Ledger, Move, PhaseTotal
 from ..sizes import Shape, positive_int, truth, words_in
+from .allocator import Later, Name, Room
 from .arithmetic import Arithmetic, Number
 from .blocks import Block, Loops
 from .errors import (
@@ -24,11 +25,10 @@ from .errors import (
     TooManyMoves,
     WrongShape,
 )
-from .room import Later, Name, Room
 from .row_stats import RowStats
-from .slow import Part, Slow, box_of, check_shape
+from .slow_memory import Part, Slow, box_of, check_shape
 from .tiles import Tile, in_words, make_tile
-from .written import Bitmap, Box, Boxes, Written, slices
+from .write_tracker import Bitmap, Box, Boxes, Written, slices
 
 FREE_REGISTERS = 4
 TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows

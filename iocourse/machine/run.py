@@ -13,7 +13,7 @@ from ..ledger import Ledger
 from ..sizes import positive_int
 from .errors import MachineError, NeverWritten
 from .machine import Machine
-from .slow import Slow, box_of
+from .slow_memory import Slow, box_of
 
 R = TypeVar("R")
 MOST_MOVES = 1_000_000  # loads and stores: ten seconds and more, some ten times what any lesson runs

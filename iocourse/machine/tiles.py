@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..sizes import Shape, words_in
+from .allocator import Later, Name, Temporary
 from .errors import BareArray, TileFreed
-from .room import Later, Name, Temporary
 
 Axis = int | tuple[int, ...] | None
 DIGITS = 4  # of a tile as text

@@ -11,9 +11,9 @@ from ..console import meter
 from ..guard import library_answer
 from ..ledger import Ledger
 from ..sizes import positive_int
-from .game import Game, Move, State, ledger_of, replay
 from .graph import Graph
-from .steps import Position, Step, Steps
+from .rules import Game, Move, State, ledger_of, replay
+from .search_space import Position, Step, Steps
 
 MAX_STATES = 5_000_000  # one to two minutes
 MAX_VERTICES = 100

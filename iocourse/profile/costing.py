@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..costs.closed_form import ceil_div
 from ..costs.each_kernel import added, kernel_words, row_products, widths_of
+from ..costs.kernel_masks import Listed, PackedSequences
 from ..costs.kernels import Problem, attention_decode
-from ..costs.pairs import Listed, PackedSequences
-from ..costs.parts import ceil_div
 from ..errors import UsageError
 from ..kernels.host.arguments import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.block_masks import within_blocks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from ..count import grids
+from ..count import mask_specs
 from ..errors import UsageError
 
 
@@ -83,11 +83,11 @@ class Question:
     def mask(self) -> Any:
         """The block mask of `block_mask`. Raises UsageError where it names none, or has too many pairs."""
         if not self.block_mask:
-            raise UsageError(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
+            raise UsageError(f"block-sparse needs --block-mask SPEC, one of {mask_specs.FORMS}")
         if self.N > LONGEST_MASK:
             allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
             raise UsageError(f"--N is {self.N}; allowed with block-sparse: {allowed}")
-        return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
+        return mask_specs.build(self.block_mask, self.N, self.block, option="--block-mask")
 
 
 OPTIONS = {one.name: dict(one.metadata) for one in fields(Question) if one.metadata}  # for argparse

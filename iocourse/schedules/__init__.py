@@ -7,19 +7,19 @@ more (a mask, a width, a degree), and among these by the lesson that teaches the
 
 from ..discovery import files_of
 from .best import Choice, best
-from .comparison import Comparison, against_bound
+from .bound_ratio import Comparison, against_bound
 from .gaps import Gap, best_given_weights, gap_table, gaps
 from .matmul import matmul, matmul_tiles
-from .passes import PASSES, Pass, saved_for_backward
+from .pass_specs import PASSES, Pass, saved_for_backward
 from .registry import REGISTRY, Schedule, Stand, get, mask_of, of_pass, take_in
 
 NO_SCHEDULES = (
     "best",
-    "comparison",
+    "bound_ratio",
     "crossing",
     "gaps",
     "matmul",
-    "passes",
+    "pass_specs",
     "registry",
 )  # the other files here
 

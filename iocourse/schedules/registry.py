@@ -23,7 +23,7 @@ from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask, Window
 from ..monomials import rank_of
 from ..sizes import Shape, check_sizes, positive_int, truth, zero_or_more
-from .passes import PASSES, Exact, Pass
+from .pass_specs import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
 Chooser = Callable[..., Tiles]

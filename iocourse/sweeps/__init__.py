@@ -16,9 +16,9 @@ They are there in time, for a sweep ends before the next begins: stored scores S
 What is found is the least of these sweeps, and no bound: another kind of schedule may move less.
 """
 
-from .moves import State, Sweep, Terms, moves
+from .products import TASKS, Product, Task
 from .search import Found, Piece, envelope, least
-from .tasks import TASKS, Product, Task
+from .transitions import State, Sweep, Terms, moves
 
 __all__ = [
     "TASKS",

@@ -9,8 +9,8 @@ from math import inf
 from typing import NamedTuple
 
 from ..guard import library_answer
-from .moves import State, Sweep, Terms, moves
-from .tasks import TASKS, Task
+from .products import TASKS, Task
+from .transitions import State, Sweep, Terms, moves
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.doctor.threads import VARIABLES  # noqa: E402
+from iocourse.doctor.thread_settings import VARIABLES  # noqa: E402
 from iocourse.errors import UsageError  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from tools.bench import lowrank  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.gpu.measured import KERNELS, fits, tiles_of
+from iocourse.gpu.tuned_tiles import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
 from tools.bench import gpu, tiles
 from tools.bench.contest import Shape

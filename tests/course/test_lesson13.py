@@ -9,13 +9,13 @@ import pytest
 from lesson_source import Lesson, execute
 
 from iocourse import exact, masks
+from iocourse.costs.kernel_masks import Listed
 from iocourse.costs.kernels import (
     Problem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
 )
-from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course import check, diagnosis
 from iocourse.course.checking import judge

@@ -8,8 +8,8 @@ import pytest
 from lesson_source import Lesson, execute
 
 from iocourse import bounds, costs, exact
+from iocourse.costs.kernel_masks import PackedSequences
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
-from iocourse.costs.pairs import PackedSequences
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
 from tools.build.execution import cannot_run

@@ -4,7 +4,7 @@ import pytest
 from count_command import as_json, counted, refused
 
 from iocourse import count, distributed, schedules
-from iocourse.count.across_ranks import PLACES
+from iocourse.count.distributed import PLACES
 from iocourse.distributed import load_balance
 from iocourse.distributed.bounds import lower_bound
 

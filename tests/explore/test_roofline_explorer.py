@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from iocourse import costs
 from iocourse.costs.each_kernel import ledger_bytes
+from iocourse.costs.kernel_masks import Listed
 from iocourse.costs.kernels import (
     Problem,
     attention_decode,
     attention_forward,
     attention_fused_backward,
 )
-from iocourse.costs.pairs import Listed
 from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
 from iocourse.explore.draw.palette import INK
 from iocourse.explore.draw.picture import Poly

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from iocourse.errors import UsageError
-from iocourse.gpu import measured
+from iocourse.gpu import tuned_tiles
 
 ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
 
@@ -26,14 +26,14 @@ def package(monkeypatch, tmp_path):
         "tune": lambda: json.loads(file.read_text()) if file.exists() else None,
         "resources": lambda: {"shipped": COMPILED},
     }
-    monkeypatch.setattr(measured, "recorded", lambda name: read[name]())
-    measured.measured.cache_clear()
+    monkeypatch.setattr(tuned_tiles, "recorded", lambda name: read[name]())
+    tuned_tiles.measured.cache_clear()
     yield file
-    measured.measured.cache_clear()
+    tuned_tiles.measured.cache_clear()
 
 
 def test_without_a_record_nothing_is_measured(package):
-    assert measured.measured() == {} and measured.measured_for(90, 128, 2, True) == {}
+    assert tuned_tiles.measured() == {} and tuned_tiles.measured_for(90, 128, 2, True) == {}
 
 
 def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
@@ -88,12 +88,12 @@ def test_a_launch_takes_it_but_not_of_packed_sequences(package):
 def test_a_tile_that_is_recorded_to_spill_or_to_be_serialised_is_refused(package, monkeypatch, loop, said):
     monkeypatch.setitem(COMPILED[0], "hot_loop", LOOP | loop)
     if not said:
-        assert measured.tiles_of({"tiles": [ROW]})
+        assert tuned_tiles.tiles_of({"tiles": [ROW]})
         return
     with pytest.raises(UsageError, match="fewer queries or keys, or more warps") as caught:
-        measured.tiles_of({"tiles": [ROW]})
+        tuned_tiles.tiles_of({"tiles": [ROW]})
     assert said in str(caught.value)
-    assert measured.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
+    assert tuned_tiles.tiles_of({"tiles": [ROW | {"causal": False}]})  # of which nothing is recorded
 
 
 def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monkeypatch):
@@ -102,7 +102,9 @@ def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monk
 
     package.write_text(json.dumps({"tiles": [ROW], "versions": {"triton": "3.6.0"}}))
     assert (
-        measured.made_with_another_triton(90, "3.6.0") == measured.made_with_another_triton(80, "3.7.1") == ""
+        tuned_tiles.made_with_another_triton(90, "3.6.0")
+        == tuned_tiles.made_with_another_triton(80, "3.7.1")
+        == ""
     )
     monkeypatch.setattr(tiles.torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(tiles.triton, "__version__", "3.7.1")
@@ -127,7 +129,7 @@ def test_tiles_measured_with_another_triton_are_used_and_said_once(package, monk
 def test_what_is_no_record_is_refused(package, text, said):
     package.write_text(text)
     with pytest.raises(UsageError) as caught:
-        measured.measured()
+        tuned_tiles.measured()
     assert said in str(caught.value)
 
 
@@ -149,5 +151,5 @@ def test_what_is_no_record_is_refused(package, text, said):
 )
 def test_a_row_that_does_not_fit_is_refused(changed, said):
     with pytest.raises(UsageError) as caught:
-        measured.tiles_of({"tiles": [ROW, ROW | changed]})
+        tuned_tiles.tiles_of({"tiles": [ROW, ROW | changed]})
     assert said in str(caught.value)

@@ -24,7 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from iocourse.data.recorded import recorded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, resources  # noqa: E402
-from iocourse.gpu.jobs import job  # noqa: E402
+from iocourse.gpu.compile_jobs import job  # noqa: E402
 from iocourse.gpu.resources import reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402

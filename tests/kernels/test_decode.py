@@ -281,7 +281,7 @@ def test_it_fits_the_chips(fitted, arch, d):
 
 ORDER = """
 import json, re, sys
-from iocourse.gpu._compile import compiled
+from iocourse.gpu.compile_worker import compiled
 
 ptx = compiled(json.loads(sys.stdin.read())).asm["ptx"]
 found = re.findall(r"(bar\\.sync|barrier\\.cta\\.sync|\\batom\\S+|st\\.global|ld\\.global)", ptx)

@@ -46,7 +46,7 @@ print([name for name in ("torch", "triton") if name in sys.modules])
 @pytest.mark.parametrize("absent", ["triton", "torch"])
 def test_kernels_without_one_of_them(absent):
     said = python(f"import sys; sys.modules['{absent}'] = None; import iocourse.kernels")
-    assert said.startswith("iocourse.doctor.needs_triton.NeedsTriton: ")
+    assert said.startswith("iocourse.doctor.triton_missing.NeedsTriton: ")
     assert f"{absent} is not installed here" in said
     assert re.search(rf' -m pip install .*"{absent}>=', said)
     assert "iocourse.schedules.flash2, split_backward and fused_backward" in said
@@ -60,7 +60,7 @@ def test_kernels_without_both():
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_where_triton_is_not_published(platform):
     said = python(
-        "import sys; from iocourse.doctor.needs_triton import explanation;"
+        "import sys; from iocourse.doctor.triton_missing import explanation;"
         f"sys.modules['triton'] = None; sys.platform = '{platform}'; print(explanation())"
     )
     assert "triton is published for Linux only (Colab runs Linux)" in said
@@ -82,7 +82,7 @@ def test_counting_without_triton():
     said = python(
         "import sys; sys.modules['triton'] = None; from iocourse import traffic\nwith traffic.count(): 0"
     )
-    assert said.startswith("iocourse.doctor.needs_triton.NeedsTriton: triton is not installed here")
+    assert said.startswith("iocourse.doctor.triton_missing.NeedsTriton: triton is not installed here")
 
 
 @needs_both

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.machine.written import Bitmap, Boxes
+from iocourse.machine.write_tracker import Bitmap, Boxes
 
 pytestmark = pytest.mark.quick
 SIDE = 9

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from iocourse.console import meter
 from iocourse.course.exercise import exercises, find
-from iocourse.doctor import threads
+from iocourse.doctor import thread_settings
 from iocourse.errors import UsageError
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.operators import OPERATORS
@@ -82,7 +82,7 @@ def _is(name: str, exercise: str) -> bool:
 
 def prepare(chosen: Sequence[str]) -> None:
     """One thread for everybody, as a fork has but one, and the interpreter for kernels, before they load."""
-    for name, one in threads.environment(1).items():
+    for name, one in thread_settings.environment(1).items():
         os.environ.setdefault(name, one)
     lessons = {find(exercise).lesson for exercise in chosen}
     if lessons & set(INTERPRETED):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from iocourse.doctor.threads import environment
+from iocourse.doctor.thread_settings import environment
 from tools.build.execution import lesson_environment
 
 HERE = Path(__file__).parent

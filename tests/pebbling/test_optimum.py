@@ -19,7 +19,7 @@ from iocourse.pebbling import (
     optimum,
     softmax_row,
 )
-from iocourse.pebbling.steps import Position, Steps
+from iocourse.pebbling.search_space import Position, Steps
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 PYRAMID = {"a": [], "b": [], "c": [], "d": ["a", "b"], "e": ["b", "c"], "f": ["d", "e"]}

@@ -19,7 +19,7 @@ PACKAGE = Path(iocourse.__file__).parent
 FORM = '''
 from ...ledger import Ledger
 from ...sizes import check_sizes
-from ..parts import closed_form, form
+from ..closed_form import closed_form, form
 
 @form
 def toy(N: int, d: int, *, Br: int, Bc: int) -> Ledger:

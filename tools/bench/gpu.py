@@ -34,9 +34,9 @@ from iocourse.data.recorded import kernels_code, lacking, provenance, recorded
 from iocourse.doctor.circumstances import circumstances
 from iocourse.errors import UsageError
 from iocourse.files import read_json, write_json
-from iocourse.gpu.measured import tiles_of
 from iocourse.gpu.roofline import PASSES
 from iocourse.gpu.timing import CudaStopwatch, cuda_unavailable_reason
+from iocourse.gpu.tuned_tiles import tiles_of
 from iocourse.profile.question import Question
 from tools.bench import Row, problems, tiles
 from tools.bench.contest import (

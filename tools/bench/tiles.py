@@ -1,7 +1,7 @@
 """Tile sizes tried out on the GPU that is here; the record's `tiles` are those worth taking.
 
 The record takes effect where the package has it, as `iocourse/data/bench/tune.json` (see
-`iocourse.gpu.measured`). Forward and fused are timed alone, each half of the split backward pass together
+`iocourse.gpu.tuned_tiles`). Forward and fused are timed alone, each half of the split backward pass together
 with the other half at its shipped tile. What is tried is compiled before anything is timed: Triton keeps what
 it compiles on disk, for every process of this user, under a key of the source, the types and borders of the
 arguments, and the options. So the launches are written down as they will be made, on tensors without memory,
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from iocourse.console import crossed, table
 from iocourse.doctor.circumstances import circumstances
-from iocourse.gpu import measured
+from iocourse.gpu import tuned_tiles
 from iocourse.gpu.timing import Work
 from tools.bench import Row
 from tools.bench.contest import Shape, Tensor, normal, outcomes, relative_error, with_warnings
@@ -71,7 +71,10 @@ def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list
     every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in (*curated, *sizes))
     near = () if curated and few else _neighbours(shipped)
     others = dict.fromkeys((*every, *near))
-    return [shipped, *(tile for tile in others if tile != shipped and measured.fits(kernel, tile, arch, d))]
+    return [
+        shipped,
+        *(tile for tile in others if tile != shipped and tuned_tiles.fits(kernel, tile, arch, d)),
+    ]
 
 
 def _neighbours(tile: Tile) -> Iterator[Tile]:
@@ -184,7 +187,9 @@ def tuned(
         record["kernels"].append(about | {"chosen": best, "tried": tried})
         for causal, tile in zip(MASKS, best, strict=True):
             if tile != tiles[0]:
-                at = measured.Place(arch, kernel, min(w for w in measured.WIDTHS if w >= d), BYTES, causal)
+                at = tuned_tiles.Place(
+                    arch, kernel, min(w for w in tuned_tiles.WIDTHS if w >= d), BYTES, causal
+                )
                 record["tiles"].append({**at._asdict(), "tile": tile})
         yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(crossed, best))}", record
 

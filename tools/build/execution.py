@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.doctor import cannot_interpret, installed
-from iocourse.doctor.needs_triton import explanation
+from iocourse.doctor.triton_missing import explanation
 from iocourse.errors import UsageError
 from tools.build import BuildFailed
 

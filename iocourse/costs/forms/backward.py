@@ -11,7 +11,7 @@ from functools import lru_cache
 from ...ledger import Ledger
 from ...masks import Mask
 from ...sizes import Shape, check_sizes
-from ..parts import ceil_div, closed_form, column_sweep, form, row_sweep
+from ..closed_form import ceil_div, closed_form, column_sweep, form, row_sweep
 
 
 @lru_cache(maxsize=64)

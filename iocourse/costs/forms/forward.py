@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ...ledger import Ledger
 from ...sizes import Shape, check_sizes, truth
-from ..parts import ceil_div, closed_form, form
+from ..closed_form import ceil_div, closed_form, form
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ledger import Ledger
 from ...sizes import Shape, check_sizes
-from ..parts import ceil_div, closed_form, form
+from ..closed_form import ceil_div, closed_form, form
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:

@@ -6,7 +6,7 @@ from ...ledger import Ledger
 from ...masks import Mask
 from ...monomials import rank_of
 from ...sizes import Shape, check_sizes, truth, zero_or_more
-from ..parts import ceil_div, closed_form, form, row_sweep
+from ..closed_form import ceil_div, closed_form, form, row_sweep
 
 
 @form

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...doctor.needs_triton import require_triton
+from ...doctor.triton_missing import require_triton
 
 require_triton()
 

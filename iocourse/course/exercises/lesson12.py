@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ... import exact, traffic
 from ...costs.kernels import Problem
 from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
-from ...doctor.needs_triton import require_triton
+from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
 from ..properties import budget_of, difference_or_scale, each, idle, only_where

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...costs.closed_form import ceil_div
+from ...costs.kernel_masks import Listed
 from ...costs.kernels import Problem, attention_forward
-from ...costs.pairs import Listed
-from ...costs.parts import ceil_div
 from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial, WrongForm

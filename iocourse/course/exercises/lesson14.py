@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
+from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import Problem, attention_forward
-from ...costs.pairs import PackedSequences
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm
 from ..properties import budget_of, each, idle, part, several, values_in

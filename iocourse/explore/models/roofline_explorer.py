@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...console import counted
+from ...costs.closed_form import ceil_div
 from ...costs.each_kernel import ledger_bytes, ledger_of
 from ...costs.kernels import Problem, attention_decode, attention_forward, attention_fused_backward
-from ...costs.parts import ceil_div
 from ...data.recorded import NONE_YET, provenance, recorded
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge

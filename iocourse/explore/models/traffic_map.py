@@ -11,7 +11,7 @@ from math import ceil, floor, inf, log2
 from typing import NamedTuple
 
 from ... import bounds, schedules, sweeps
-from ...bounds.best import COMPULSORY, SEGMENT
+from ...bounds.best_bound import COMPULSORY, SEGMENT
 from ...guard import library_answer
 from ...machine import FREE_REGISTERS
 from ...schedules import Schedule

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from ...costs.pairs import rows_of_delta
-from ...gpu.measured import made_with_another_triton, measured_for
+from ...costs.kernel_masks import rows_of_delta
+from ...gpu.tuned_tiles import made_with_another_triton, measured_for
 from ...sizes import positive_int
 from . import runtime
 

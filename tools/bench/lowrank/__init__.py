@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from iocourse.console import steps
 from iocourse.doctor.circumstances import circumstances
-from iocourse.doctor.threads import environment
+from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
 from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan

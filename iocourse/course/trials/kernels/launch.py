@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .... import traffic
-from ....doctor.needs_triton import require_triton
+from ....doctor.triton_missing import require_triton
 from ....guard import LibraryAnswer
 from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
 from ...properties import budget_of, each, idle

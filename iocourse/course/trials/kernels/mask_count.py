@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .... import traffic
-from ....doctor.needs_triton import require_triton
+from ....doctor.triton_missing import require_triton
 from ...exercise import Case, Property, Trial, keeps_errors
 from ...properties import each, idle
 from .dot_precision import KernelTrial

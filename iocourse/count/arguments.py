@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..masks import BlockMask, Mask
 from ..schedules import REGISTRY, Schedule, mask_of
 from ..sizes import positive_int, zero_or_more
-from . import grids
+from . import mask_specs
 
 TILE_OPTIONS = ("Br", "Bc", "Bd")
 DEGREE = 2  # of a polynomial, where --g is not given
@@ -101,10 +101,10 @@ def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict
     if "g" in schedule.needs:
         settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
     if arguments.mask is not None:
-        side = arguments.block if arguments.block is not None else arguments.Br or grids.SIDE
-        settings["mask"] = grids.build(arguments.mask, N, positive_int("--block", side))
+        side = arguments.block if arguments.block is not None else arguments.Br or mask_specs.SIDE
+        settings["mask"] = mask_specs.build(arguments.mask, N, positive_int("--block", side))
     elif "mask" in schedule.needs:
-        raise UsageError(f"{schedule.name} needs --mask MASK, one of {grids.FORMS}")
+        raise UsageError(f"{schedule.name} needs --mask MASK, one of {mask_specs.FORMS}")
     return settings
 
 

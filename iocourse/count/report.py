@@ -15,7 +15,7 @@ from ..exact import Array
 from ..ledger import Ledger, without_zeros
 from ..machine import FastMemoryFull, run
 from ..schedules import get
-from .asking import Question
+from .arguments import Question
 
 SEED = 0  # of the random input of --run
 

@@ -9,7 +9,7 @@ from itertools import chain, combinations, product
 from math import inf, sqrt
 from typing import NamedTuple, TypeVar
 
-from .tasks import Product, Task
+from .products import Product, Task
 
 Item = TypeVar("Item")
 Names = tuple[str, ...]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sizes import check_sizes, plain_ints
-from .parts import ceil_div
+from .closed_form import ceil_div
 
 SPAN = 3  # numbers that say where a tile's list begins, where its cut tiles begin, and where it ends
 

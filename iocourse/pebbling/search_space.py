@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from .board import Board, bits, subsets, subsets_of_size
-from .game import Game, Move
+from .bitsets import Board, bits, subsets, subsets_of_size
+from .rules import Game, Move
 
 LAST_ASKED = 1 << 16  # answers that are remembered
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..sizes import Shape, positive_int
 from .blocks import Block
 from .errors import SlowArithmetic, SlowAttribute
-from .written import Box
+from .write_tracker import Box
 
 
 class Slow:

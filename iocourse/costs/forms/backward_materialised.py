@@ -11,7 +11,7 @@ from functools import lru_cache
 from ...ledger import Ledger
 from ...masks import Mask
 from ...sizes import Shape, check_sizes
-from ..parts import ceil_div, closed_form, form
+from ..closed_form import ceil_div, closed_form, form
 
 
 @lru_cache(maxsize=64)
