@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from iocourse.ranks.bounds import BOUNDS as ACROSS_RANKS
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -31,6 +30,7 @@ from iocourse.console import DASH, table
 from iocourse.course.described import alt_of, pictures
 from iocourse.course.project_paths import Project, read_project
 from iocourse.data.recorded import NAMES, provenance, recorded
+from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.draw.picture import Picture
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY

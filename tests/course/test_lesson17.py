@@ -15,7 +15,7 @@ from iocourse import costs, exact, explore, lowrank, schedules
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
-from iocourse.data import real_head, real_heads, told
+from iocourse.data import misleading_table, real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from tools.bench.lowrank import published as _published
@@ -376,19 +376,22 @@ def test_the_text_after_both_passes_says_what_the_record_has():
 
 
 def test_the_table_of_17_10_has_two_rows_that_stand():
-    runs = told.runs_of(recorded("lowrank"))
-    claims = told.table(runs)
+    runs = misleading_table.runs_of(recorded("lowrank"))
+    claims = misleading_table.table(runs)
     stands = [row[2] for row in of("my_honest_table")(claims, runs)]
-    assert stands == [trick == "none" for trick, *_ in told.TABLE] and sum(stands) == 2
+    assert stands == [trick == "none" for trick, *_ in misleading_table.TABLE] and sum(stands) == 2
     assert [lesson17.honest_row(claim, runs) for claim in claims] == of("my_honest_table")(claims, runs)
-    assert {trick for trick, *_ in told.TABLE} == set(told.TRICKS)
+    assert {trick for trick, *_ in misleading_table.TABLE} == set(misleading_table.TRICKS)
     assert max(run["n"] for run in runs if run["exact"] and run["d"] == 12) == 40960
 
 
 def test_the_text_of_17_10_says_what_each_trick_gains():
     """What is told and what is honest, of the rows that it speaks of; the first of them gains the most."""
-    runs, said = told.runs_of(recorded("lowrank")), section("17.10")
-    table = {trick: claim for (trick, *_), claim in zip(told.TABLE, told.table(runs), strict=True)}
+    runs, said = misleading_table.runs_of(recorded("lowrank")), section("17.10")
+    table = {
+        trick: claim
+        for (trick, *_), claim in zip(misleading_table.TABLE, misleading_table.table(runs), strict=True)
+    }
     honest = {trick: lesson17.honest_row(claim, runs) for trick, claim in table.items()}
     gains = {trick: claim["speedup"] / honest[trick].speedup for trick, claim in table.items()
              if honest[trick].speedup}  # fmt: skip

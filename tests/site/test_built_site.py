@@ -22,12 +22,12 @@ from built_site import (
     problems_of,
     shared_site,  # noqa: F401
 )
-from iocourse.ranks.bounds import BOUNDS as ACROSS_RANKS
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
 from iocourse.course.project_paths import read_project
 from iocourse.data.recorded import NAMES, NONE_YET, provenance, recorded
+from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
 
