@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it
 
 MODULES = (
     "ledger", "machine", "exact", "masks", "costs", "bounds", "schedules", "pebbling", "sweeps", "kernels",
-    "traffic", "lowrank", "ranks", "explore", "course",
+    "traffic", "lowrank", "distributed", "explore", "course",
 )  # fmt: skip
 NOTEBOOKS = sorted(ROOT.glob("solutions/[0-9]*.ipynb"))
 
