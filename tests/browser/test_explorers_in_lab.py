@@ -29,7 +29,7 @@ def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
     page = shown("all", f"display({', '.join(f'explore.{name}()' for name in SHELLS)})")
     page.locator(".iocourse-explorer").nth(len(SHELLS) - 1).wait_for(timeout=WAIT)
     _has_names(page)
-    _memory_explorer(ExplorerPage(page, "memory explorer"))
+    _traffic_explorer(ExplorerPage(page, "traffic explorer"))
     _two_memories(ExplorerPage(page, "two memories"))
     _kernel_tuner(ExplorerPage(page, "kernel tuner"))
     _roofline_explorer(ExplorerPage(page, "roofline explorer"))
@@ -53,7 +53,7 @@ def _has_names(page):
                 assert said[control.label] == shown["texts"][shown["at"]], (name, control.label)
 
 
-def _memory_explorer(map_):
+def _traffic_explorer(map_):
     best = schedules.best(4096, 64, 14336)
     said = map_.press("M (words)", "ArrowLeft")
     assert f"M = 14,336: {best.schedule.title} (" in said and f"{best.cost.total:,}" in said

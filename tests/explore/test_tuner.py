@@ -323,12 +323,12 @@ def test_a_live_picture_needs_neither_matplotlib_nor_widgets():
 def test_the_benchmark_times_every_control():
     result = bench.run(quick=True)
     assert set(result["controls"]["tile tuner, flash2"]) == {"N", "d", "M", "Br", "Bc", "step"}
-    assert set(result["controls"]["memory explorer"]) == {"N", "d", "M", "pass"}
+    assert set(result["controls"]["traffic explorer"]) == {"N", "d", "M", "pass"}
     assert set(result["controls"]["mask painter"]) == {"preset", "row", "column"}
     assert set(result["controls"]["kernel tuner"]) == {"arch", "kernel", "d", "BM", "BN", "warps", "N"}
     assert set(result["controls"]["roofline explorer"]) == {"arch", "N", "d", "H", "H_kv", "density"}
     text = bench.show(result)
-    assert "slowest median" in text and "memory explorer" in text
+    assert "slowest median" in text and "traffic explorer" in text
     assert isinstance(tile_tuner(), TileTuner)
 
 

@@ -100,7 +100,7 @@ def run(quick: bool) -> dict[str, Any]:
     timed: dict[str, Times] = {
         "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, changes),
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, changes),
-        "memory explorer": _widget(traffic_explorer(N=65536), MAP, changes),
+        "traffic explorer": _widget(traffic_explorer(N=65536), MAP, changes),
         "mask painter": _widget(mask_painter(), PAINTER, changes),
         "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, changes),
         "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, changes),
