@@ -28,7 +28,7 @@ def test_a_listing_is_a_table_of_contents(folder):
 
 def test_no_two_functions_of_one_name():
     kernels, host = functions(KERNELS), functions(HOST)
-    assert len(kernels) > 60 and all(is_jit(node) for node in kernels)
+    assert len(kernels) > 55 and all(is_jit(node) for node in kernels)
     assert len(host) > 80 and not any(is_jit(node) for node in host)
     public = [node.name for node in kernels + host if not node.name.startswith("_")]
     assert [name for name, times in Counter(public).items() if times > 1] == []
@@ -36,4 +36,4 @@ def test_no_two_functions_of_one_name():
 
 def test_a_kernel_has_fewer_than_twenty_parameters():
     many = {node.name: len(node.args.args) for node in functions(KERNELS) if node.name.endswith("_kernel")}
-    assert len(many) == 25 and {name: n for name, n in many.items() if n >= 20} == {}
+    assert len(many) == 15 and {name: n for name, n in many.items() if n >= 20} == {}
