@@ -92,7 +92,7 @@ def a_lesson_leads_to_jupyterlite(page, site):
 
 def search_finds(page, site):
     """A word of a lesson leads to it."""
-    page.goto((site / "search.html").as_uri() + "?q=staircase")
+    page.goto((site / "search.html").as_uri() + "?q=whitney")
     page.locator("#search-results a", has_text="proof of Theorem A").first.wait_for(timeout=120_000)
 
 

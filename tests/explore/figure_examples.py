@@ -7,7 +7,6 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from iocourse.explore.models.traffic_map import bounds_of
 from made_up_depth import depth_record, training_record
 from made_up_lowrank import degree as lowrank_degree
 from made_up_lowrank import record as lowrank_record
@@ -16,6 +15,7 @@ from made_up_lowrank import row as lowrank_row
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
+from iocourse.explore.models.traffic_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 

@@ -9,6 +9,13 @@ import pytest
 from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
+
+from iocourse import bounds, explore, guard, schedules
+from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic_map
+from iocourse.explore.draw.palette import BOUNDS, stroke_of
+from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.models import traffic_map as facts
 from iocourse.explore.models.traffic_map import (
     COMPULSORY_WORDS,
     best_bound,
@@ -23,13 +30,6 @@ from iocourse.explore.models.traffic_map import (
     reigns,
     usual_bounds,
 )
-
-from iocourse import bounds, explore, guard, schedules
-from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic_map
-from iocourse.explore.draw.palette import BOUNDS, stroke_of
-from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.models import traffic_map as facts
 from iocourse.explore.widgets.explorer import VIEW
 
 PASSES = list(COMPULSORY_WORDS)

@@ -6,12 +6,12 @@ from math import inf, sqrt
 
 import numpy as np
 from harness import Mutant, Suite, called
-from iocourse.explore.models.traffic_map import move
 
 from iocourse import exact, schedules
 from iocourse import sweeps as search
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson09
+from iocourse.explore.models.traffic_map import move
 from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9A
