@@ -620,7 +620,7 @@ for name in ("small-cache", "sparse"):
 
 
 # %% [markdown]
-# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ the library's choice is the faster of whole rows and slices in the full backward pass and not in the causal one, and writing the scores out, which it never chooses, took at most half of the time of either.
+# Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ the library's choice is the faster of whole rows and slices in the full backward pass and not in the causal one, and writing the scores out took at most half of the time of either. Since this record the library writes them out in such a backward pass, a few heads at a time.
 # <!-- 2.3 = 100 * recorded("sparse")["lines"][0]["deviation"] -->
 # <!-- 8192 = recorded("sparse")["lines"][0]["N"] -->
 #
