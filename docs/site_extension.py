@@ -164,7 +164,7 @@ def _with_formulas(summary: re.Match[str]) -> str:
 def map_of_schedules(app: Sphinx) -> str:
     """The landing page's figure: words moved by schedules against fast memory, above the bounds."""
     drawn = ("naive", "flash1", "flash_optimal", "small_cache")
-    drawn += ("scores_stored", "scores_stored_tiled", "keys_kept")
+    drawn += ("scores_stored", "scores_stored_tiled", "resident_keys")
     return shown(app, "map", explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=drawn))
 
 

@@ -119,7 +119,7 @@ def _silent(piece: int) -> None:
 
 
 @contextmanager
-def ended_by_term() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Within this block a polite end (SIGTERM, as `timeout` sends it) is as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .guard import library_answer
 from .sizes import truth
+from .solution_guard import library_solution
 
 __all__ = [
     "Array",
@@ -123,7 +123,7 @@ def real_numbers(value: Any, name: str = "the answer") -> Array:
 _NO_NUMBERS = {"c": "complex numbers", "U": "text", "S": "bytes"}
 
 
-@library_answer
+@library_solution
 def softmax(S: ArrayLike, axis: int = -1) -> Array:
     """exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
 
@@ -147,7 +147,7 @@ def _score_array(name: str, value: ArrayLike) -> Array:
     return s
 
 
-@library_answer
+@library_solution
 def scores(
     Q: Array, K: Array, *, causal: bool = False, scale: float | None = None, mask: ArrayLike | None = None
 ) -> Array:
@@ -189,7 +189,7 @@ def _additive_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
         raise ValueError(f"mask has shape {given.shape}; it must broadcast to the scores' {shape}") from None
 
 
-@library_answer
+@library_solution
 def attention(
     Q: ArrayLike,
     K: ArrayLike,
@@ -209,7 +209,7 @@ def attention(
     return softmax(scores(q, k, causal=causal, scale=scale, mask=mask)) @ v
 
 
-@library_answer
+@library_solution
 def log_sum_exp(S: ArrayLike) -> Array:
     """log Σ_j exp(S_ij) along the last axis, natural logarithm; -inf for a row that is -inf throughout."""
     s = _score_array("S", S)
@@ -227,7 +227,7 @@ class Gradients(NamedTuple):
     dV: Array
 
 
-@library_answer
+@library_solution
 def attention_backward(
     Q: ArrayLike,
     K: ArrayLike,
@@ -256,7 +256,7 @@ def attention_backward(
     )
 
 
-@library_answer
+@library_solution
 def softmax_backward(P: Array, dP: Array) -> Array:
     """dS = P∘(dP - rowsum(P∘dP)), shape (..., Nq, Nk): the Jacobian of softmax applied to dP."""
     return np.asarray(P * (dP - (P * dP).sum(axis=-1, keepdims=True)), dtype=np.float64)
@@ -289,7 +289,7 @@ def loss_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLi
     return float(0.5 * ((O - a["E"]) ** 2).sum())
 
 
-@library_answer
+@library_solution
 def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> Array:
     """dL/dX of `loss_x`, shape (d, d): A1ᵀ p A2 with p = f∘q - diag((f∘q)1) f (2410.09397)."""
     a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})

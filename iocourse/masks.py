@@ -24,7 +24,7 @@ __all__ = [
     "Window",
     "bigbird",
     "causal",
-    "covering",
+    "covering_blocks",
     "random",
     "sliding_window",
     "strided",
@@ -350,7 +350,7 @@ def random(N: int, B: int, p: float, *, seed: int = 0) -> BlockMask:
     return BlockMask(N, drawn | (I == J), B)
 
 
-def covering(pairs: ArrayLike, B: int) -> BlockMask:
+def covering_blocks(pairs: ArrayLike, B: int) -> BlockMask:
     """The tiles of side B that hold at least one True of `pairs`, (N, N) boolean: a superset of the pairs."""
     given = np.asarray(pairs)
     if given.dtype.kind != "b" or given.ndim != 2 or given.shape[0] != given.shape[1]:

@@ -13,8 +13,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from .guard import library_answer
 from .sizes import check_sizes, positive_int, zero_or_more
+from .solution_guard import library_solution
 
 Array = NDArray[np.float64]
 
@@ -119,8 +119,8 @@ def features(x: Array, p: Plan) -> Array:
     return found
 
 
-@library_answer
-def pull_back(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
+@library_solution
+def features_vjp(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
     """The gradient of x (n, d) from that of its features (rank, n), which is used up."""
     dx = np.zeros_like(x)
     for step in reversed(p.steps):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .doctor.triton_missing import require_triton
-from .guard import refuse_in_exam
 from .ledger import Ledger
+from .solution_guard import require_unblocked
 
 __all__ = ["HOOKS", "OTHER", "CannotCount", "OutsideEveryArray", "count"]
 
@@ -52,7 +52,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
         is 0: what a program holds is the compiler's business (see `iocourse.gpu.resources`).
 
     Raises:
-        NeedsTriton: torch or triton is missing.
+        TritonMissing: torch or triton is missing.
         CannotCount: kernels are compiled here, or this Triton keeps its loads elsewhere.
         OutsideEveryArray: a kernel's load, store or atomic passes the end of its arrays, as where a mask is
             missing (inside the kernel, so that Triton reports it as an InterpreterError).
@@ -148,7 +148,7 @@ def _own_work(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refuse_library_kernel(kernel: Any) -> None:
     if kernel.fn.__module__.startswith("iocourse."):
-        refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
+        require_unblocked(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
 
 
 class _Proxy:

@@ -140,7 +140,7 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 # | `a - b`, `np.exp(a)`, `a @ b`, `a.sum(axis=1)` | as many words as the result has |
 # | `a -= b`, `np.exp(a, out=a)` | none: in place |
 # | `a.T`, `a[2:4]`, `a[:, None]` | none: a *view*, the same words seen differently |
-# | `c.add_product(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
+# | `c.add_matmul(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
 #
 # A *register* holds a single word beside the arithmetic. Four of them are free.
 #
@@ -281,7 +281,7 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 #
 # The *footprint* is the room a schedule needs: here the tile and the two pieces. With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
-# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
+# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
 
 
 # %% tags=["exercise"] name="ex-2B"
@@ -298,7 +298,7 @@ def my_matmul(m, A, B, *, bm, bn):
             with m.zeros(i, j) as c:  # (bm, bn)
                 for k in m.blocks(depth, 1):
                     with m.load(A, i, k) as a, m.load(B, k, j) as b:  # (bm, 1), (1, bn)
-                        c.add_product(a, b)
+                        c.add_matmul(a, b)
                 m.store(c, C, i, j)
     ### END SOLUTION
     return C
@@ -484,10 +484,10 @@ def my_gram(m, A, *, b):
                 for k in m.blocks(depth, 1):
                     with m.load(A, i, k) as a:  # (b, 1)
                         if i == j:
-                            g.add_product(a, a.T)
+                            g.add_matmul(a, a.T)
                         else:
                             with m.load(A, j, k) as c:  # (b, 1)
-                                g.add_product(a, c.T)
+                                g.add_matmul(a, c.T)
                 m.store(g, G, i, j)
                 if i != j:
                     m.store(g.T, G, j, i)

@@ -63,7 +63,7 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 #
 # The footprint counts $Q_i$, $O_i$, two statistics a row and the scores, then $K_j$ and $V_j$. Look for $B_c$ in $W_2$: it is not there.
 #
-# You will write it in two steps. The first takes one block of queries, and its scores still lie in slow memory. What stays is `o` and the row statistics of section 3.8; what passes by is a tile of scores and the values that belong to it. `o.add_product(s, v)` adds $sv$ to `o` without a temporary.
+# You will write it in two steps. The first takes one block of queries, and its scores still lie in slow memory. What stays is `o` and the row statistics of section 3.8; what passes by is a tile of scores and the values that belong to it. `o.add_matmul(s, v)` adds $sv$ to `o` without a temporary.
 
 # %%
 def one_block(m, S, V, *, Bc):
@@ -74,7 +74,7 @@ def one_block(m, S, V, *, Bc):
         for j in m.blocks(n, Bc):
             with m.load(S, (0, rows), j) as s, m.load(V, j) as v:  # pass by: (Br, Bc), (Bc, d)
                 stats.update(s, o)  # s becomes weights, o changes its unit
-                o.add_product(s, v)
+                o.add_matmul(s, v)
         stats.normalise(o)
         m.store(o, O, (0, rows))
     return O
@@ -106,7 +106,7 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
             for j in m.blocks(N, Bc):  # passes by: k (Bc, d), v (Bc, d), s (Br, Bc)
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -214,7 +214,7 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
                     q *= d**-0.5
                     with q @ k.T as s:
                         stats.update(s, o)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
                     if j.last:
                         stats.normalise(o)
                     m.store(o, O, i)
@@ -289,7 +289,7 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
                     s = q @ k.T             # (Br, Bc)
                 with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O

@@ -121,7 +121,7 @@ def leaking(m, Q, K, V, *, Br, Bc):
                 s *= d**-0.5
                 v = m.load(V, j)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -175,7 +175,7 @@ def my_repaired(m, Q, K, V, *, Br, Bc):
                 s *= d**-0.5
                 v = m.load(V, j)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
                 s.free()  #>
                 v.free()  #>
             stats.normalise(o)

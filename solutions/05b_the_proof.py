@@ -461,7 +461,7 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
 #
 # ## 5.12 Theorem and search
 #
-# On the smallest graphs there is an exact answer to compare with. One thing the game still lacks: on our machine `o.add_product(s, v)` adds a product to a tile *in place*. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
+# On the smallest graphs there is an exact answer to compare with. One thing the game still lacks: on our machine `o.add_matmul(s, v)` adds a product to a tile *in place*. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
 #
 # **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles, one of 4, 5, 6 and 7, do 8 words suffice?
 
@@ -516,7 +516,7 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
                     s = q @ k.T             # (Br, Bc)
                 with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O

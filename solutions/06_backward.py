@@ -230,7 +230,7 @@ measured("6.5", left=512 - 4 * 16 * 8)
 # %% [markdown]
 # ## 6.6 D first, and dQ in dO's place
 #
-# $O_i$ comes once for each block of keys, only to give the same $D_i$ again. FlashAttention-2 computes $D$ first, in a pass of $2Nd + N$ words, and from then on reads one word a row. Here is that pass. `add_row_products` adds to each row's word the sum over columns of the products of two tiles, without a temporary.
+# $O_i$ comes once for each block of keys, only to give the same $D_i$ again. FlashAttention-2 computes $D$ first, in a pass of $2Nd + N$ words, and from then on reads one word a row. Here is that pass. `add_row_dots` adds to each row's word the sum over columns of the products of two tiles, without a temporary.
 
 # %%
 def row_products(m, O, dO, *, Br):
@@ -238,7 +238,7 @@ def row_products(m, O, dO, *, Br):
     D = m.new("D", (O.shape[0],))
     for i in m.blocks(O.shape[0], Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
-            D_i.add_row_products(do, o)
+            D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
     return D
 
@@ -272,7 +272,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 #
 # </details>
 #
-# On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.times_product(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_product(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
+# On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.multiply_by_matmul(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_matmul(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
 # <!-- exercise 6B --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6B")` in a cell of your own.
 
@@ -289,7 +289,7 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
     for i in m.blocks(N, Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
-            D_i.add_row_products(do, o)
+            D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
     ### BEGIN SOLUTION loop over keys and queries; j.first is True on the first block of keys
     for j in m.blocks(N, Bc):  # stays: k, v, dk, dv (Bc, d)
@@ -300,12 +300,12 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                     with q @ k.T as s:
                         probabilities(s, L_i)
                         with m.load(dO, i) as do:  # (Br, d)
-                            dv.add_product(s.T, do)
-                            s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                            dv.add_matmul(s.T, do)
+                            s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         s *= d**-0.5
                         with m.zeros(i, d) if j.first else m.load(dQ, i) as dq:  # where do was
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
@@ -457,15 +457,15 @@ def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     for i in m.blocks(N, Br):  # stays: do, q, dq (Br, d), L_i and D_i (Br,)
         with m.load(dO, i) as do, m.load(LSE, i) as L_i, m.zeros(i) as D_i:
             with m.load(O, i) as o:  # gone before q and dq take room
-                D_i.add_row_products(do, o)
+                D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
             with m.load(Q, i) as q, m.zeros(i, d) as dq:
                 q *= d**-0.5
                 for j in m.blocks(N, Bc):  # passes by: k, v (Bc, d), s (Br, Bc)
                     with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                         probabilities(s, L_i)
-                        s.times_product(do, v.T, less=D_i)
-                        dq.add_product(s, k)
+                        s.multiply_by_matmul(do, v.T, less=D_i)
+                        dq.add_matmul(s, k)
                 dq *= d**-0.5
                 m.store(dq, dQ, i)
     return dQ, D

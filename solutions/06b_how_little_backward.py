@@ -138,7 +138,7 @@ predict("6.11", least=14)  #> predict("6.11", least=...)
 
 # %%
 whole = bounds.whole_rows
-cost, walk = whole.cheapest_walk(whole.BACKWARD, whole.LOADS_AND_EXITS)
+cost, walk = whole.min_pair_cost(whole.BACKWARD, whole.LOADS_AND_EXITS)
 print("B3, B4 and the cheapest:", attempt(lambda: [my_charges(one) for one in (B3, B4, walk)]))
 measured("6.11", least=int(cost))
 explore.pair_residency(walk, title="One pair, as cheap as can be")
@@ -164,8 +164,8 @@ explore.pair_residency(walk, title="One pair, as cheap as can be")
 
 # %%
 for told, charged in (("halves", whole.HALVES), ("edges", whole.WITH_EDGES)):
-    print(f"backward, with {told}: {whole.cheapest_walk(whole.BACKWARD, charged).cost:g}")
-cost, _ = whole.cheapest_walk(whole.FORWARD, whole.ENTRIES)
+    print(f"backward, with {told}: {whole.min_pair_cost(whole.BACKWARD, charged).cost:g}")
+cost, _ = whole.min_pair_cost(whole.FORWARD, whole.ENTRIES)
 print(f"forward, loads and entries: {cost:g}")
 
 # %% [markdown]
@@ -286,7 +286,7 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
     for i in m.blocks(N, Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
-            D_i.add_row_products(do, o)
+            D_i.add_row_dots(do, o)
             m.store(D_i, D, i)
     ### BEGIN SOLUTION the body of yours, as in exercise 6B
     for j in m.blocks(N, Bc):  # stays: k, v, dk, dv (Bc, d)
@@ -297,12 +297,12 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                     with q @ k.T as s:
                         probabilities(s, L_i)
                         with m.load(dO, i) as do:  # (Br, d)
-                            dv.add_product(s.T, do)
-                            s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                            dv.add_matmul(s.T, do)
+                            s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         s *= d**-0.5
                         with m.zeros(i, d) if j.first else m.load(dQ, i) as dq:  # where do was
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)
             m.store(dv, dV, j)

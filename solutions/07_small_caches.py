@@ -116,7 +116,7 @@ def my_scores_tile(m, Q, K, i, j):
     for c in m.blocks(d, 1):
         with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (Br, 1), (Bc, 1)
             q *= d**-0.5
-            s.add_product(q, k.T)
+            s.add_matmul(q, k.T)
     return s
     ### END SOLUTION
 
@@ -252,7 +252,7 @@ def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
                 with m.zeros(i, c) as o:  # (Br, Bd)
                     for j in m.blocks(N, 1):
                         with m.load(S, (0, i.size), j) as s, m.load(V, j, c) as v:
-                            o.add_product(probabilities(s, L), v)  # (Br, 1), (1, Bd)
+                            o.add_matmul(probabilities(s, L), v)  # (Br, 1), (1, Bd)
                     m.store(o, O, i, c)
     return O
     ### END SOLUTION
@@ -354,7 +354,7 @@ def my_scores_stored(m, Q, K, V, *, Br):
             with m.zeros(i, d) as o:  # (Br, d)
                 for j in m.blocks(N, 1):
                     with m.load(S, (0, i.size), j) as s, m.load(V, j) as v:  # (Br, 1), (1, d)
-                        o.add_product(probabilities(s, L), v)
+                        o.add_matmul(probabilities(s, L), v)
                 m.store(o, O, i)
     return O
     ### END SOLUTION
@@ -404,7 +404,7 @@ print(f"N = 2²², d = 4096: F3 moves fewer words than F7 from M = {ahead:.3f} d
 # <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
 
 # %%
-for piece in sweeps.envelope("forward", 0.5, 4):
+for piece in sweeps.lower_envelope("forward", 0.5, 4):
     print(f"x from {piece.x_from:.3f} to {piece.x_to:.3f}: "
           f"{piece.a:.3g} x² + {piece.b:.3g} x + {piece.c:.3g}")
 

@@ -122,12 +122,12 @@ predict("7.9", percent_less=0)  #> predict("7.9", percent_less=...)
 # | $M$ | schedule | what it stores | words, in $n^2$ |
 # | --- | --- | --- | --- |
 # | above $\frac32d^2$ | `gradient` | nothing | $10x^2$ |
-# | $d^2$ to $\frac32d^2$ | `gradient_stored` | $dP$ | $7x^2 + 2$ |
-# | $d^2/2$ to $d^2$ | `gradient_stored_twice` | $S$, then $dS$ in its place | $4x^2 + 5$ |
+# | $d^2$ to $\frac32d^2$ | `gradient_dp_materialised` | $dP$ | $7x^2 + 2$ |
+# | $d^2/2$ to $d^2$ | `gradient_scores_materialised` | $S$, then $dS$ in its place | $4x^2 + 5$ |
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Read a row of it as sweeps, arrays that stay times arrays that pass. `gradient_stored` makes $O$ with two rows staying, $4x^2$; then $dP$ with $dO$ alone staying while $V$ passes, $x^2$, and stores it; then $dQ$ from $dP$ with $Q$ and $dQ$ staying while $K$ passes, $2x^2$. That is $7x^2$, and $2$ for $dP$, out and in. `gradient_stored_twice` never keeps two arrays at a time: it makes scores, output, $dS$ and $dQ$ in four sweeps of $x^2$ each, and five times a whole matrix goes out or comes in.
+# Read a row of it as sweeps, arrays that stay times arrays that pass. `gradient_dp_materialised` makes $O$ with two rows staying, $4x^2$; then $dP$ with $dO$ alone staying while $V$ passes, $x^2$, and stores it; then $dQ$ from $dP$ with $Q$ and $dQ$ staying while $K$ passes, $2x^2$. That is $7x^2$, and $2$ for $dP$, out and in. `gradient_scores_materialised` never keeps two arrays at a time: it makes scores, output, $dS$ and $dQ$ in four sweeps of $x^2$ each, and five times a whole matrix goes out or comes in.
 #
 # Again these are the least among sweeps. For the second row we had stored $S$ by hand, $6x^2 + 3$; the search stores $dP$, and is nowhere above that.
 #
@@ -262,7 +262,7 @@ def as_found(m, Q, K, V, *, Br, Bo, Bd):
             with m.zeros(i, c) as o:  # (Bo, Bd)
                 for j in m.blocks(N, 1):
                     with m.load(LSE, i) as L, m.load(S, i, j) as s, m.load(V, j, c) as v:
-                        o.add_product(probabilities(s, L), v)  # (Bo, 1), (1, Bd)
+                        o.add_matmul(probabilities(s, L), v)  # (Bo, 1), (1, Bd)
                 m.store(o, O, i, c)
     return O
 
@@ -326,7 +326,7 @@ def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):
             with m.zeros(i, c) as o:  # (Bo, Bd)
                 for j in m.blocks(N, 1):
                     with m.load(S, i, j) as s, m.load(V, j, c) as v:  #> with m.load(LSE, i) as L, m.load(S, i, j) as s, m.load(V, j, c) as v:
-                        o.add_product(probabilities(s, L), v)  # (Bo, 1), (1, Bd)
+                        o.add_matmul(probabilities(s, L), v)  # (Bo, 1), (1, Bd)
                 m.store(o, O, i, c)
         L.free()  #>
     return O

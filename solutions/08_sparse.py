@@ -241,7 +241,7 @@ def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
                     m.hide(s, i, j, mask)
                     with s, m.load(V, j) as v:  # (Bc, d), where k was
                         stats.update(s, o)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -350,7 +350,7 @@ def my_window(m, Q, K, V, *, w):
             for k, v in ring:
                 with q @ k.T as s:  # (1, 1)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -445,7 +445,7 @@ predict("8.6", part_of_tiles=0.98)  #> predict("8.6", part_of_tiles=...)
 draw = np.random.default_rng(8).random((N, N), dtype=np.float32)
 for rho in (0.01, 0.001, 0.0001):
     pairs = draw < rho
-    hit = masks.covering(pairs, B)  # the tiles that hold a pair
+    hit = masks.covering_blocks(pairs, B)  # the tiles that hold a pair
     moved_by_tiles = costs.block_sparse(N, d, mask=hit, Br=B, Bc=1).total
     print(f"density {rho:6}: expected {1 - (1 - rho) ** B**2:.3f}, "
           f"found {hit.tiles.mean():.3f} of the tiles, {moved_by_tiles:10,} words")
@@ -489,7 +489,7 @@ print(f"2Nd + 2d for each of {pairs.sum():,} pairs: {2 * N * d + 2 * d * int(pai
 rng = np.random.default_rng(8)
 buckets = rng.permutation(np.repeat(np.arange(8), 32))  # 256 tokens, 8 buckets of 32
 pairs = buckets[:, None] == buckets[None, :]
-scattered = masks.covering(pairs, 32)
+scattered = masks.covering_blocks(pairs, 32)
 print(f"{pairs.mean():.3f} of the pairs are seen, "
       f"{scattered.tiles.mean():.3f} of the tiles are hit")
 
@@ -523,7 +523,7 @@ check("8D", my_order)
 # %%
 def in_my_order():
     order = my_order(pairs)
-    mask = masks.covering(pairs[np.ix_(order, order)], 32)
+    mask = masks.covering_blocks(pairs[np.ix_(order, order)], 32)
     done = run(my_block_sparse, M=4096, Q=Q[order], K=K[order], V=V[order], mask=mask,
                Br=32, Bc=8)
     O = np.empty_like(done.O)

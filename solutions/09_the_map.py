@@ -49,7 +49,7 @@ predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
 # %%
 N, d = 8192, 64
 gaps = {gap.M: gap.ratio for gap in
-        schedules.gaps("forward", N, d, [round(2 ** (k / 2)) for k in range(8, 47)])}
+        schedules.optimality_gaps("forward", N, d, [round(2 ** (k / 2)) for k in range(8, 47)])}
 for M in (16, 128, 1024, 4096, 16384, 65536, 524288, 2**22):
     print(f"M = {M:9,} = {M / d**2:8.3f} d² = {M / (N * d):7.4f} Nd: {gaps[M]:.2f} × the bound")
 widest = max(gaps, key=gaps.get)
@@ -125,10 +125,10 @@ for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
 predict("9.2", backward=10)  #> predict("9.2", backward=...)
 
 # %%
-found = sweeps.least("backward", 1)
+found = sweeps.min_cost("backward", 1)
 print(found)
 for pass_ in ("forward", "backward", "given"):
-    for piece in reversed(sweeps.envelope(pass_, 0.25, 4)):
+    for piece in reversed(sweeps.lower_envelope(pass_, 0.25, 4)):
         a, b, c = (f"{number:g}" for number in (piece.a, piece.b, piece.c))
         print(f"{pass_:9} M from {1 / piece.x_to**2:6.3f} d²: {a:>3} x² + {b:>2} x + {c}")
 measured("9.2", backward=found.cost)
@@ -145,10 +145,10 @@ measured("9.2", backward=found.cost)
 # | $M$ | forward | $M$ | backward | backward, $P$ given |
 # | --- | --- | --- | --- | --- |
 # | from $d^2$ | F3, $4x^2$ | from $2.5d^2$ | B4, $14x^2$ | B4, $14x^2$ |
-# | from $d^2/2$ | F7, $2x^2 + 2$ | from $4d^2/3$ | B6, $9x^2 + 2$ | `weights_given`, $4x^2 + 4$ |
+# | from $d^2/2$ | F7, $2x^2 + 2$ | from $4d^2/3$ | B6, $9x^2 + 2$ | `weights_precomputed`, $4x^2 + 4$ |
 # | from $d^2/4$ | F7 in slices (F7d), $1.5x^2 + 3$ | from $d^2/2$ | B7, $5x^2 + 5$ | the same |
 # | | | from $d^2/4$ | B7 in slices, $4x^2 + 7$ | in slices, $3x^2 + 6$ |
-# | below | F5, $4x + 1$ | below | B5, $10x + 3$ | `small_cache_weights_given`, $8x + 2$ |
+# | below | F5, $4x + 1$ | below | B5, $10x + 3$ | `small_cache_weights_precomputed`, $8x + 2$ |
 #
 # B6, `score_gradients_stored`, is B4 with $dS$ stored in the second sweep, so that $dQ$ needs no scores of its own. B7, `weights_stored`, is what you see above. B5, `small_cache_backward`, is F5's idea, five products in tiles. All run on the machine.
 #
@@ -316,12 +316,12 @@ explore.curve(
 #
 # "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
 #
-# Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then the same room is free all the time. Let it hold keys and values *for good*, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept, each with its value,
+# Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then the same room is free all the time. Let it hold keys and values *for good*, which the second block need not read again. This is F3c, `resident_keys`. With $k$ row blocks of equal size and $C$ keys kept, each with its value,
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) . \tag{9.3} $$
 #
 # **Predict** (compute). F3's footprint with $B_c = 1$ is $B_r(2d + 3) + d$. For the 600 queries, two blocks of 300: how many words are free, how many keys can stay with their values, and how many words does that save?
-# <!-- 155, 300 = 600 - 445, schedules.keys_kept.tiles(600, 64, 58368)["Br"] -->
+# <!-- 155, 300 = 600 - 445, schedules.resident_keys.tiles(600, 64, 58368)["Br"] -->
 
 # %% tags=["predict"]
 predict("9.4b", free=19004, kept=148, saved=18944)  #> predict("9.4b", free=..., kept=..., saved=...)
@@ -329,7 +329,7 @@ predict("9.4b", free=19004, kept=148, saved=18944)  #> predict("9.4b", free=...,
 # %%
 def both(N, d, M):
     """Words of F3 and of F3c, each with its best tiles."""
-    return (s.count(N, d, M).total for s in (schedules.flash_optimal, schedules.keys_kept))
+    return (s.count(N, d, M).total for s in (schedules.flash_optimal, schedules.resident_keys))
 
 
 for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
@@ -337,7 +337,7 @@ for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
     print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:.1%} fewer")
 f3, f3c = both(600, 64, 58368)
 free = 58368 - costs.flash_optimal(600, 64, Br=300).peak
-kept = schedules.keys_kept.tiles(600, 64, 58368)["places"] - 1  # one place for all that pass
+kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # one place for all that pass
 measured("9.4b", free=free, kept=kept, saved=f3 - f3c)
 
 # %% [markdown]
@@ -387,7 +387,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 #
 # Theorem C says nothing here, and the compulsory bound is not met. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
-# <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
+# <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_dots(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-9C"
 def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):
@@ -407,10 +407,10 @@ def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):
                     with q @ k.T as s, m.zeros(i) as D_i:
                         probabilities(s, L_i)
                         with s @ v as o:  # (Br, d), never stored
-                            D_i.add_row_products(do, o)
-                        dv.add_product(s.T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                            D_i.add_row_dots(do, o)
+                        dv.add_matmul(s.T, do)
+                        s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         with s @ k as dq:  # (Br, d)
                             dq *= d**-0.5
                             m.store(dq, dQ, i)
@@ -454,8 +454,8 @@ explore.traffic_explorer()
 # How far are the best schedules from what is proved? For the backward pass:
 
 # %%
-backward = schedules.gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
-print(schedules.gap_table(backward, 64))
+backward = schedules.optimality_gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
+print(schedules.optimality_gap_table(backward, 64))
 
 # %% [markdown]
 # Largest near two borders again: 2.20 at $d^2$, and 2.44 at twice $Nd$. Yours of section 9.5 is not in the table; on its last line it would say 1.00.
@@ -483,10 +483,10 @@ print(schedules.gap_table(backward, 64))
 #
 # One hypothesis is easily overlooked: in Theorem A $K$ and $V$ are distinct arrays. Section 9.11 of the second evening makes one array of them.
 # <!-- 9.196 = 4 + 3 * math.sqrt(3) -->
-# <!-- large = lambda pass_, share: schedules.gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
+# <!-- large = lambda pass_, share: schedules.optimality_gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
 # <!-- 2.2 = large("backward", 4 / 3).ratio -->
-# <!-- 2.4 = max(gap.ratio for gap in schedules.gaps("backward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(10, 41)])) -->
+# <!-- 2.4 = max(gap.ratio for gap in schedules.optimality_gaps("backward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(10, 41)])) -->
 #
 # ## 9.9 Four memories of three chips
 #
@@ -542,7 +542,7 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
 # </details>
 # <!-- moved = lambda name, M: schedules.get(name).cost(8192, 128, **schedules.get(name).tiles(8192, 128, M)).total -->
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
-# <!-- 0.2 = 10**2 * (1 - moved("keys_kept", 227 * 512) / moved("flash_optimal", 227 * 512)) -->
+# <!-- 0.2 = 10**2 * (1 - moved("resident_keys", 227 * 512) / moved("flash_optimal", 227 * 512)) -->
 #
 # The L2 cache has room for 25 arrays of $Nd$ words. Forward nothing is left to do. Backward B3 moves 1.29 times the compulsory words; now yours:
 

@@ -42,14 +42,14 @@ def dQ_sweep(m, dS, K, *, Br):
         with m.zeros(i, d) as dq:
             for j in m.blocks(N, 1):
                 with m.load(dS, i, j) as ds, m.load(K, j) as k:  # (Br, 1), (1, d)
-                    dq.add_product(ds, k)
+                    dq.add_matmul(ds, k)
             dq *= d**-0.5
             m.store(dq, dQ, i)
     return dQ
 
 
 # %% [markdown]
-# <!-- exercise 9D --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.times_product(do, v.T, less=D_i)` makes a row of it from weights. The words are
+# <!-- exercise 9D --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.multiply_by_matmul(do, v.T, less=D_i)` makes a row of it from weights. The words are
 #
 # $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 , \tag{9.4} $$
 #
@@ -73,9 +73,9 @@ def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
                     q *= d**-0.5
                     with q @ k.T as s:
                         probabilities(s, L_i)
-                        dv.add_product(s.T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                        dv.add_matmul(s.T, do)
+                        s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         m.store(s, dS, i, j)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
@@ -110,7 +110,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
 #
 # ## 9.11 One array for keys and values
 #
-# In Theorem A $K$ and $V$ are distinct arrays. Let one array be both, $K = V = X$. The schedule is F3 with each row of $X$ read once: `flash_tied`.
+# In Theorem A $K$ and $V$ are distinct arrays. Let one array be both, $K = V = X$. The schedule is F3 with each row of $X$ read once: `shared_key_value`.
 #
 # **Predict** (guess). For a large $M$, how many times Theorem A's bound does it move? And if it is less than once: which line of the proof in section 5.9 must break?
 
@@ -120,7 +120,7 @@ predict("9.11", times=1)  #> predict("9.11", times=...)
 # %%
 N, d, M = 2**22, 256, 64 * 256**2
 unit = (N * d) ** 2 / M
-tied = schedules.flash_tied.cost(N, d, **schedules.flash_tied.tiles(N, d, M)).total
+tied = schedules.shared_key_value.cost(N, d, **schedules.shared_key_value.tiles(N, d, M)).total
 print(f"tied F3 {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M) / unit:.3f}, "
       f"its tied relative {bounds.theorem_tied(N, d, M) / unit:.3f}")
 measured("9.11", times=tied / bounds.theorem_A(N, d, M))

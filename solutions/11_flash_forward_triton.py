@@ -122,7 +122,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.course import NeedsTriton, missing_package
+from iocourse.course import TritonMissing, missing_package
 
 try:
     from iocourse import kernels
@@ -131,7 +131,7 @@ try:
     import torch
     import triton
     import triton.language as tl
-except NeedsTriton as missing:
+except TritonMissing as missing:
     kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
@@ -550,7 +550,7 @@ check("11D", my_heads)
 #
 # ## 11.8 The library's kernel
 #
-# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 1,024, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $\lambda$ after it has found the maximum, $2^{\lambda s - m'}$ with $\lambda s - m'$ as *one* instruction, a fused multiply-add. The kernel stands in `iocourse/kernels/forward.py`, and what it shares with the backward pass in `iocourse/kernels/pieces.py`. It has more parameters than yours, and the same two loops.
+# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 1,024, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $\lambda$ after it has found the maximum, $2^{\lambda s - m'}$ with $\lambda s - m'$ as *one* instruction, a fused multiply-add. The kernel stands in `iocourse/kernels/forward.py`, and what it shares with the backward pass in `iocourse/kernels/jit_helpers.py`. It has more parameters than yours, and the same two loops.
 #
 # Its words are those of your kernels:
 #

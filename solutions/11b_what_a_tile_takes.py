@@ -212,7 +212,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import gpu, traffic
-from iocourse.course import NeedsTriton, missing_package
+from iocourse.course import TritonMissing, missing_package
 
 try:
     from iocourse import kernels
@@ -221,7 +221,7 @@ try:
     import torch
     import triton
     import triton.language as tl
-except NeedsTriton as missing:
+except TritonMissing as missing:
     kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")

@@ -166,8 +166,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 from iocourse import traffic
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
-from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
-from iocourse.course import NeedsTriton, missing_package
+from iocourse.costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
+from iocourse.course import TritonMissing, missing_package
 
 try:
     from iocourse import kernels
@@ -176,7 +176,7 @@ try:
     import torch
     import triton
     import triton.language as tl
-except NeedsTriton as missing:
+except TritonMissing as missing:
     kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
@@ -386,7 +386,7 @@ def split(Q, K, V, O, dO, LSE, causal=False):
 
 
 problem = Problem(N, N, d, H=2, H_kv=2)
-budget = added(rows_stay(problem, 32, 32), columns_stay(problem, 32, 32))
+budget = added(dq_plain(problem, 32, 32), dkdv_plain(problem, 32, 32))
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     mine = attempt(split, Q, K, V, O, dO, LSE)
 print(ledger)
@@ -396,7 +396,7 @@ print("kernels against the closed form:", ledger - budget)
 lesson_06 = costs.split_backward(N, d, Br1=32, Bc1=32, Br2=32, Bc2=32)
 print(f"(6.10), one head: {lesson_06.total:,} words; two kernels, two heads: {budget.total:,}")
 seen = Problem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
-causal = added(rows_stay(seen, 32, 32), columns_stay(seen, 32, 32))
+causal = added(dq_plain(seen, 32, 32), dkdv_plain(seen, 32, 32))
 print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of them")
 
 # %% [markdown]
@@ -468,7 +468,7 @@ check("12D", my_fused)
 # %%
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     fused = attempt(my_fused, Q, K, V, O, dO, LSE)
-budget = all_at_once(problem, 32, 32)
+budget = fused_backward_plain(problem, 32, 32)
 print(f"{budget.total:,} words by (12.2), {budget.atomics['dQ']:,} of dQ added atomically")
 print("kernels against the closed form:", ledger - budget)
 for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
@@ -496,8 +496,8 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 def both(N, d, B, width):
     """Closed forms of the split and the fused pass, one head; `width`: bytes of an input."""
     problem = Problem(N, N, d)
-    split = added(rows_stay(problem, B, B), columns_stay(problem, B, B))
-    fused = all_at_once(problem, B, B)
+    split = added(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
+    fused = fused_backward_plain(problem, B, B)
     for ledger in (split, fused):
         ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}
     fused.itemsizes["dQ"] = 4
@@ -529,7 +529,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 #
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
-# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 1,024, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
+# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 1,024, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_dkdv.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
 #
 # One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
 #

@@ -23,7 +23,7 @@ from collections import Counter
 import numpy as np
 
 from iocourse import exact, explore, masks
-from iocourse.costs.kernel_masks import Listed
+from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.costs.sliced_kernels import sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
@@ -408,7 +408,7 @@ predict("13.5", share=1.2)  #> predict("13.5", share=...)
 # %%
 def megabytes(pairs, B=64, d=64):
     """Bytes of the forward pass under a mask, one head in 16 bits, in MB; lists included."""
-    problem = Listed(*pairs.shape, d, pairs=pairs[None, None])
+    problem = BlockLists(*pairs.shape, d, pairs=pairs[None, None])
     ledger = attention_forward(problem, BM=B, BN=B)
     ledger.itemsizes = dict.fromkeys("QKVO", 2) | {"patterns": 1}
     ledger.itemsizes |= dict.fromkeys(("LSE", "order", "spans", "entries", "slots"), 4)
@@ -429,7 +429,7 @@ compared = {
 }
 share = {}
 for name, pairs in compared.items():
-    hit, cut = Listed(N, N, 64, pairs=pairs[None, None]).tiles(64, 64)
+    hit, cut = BlockLists(N, N, 64, pairs=pairs[None, None]).tiles(64, 64)
     share[name] = megabytes(pairs) / megabytes(compared["dense"])
     print(f"{name:19} {pairs.mean():8.4%} of pairs: {hit.sum():5,} tiles, {cut.sum():5,} cut, "
           f"{megabytes(pairs):5.2f} MB, {share[name]:.3f} of dense")
@@ -458,7 +458,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.course import NeedsTriton, missing_package
+from iocourse.course import TritonMissing, missing_package
 
 try:
     from iocourse import kernels
@@ -467,7 +467,7 @@ try:
     import torch
     import triton
     import triton.language as tl
-except NeedsTriton as missing:
+except TritonMissing as missing:
     kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
@@ -574,7 +574,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
         theirs = counted(kernels.attention, *heads, block_mask=tiled)
     mine = attempt(with_lists, my_lists, my_listed_attention, q, k, v, pairs, BM, BN)
     apart = abs(mine[1] - theirs[1][0, 0]).max()
-    form = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
+    form = attention_forward(BlockLists(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
     print(f"{type(mask).__name__:10} yours {mine[0].total:8,}, library {theirs[0].total:8,}, "
           f"closed form {form.total:8,} words; same values to 1e-6: {apart < 1e-6}")
 

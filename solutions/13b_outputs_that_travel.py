@@ -20,7 +20,7 @@
 import numpy as np
 
 from iocourse import explore, masks
-from iocourse.costs.kernel_masks import Listed
+from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
     Problem,
     attention_forward,
@@ -114,7 +114,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.course import NeedsTriton, missing_package
+from iocourse.course import TritonMissing, missing_package
 
 try:
     from iocourse import kernels
@@ -123,7 +123,7 @@ try:
     import torch
     import triton
     import triton.language as tl
-except NeedsTriton as missing:
+except TritonMissing as missing:
     kernels = torch = triton = tl = missing_package(missing)
 else:
     print("Kernels run in Triton's interpreter here, and every word they move is counted.")
@@ -226,7 +226,7 @@ measured("13.10", o_sum_written=mine[0].writes["O_sum"])
 #
 # </details>
 #
-# No array of the ledger is larger than $N \times d$, and nothing in the kernel is $d$ wide. The library's kernel is `sliced_forward_kernel` in `iocourse/kernels/small_cache.py`: yours, with heads, masks and strides. Its backward pass is made the same way, from products in slices and sums that travel, $dQ$ along the rows and $dK$, $dV$ along the columns.
+# No array of the ledger is larger than $N \times d$, and nothing in the kernel is $d$ wide. The library's kernel is `sliced_forward_kernel` in `iocourse/kernels/sliced_head_dim.py`: yours, with heads, masks and strides. Its backward pass is made the same way, from products in slices and sums that travel, $dQ$ along the rows and $dK$, $dV$ along the columns.
 #
 # ## 13.11 F5 or F6, and what `attention` decides
 #
@@ -338,7 +338,7 @@ predict("13.12", split=82, fused=41)  #> predict("13.12", split=..., fused=...)
 
 # %%
 q, k, v = (torch.randn(1, 1, 256, 32, requires_grad=True) for _ in range(3))
-problem, tile, read = Listed(256, 256, 32, pairs=mask.pairs()[None, None]), (32, 32), {}
+problem, tile, read = BlockLists(256, 256, 32, pairs=mask.pairs()[None, None]), (32, 32), {}
 forms = {"split": attention_split_backward(problem, queries=tile, keys=tile),
          "fused": attention_fused_backward(problem, BM=32, BN=32)}
 for name, form in forms.items():

@@ -293,7 +293,7 @@ with m.load(K_row, 0) as k, m.load(V_row, 0) as v, m.zeros(len(psi), 2) as state
 print(m.take(T).T)
 
 # %% [markdown]
-# Six features of the key $(3, 5)$: 1, 3, 5, then 9/2, 15, 25/2, and below them the same times 10. `phi.add_product(o, q, state)` goes the other way: it adds $\phi(q)\,T$ to the row `o`. Columns of a tile, such as `state[:, 1:]`, are views and take no room.
+# Six features of the key $(3, 5)$: 1, 3, 5, then 9/2, 15, 25/2, and below them the same times 10. `phi.add_matmul(o, q, state)` goes the other way: it adds $\phi(q)\,T$ to the row `o`. Columns of a tile, such as `state[:, 1:]`, are views and take no room.
 #
 # **Predict** (guess). $N = 512$, $d = 4$, $g = 3$: $r = 35$, and the state has 175 words. Two passes read each word of the input once and write each of the output once, $4Nd$ words. F3 gets the same fast memory, the state and 13 words more, 188 in all. How many times as many words does it move?
 # <!-- 175 = math.comb(4 + 3, 3) * (4 + 1) -->
@@ -322,7 +322,7 @@ def my_low_rank(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:  # (1, d), (1, d + 1)
                 q *= d**-0.5
-                phi.add_product(o, q, state)
+                phi.add_matmul(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -377,14 +377,14 @@ def words(N, d, g, M):
 
 cases = (12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536)
 for size, g, M in cases:
-    best = schedules.crossing(size, g, M)
-    rows = schedules.crossing(size, g, M, whole_rows=True)
+    best = schedules.break_even_length(size, g, M)
+    rows = schedules.break_even_length(size, g, M, whole_rows=True)
     print(f"d = {size}, g = {g}, M = {M:6,}: r = {best.rank:6,}; from N = {best.N:6,} = "
           f"{best.ranks:.2f} r on; rows only {rows.N:6,} = {rows.ranks:.2f} r")
 low, flash = words(40_960, 12, 3, 4096)
 least, which = bounds.lower_bound("forward", 40_960, 12, 4096)
 print(f"N = 40,960: {low:,} words, F3 {flash:,}; bound {which} {least:,}")
-measured("15.5", crossing=schedules.crossing(12, 3, 4096).N, fewer=flash / low)
+measured("15.5", crossing=schedules.break_even_length(12, 3, 4096).N, fewer=flash / low)
 
 # %%
 explore.traffic_vs_length(12, 3, [4096, 16384])

@@ -317,7 +317,7 @@ for pair in real_heads():
 # <!-- 65\,536 = 2**16 -->
 # <!-- 471, 221,841 = len(head.Q), len(head.Q) * len(head.K) -->
 # <!-- 5.3, 3.2 = np.sort((head.Q / 32**0.5 @ (head.K - head.K.mean(axis=0)).T).ravel())[[-1, -2]] -->
-# <!-- 39\,639\,822 = schedules.crossing(32, 8, 65_536).N -->
+# <!-- 39\,639\,822 = schedules.break_even_length(32, 8, 65_536).N -->
 #
 # ## 15.10 What "almost linear" says
 #
@@ -418,8 +418,8 @@ def my_columns(m, Q, K, V, *, phi, psi, Bd):
             for i in m.blocks(N, 1):
                 with m.load(Q, i) as q, m.zeros(1, c) as o, m.zeros(1, 1) as l:
                     q *= d**-0.5
-                    phi.add_product(o, q, state)
-                    phi.add_product(l, q, sums)
+                    phi.add_matmul(o, q, state)
+                    phi.add_matmul(l, q, sums)
                     o /= l
                     m.store(o, O, i, c)
             state.free()  #>

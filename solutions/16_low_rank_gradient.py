@@ -31,7 +31,7 @@ from iocourse import exact, explore, lowrank, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.lowrank import paper_gradient
 from iocourse.machine import Features
-from iocourse.monomials import coordinates, features, plan, pull_back
+from iocourse.monomials import coordinates, features, features_vjp, plan
 
 # %%
 explore.lowrank_passes(512, 8, 2, pass_="backward")
@@ -256,17 +256,17 @@ def my_pull_back(df, f, x, plan):
 check("16B", my_pull_back)
 
 # %% [markdown]
-# The whole gradient is now a dozen lines. `pull_back` is the library's twin of your function:
+# The whole gradient is now a dozen lines. `features_vjp` is the library's twin of your function:
 
 # %%
-def jacobian_form(Q, K, V, G, plan_g, found, pull_back=pull_back):
+def jacobian_form(Q, K, V, G, plan_g, found, features_vjp=features_vjp):
     """dQ, dK, dV of Σ G∘O from found = (O, den, T): (16.8), (16.9) and two pull-backs."""
     O, den, T = found
     Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]) / den[:, None]   # (N, d + 1)
     w, phi, monomials = taylor_weights(plan_g), features(Q, plan_g), features(K, plan_g)
     U = phi @ Ge                                                              # (r, d + 1)
-    dQ = pull_back(T @ Ge.T, phi, Q, plan_g)                                  # (N, d)
-    dK = pull_back(w * (U @ with_ones(V).T), monomials, K, plan_g)            # (N, d)
+    dQ = features_vjp(T @ Ge.T, phi, Q, plan_g)                                  # (N, d)
+    dK = features_vjp(w * (U @ with_ones(V).T), monomials, K, plan_g)            # (N, d)
     return dQ, dK, ((w * monomials).T @ U)[:, :-1]
 
 
@@ -442,7 +442,7 @@ measured("16.4", times=flash.total / two)
 #
 # </details>
 #
-# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_product(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.13) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
+# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_matmul(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.13) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16C"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
@@ -460,10 +460,10 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     with m.load(T, (0, r)) as t:
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.load(dO, i) as do, m.zeros(1, d + 1) as o:
-                phi.add_product(o, q, t)                     # [N_i, den_i]
+                phi.add_matmul(o, q, t)                     # [N_i, den_i]
                 o[:, :d] /= o[:, d:]                         # O_i
                 with m.zeros(1, d + 1) as ge, m.zeros(1, d) as dq:
-                    ge[:, d].add_row_products(do, o[:, :d])  # delta_i
+                    ge[:, d].add_row_dots(do, o[:, :d])  # delta_i
                     ge *= -1.0
                     ge[:, :d] = do
                     ge /= o[:, d:]                           # [G_i, -delta_i] / den_i
@@ -475,7 +475,7 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
             ve[:, :d] = v                                    # [v_j, 1]
             with m.zeros(1, d) as dk, m.zeros(1, d) as dv:
                 psi.add_gradient(dk, k, U, ve)
-                psi.add_product(dv, k, U[:, :d])
+                psi.add_matmul(dv, k, U[:, :d])
                 m.store(dk, dK, j)
                 m.store(dv, dV, j)
     U.free()
@@ -601,7 +601,7 @@ def queries_in_order(Q, K, V, G, plan_g, w, B):
         delta = (G[rows] * both[:, :-1]).sum(axis=1, keepdims=True) / both[:, -1:]
         Ge[rows] = np.hstack([G[rows], -delta]) / both[:, -1:]
         dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
-        dQ[rows] = pull_back(T @ Ge[rows].T, phi, Q[rows], plan_g) + dnear @ K[rows]
+        dQ[rows] = features_vjp(T @ Ge[rows].T, phi, Q[rows], plan_g) + dnear @ K[rows]
         T += w * (features(K[rows], plan_g) @ V1[rows])
     return dQ, Ge
 
@@ -615,7 +615,7 @@ def keys_from_the_end(Q, K, V, Ge, plan_g, w, B):
         monomials, near = features(K[rows], plan_g), np.tril(np.exp(Q[rows] @ K[rows].T))
         dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
         dV[rows] = ((w * monomials).T @ U + near.T @ Ge[rows])[:, :-1]
-        far = pull_back(w * (U @ V1[rows].T), monomials, K[rows], plan_g)
+        far = features_vjp(w * (U @ V1[rows].T), monomials, K[rows], plan_g)
         dK[rows] = far + dnear.T @ Q[rows]
         U += features(Q[rows], plan_g) @ Ge[rows]
     return dK, dV

@@ -30,7 +30,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import provenance, recorded
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
-from iocourse.lowrank.neighbours import FIELD
+from iocourse.lowrank.baselines import FIELD
 
 
 def with_torch(work, *arguments):
@@ -172,19 +172,19 @@ def gradient_errors(m, degree, n=256):
     """Relative error of the gradient by all parameters of m layers."""
     import torch
 
-    from iocourse.lowrank import layers, training
+    from iocourse.lowrank import character_model, transformer
 
     source = torch.Generator().manual_seed(0)
     tokens, wanted = torch.randint(64, (2, 1, n), generator=source)
-    model = layers.transformer(layers.Shape(64, n, m), layers.exactly(causal=False)).double()
+    model = transformer.transformer(transformer.Shape(64, n, m), transformer.exactly(causal=False)).double()
 
     def gradient(attend):
         model.attend = attend
-        loss = training.loss_of(model(tokens), wanted)
+        loss = character_model.loss_of(model(tokens), wanted)
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())])
 
-    want = gradient(layers.exactly(causal=False))
-    return float((gradient(layers.low_rank(degree, causal=False)) - want).norm() / want.norm())
+    want = gradient(transformer.exactly(causal=False))
+    return float((gradient(transformer.low_rank(degree, causal=False)) - want).norm() / want.norm())
 
 
 def gradients_here():
@@ -311,13 +311,13 @@ attempt(print_pulls);
 
 # %%
 def trained(attention, steps, bound=2.0):
-    """The losses of a model that attends like this; attention(layers) makes it."""
-    from iocourse.lowrank import layers, training
+    """The losses of a model that attends like this; attention(transformer) makes it."""
+    from iocourse.lowrank import character_model, transformer
 
-    text = training.prose()
-    shape = layers.Shape(len(text.alphabet), 256, layers=2, bound=bound)
-    model = layers.transformer(shape, attention(layers))
-    return training.train(model, text, range(steps), batch=1)
+    text = character_model.prose()
+    shape = transformer.Shape(len(text.alphabet), 256, layers=2, bound=bound)
+    model = transformer.transformer(shape, attention(transformer))
+    return character_model.train(model, text, range(steps), batch=1)
 
 
 # %% [markdown]
@@ -437,7 +437,7 @@ measured("17.6a", heads=usable, percent=changed[0, 2])
 #
 # ### Other features
 #
-# Polynomials are one way to features among several. Would others serve these heads? Five neighbours, each a few lines of `iocourse.lowrank.neighbours`:
+# Polynomials are one way to features among several. Would others serve these heads? Five neighbours, each a few lines of `iocourse.lowrank.baselines`:
 #
 # - *SATA*, of Heinsen and Kozachkov (2602.00294), takes the monomials that we take, each once, with Taylor's coefficients;
 # - *FAVOR+*, of the Performer, draws orthogonal directions $w$ and takes $e^{w \cdot x - |x|^2/2}$, whose products are right on average;

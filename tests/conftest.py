@@ -146,10 +146,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Every test has room for its calls: how deep in pytest it stands must not make it slow. And it leaves
     no event loop running: no other test in this process could then run one.
     """
-    from iocourse.machine.run import in_one_piece  # here, because it loads NumPy
+    from iocourse.machine.run import with_preallocated_frames  # here, because it loads NumPy
 
     test = pyfuncitem.obj
-    pyfuncitem.obj = lambda **given: in_one_piece(partial(test, **given))
+    pyfuncitem.obj = lambda **given: with_preallocated_frames(partial(test, **given))
     try:
         return (yield)
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from iocourse import cli, console, pebbling
 from iocourse.cli import main
-from iocourse.console import crossed, ended_by_term, meter, number, steps, table
+from iocourse.console import crossed, exit_on_sigterm, meter, number, steps, table
 from iocourse.files import atomic_write, read_json
 
 
@@ -136,7 +136,7 @@ def test_an_object_that_is_not_there_is_an_empty_one(tmp_path, text):
 
 def test_a_polite_end_is_as_ctrl_c_within_the_block_and_nowhere_else():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), ended_by_term():
+    with pytest.raises(KeyboardInterrupt), exit_on_sigterm():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 

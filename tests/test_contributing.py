@@ -25,7 +25,7 @@ COPIED = (
 )
 # A file of tests -> what those about an example have in their names.
 ABOUT = {
-    "tests/schedules/test_laws.py": "one_row",
+    "tests/schedules/test_schedule_invariants.py": "one_row",
     "tests/course/test_challenges.py": "causal",
     "tests/explore/test_every_figure.py": "score_square",
     "tests/explore/test_every_explorer.py": "square_explorer",
@@ -94,7 +94,7 @@ def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said, passed):
     assert names.index("flash2") < names.index("one_row") < names.index("flash_optimal")
     counted = said("-m", "iocourse", "count", "one_row", "--N", "64", "--d", "8", "--M", "100", "--run")
     assert "one_row" in counted
-    assert passed("tests/schedules/test_laws.py") >= 4
+    assert passed("tests/schedules/test_schedule_invariants.py") >= 4
 
 
 def test_the_schedule_is_in_pictures(said):

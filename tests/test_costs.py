@@ -84,8 +84,8 @@ LARGE = {  # words in units of N²d²/M at d = 64, for M = 16d² and M = 64d²
     "flash1": (6.20, 6.18),
     "flash2": (4.11, 4.10),
     "flash_optimal": (4.11, 4.10),
-    "keys_kept": (4.11, 4.10),
-    "flash_tied": (2.06, 2.05),
+    "resident_keys": (4.11, 4.10),
+    "shared_key_value": (2.06, 2.05),
     "flash1_backward": (20.3, 20.2),
     "flash2_backward": (16.3, 16.2),
     "fused_backward": (16.3, 16.2),
@@ -197,7 +197,7 @@ def test_the_small_cache_constants_as_published_once_tiles_are_large(name, const
     assert words * M**0.5 / (N * N * d) == pytest.approx(constant(M**0.5 / d), rel=0.01)
 
 
-GIVEN_WEIGHTS = {"standard_backward", "weights_given", "small_cache_weights_given"}
+GIVEN_WEIGHTS = {"standard_backward", "weights_precomputed", "small_cache_weights_precomputed"}
 
 
 def test_best_does_not_take_what_was_stored_for_it():
@@ -205,7 +205,7 @@ def test_best_does_not_take_what_was_stored_for_it():
     N, d, M = 8192, 64, 512
     assert {s.name for s in REGISTRY.values() if s.given_weights} == GIVEN_WEIGHTS
     choice = best(N, d, M, "backward")
-    for name in ("standard_backward", "small_cache_weights_given"):
+    for name in ("standard_backward", "small_cache_weights_precomputed"):
         given = REGISTRY[name]
         assert given.cost(N, d, **given.tiles(N, d, M)).total < choice.cost.total, name
     assert choice.schedule.name == "small_cache_backward"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iocourse.costs.kernel_masks import Listed, PackedSequences
+from iocourse.costs.kernel_masks import BlockLists, PackedSequences
 from iocourse.costs.kernels import Problem, attention_forward, attention_fused_backward
 from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
 
@@ -119,7 +119,7 @@ def test_counts_of_rows_tile_by_tile(p, BM, BN):
 @settings(max_examples=60)
 @given(problems, blocks, blocks)
 def test_a_band_as_a_list_meets_the_same_tiles(p, BM, BN):
-    listed = Listed(*vars(p).values(), pairs=band(p)[None, None])
+    listed = BlockLists(*vars(p).values(), pairs=band(p)[None, None])
     assert listed.keys_met(BM, BN) == p.keys_met(BM, BN)
     assert listed.queries_met(BM, BN) == p.queries_met(BM, BN)
     assert listed.row_numbers_met(BM, BN) == p.row_numbers_met(BM, BN)
@@ -131,7 +131,7 @@ def test_a_list_by_hand():
     pairs[0, 0, :16, :32] = True
     pairs[0, 0, 3, 20] = False  # cuts the second tile
     pairs[0, 0, 32:, 32:] = True  # the last tile of keys passes the end, and is cut
-    p = Listed(40, 40, 8, B=2, H=2, H_kv=1, pairs=pairs)
+    p = BlockLists(40, 40, 8, B=2, H=2, H_kv=1, pairs=pairs)
     assert p.keys_met(16, 16) == 4 * (16 + 16 + 8) and p.queries_met(16, 16) == 4 * (16 + 16 + 8)
     lists = {"entries": 4 * 3, "slots": 4 * 2, "patterns": 4 * 2 * 256}
     assert p.rows_extra(16, 16) == {"order": 12, "spans": 36} | lists

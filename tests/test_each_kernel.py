@@ -59,7 +59,7 @@ def test_scores_and_sums_have_four_bytes_and_a_pattern_one():
 def test_the_kernels_are_those_of_the_tile_table():
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from iocourse.kernels.host.tiles import SlicedTiles, Tiles
+    from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 
     assert (Tiles._fields, SlicedTiles._fields) == (WHOLE, SLICED)
 

@@ -183,7 +183,7 @@ def test_a_tile_of_single_pairs_is_covered():
     rng = np.random.default_rng(0)
     for N, B, density in ((13, 4, 0.02), (16, 4, 0.3), (5, 9, 0.5)):
         pairs = (rng.random((N, N)) < density) | np.eye(N, dtype=bool)
-        mask = masks.covering(pairs, B)
+        mask = masks.covering_blocks(pairs, B)
         assert not (pairs & ~mask.pairs()).any()
         for I, J in np.argwhere(mask.tiles):
             assert pairs[I * B : (I + 1) * B, J * B : (J + 1) * B].any()
@@ -246,9 +246,17 @@ HOLED = np.array([[True, False], [False, False]])
         (lambda: masks.random(8, 2, float("nan")), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, "0.1"), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, True), ValueError, "^p must be"),
-        (lambda: masks.covering(np.ones((2, 3), dtype=bool), 2), ValueError, r"^pairs must be .*\(2, 3\)"),
-        (lambda: masks.covering(np.ones((2, 2)), 2), ValueError, "^pairs must be boolean.* got float64"),
-        (lambda: masks.covering(np.zeros((2, 2), dtype=bool), 2), ValueError, r"^tiles\[0\] leaves 2"),
+        (
+            lambda: masks.covering_blocks(np.ones((2, 3), dtype=bool), 2),
+            ValueError,
+            r"^pairs must be .*\(2, 3\)",
+        ),
+        (
+            lambda: masks.covering_blocks(np.ones((2, 2)), 2),
+            ValueError,
+            "^pairs must be boolean.* got float64",
+        ),
+        (lambda: masks.covering_blocks(np.zeros((2, 2), dtype=bool), 2), ValueError, r"^tiles\[0\] leaves 2"),
     ],
 )
 def test_bad_masks_are_named(make, error, message):

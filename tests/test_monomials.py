@@ -81,7 +81,7 @@ def test_pull_back_is_the_transposed_jacobian(d, g, n, seed):
     a = exponents(p)  # d x^a / d x_i = a_i x^a / x_i
     wanted = np.einsum("ri,rn,rn->ni", a, d_features, found) / x
     kept = found.copy()
-    got = monomials.pull_back(d_features.copy(), found, x, p)
+    got = monomials.features_vjp(d_features.copy(), found, x, p)
     np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9 * abs(wanted).max())
     np.testing.assert_array_equal(found, kept)
 

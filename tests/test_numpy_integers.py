@@ -14,7 +14,7 @@ from iocourse.costs import kernel_masks, kernels
 from iocourse.ledger import Ledger
 from iocourse.machine import Machine
 from iocourse.monomials import plan, rank_of
-from iocourse.schedules import PASSES, REGISTRY, against_bound, best, crossing, flash2
+from iocourse.schedules import PASSES, REGISTRY, against_bound, best, break_even_length, flash2
 
 WIDTHS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
@@ -121,7 +121,9 @@ def test_masks_and_monomials(N, B):
             masks.strided(N[0], B[0], B[0]).nnz,
         ]
         assert rank_of(n, np.int8(3)) == rank_of(N[0], 3) and type(rank_of(n, np.int8(3))) is int
-        assert masks.covering(np.ones((4, 4), bool), b) == masks.covering(np.ones((4, 4), bool), B[0])
+        assert masks.covering_blocks(np.ones((4, 4), bool), b) == masks.covering_blocks(
+            np.ones((4, 4), bool), B[0]
+        )
         assert costs.ceil_div(n, b) == -(-N[0] // B[0]) and type(costs.ceil_div(n, b)) is int
         assert {type(size) for size in costs.distinct_sizes(n)} == {int}
     assert plan(np.int8(3), np.int8(2)).rank == 10
@@ -134,7 +136,7 @@ def test_the_sizes_that_overflowed():
         assert Ledger.from_json(flash2.cost(N, 64, Br=N, Bc=1).to_json()) == flash2.cost(
             int(N), 64, Br=int(N), Bc=1
         )
-    assert crossing(np.int8(100), np.int8(2), np.int16(20000)) == crossing(100, 2, 20000)
+    assert break_even_length(np.int8(100), np.int8(2), np.int16(20000)) == break_even_length(100, 2, 20000)
     assert F(np.int32(2**30), np.int8(64)) == F(2**30, 64)
 
 

@@ -74,12 +74,12 @@ for name in ("torch", "triton", "numba", "llvmlite"):
 import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
-with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
+with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
-with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks", "compiling")}
+with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("dense", "causal", "checks", "compiling")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
-with_numba |= {"iocourse.lowrank.compiled.registers." + name for name in registers}
+with_numba |= {"iocourse.lowrank.numba_backend.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
         importlib.import_module(module.name)

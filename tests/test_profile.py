@@ -9,7 +9,7 @@ import pytest
 from iocourse import profile
 from iocourse.cli import main
 from iocourse.gpu.roofline import compulsory_bytes
-from iocourse.kernels.host.tiles import TABLE
+from iocourse.kernels.host.tile_table import TABLE
 from iocourse.profile import costing
 from iocourse.profile import question as questions
 

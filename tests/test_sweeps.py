@@ -6,7 +6,7 @@ from math import inf, sqrt
 import pytest
 
 from iocourse import schedules, sweeps
-from iocourse.guard import LibraryAnswer, exam
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 LOW, HIGH = 0.05, 10.0
 
@@ -38,7 +38,7 @@ ROWS, COLUMNS = {"Q", "O", "dO", "dQ"}, {"K", "V", "dK", "dV", "X"}
 
 @pytest.mark.parametrize("pass_", ENVELOPES)
 def test_the_envelope_has_these_terms_and_borders(pass_):
-    pieces = sweeps.envelope(pass_, LOW, HIGH)
+    pieces = sweeps.lower_envelope(pass_, LOW, HIGH)
     terms, borders = ENVELOPES[pass_]
     assert [piece[2:5] for piece in pieces] == terms
     assert [piece.x_to**2 for piece in pieces[:-1]] == pytest.approx(borders, rel=1e-9)
@@ -51,43 +51,43 @@ def test_the_envelope_is_what_is_least_at_every_x(pass_):
     terms = [sweeps.Terms(*found) for found in ENVELOPES[pass_][0]]
     for step in range(101):
         x = LOW * (HIGH / LOW) ** (step / 100)
-        found = sweeps.least(pass_, x)
+        found = sweeps.min_cost(pass_, x)
         assert found.cost == pytest.approx(min(one.at(x) for one in terms), rel=1e-11)
         assert found.cost == pytest.approx(found.terms.at(x), rel=1e-11)
 
 
 def test_the_envelope_misses_nothing_between_distant_steps():
-    assert [piece[2:5] for piece in sweeps.envelope("backward", 1e-9, 1e9)] == ENVELOPES["backward"][0]
+    assert [piece[2:5] for piece in sweeps.lower_envelope("backward", 1e-9, 1e9)] == ENVELOPES["backward"][0]
 
 
 def test_a_border_at_the_end_is_no_piece():
-    assert [piece[2:5] for piece in sweeps.envelope("forward", 1.0, 1.2)] == [(2, 0, 2)]
-    assert [piece[2:5] for piece in sweeps.envelope("gradient", 0.9, 1.0)] == [(7, 0, 2)]
+    assert [piece[2:5] for piece in sweeps.lower_envelope("forward", 1.0, 1.2)] == [(2, 0, 2)]
+    assert [piece[2:5] for piece in sweeps.lower_envelope("gradient", 0.9, 1.0)] == [(7, 0, 2)]
 
 
 def test_a_very_large_memory_needs_digits_too():
-    assert sweeps.least("backward", 1e-7).cost == pytest.approx(14e-14, rel=1e-11)
+    assert sweeps.min_cost("backward", 1e-7).cost == pytest.approx(14e-14, rel=1e-11)
 
 
 @pytest.mark.parametrize(("pass_", "x"), SEQUENCES)
 def test_the_sweeps_can_be_read(pass_, x):
-    assert [str(sweep) for sweep in sweeps.least(pass_, x).sweeps] == SEQUENCES[pass_, x]
+    assert [str(sweep) for sweep in sweeps.min_cost(pass_, x).sweeps] == SEQUENCES[pass_, x]
 
 
 def test_a_result_prints_its_words_and_its_sweeps():
     first = "  Q stay; K pass; S written"
     then = "  in two slices; O stay; V pass; S read; O done"
-    assert str(sweeps.least("forward", 1.6)) == f"6.84 N²\n{first}\n{then}"
+    assert str(sweeps.min_cost("forward", 1.6)) == f"6.84 N²\n{first}\n{then}"
 
 
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: sweeps.least("sideways", 1.0), "there are forward, backward, given, gradient, tied"),
-        (lambda: sweeps.least("forward", 0.0), "x = 0.0 must be a number above 0"),
-        (lambda: sweeps.least("forward", float("nan")), "x = nan must be"),
-        (lambda: sweeps.envelope("forward", 2.0, 1.0), "low = 2.0 must be below high = 1.0"),
-        (lambda: sweeps.envelope("forward", -1.0, 1.0), "low = -1.0 must be"),
+        (lambda: sweeps.min_cost("sideways", 1.0), "there are forward, backward, given, gradient, tied"),
+        (lambda: sweeps.min_cost("forward", 0.0), "x = 0.0 must be a number above 0"),
+        (lambda: sweeps.min_cost("forward", float("nan")), "x = nan must be"),
+        (lambda: sweeps.lower_envelope("forward", 2.0, 1.0), "low = 2.0 must be below high = 1.0"),
+        (lambda: sweeps.lower_envelope("forward", -1.0, 1.0), "low = -1.0 must be"),
     ],
 )
 def test_what_makes_no_sense_is_refused(ask, said):
@@ -96,10 +96,10 @@ def test_what_makes_no_sense_is_refused(ask, said):
 
 
 def test_it_steps_aside_while_a_check_runs():
-    with exam(), pytest.raises(LibraryAnswer):
-        sweeps.least("forward", 1.0)
-    with exam(), pytest.raises(LibraryAnswer):
-        sweeps.envelope("forward", 0.5, 2.0)
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
+        sweeps.min_cost("forward", 1.0)
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
+        sweeps.lower_envelope("forward", 0.5, 2.0)
 
 
 # ------------------------------------------------------------------ the rule, again and by other means
@@ -188,7 +188,7 @@ def test_no_sequence_of_three_sweeps_is_cheaper(pass_, x):
                     following[after] = min(following.get(after, inf), words + sweep.terms.at(x))
         costs_ = following
         least = min([least, *(words for state, words in costs_.items() if state.done == task.outputs)])
-    found = sweeps.least(pass_, x)
+    found = sweeps.min_cost(pass_, x)
     assert found.cost <= least + 1e-9
     if len(found.sweeps) <= 3:
         assert found.cost == pytest.approx(least)
@@ -204,7 +204,7 @@ LEADING = {
     "fused_backward": (4, (16, 0, 0)),
     "split_backward": (4, (14, 0, 0)),
     "gradient": (4, (10, 0, 0)),
-    "gradient_stored": (1.2, (7, 0, 2)),
+    "gradient_dp_materialised": (1.2, (7, 0, 2)),
     "small_cache": (0.113, (0, 4, 1)),  # √M just above d/3: three slices
     "small_cache_backward": (0.113, (0, 10, 3)),
     "gradient_small_cache": (0.113, (0, 8, 3)),
@@ -226,15 +226,15 @@ NAMED = {
     },
     "given": {
         (14, 0, 0): "split_backward",
-        (4, 0, 4): "weights_given",
-        (3, 0, 6): "weights_given",
-        (0, 8, 2): "small_cache_weights_given",
+        (4, 0, 4): "weights_precomputed",
+        (3, 0, 6): "weights_precomputed",
+        (0, 8, 2): "small_cache_weights_precomputed",
     },
     "gradient": {
         (10, 0, 0): "gradient",
-        (7, 0, 2): "gradient_stored",
-        (4, 0, 5): "gradient_stored_twice",
-        (3, 0, 7): "gradient_stored_twice",
+        (7, 0, 2): "gradient_dp_materialised",
+        (4, 0, 5): "gradient_scores_materialised",
+        (3, 0, 7): "gradient_scores_materialised",
         (0, 8, 3): "gradient_small_cache",
     },
 }
@@ -283,7 +283,7 @@ def memories(d, steps):
 @pytest.mark.parametrize("pass_", NAMED)
 def test_best_has_the_leading_cost_of_the_cheapest_sweeps(pass_):
     for M in memories(D, 48):
-        ratio = best_words(pass_, N, D, M) / N**2 / sweeps.least(pass_, D / sqrt(M)).cost
+        ratio = best_words(pass_, N, D, M) / N**2 / sweeps.min_cost(pass_, D / sqrt(M)).cost
         assert 1 < ratio < 1.007, M
 
 
@@ -301,4 +301,4 @@ def test_best_is_the_schedules_of_the_envelope(pass_, d):
 
 def test_each_piece_has_a_schedule():
     for pass_, names in NAMED.items():
-        assert [tuple(piece[2:5]) for piece in sweeps.envelope(pass_, LOW, HIGH)] == list(names)
+        assert [tuple(piece[2:5]) for piece in sweeps.lower_envelope(pass_, LOW, HIGH)] == list(names)

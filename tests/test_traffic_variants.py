@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import masks, traffic
-from iocourse.costs.kernel_masks import Listed, PackedSequences
+from iocourse.costs.kernel_masks import BlockLists, PackedSequences
 from iocourse.costs.kernels import (
     Problem,
     attention_decode,
@@ -31,7 +31,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host.arguments import band_of, band_parts
+from iocourse.kernels.host.argument_checks import band_of, band_parts
 
 pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
 
@@ -91,7 +91,7 @@ def test_block_masks(n_q, n_k, d, heads, B, block, density, own, dtype, determin
     shape = {"shared": (1, 1), "heads": (1, H), "all": (B, H)}[own]
     blocks = np.random.default_rng(seed).random((*shape, -(-n_q // block), -(-n_k // block))) < density
     pairs = blocks.repeat(block, 2).repeat(block, 3)[:, :, :n_q, :n_k]
-    problem = Listed(n_q, n_k, d, B=B, H=H, H_kv=H_kv, pairs=pairs)
+    problem = BlockLists(n_q, n_k, d, B=B, H=H, H_kv=H_kv, pairs=pairs)
     mask = tiled_mask(blocks, q, k, block=block)
     with using(**tiles):
         with traffic.count(Q=q, K=k, V=v) as ledger:

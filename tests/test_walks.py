@@ -66,7 +66,7 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O

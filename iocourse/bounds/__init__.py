@@ -31,7 +31,7 @@ from .backward import (
     theorem_C_small,
 )
 from .row_theorems import theorem_A_rows, theorem_E, theorem_E_prime
-from .whole_rows import cheapest_walk
+from .whole_rows import min_pair_cost
 from .relatives import compulsory_tied, theorem_latent, theorem_low_rank, theorem_tied
 from .sparse import (
     compulsory_sparse,
@@ -67,7 +67,6 @@ __all__ = [
     "OutsideRegime",
     "Pairs",
     "all_products_per_segment",
-    "cheapest_walk",
     "compulsory",
     "compulsory_backward",
     "compulsory_gradient",
@@ -77,6 +76,7 @@ __all__ = [
     "gradient_forward",
     "lower_bound",
     "matmul",
+    "min_pair_cost",
     "omega_fast_matmul",
     "omega_sparse",
     "products_per_segment",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..guard import library_answer, refuse_in_exam
+from ..solution_guard import library_solution, require_unblocked
 
 OUR_CONSTANTS = "published argument, constants ours"
 STATUSES = ("proved here", "published", OUR_CONSTANTS, "claimed", "asymptotic only", "open")
@@ -48,7 +48,7 @@ class Bound:
     evaluate: Callable[..., Any]
 
     def __call__(self, *sizes: int, **named: Any) -> int:
-        refuse_in_exam(f"iocourse.bounds, bound {self.id},")
+        require_unblocked(f"iocourse.bounds, bound {self.id},")
         if self.status == "asymptotic only":
             raise OnlyAsymptotic(
                 f"{self.id} hides a constant that its source does not give, so it is no number of words; "
@@ -71,7 +71,7 @@ class Bound:
 
         Raises ValueError for a bound whose constants are known.
         """
-        refuse_in_exam(f"iocourse.bounds, bound {self.id},")
+        require_unblocked(f"iocourse.bounds, bound {self.id},")
         if self.in_words:
             raise ValueError(f"the constants of {self.id} are known; call it for the number of words")
         return float(self.evaluate(*sizes, **named))
@@ -99,7 +99,7 @@ def bound(
     """
 
     def register(evaluate: Callable[..., Any]) -> Bound:
-        guarded = library_answer(evaluate)
+        guarded = library_solution(evaluate)
         made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, guarded)
         among[id] = made
         return made

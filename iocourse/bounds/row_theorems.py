@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import isqrt
 
-from ..guard import library_answer
 from ..sizes import check_sizes, positive_int
+from ..solution_guard import library_solution
 from .backward import NOT_PARTIAL
 from .bound import bound
 from .forward import NOT_LINEAR
@@ -93,7 +93,7 @@ def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
     return max(_words_E_prime(N, d, M, length) for length in lengths)
 
 
-@library_answer
+@library_solution
 def _words_E_prime(N: int, d: int, M: int, T: int) -> int:
     R = M + T
     kept = isqrt(196 * d * d * R**3 * SCALE**2 // 27) + 1  # 14d·F in parts of a word, rounded up

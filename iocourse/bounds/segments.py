@@ -15,15 +15,15 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
 
-from ..guard import library_answer
 from ..sizes import check_sizes, positive_int
+from ..solution_guard import library_solution
 
 SCALE = 2**32  # steps a word is divided into where a square root is needed
 UNIT = 16 * SCALE**4  # what products are counted in where F_b is rounded up
 PARTS = 16  # segment lengths are tried in sixteenths of the best one for large sizes
 
 
-@library_answer
+@library_solution
 def products_per_segment(R: int, d: int) -> float:
     """F(R) of Theorem A: the most products p·v that R words of Q, K, V, O and scores allow."""
     R, d = check_sizes(R=R, d=d)
@@ -32,7 +32,7 @@ def products_per_segment(R: int, d: int) -> float:
     return float((R / 3) ** 1.5)
 
 
-@library_answer
+@library_solution
 def all_products_per_segment(R: int, d: int) -> float:
     """F_b(R) = max over c of (R - c)²/16d + √c(R - c)/2, of Theorems B' and C, rounded up by less than 1e-8.
 
@@ -43,7 +43,7 @@ def all_products_per_segment(R: int, d: int) -> float:
     return float(_most_products(R, d, 1) / (16 * d * SCALE**4)) * (1 + 1e-15)
 
 
-@library_answer
+@library_solution
 def segments_A(products: int, R: int, d: int) -> int:
     """⌊products / F(R)⌋ with F of Theorem A, exactly."""
     if 3 * d * d <= R:
@@ -51,13 +51,13 @@ def segments_A(products: int, R: int, d: int) -> int:
     return segments_B(products, R)
 
 
-@library_answer
+@library_solution
 def segments_B(products: int, R: int) -> int:
     """⌊products / (R/3)^{3/2}⌋, exactly."""
     return isqrt(27 * products**2 // R**3)
 
 
-@library_answer
+@library_solution
 def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int:
     """⌊(products + √square) / F_b(R)⌋, or one less where F_b had to be rounded up.
 
@@ -101,7 +101,7 @@ def _below_zero(R: int, n: int, m: int) -> int:
     return u
 
 
-@library_answer
+@library_solution
 def best_segment(words: Callable[[int], int], near: int, T: int | None) -> int:
     """`words(T)` for the T given, or the largest over the sixteenths of `near` from its half to its double.
 

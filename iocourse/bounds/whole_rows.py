@@ -17,11 +17,11 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from ..guard import library_answer
+from ..solution_guard import library_solution
 
 
 @dataclass(frozen=True)
-class PairOfPass:
+class QueryKeyPair:
     """The arrays on a pair's two sides, which of them are accumulators, and the rows each task needs."""
 
     queries: frozenset[str]
@@ -39,10 +39,10 @@ class PairOfPass:
         return self.keys if row in self.queries else self.queries
 
 
-FORWARD = PairOfPass(
+FORWARD = QueryKeyPair(
     frozenset({"q", "o"}), frozenset({"k", "v"}), frozenset({"o"}), (frozenset({"q", "k", "v", "o"}),)
 )
-BACKWARD = PairOfPass(
+BACKWARD = QueryKeyPair(
     frozenset({"q", "do", "dq"}),
     frozenset({"k", "v", "dk", "dv"}),
     frozenset({"dq", "dk", "dv"}),
@@ -99,14 +99,14 @@ class Cheapest(NamedTuple):
     walk: tuple[str, ...]
 
 
-@library_answer
-def cheapest_walk(pair: PairOfPass = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
+@library_solution
+def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
     """The cheapest walk from nothing there to all tasks done and nothing there: 14 for the backward pass."""
     return _search(pair, charged)
 
 
 @lru_cache
-def _search(pair: PairOfPass, charged: Charged) -> Cheapest:
+def _search(pair: QueryKeyPair, charged: Charged) -> Cheapest:
     start = State(frozenset(), frozenset(pair.tasks))
     order = count()  # of equals the first found goes on, and walks are never compared
     waiting: list[tuple[int, int, State, tuple[str, ...]]] = [(0, next(order), start, ())]
@@ -123,7 +123,7 @@ def _search(pair: PairOfPass, charged: Charged) -> Cheapest:
     raise ValueError("no walk does all tasks: a task needs a row that is on neither side")
 
 
-def _moves(pair: PairOfPass, charged: Charged, state: State) -> Iterator[tuple[str, int, State]]:
+def _moves(pair: QueryKeyPair, charged: Charged, state: State) -> Iterator[tuple[str, int, State]]:
     """(event, price, state after it) of one row that comes or goes."""
     for row in pair.rows:
         others = len(pair.opposite(row) & state.there)

@@ -134,7 +134,7 @@ def _met(
 
 
 @dataclass(frozen=True)
-class Listed(Problem):
+class BlockLists(Problem):
     """A block mask: `pairs` (mb, mh, Nq, Nk) booleans, mb and mh being 1 where batches or heads share it."""
 
     pairs: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, 1, 1, 1), bool), compare=False)

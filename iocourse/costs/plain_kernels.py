@@ -9,27 +9,27 @@ from .each_kernel import added, ledger_of
 from .kernel_masks import Problem
 
 
-def delta_alone(problem: Problem) -> Ledger:
+def delta_plain(problem: Problem) -> Ledger:
     """(12.1): 2Nd + N words a head."""
     rows = problem.queries * problem.d
     return ledger_of({"O": rows, "dO": rows}, {"D": problem.queries})
 
 
-def rows_stay(problem: Problem, BM: int, BN: int) -> Ledger:
+def dq_plain(problem: Problem, BM: int, BN: int) -> Ledger:
     """The first bracket of (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ words a head without a mask."""
     met, rows = problem.keys_met(BM, BN) * problem.d, problem.queries * problem.d
     reads = {"Q": rows, "O": rows, "dO": rows, "LSE": problem.queries, "K": met, "V": met}
     return ledger_of(reads, {"D": problem.queries, "dQ": rows})
 
 
-def columns_stay(problem: Problem, BM: int, BN: int) -> Ledger:
+def dkdv_plain(problem: Problem, BM: int, BN: int) -> Ledger:
     """The second bracket of (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) words a head without a mask."""
     met, columns = problem.queries_met(BM, BN), problem.keys * problem.d
     reads = dict.fromkeys(("Q", "dO"), met * problem.d) | dict.fromkeys(("LSE", "D"), met)
     return ledger_of(reads | dict.fromkeys(("K", "V"), columns), {"dK": columns, "dV": columns})
 
 
-def all_at_once(problem: Problem, BM: int, BN: int) -> Ledger:
+def fused_backward_plain(problem: Problem, BM: int, BN: int) -> Ledger:
     """(12.2), D's own launch included: 6Nd + N + ⌈N/BN⌉(4Nd + 2N) words a head without a mask."""
     shares = {"dQ": problem.queries_met(BM, BN) * problem.d}
-    return added(delta_alone(problem), columns_stay(problem, BM, BN), ledger_of(shares, shares, shares))
+    return added(delta_plain(problem), dkdv_plain(problem, BM, BN), ledger_of(shares, shares, shares))

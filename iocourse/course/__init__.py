@@ -1,6 +1,6 @@
 """What makes it a course: checks that judge the student's own work, hints, predictions, progress."""
 
-from ..doctor.triton_missing import NeedsTriton
+from ..doctor.triton_missing import TritonMissing
 from .attempts import attempt
 from .challenges.scoring import challenge
 from .checking import CheckFailed, check
@@ -11,7 +11,7 @@ from .stale_functions import watch as _watch
 
 __all__ = [
     "CheckFailed",
-    "NeedsTriton",
+    "TritonMissing",
     "attempt",
     "challenge",
     "check",

@@ -64,7 +64,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     The exercise named is the one whose function raised, else that of `function` or of the first function
     among the arguments; one that has passed its check is said to raise an error here. With IOCOURSE_STRICT=1
-    the error is raised instead, and so is NeedsTriton, with which the whole cell ends (`missing_packages`).
+    the error is raised instead, and so is TritonMissing, with which the whole cell ends (`missing_packages`).
     """
     try:
         return function(*args, **kwargs)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..doctor.triton_missing import NeedsTriton
-from ..guard import LibraryAnswer
+from ..doctor.triton_missing import TritonMissing
+from ..solution_guard import LibrarySolutionUsed
 from . import nbgrader_mode, progress
 from . import solved as solved_notebook
 from .bound_ratio import bound_ratio_message
@@ -74,7 +74,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     try:
         with nbgrader_mode.warnings_are_no_failures():
             verdicts = _judged_aloud(exercise, answer, chosen)
-    except NeedsTriton:
+    except TritonMissing:
         if nbgrader_mode.counts():
             raise  # or nobody would see that nothing was tried
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
@@ -146,7 +146,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     """(property, None or what was seen) for every property; the first error makes the rest moot, and what
     asks for another form than the answer has is not tried.
 
-    `doing` is told which case is being tried, and which property judged. Raises NeedsTriton where a case
+    `doing` is told which case is being tried, and which property judged. Raises TritonMissing where a case
     cannot be tried here.
     """
     if isinstance(answer, Placeholder):
@@ -199,7 +199,7 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         if used in ("", exercise.function):
             return RUNS, UNWRITTEN
         return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {asking_for(used)} first"
-    if isinstance(error, LibraryAnswer):
+    if isinstance(error, LibrarySolutionUsed):
         return OWN, str(error)
     if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
         return RUNS, f"{told(error)} ({label})"

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import numpy as np
 
 from ..discovery import files_of
-from ..guard import exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..solution_guard import solutions_blocked
 
 if TYPE_CHECKING:
     from ..distributed import RankLedger
@@ -104,7 +104,7 @@ class Property:
 @contextmanager
 def judged() -> Iterator[None]:
     """Where a student's function runs: library answers refuse, and what overflows is judged by its value."""
-    with exam(), np.errstate(all="ignore"):
+    with solutions_blocked(), np.errstate(all="ignore"):
         yield
 
 

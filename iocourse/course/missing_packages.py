@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ..doctor.triton_missing import NeedsTriton, what_to_install
+from ..doctor.triton_missing import TritonMissing, what_to_install
 from . import nbgrader_mode
 
 RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
@@ -23,7 +23,7 @@ USES = (
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod"
 
 
-def missing_package(missing: NeedsTriton) -> Placeholder:
+def missing_package(missing: TritonMissing) -> Placeholder:
     """A placeholder for a package that cannot be imported; prints the line that says what to install.
 
     From here on a cell that needs it ends with that line, not with a traceback. Only in a notebook that
@@ -40,7 +40,7 @@ def missing_package(missing: NeedsTriton) -> Placeholder:
 
 # ------------------------------------------------------------------ what takes the package's place
 class Placeholder:
-    """Can be named, and so can its attributes; any other use raises NeedsTriton.
+    """Can be named, and so can its attributes; any other use raises TritonMissing.
 
     So a cell that defines a kernel runs, with its `@triton.jit` and `tl.constexpr`, and none shows a result
     that nobody computed. A class derived from a placeholder is one too.
@@ -64,8 +64,8 @@ class Placeholder:
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
-    """Raise NeedsTriton with what to do."""
-    raise NeedsTriton(what_to_do())
+    """Raise TritonMissing with what to do."""
+    raise TritonMissing(what_to_do())
 
 
 for _use in [*USES.split(), *OPERATORS.split(), *(f"r{name}" for name in OPERATORS.split())]:
@@ -80,7 +80,7 @@ def what_to_do() -> str:
 
 def lack_behind(error: BaseException | None) -> bool:
     """Whether an error came of what is not installed: it says so, or was raised while that was handled."""
-    while error is not None and not isinstance(error, NeedsTriton):
+    while error is not None and not isinstance(error, TritonMissing):
         error = error.__cause__ or error.__context__
     return error is not None
 

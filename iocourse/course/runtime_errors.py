@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..machine import Slow, Tile, TileFreed
+from ..machine import SlowArray, Tile, UseAfterFree
 from .exercise import told
 
 MOST_SHAPES = 6
@@ -46,7 +46,7 @@ def line_of(error: BaseException) -> str:
         return ""
     frame, number = found[-1]
     text = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
-    gone = error.serial if isinstance(error, TileFreed) else None
+    gone = error.serial if isinstance(error, UseAfterFree) else None
     shapes = ", ".join(_shapes(frame.f_locals, text, gone))
     return f"line {number}{f': {text}' if text else ''}{f'   with {shapes}' if shapes else ''}"
 
@@ -82,7 +82,7 @@ def _shape(value: Any, gone: int | None) -> str:
         return ""
     if isinstance(value, Tile) and gone is not None and value._serial == gone:
         return f"{shape}, freed"
-    return f"{shape} in slow memory" if isinstance(value, Slow) else str(shape)
+    return f"{shape} in slow memory" if isinstance(value, SlowArray) else str(shape)
 
 
 # ------------------------------------------------------------------ what it usually means

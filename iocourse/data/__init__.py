@@ -5,6 +5,6 @@
 (471, 32)
 """
 
-from .heads import Head, provenance, real_head, real_heads
+from .attention_heads import Head, provenance, real_head, real_heads
 
 __all__ = ["Head", "provenance", "real_head", "real_heads"]

@@ -73,7 +73,7 @@ CHANGED = "measured before a later change of the kernels or of their tiles"
 def kernels_code() -> str:
     """A fingerprint of the Triton kernels and their tiles, without comments, docstrings and layout."""
     kernels = Path(__file__).parents[1] / "kernels"
-    files = [*sorted(kernels.glob("*.py")), kernels / "host" / "tiles.py"]
+    files = [*sorted(kernels.glob("*.py")), kernels / "host" / "tile_table.py"]
     code = "\n".join(_code_of(file.read_text(encoding="utf-8")) for file in files)
     tiles = json.dumps((recorded("tune") or {}).get("tiles", []), sort_keys=True)
     return hashlib.sha256(f"{code}\n{tiles}".encode()).hexdigest()[:16]

@@ -22,8 +22,8 @@ from ..bounds.backward import CLASS_OWN, NOT_PARTIAL
 from ..bounds.bound import Bound, bound, require
 from ..bounds.forward import CLASS, NOT_LINEAR
 from ..costs import ceil_div
-from ..guard import library_answer
 from ..sizes import check_sizes, positive_int, truth
+from ..solution_guard import library_solution
 
 SHARED = (
     "P ranks, each with at most ⌈N/P⌉ rows of {arrays} and no copy of any other row; the rows of the results "
@@ -63,7 +63,7 @@ def pairs_of(N: int, causal: bool) -> int:
     return N * (N + 1) // 2 if truth("causal", causal) else N * N
 
 
-@library_answer
+@library_solution
 def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
     """What R must have beyond a share, so that F(R) is a P-th of the products; rounded down, not below 0."""
     work = WORK[pass_]
@@ -71,7 +71,7 @@ def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
     return max(0, R - work.arrays * ceil_div(N, P) * d)
 
 
-@library_answer
+@library_solution
 def words_in_segments(pass_: str, pairs: int, N: int, d: int, P: int, M: int) -> int:
     """As for two memories, with T = M + ad²: a rank that forgets receives again."""
     work = WORK[pass_]

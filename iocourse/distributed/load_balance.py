@@ -14,14 +14,14 @@ from itertools import accumulate
 import numpy as np
 
 from ..costs import ceil_div
-from ..guard import library_answer
 from ..sizes import check_sizes, positive_int
+from ..solution_guard import library_solution
 from .layouts import blocks_of
 
 MEDIAN, SIGMA = 1500.0, 1.5  # of the lengths that are drawn: log-normal, a few long texts among many short
 
 
-@library_answer
+@library_solution
 def pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
     """Pairs of a query and a key it sees, for each rank, under a causal mask.
 
@@ -35,7 +35,7 @@ def _pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
     return tuple(sum(map(_pairs, blocks)) for blocks in _blocks(layout, N, P))
 
 
-@library_answer
+@library_solution
 def words_of_ranks(layout: str, N: int, d: int, P: int) -> tuple[int, ...]:
     """Words of K and V that each rank needs from others under a causal mask, to answer its own queries.
 
@@ -161,7 +161,7 @@ def draw_lengths(rng: np.random.Generator, tokens: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-@library_answer
+@library_solution
 def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
     """The texts one behind the other, cut into P stretches of as many tokens: what packing does by itself."""
     sizes, P = _checked(lengths, P)
@@ -175,14 +175,14 @@ def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
     return Placement(P, tuple(pieces))
 
 
-@library_answer
+@library_solution
 def whole_texts(lengths: Sequence[int], P: int) -> Placement:
     """Each text on one rank, the longest first, on the rank with the least work so far: no word is moved."""
     sizes, P = _checked(lengths, P)
     return _greedy(sizes, P, [1] * len(sizes))
 
 
-@library_answer
+@library_solution
 def split_texts(lengths: Sequence[int], P: int) -> Placement:
     """As `whole_texts`, but a text that is more than a rank's share of the work is split.
 

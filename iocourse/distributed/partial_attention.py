@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..guard import library_answer
+from ..solution_guard import library_solution
 from .shape_arrays import ShapeArray
 
 Words = Any  # an np.ndarray, a torch.Tensor or a ShapeArray
@@ -85,7 +85,7 @@ def _log_of(xp: Any, top: Words, total: Words) -> Words:
     return xp.where(total > 0, top + xp.log(_or_one(xp, total)), -float("inf"))
 
 
-@library_answer
+@library_solution
 def merge(o: Words, L: Words, other: Words, other_L: Words) -> tuple[Words, Words]:
     """(o, L) of two results over different keys, each normalised, with the log-sum-exp of its rows."""
     if isinstance(o, ShapeArray):

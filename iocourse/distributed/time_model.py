@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
 from ..gpu.interconnects import LINKS, Link
-from ..guard import library_answer
 from ..sizes import check_sizes, plain_ints, positive_int, words_in
+from ..solution_guard import library_solution
 from . import bounds
 from .layouts import Layout, row_count
 from .ledger import RankLedger
@@ -150,7 +150,7 @@ class ScheduleEstimate:
         return name if self.a is None else f"{name} {self.a} × {P // self.a}"
 
 
-@library_answer
+@library_solution
 def compare_schedules(
     pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
 ) -> list[ScheduleEstimate]:

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import triton.language as tl
 from triton.runtime import interpreter
 
-from ..machine.run import in_one_piece
+from ..machine.run import with_preallocated_frames
 from .operands import take_at_once
 
 _REPLACED = (
@@ -100,7 +100,7 @@ def _with_room(launch: Callable[..., None]) -> Callable[..., None]:
 
     def launch_with_room(*args: Any, **kwargs: Any) -> None:
         with _launching:
-            in_one_piece(partial(launch, *args, **kwargs))
+            with_preallocated_frames(partial(launch, *args, **kwargs))
 
     return launch_with_room
 

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 
 
-class NeedsTriton(ImportError):
+class TritonMissing(ImportError):
     """torch or triton is missing; the message says which, and what runs without them."""
 
 
@@ -22,9 +22,9 @@ def _importable(name: str) -> bool:
 
 
 def require_triton() -> None:
-    """Raise `NeedsTriton` where torch or triton is missing."""
+    """Raise `TritonMissing` where torch or triton is missing."""
     if missing():
-        raise NeedsTriton(explanation())
+        raise TritonMissing(explanation())
 
 
 def explanation() -> str:

@@ -43,7 +43,7 @@ def compulsory_bytes(pass_: str, problem: Problem, itemsize: int) -> int:
     return {"forward": forward, "backward": backward}.get(pass_, forward + backward)
 
 
-def intensity(flop: float, moved: float) -> float:
+def arithmetic_intensity(flop: float, moved: float) -> float:
     """FLOP a byte. Raises ValueError unless bytes are moved."""
     if moved <= 0:
         raise ValueError(f"moved is {moved!r}; allowed: more than 0 bytes")
@@ -55,7 +55,7 @@ def attainable_tflops(flop_a_byte: float, chip: Chip) -> float:
     return min(chip.tensor_tflops, flop_a_byte * chip.gbytes_per_s / 1000)
 
 
-def ridge(chip: Chip) -> float:
+def ridge_point(chip: Chip) -> float:
     """FLOP a byte where the roof bends: below it memory is the limit, above it the tensor cores."""
     return 1000 * chip.tensor_tflops / chip.gbytes_per_s
 

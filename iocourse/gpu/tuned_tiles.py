@@ -1,7 +1,7 @@
 """Tiles that were measured on a GPU: what `python -m tools.bench gpu` found faster than the table's.
 
 The record of its step `tune`, `iocourse/data/bench/tune.json`, is put there by `tools.bench gpu --install`. A
-launch looks here first, and takes the table of `kernels/host/tiles.py`, which compiled code chose, for
+launch looks here first, and takes the table of `kernels/host/tile_table.py`, which compiled code chose, for
 everything that was not measured; without the record that is everything.
 """
 

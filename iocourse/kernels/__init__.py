@@ -12,7 +12,7 @@ from ..doctor.triton_missing import require_triton
 
 require_triton()
 
-from .host.runtime import INTERPRETED  # noqa: E402  # before anything that imports triton
+from .host.backend import INTERPRETED  # noqa: E402  # before anything that imports triton
 
 if INTERPRETED:
     from ..doctor.interpreter import repeat_nothing
@@ -29,7 +29,7 @@ from .host.api import (  # noqa: E402
 )
 from .host.block_masks import TiledMask, tiled_mask  # noqa: E402
 from .host.resources import resources_of  # noqa: E402
-from .host.tiles import SlicedTile, SlicedTiles, Tile, Tiles, using  # noqa: E402
+from .host.tile_table import SlicedTile, SlicedTiles, Tile, Tiles, using  # noqa: E402
 
 __all__ = [
     "INTERPRETED",

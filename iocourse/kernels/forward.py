@@ -7,7 +7,7 @@ One program computes BM rows of O. It is the emulator's `flash2`, with `tl.load`
 import triton
 import triton.language as tl
 
-from .pieces import (
+from .jit_helpers import (
     LN_2,
     LOG2_E,
     LOWEST,

@@ -9,7 +9,7 @@ torch, with autograd). `neighbours` are other ways to linear time, for compariso
 
 from .advice import Advice, advise
 from .api import Gradient, attention, gradient
-from .guards import NotCertified, RankTooLarge
+from .error_certificates import NotCertified, RankTooLarge
 from .polynomials import Polynomial, largest_error, polynomial, smallest_degree
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..monomials import Array, rank_of
-from ..schedules import crossing
+from ..schedules import break_even_length
 from ..sizes import positive_int, zero_or_more
-from . import guards
-from .arguments import check_number
+from . import error_certificates
+from .options import check_number
 from .polynomials import CLIP
 
 DEGREES = range(1, 13)
@@ -113,7 +113,7 @@ def advise(
             f"Q and K have shapes {q.shape} and {k.shape}; they must be (n, d) and (n_k, d) of one head"
         )
     for name, X in (("Q", q), ("K", k)):
-        guards.check_finite(name, X)
+        error_certificates.check_finite(name, X)
     _check_numbers(error, scale)
     sizes = (("M", M), ("sample", sample))
     M, sample = (None if size is None else positive_int(name, size) for name, size in sizes)
@@ -125,8 +125,8 @@ def advise(
     errors = _measured(x[rows] @ rest.T, variances[rows])
     degree = next((g for g, found in zip(DEGREES, errors, strict=True) if found <= error), None)
     rank = None if degree is None else rank_of(d, degree)
-    limit = float(guards.row_limits(x, rest).max())
-    certified = guards.accurate_degree(limit, error)
+    limit = float(error_certificates.row_limits(x, rest).max())
+    certified = error_certificates.accurate_degree(limit, error)
     return Advice(
         n=n,
         n_k=len(k),
@@ -206,12 +206,12 @@ def _break_even(d: int, g: int, M: int | None) -> int:
     Exact attention multiplies 2d numbers for a pair; low rank 2(d + 1) for a token and a feature.
     """
     multiplies = ceil(rank_of(d, g) * (d + 1) / d)
-    return multiplies if M is None else max(multiplies, crossing(d, g, M).N)
+    return multiplies if M is None else max(multiplies, break_even_length(d, g, M).N)
 
 
 def _fits(d: int, g: int) -> bool:
     try:
-        guards.check_rank(d, g, d)
-    except guards.RankTooLarge:
+        error_certificates.check_rank(d, g, d)
+    except error_certificates.RankTooLarge:
         return False
     return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from .arguments import checked_options
-from .heads import backward_heads, forward_heads
+from .options import checked_options
+from .per_head import backward_heads, forward_heads
 
 
 class Gradient(NamedTuple):
@@ -52,7 +52,7 @@ def attention(
         key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
     )  # fmt: skip
     if _is_tensor(Q):
-        from .tensors.autograd import attend
+        from .torch_backend.autograd import attend
 
         return attend(Q, K, V, options)
     return forward_heads(Q, K, V, options)

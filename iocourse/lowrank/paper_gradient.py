@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..guard import library_answer
 from ..monomials import Array, features
-from .passes import Gradients, forward, with_ones
-from .setting import Setting
+from ..solution_guard import library_solution
+from .approximation import Setting
+from .numpy_backend import Gradients, forward, with_ones
 
 
 class Factors(NamedTuple):
@@ -44,7 +44,7 @@ class PaperGradients(NamedTuple):
     dW_V: Array
 
 
-@library_answer
+@library_solution
 def factors(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Factors:
     """The four matrices whose row-wise Kronecker products give p; n × r of them, for teaching only."""
     f = forward(Q, K, V, s)
@@ -55,13 +55,13 @@ def factors(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Factors:
     return Factors(Phi, Psi, np.concatenate([dO, -delta], axis=1), with_ones(V))
 
 
-@library_answer
+@library_solution
 def row_wise_kronecker(A: Array, B: Array) -> Array:
     """Row i is the Kronecker product of row i of A (n, a) and of B (n, b): (n, a b)."""
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
-@library_answer
+@library_solution
 def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
     """dQ, dK, dV with the products built: 2 n r (d_v + 1) numbers."""
     f = factors(Q, K, V, dO, s)
@@ -71,7 +71,7 @@ def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
     return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
 
 
-@library_answer
+@library_solution
 def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
     """The same numbers, column by column of [G, -δ] and [V, 1]: nothing wider than the features is built."""
     f = factors(Q, K, V, dO, s)
@@ -83,14 +83,14 @@ def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradient
     return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
 
 
-@library_answer
+@library_solution
 def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Setting) -> PaperGradients:
     """dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ (no other scale) and values X W_V.
 
     Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and
     values.
     """
-    from .passes import backward
+    from .numpy_backend import backward
 
     Q, V = X @ W, X @ W_V
     found = backward(Q, X, V, forward(Q, X, V, s), G, s)

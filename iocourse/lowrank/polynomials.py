@@ -16,9 +16,9 @@ from numpy.polynomial import chebyshev as cheb
 from numpy.polynomial import polynomial as poly
 from numpy.typing import NDArray
 
-from ..guard import library_answer
 from ..monomials import Array
 from ..sizes import positive_int
+from ..solution_guard import library_solution
 
 CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
 LARGEST_DEGREE = 100
@@ -173,7 +173,7 @@ def _extrema(p: Array, R: float) -> Array:
     return np.unique(np.concatenate([[-R], real[(real > -R) & (real < R)], [R]]))
 
 
-@library_answer
+@library_solution
 def largest_error(p: Array | Polynomial, R: float) -> float:
     """max |p(s) e⁻ˢ - 1| over [-R, R]: at a root of p' - p, or at an end; p by its coefficients (g + 1,)."""
     _check_interval(R)
@@ -181,7 +181,7 @@ def largest_error(p: Array | Polynomial, R: float) -> float:
     return float(abs(relative_error_at(p, _extrema(p, R))).max())
 
 
-@library_answer
+@library_solution
 def smallest_degree(make: str | Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
     """The first degree whose polynomial has at most this error on [-R, R].
 

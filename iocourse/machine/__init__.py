@@ -1,47 +1,47 @@
 """The two-level memory: slow arrays that can only be loaded and stored, fast tiles that count against M.
 
 Fast memory holds M words. Arithmetic happens on tiles only; up to four scalar registers are free, which
-is what the row-by-row updates (`Tile.add_product`, `RowStats.update`, `Features`) use.
+is what the row-by-row updates (`Tile.add_matmul`, `RowStats.update`, `Features`) use.
 """
 
 from ..sizes import positive_int
 from .blocks import Block
 from .errors import (
-    BareArray,
     FastMemoryFull,
     MachineError,
-    NeverWritten,
-    SlowArithmetic,
-    TileFreed,
-    TooManyMoves,
-    WrongShape,
+    MoveLimitExceeded,
+    ShapeMismatch,
+    SlowMemoryArithmetic,
+    UninitialisedRead,
+    UntrackedArray,
+    UseAfterFree,
 )
 from .machine import FREE_REGISTERS, Machine, TraceFull
 from .polynomial_features import Features
 from .row_stats import RowStats, probabilities
 from .run import MOST_MOVES, Run, run
-from .slow_memory import Slow
+from .slow_memory import SlowArray
 from .tiles import Tile
 
 __all__ = [
     "FREE_REGISTERS",
     "MOST_MOVES",
-    "BareArray",
     "Block",
     "FastMemoryFull",
     "Features",
     "Machine",
     "MachineError",
-    "NeverWritten",
+    "MoveLimitExceeded",
     "RowStats",
     "Run",
-    "Slow",
-    "SlowArithmetic",
+    "ShapeMismatch",
+    "SlowArray",
+    "SlowMemoryArithmetic",
     "Tile",
-    "TileFreed",
-    "TooManyMoves",
     "TraceFull",
-    "WrongShape",
+    "UninitialisedRead",
+    "UntrackedArray",
+    "UseAfterFree",
     "positive_int",
     "probabilities",
     "run",

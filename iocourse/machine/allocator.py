@@ -11,7 +11,7 @@ from .errors import FastMemoryFull
 Name = object  # its text is meant, which is put together only where somebody reads it
 
 
-class Later(NamedTuple):
+class LazyText(NamedTuple):
     """Text that most runs never read: a pattern, and what stands in it."""
 
     pattern: str
@@ -21,11 +21,11 @@ class Later(NamedTuple):
         return self.pattern.format(*self.parts)
 
 
-class Temporary(Later):
+class TemporaryName(LazyText):
     """The name of a tile that an expression made."""
 
 
-class Room:
+class Allocator:
     """M words, of which tiles take theirs under serial numbers. `used` words are taken now."""
 
     def __init__(self, M: int) -> None:
@@ -57,7 +57,7 @@ class Room:
         free, resident = self.free, list(self.resident.values())
         short = words - free
         listing = ", ".join(f"{name} {size:,}" for name, size in resident) or "nothing"
-        temporaries = any(isinstance(name, Temporary) for name, _ in resident)
+        temporaries = any(isinstance(name, TemporaryName) for name, _ in resident)
         in_place = temporaries or str(doing).startswith("np.")
         remedy = "Free or update in place the temporaries" if in_place else "Smaller tiles"
         empty()

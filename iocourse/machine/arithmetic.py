@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from ..sizes import Shape
-from .allocator import Later, Name, Temporary
-from .errors import BareArray, MachineError, WrongShape
-from .slow_memory import Slow
+from .allocator import LazyText, Name, TemporaryName
+from .errors import MachineError, ShapeMismatch, UntrackedArray
+from .slow_memory import SlowArray
 from .tiles import Axis, FastMemory, Tile
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
@@ -51,17 +51,17 @@ class Arithmetic:
         return self.tile(value)._data
 
     def _refuse(self, value: Any) -> NoReturn:
-        if isinstance(value, Slow):
+        if isinstance(value, SlowArray):
             value._refuse()
         shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
-        raise BareArray(
+        raise UntrackedArray(
             f"a bare {type(value).__name__}{shape} is not in fast memory. Make a tile instead: "
             "machine.load, machine.zeros or machine.full"
         )
 
     # ------------------------------------------------------------------ what comes out
     def _result(
-        self, name: Temporary, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: Name
+        self, name: TemporaryName, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: Name
     ) -> Tile:
         tile = self._machine._new_tile(name, shape, dtype, doing)
         if not self._machine.dry:
@@ -70,10 +70,10 @@ class Arithmetic:
 
     def _target(self, out: Any, shape: Shape, doing: Name, *, exact: bool = False) -> Tile:
         if not isinstance(out, Tile):
-            raise BareArray(f"the result of {doing} on tiles must be a tile, not a {type(out).__name__}")
+            raise UntrackedArray(f"the result of {doing} on tiles must be a tile, not a {type(out).__name__}")
         self.tile(out)
         if (shape if exact else _broadcast(doing, out._shape, shape)) != out._shape:
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{doing}: a result of shape {shape} does not fit {out.name} of shape {out.shape}"
             )
         return out
@@ -120,19 +120,19 @@ class Arithmetic:
         """A @ B as a new tile."""
         shape = self._product_shape(A, B)
         if out is not None:
-            raise TypeError("np.matmul(..., out=) is not supported on tiles; use out.add_product(A, B)")
-        doing = Later("the product {} @ {}", (A._name, B._name))
+            raise TypeError("np.matmul(..., out=) is not supported on tiles; use out.add_matmul(A, B)")
+        doing = LazyText("the product {} @ {}", (A._name, B._name))
         dtype = A._dtype if A._dtype is B._dtype else np.result_type(A.dtype, B.dtype)
         return self._result(_made('"{} @ {}"', A, B), shape, dtype, lambda: A._data @ B._data, doing)
 
-    def add_product(self, target: Tile, A: Any, B: Any) -> None:
+    def add_matmul(self, target: Tile, A: Any, B: Any) -> None:
         """target += A @ B, each product added in a register."""
         self._product_target(target, A, B)
         old = target._data
         if old is not None:
             _quietly(lambda: np.add(old, A._data @ B._data, out=old))
 
-    def times_product(self, target: Tile, A: Any, B: Any, less: Any) -> None:
+    def multiply_by_matmul(self, target: Tile, A: Any, B: Any, less: Any) -> None:
         """target *= A @ B - less, row by row, each product less its row's word in a register."""
         self._product_target(target, A, B)
         self._row_words(target, less)
@@ -140,12 +140,12 @@ class Arithmetic:
         if p is not None:
             _quietly(lambda: np.multiply(p, A._data @ B._data - less._data[:, None], out=p))
 
-    def add_row_products(self, target: Tile, A: Any, B: Any) -> None:
+    def add_row_dots(self, target: Tile, A: Any, B: Any) -> None:
         """target += rowsum(A∘B), each sum grown in a register."""
         for operand in (A, B):
             self.tile(operand)
             if operand.ndim != 2 or operand.shape != A.shape:
-                raise WrongShape(f"rows of {A.name} {A.shape} and {B.name} {B.shape} do not match")
+                raise ShapeMismatch(f"rows of {A.name} {A.shape} and {B.name} {B.shape} do not match")
         self._row_words(A, target)
         if target._serial in (A._serial, B._serial):
             raise MachineError(f"{target.name} cannot take up a sum over itself in place")
@@ -155,7 +155,7 @@ class Arithmetic:
 
     def _product_target(self, target: Tile, A: Any, B: Any) -> None:
         shape = self._product_shape(A, B)
-        self._target(target, shape, Later("taking up the product {} @ {}", (A._name, B._name)), exact=True)
+        self._target(target, shape, LazyText("taking up the product {} @ {}", (A._name, B._name)), exact=True)
         if target._serial in (A._serial, B._serial):
             raise MachineError(
                 f"{target.name} cannot take up a product of itself in place: its old words are still needed"
@@ -164,7 +164,7 @@ class Arithmetic:
     def _row_words(self, matrix: Tile, rows: Any) -> None:
         self.tile(rows)
         if matrix.ndim != 2 or rows.shape != matrix.shape[:1]:
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{rows.name} has shape {rows.shape}; {matrix.name} {matrix.shape} needs one word a row"
             )
 
@@ -174,7 +174,7 @@ class Arithmetic:
             if not isinstance(operand, Tile) or len(operand._shape) not in (1, 2):
                 raise TypeError("@ needs two tiles with one or two axes; for a number use *")
         if A._shape[-1] != B._shape[0]:
-            raise WrongShape(f"{A.name} @ {B.name}: shapes {A.shape} and {B.shape} do not match")
+            raise ShapeMismatch(f"{A.name} @ {B.name}: shapes {A.shape} and {B.shape} do not match")
         return (*A._shape[:-1], *B._shape[1:])
 
     # ------------------------------------------------------------------ reductions
@@ -218,7 +218,7 @@ def _broadcast(doing: Name, *shapes: Shape) -> Shape:
         return _common_shape(shapes)
     except ValueError:
         shown = " and ".join(str(shape) for shape in shapes)
-        raise WrongShape(f"{doing}: shapes {shown} do not match") from None
+        raise ShapeMismatch(f"{doing}: shapes {shown} do not match") from None
 
 
 @lru_cache(maxsize=1024)
@@ -258,18 +258,18 @@ def _reduced_shape(shape: Shape, axis: Axis, keepdims: bool) -> Shape:
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
 
 
-def _expression(ufunc: str, inputs: tuple[Any, ...]) -> Temporary:
+def _expression(ufunc: str, inputs: tuple[Any, ...]) -> TemporaryName:
     if ufunc in _SYMBOLS and len(inputs) == 2:
         return _made(f'"{{}} {_SYMBOLS[ufunc]} {{}}"', *inputs)
     return _made(f'"{ufunc}({", ".join(["{}"] * len(inputs))})"', *inputs)
 
 
-def _made(expression: str, *operands: Any) -> Temporary:
+def _made(expression: str, *operands: Any) -> TemporaryName:
     """The name of what an expression makes; tiles in it that were made so themselves are "…"."""
-    return Temporary(f"(temporary from {expression})", tuple(map(_short, operands)))
+    return TemporaryName(f"(temporary from {expression})", tuple(map(_short, operands)))
 
 
 def _short(value: Any) -> Name:
     if isinstance(value, Tile):
-        return "…" if isinstance(value._name, Temporary) else value._name
+        return "…" if isinstance(value._name, TemporaryName) else value._name
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -31,31 +31,31 @@ class FastMemoryFull(MachineError):
         return super().__str__() + (f" {self.advice()}" if self.advice else "")
 
 
-class TileFreed(MachineError):
+class UseAfterFree(MachineError):
     """A tile was used, or freed again, after its room was given back: the one made as number `serial`."""
 
     serial: int | None = None
 
 
-class NeverWritten(MachineError):
+class UninitialisedRead(MachineError):
     """Slow memory was read where nothing has been written yet."""
 
 
-class TooManyMoves(MachineError):
+class MoveLimitExceeded(MachineError):
     """A run went past its limit of loads and stores: a schedule whose loop never ends, as a rule."""
 
 
-class WrongShape(MachineError, ValueError):
+class ShapeMismatch(MachineError, ValueError):
     """The shapes of a store, a product or an update do not match."""
 
 
-class BareArray(MachineError, TypeError):
+class UntrackedArray(MachineError, TypeError):
     """Words were taken out of fast memory, or brought into it, past the machine's counting."""
 
 
-class SlowArithmetic(MachineError, TypeError):
+class SlowMemoryArithmetic(MachineError, TypeError):
     """Arithmetic was tried on an array in slow memory."""
 
 
-class SlowAttribute(SlowArithmetic, AttributeError):
+class SlowAttribute(SlowMemoryArithmetic, AttributeError):
     """A method of NumPy's arrays (sum, copy, T …) was asked of an array in slow memory."""

@@ -12,23 +12,23 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from ..exact import real_array
-from ..guard import in_exam
 from ..ledger import Ledger, Move, PhaseTotal
 from ..sizes import Shape, positive_int, truth, words_in
-from .allocator import Later, Name, Room
+from ..solution_guard import are_solutions_blocked
+from .allocator import Allocator, LazyText, Name
 from .arithmetic import Arithmetic, Number
 from .blocks import Block, Loops
 from .errors import (
-    BareArray,
     MachineError,
-    NeverWritten,
-    TooManyMoves,
-    WrongShape,
+    MoveLimitExceeded,
+    ShapeMismatch,
+    UninitialisedRead,
+    UntrackedArray,
 )
 from .row_stats import RowStats
-from .slow_memory import Part, Slow, box_of, check_shape
+from .slow_memory import SlowArray, SlowBlock, box_of, check_shape
 from .tiles import Tile, in_words, make_tile
-from .write_tracker import Bitmap, Box, Boxes, Written, slices
+from .write_tracker import BitmapTracker, Box, BoxTracker, WriteTracker, slices
 
 FREE_REGISTERS = 4
 TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows
@@ -56,7 +56,7 @@ class _Cells:
     """What stands behind a slow array: its values, and which of them have been written."""
 
     data: np.ndarray | None  # None on a dry machine
-    written: Written | None  # None where every word holds a value
+    written: WriteTracker | None  # None where every word holds a value
 
 
 class Machine:
@@ -94,7 +94,7 @@ class Machine:
         self._ledger = Ledger(measured=True)
         self._watch = watch
         self._arithmetic = Arithmetic(self)
-        self._room = Room(self.M)
+        self._room = Allocator(self.M)
         self._resident = self._room.resident
         self._loops = Loops(collapsed=dry and not unroll)
         self._phase = ""
@@ -102,7 +102,7 @@ class Machine:
         self._tracing = trace
         self._moves_left: Iterator[int] = count()
         self._most_moves = 0
-        self._cells: dict[Slow, _Cells] = {}
+        self._cells: dict[SlowArray, _Cells] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
@@ -141,14 +141,15 @@ class Machine:
         return [(str(name), words) for name, words in self._resident.values()]
 
     # ------------------------------------------------------------------ slow memory
-    def slow(self, name: str, values: Any) -> Slow:
+    def slow(self, name: str, values: Any) -> SlowArray:
         """Place an input in slow memory (no words move). `values`: floating-point array, finite (a vector of
         row statistics may hold -inf).
 
-        On a dry machine a shape (a tuple) will do. Raises TypeError, ValueError, or BareArray inside a run.
+        On a dry machine a shape (a tuple) will do. Raises TypeError, ValueError, or UntrackedArray inside a
+        run.
         """
         if self._running:
-            raise BareArray(
+            raise UntrackedArray(
                 f"{name} cannot be placed in slow memory during a run: inputs are there before it starts. "
                 f"For scratch or results use machine.new({name!r}, shape) and store tiles into it"
             )
@@ -161,20 +162,22 @@ class Machine:
         array = real_array(name, values, minus_inf=True)
         return self._add(name, array.shape, _Cells(None if self.dry else array, None))
 
-    def new(self, name: str, shape: Shape) -> Slow:
+    def new(self, name: str, shape: Shape) -> SlowArray:
         """An array in slow memory with nothing written yet (no words move)."""
         shape = check_shape(name, shape)
-        written = Boxes() if self._loops.collapsed else Bitmap(shape)
+        written = BoxTracker() if self._loops.collapsed else BitmapTracker(shape)
         return self._add(name, shape, _Cells(None if self.dry else np.zeros(shape), written))
 
-    def _add(self, name: str, shape: Shape, cells: _Cells) -> Slow:
-        array = Slow(name, check_shape(name, shape))
+    def _add(self, name: str, shape: Shape, cells: _Cells) -> SlowArray:
+        array = SlowArray(name, check_shape(name, shape))
         self._cells[array] = cells
         self._ledger.sizes[name] = words_in(array.shape)
         return array
 
-    def take(self, array: Slow) -> np.ndarray:
-        """A copy of a slow array's values after a run. Raises NeverWritten, and MachineError in a run."""
+    def take(self, array: SlowArray) -> np.ndarray:
+        """A copy of a slow array's values after a run. Raises UninitialisedRead, and MachineError in a
+        run.
+        """
         if self._running:
             raise MachineError(
                 "take(...) during a run would read slow memory uncounted; load the array instead"
@@ -185,33 +188,33 @@ class Machine:
         self._require_written(array, box_of(array, None, None))
         return data.copy()
 
-    def _find(self, array: Slow) -> _Cells:
-        if not isinstance(array, Slow):
+    def _find(self, array: SlowArray) -> _Cells:
+        if not isinstance(array, SlowArray):
             raise TypeError(f"expected an array in slow memory, got {type(array).__name__}")
         try:
             return self._cells[array]
         except KeyError:
             raise MachineError(f"{array.name} belongs to another machine") from None
 
-    def _require_written(self, array: Slow, box: Box) -> None:
+    def _require_written(self, array: SlowArray, box: Box) -> None:
         _require_written(array, self._find(array), box)
 
     # ------------------------------------------------------------------ moves
-    def load(self, array: Slow, rows: Any, cols: Any = None, *, into: Tile | None = None) -> Tile:
+    def load(self, array: SlowArray, rows: Any, cols: Any = None, *, into: Tile | None = None) -> Tile:
         """Copy rows (and columns) of a slow array into a new tile: as many words read as the tile has.
 
         `rows`, `cols`: a Block, a slice or (start, stop). `into` frees that tile first, so that the new one
-        takes its place. Raises FastMemoryFull, NeverWritten, IndexError.
+        takes its place. Raises FastMemoryFull, UninitialisedRead, IndexError.
         """
         cells, box = self._find(array), box_of(array, rows, cols)
         reach = self._loops.reach(box, (rows, cols), array.shape, certain=True)
         _require_written(array, cells, reach)
         if into is not None:
             self._arithmetic.tile(into).free()
-        shape, part = _shape_of(box), Part(array, box)
+        shape, part = _shape_of(box), SlowBlock(array, box)
         words = words_in(shape)
         if words > self._room.free:
-            self._overflow(Later("loading {}", (part,)), words)
+            self._overflow(LazyText("loading {}", (part,)), words)
         tile = self._allocate(part, shape, words)
         if cells.data is not None:
             tile._data = cells.data[slices(box)].copy()
@@ -220,17 +223,17 @@ class Machine:
             self._record("load", array._name, box, words, tile._serial)
         return tile
 
-    def store(self, tile: Tile, array: Slow, rows: Any, cols: Any = None) -> None:
+    def store(self, tile: Tile, array: SlowArray, rows: Any, cols: Any = None) -> None:
         """Copy a tile or view to rows (and columns) of a slow array: as many words written.
 
-        Raises WrongShape, TileFreed, BareArray, IndexError.
+        Raises ShapeMismatch, UseAfterFree, UntrackedArray, IndexError.
         """
         self._arithmetic.tile(tile)
         cells, box = self._find(array), box_of(array, rows, cols)
         shape = _shape_of(box)
         if tile.shape != shape:
-            raise WrongShape(
-                f"tile {tile.name} has shape {tile.shape}, but {Part(array, box)} has shape {shape}"
+            raise ShapeMismatch(
+                f"tile {tile.name} has shape {tile.shape}, but {SlowBlock(array, box)} has shape {shape}"
             )
         if cells.data is not None:
             cells.data[slices(box)] = tile._data
@@ -256,7 +259,7 @@ class Machine:
 
     def _refuse_another_move(self) -> NoReturn:
         most = self._most_moves
-        raise TooManyMoves(
+        raise MoveLimitExceeded(
             f"{most:,} loads and stores, and the schedule goes on: does a loop never end? One that "
             f"needs more is run with run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
         )
@@ -284,7 +287,7 @@ class Machine:
     def full(self, rows: Any, cols: Any = None, value: float = 0.0) -> Tile:
         """A tile filled with `value`, (rows,) or (rows, cols). Costs room, moves nothing."""
         if not isinstance(value, Number):
-            raise BareArray(
+            raise UntrackedArray(
                 f"value must be a number, got {type(value).__name__}: words enter by machine.load"
             )
         shape = tuple(_length(name, n) for name, n in (("rows", rows), ("cols", cols)) if n is not None)
@@ -297,7 +300,7 @@ class Machine:
         return RowStats(self._filled("row maximum m", shape, -np.inf), self._filled("row sum l", shape, 0.0))
 
     def _filled(self, name: Name, shape: Shape, value: float) -> Tile:
-        tile = self._new_tile(name, shape, WORD, Later("making {}", (name,)))
+        tile = self._new_tile(name, shape, WORD, LazyText("making {}", (name,)))
         if not self.dry:
             tile._data = np.full(shape, value, dtype=np.float64)
         return tile
@@ -339,11 +342,11 @@ class Machine:
         """Print a tile, or both rows of row statistics: name, shape and rounded values.
 
         For looking while a schedule is written: returns nothing, takes no room and moves no word. Prints
-        nothing while a check runs. Raises SlowArithmetic, TileFreed and BareArray.
+        nothing while a check runs. Raises SlowMemoryArithmetic, UseAfterFree and UntrackedArray.
         """
         parts = (tile.m, tile.l) if isinstance(tile, RowStats) else (tile,)
         tiles = [self._arithmetic.tile(part) for part in parts]
-        if not in_exam():  # what is printed, or formatted, can be caught and read
+        if not are_solutions_blocked():  # what is printed, or formatted, can be caught and read
             print(*map(in_words, tiles), sep="\n")
 
     # ------------------------------------------------------------------ loops and phases
@@ -361,12 +364,12 @@ class Machine:
     def hide(self, s: Tile, rows: Range, cols: Range, mask: SeesPairs) -> None:
         """Scores of pairs that `mask` hides become -inf. A mask is a rule on positions: it takes no words.
 
-        `rows`, `cols`: a Block or (start, stop), the positions of s. Raises TypeError and WrongShape.
+        `rows`, `cols`: a Block or (start, stop), the positions of s. Raises TypeError and ShapeMismatch.
         """
         self._arithmetic.tile(s)
         i, j = _positions("rows", rows), _positions("cols", cols)
         if s.shape != (len(i), len(j)):
-            raise WrongShape(f"{s.name} has shape {s.shape}, but the pairs are {len(i)} x {len(j)}")
+            raise ShapeMismatch(f"{s.name} has shape {s.shape}, but the pairs are {len(i)} x {len(j)}")
         if s._data is not None and not mask.alike:
             sees = mask.sees(np.array(i)[:, None], np.array(j)[None, :])
             s._data[~sees] = -np.inf
@@ -384,7 +387,7 @@ class Machine:
     def running(self, max_moves: int | None = None) -> Iterator[None]:
         """While a schedule runs, slow memory is reached by load and store only; then tiles are freed.
 
-        More than `max_moves` loads and stores raise TooManyMoves.
+        More than `max_moves` loads and stores raise MoveLimitExceeded.
         """
         if self._running:
             raise MachineError("a schedule is running on this machine already")
@@ -398,10 +401,10 @@ class Machine:
             self.empty()
 
 
-def _require_written(array: Slow, cells: _Cells, box: Box) -> None:
+def _require_written(array: SlowArray, cells: _Cells, box: Box) -> None:
     if cells.written is not None and not cells.written.holds(box):
-        raise NeverWritten(
-            f"{Part(array, box)} was read, but not all of it has been written; store there first"
+        raise UninitialisedRead(
+            f"{SlowBlock(array, box)} was read, but not all of it has been written; store there first"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .errors import BareArray, MachineError, WrongShape
+from .errors import MachineError, ShapeMismatch, UntrackedArray
 from .tiles import Tile
 
 
@@ -43,7 +43,7 @@ class Features:
     def add_outer(self, state: Tile, x: Tile, v: Tile | None = None) -> None:
         """state += φ(x)ᵀ v: state (features, columns), x (1, d), v (1, columns), or None for ones.
 
-        Raises WrongShape.
+        Raises ShapeMismatch.
         """
         used = (x,) if v is None else (x, v)
         self._require(state, *used)
@@ -52,8 +52,8 @@ class Features:
             with np.errstate(all="ignore"):
                 state._data += self._of(x._data[0])[:, None] * (1.0 if v is None else v._data)
 
-    def add_product(self, o: Tile, x: Tile, state: Tile) -> None:
-        """o += φ(x) state: o (1, columns), x (1, d), state (features, columns). Raises WrongShape."""
+    def add_matmul(self, o: Tile, x: Tile, state: Tile) -> None:
+        """o += φ(x) state: o (1, columns), x (1, d), state (features, columns). Raises ShapeMismatch."""
         self._require(state, x, o)
         _require_other(o, x, state)
         if o._data is not None and x._data is not None and state._data is not None:
@@ -64,11 +64,11 @@ class Features:
         """dx += the gradient in x of φ(x) state yᵀ: dx, x (1, d), state (features, columns), y (1, columns).
 
         A feature's row of the state times y is one register; times the feature without one of its
-        coordinates it goes into that coordinate's place. Raises WrongShape.
+        coordinates it goes into that coordinate's place. Raises ShapeMismatch.
         """
         self._require(state, x, y)
         if state._machine._arithmetic.tile(dx).shape != x.shape:
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{dx.name} has shape {dx.shape}; a gradient in {x.name} has its shape {x.shape}"
             )
         _require_other(dx, x, state, y)
@@ -92,19 +92,19 @@ class Features:
     def _require(self, state: Tile, x: Tile, row: Tile | None = None) -> None:
         """All of them are in fast memory, and their shapes match."""
         if not isinstance(state, Tile):
-            raise BareArray(f"state must be a tile, not a {type(state).__name__}")
+            raise UntrackedArray(f"state must be a tile, not a {type(state).__name__}")
         for tile in (state, x) if row is None else (state, x, row):
             state._machine._arithmetic.tile(tile)
         if x.ndim != 2 or x.shape[0] != 1 or x.shape[1] < self._needs_d:
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{x.name} has shape {x.shape}; these are features of one row, (1, {self._needs_d}) or longer"
             )
         if state.ndim != 2 or len(state) != len(self):
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{state.name} has shape {state.shape}; there are {len(self)} features, a row each"
             )
         if row is not None and row.shape != (1, state.shape[1]):
-            raise WrongShape(
+            raise ShapeMismatch(
                 f"{row.name} has shape {row.shape}; with {state.name} {state.shape} it must be "
                 f"(1, {state.shape[1]})"
             )

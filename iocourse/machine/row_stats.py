@@ -6,7 +6,7 @@ from types import TracebackType
 
 import numpy as np
 
-from .errors import BareArray, WrongShape
+from .errors import ShapeMismatch, UntrackedArray
 from .tiles import Tile
 
 
@@ -20,9 +20,9 @@ class RowStats:
     def __init__(self, m: Tile, l: Tile) -> None:
         for name, part in (("m", m), ("l", l)):
             if not isinstance(part, Tile):
-                raise BareArray(f"{name} must be a tile, not a {type(part).__name__}")
+                raise UntrackedArray(f"{name} must be a tile, not a {type(part).__name__}")
         if m.ndim != 1 or m.shape != l.shape:
-            raise WrongShape(f"m has shape {m.shape} and l {l.shape}; both need one word for each row")
+            raise ShapeMismatch(f"m has shape {m.shape} and l {l.shape}; both need one word for each row")
         self.m, self.l = m, l
 
     def __enter__(self) -> RowStats:
@@ -44,7 +44,7 @@ class RowStats:
         parts = [s] if o is None else [s, o]
         self._require_rows(*parts)
         if s is o:
-            raise WrongShape(f"{s.name} was given both as the scores and as the output")
+            raise ShapeMismatch(f"{s.name} was given both as the scores and as the output")
         if s._data is None:
             return
         factor = self._take_in(s._data)
@@ -92,7 +92,7 @@ class RowStats:
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[0] != self.m.shape[0]:
                 rows = self.m.shape[0]
-                raise WrongShape(
+                raise ShapeMismatch(
                     f"{tile.name} has shape {tile.shape}, but the row statistics have {rows} rows and "
                     f"work on tiles ({rows}, columns)"
                 )
@@ -111,10 +111,10 @@ def _scale_rows(o: Tile, factor: np.ndarray) -> None:
 def probabilities(s: Tile, L: Tile) -> Tile:
     """s becomes exp(s - L), L the log-sum-exp of each row: softmax again, in place, from one word a row.
 
-    A row with L = -inf has seen no score; its probabilities are zeros. Raises WrongShape.
+    A row with L = -inf has seen no score; its probabilities are zeros. Raises ShapeMismatch.
     """
     if not isinstance(L, Tile):
-        raise BareArray(f"L must be a tile, not a {type(L).__name__}")
+        raise UntrackedArray(f"L must be a tile, not a {type(L).__name__}")
     RowStats(L, L)._require_rows(s)
     if s._data is not None:
         shift = _values(L)

@@ -11,9 +11,9 @@ import numpy as np
 from ..exact import check_products
 from ..ledger import Ledger
 from ..sizes import positive_int
-from .errors import MachineError, NeverWritten
+from .errors import MachineError, UninitialisedRead
 from .machine import Machine
-from .slow_memory import Slow, box_of
+from .slow_memory import SlowArray, box_of
 
 R = TypeVar("R")
 MOST_MOVES = 1_000_000  # loads and stores: ten seconds and more, some ten times what any lesson runs
@@ -49,21 +49,23 @@ def run(
 
     Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
     and options are passed on. `watch` is told the words of each move. `schedule` returns the slow array, or
-    tuple of them, that it filled. `trace` is as for `Machine`. Raises what the machine raises, TooManyMoves
-    after `max_moves` loads and stores (None: no limit), ValueError where products of Q and K overflow, and
-    TypeError where nothing or something else was returned.
+    tuple of them, that it filled. `trace` is as for `Machine`. Raises what the machine raises,
+    MoveLimitExceeded after `max_moves` loads and stores (None: no limit), ValueError where products of Q and
+    K overflow, and TypeError where nothing or something else was returned.
     """
     most = None if max_moves is None else positive_int("max_moves", max_moves)
     machine = Machine(M, dry=dry, unroll=unroll, trace=trace, watch=watch)
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
-    _refuse_overflow({name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), Slow)})
+    _refuse_overflow(
+        {name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), SlowArray)}
+    )
     with machine.running(most):
-        returned = in_one_piece(partial(schedule, machine, **named))
+        returned = with_preallocated_frames(partial(schedule, machine, **named))
     slow = returned if isinstance(returned, tuple) and returned else (returned,)
     return Run(_outputs(machine, slow), machine.ledger)
 
 
-def in_one_piece(work: Callable[[], R]) -> R:
+def with_preallocated_frames(work: Callable[[], R]) -> R:
     """What `work()` returns, called where there is room for some 2,000 frames of calls.
 
     CPython (from 3.11 on) keeps frames in pieces of 16 KB, and returns a piece to the system as soon as it is
@@ -76,7 +78,7 @@ def in_one_piece(work: Callable[[], R]) -> R:
     return work()
 
 
-in_one_piece.__code__ = in_one_piece.__code__.replace(co_stacksize=FRAME_WORDS)
+with_preallocated_frames.__code__ = with_preallocated_frames.__code__.replace(co_stacksize=FRAME_WORDS)
 
 
 def _refuse_overflow(given: Mapping[str, Any]) -> None:
@@ -94,7 +96,7 @@ def _kinds(parts: tuple[Any, ...]) -> str:
 
 def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     for array in slow:
-        if not isinstance(array, Slow):
+        if not isinstance(array, SlowArray):
             raise TypeError(
                 f"the schedule returned {_kinds(slow)}; it must return the slow array that holds its result"
             )
@@ -102,11 +104,11 @@ def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     return () if machine.dry else tuple(machine.take(array) for array in slow)
 
 
-def _require_complete(machine: Machine, array: Slow) -> None:
+def _require_complete(machine: Machine, array: SlowArray) -> None:
     try:
         machine._require_written(array, box_of(array, None, None))
-    except NeverWritten:
-        raise NeverWritten(
+    except UninitialisedRead:
+        raise UninitialisedRead(
             f"the result {array.name} of shape {array.shape} is not complete: some of its words were never "
             "stored"
         ) from None

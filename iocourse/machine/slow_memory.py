@@ -9,11 +9,11 @@ import numpy as np
 
 from ..sizes import Shape, positive_int
 from .blocks import Block
-from .errors import SlowArithmetic, SlowAttribute
+from .errors import SlowAttribute, SlowMemoryArithmetic
 from .write_tracker import Box
 
 
-class Slow:
+class SlowArray:
     """An array in slow memory: a name, a shape and a dtype. Its words are reached by `machine.load` only."""
 
     __slots__ = ("__weakref__", "_name", "_shape")
@@ -47,7 +47,7 @@ class Slow:
         )
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise SlowArithmetic(self._text())
+        raise SlowMemoryArithmetic(self._text())
 
     # NumPy must not treat a slow array as an object scalar: it asks here first and is refused.
     __array_ufunc__ = __array_function__ = __array__ = _refuse
@@ -71,7 +71,7 @@ def check_shape(name: str, shape: Any) -> Shape:
     return tuple(positive_int(f"every axis of {name} (shape {shape})", axis) for axis in shape)
 
 
-def box_of(array: Slow, rows: Any, cols: Any) -> Box:
+def box_of(array: SlowArray, rows: Any, cols: Any) -> Box:
     """The rows and columns asked for, as half-open ranges. IndexError and TypeError name the array."""
     shape = array._shape
     if cols is not None and len(shape) == 1:
@@ -80,7 +80,7 @@ def box_of(array: Slow, rows: Any, cols: Any) -> Box:
     return (side,) if len(shape) == 1 else (side, _side(array, "columns", cols, shape[1]))
 
 
-def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
+def _side(array: SlowArray, which: str, part: Any, extent: int) -> tuple[int, int]:
     if part is None:
         return 0, extent
     start, stop = _ends(array, which, part, extent)
@@ -89,7 +89,7 @@ def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
     return start, stop
 
 
-def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
+def _ends(array: SlowArray, which: str, part: Any, extent: int) -> tuple[int, int]:
     try:
         if isinstance(part, tuple) and (isinstance(part, Block) or len(part) == 2):
             return index(part[0]), index(part[1])
@@ -102,10 +102,10 @@ def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
     raise TypeError(f"{which} of {array.name}: expected a Block, a slice or (start, stop), got {part!r}")
 
 
-class Part(NamedTuple):
+class SlowBlock(NamedTuple):
     """A box of a slow array. As text: K[0:64], or C[0:4, 8:16] where not all columns are meant."""
 
-    array: Slow
+    array: SlowArray
     box: Box
 
     def __str__(self) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..sizes import Shape, words_in
-from .allocator import Later, Name, Temporary
-from .errors import BareArray, TileFreed
+from .allocator import LazyText, Name, TemporaryName
+from .errors import UntrackedArray, UseAfterFree
 
 Axis = int | tuple[int, ...] | None
 DIGITS = 4  # of a tile as text
@@ -32,9 +32,9 @@ class Unit(Protocol):
     def where(self, condition: Any, yes: Any, no: Any) -> Tile: ...
     def copy(self, tile: Tile) -> Tile: ...
     def assign(self, target: Tile, value: Any) -> None: ...
-    def add_product(self, target: Tile, A: Any, B: Any) -> None: ...
-    def times_product(self, target: Tile, A: Any, B: Any, less: Any) -> None: ...
-    def add_row_products(self, target: Tile, A: Any, B: Any) -> None: ...
+    def add_matmul(self, target: Tile, A: Any, B: Any) -> None: ...
+    def multiply_by_matmul(self, target: Tile, A: Any, B: Any, less: Any) -> None: ...
+    def add_row_dots(self, target: Tile, A: Any, B: Any) -> None: ...
 
 
 class FastMemory(Protocol):
@@ -66,7 +66,7 @@ class Tile(NDArrayOperatorsMixin):
     _shape: Shape
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise BareArray("a Tile is not made by hand: use machine.load, machine.zeros or machine.full")
+        raise UntrackedArray("a Tile is not made by hand: use machine.load, machine.zeros or machine.full")
 
     # ------------------------------------------------------------------ what it is
     @property
@@ -115,7 +115,7 @@ class Tile(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------------ how long it lives
     def free(self) -> None:
-        """Give the room back. Raises TileFreed when that happened before, TypeError on a view."""
+        """Give the room back. Raises UseAfterFree when that happened before, TypeError on a view."""
         if self._base is not None:
             raise TypeError(f"{self.name} is a view and takes no room; free its base, {self._base.name}")
         self._require_alive("freed a second time")
@@ -138,7 +138,7 @@ class Tile(NDArrayOperatorsMixin):
 
     def _require_alive(self, what: str = "used") -> None:
         if self._serial not in self._machine._resident:
-            gone = TileFreed(
+            gone = UseAfterFree(
                 f"tile {self.name} was {what} after it had been freed: its with block ended, free() was "
                 "called, another tile took its place, or fast memory was emptied. Load it again"
             )
@@ -172,7 +172,7 @@ class Tile(NDArrayOperatorsMixin):
         return handler(*args, **kwargs)
 
     def _refuse_bare(self, how: str) -> NoReturn:
-        raise BareArray(
+        raise UntrackedArray(
             f"tile {self.name} was turned into a bare Python or NumPy object by {how}; its words may only be "
             "used in fast memory. Work on the tile itself, or store it with machine.store(...)"
         )
@@ -196,11 +196,11 @@ class Tile(NDArrayOperatorsMixin):
         self._refuse_bare("copy or pickle")
 
     def tolist(self) -> NoReturn:
-        """Always raises BareArray: words leave fast memory through `machine.store` only."""
+        """Always raises UntrackedArray: words leave fast memory through `machine.store` only."""
         self._refuse_bare("tolist()")
 
     def item(self, *index: int) -> NoReturn:
-        """Always raises BareArray: words leave fast memory through `machine.store` only."""
+        """Always raises UntrackedArray: words leave fast memory through `machine.store` only."""
         self._refuse_bare("item()")
 
     def __contains__(self, value: object) -> NoReturn:
@@ -218,7 +218,7 @@ class Tile(NDArrayOperatorsMixin):
         """The transpose, as a view."""
         self._require_alive()
         data = None if self._data is None else self._data.T
-        kind = Temporary if isinstance(self._name, Temporary) else Later
+        kind = TemporaryName if isinstance(self._name, TemporaryName) else LazyText
         return self._view(self._shape[::-1], data, name=kind("{}.T", (self._name,)))
 
     def __getitem__(self, index: Any) -> Tile:
@@ -274,19 +274,19 @@ class Tile(NDArrayOperatorsMixin):
         """The matrix product, as `self @ other`."""
         return self._machine._arithmetic.matmul(self, other)
 
-    def add_product(self, A: Tile, B: Tile) -> Tile:
+    def add_matmul(self, A: Tile, B: Tile) -> Tile:
         """self += A @ B without a temporary: each product is added in a register, as by tl.dot's acc."""
-        self._machine._arithmetic.add_product(self, A, B)
+        self._machine._arithmetic.add_matmul(self, A, B)
         return self
 
-    def times_product(self, A: Tile, B: Tile, *, less: Tile) -> Tile:
+    def multiply_by_matmul(self, A: Tile, B: Tile, *, less: Tile) -> Tile:
         """self *= A @ B - less without a temporary, `less` one word a row: P becomes P∘(dO Vᵀ - D)."""
-        self._machine._arithmetic.times_product(self, A, B, less)
+        self._machine._arithmetic.multiply_by_matmul(self, A, B, less)
         return self
 
-    def add_row_products(self, A: Tile, B: Tile) -> Tile:
+    def add_row_dots(self, A: Tile, B: Tile) -> Tile:
         """self += rowsum(A∘B) without a temporary: each row's sum grows in a register. self is (rows,)."""
-        self._machine._arithmetic.add_row_products(self, A, B)
+        self._machine._arithmetic.add_row_dots(self, A, B)
         return self
 
 

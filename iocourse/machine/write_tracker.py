@@ -12,7 +12,7 @@ from ..sizes import Shape
 Box = tuple[tuple[int, int], ...]  # a half-open range (start, stop) for each axis
 
 
-class Written(Protocol):
+class WriteTracker(Protocol):
     """What a machine asks about an array that starts out unwritten."""
 
     def add(self, box: Box) -> None:
@@ -22,7 +22,7 @@ class Written(Protocol):
         """True where every word of `box` has been written."""
 
 
-class Bitmap:
+class BitmapTracker:
     """One flag a word."""
 
     def __init__(self, shape: Shape) -> None:
@@ -38,7 +38,7 @@ class Bitmap:
         return bool(np.count_nonzero(part) == part.size)  # all() takes twice as long on a small tile
 
 
-class Boxes:
+class BoxTracker:
     """A union of boxes, joined where they touch, so that its length does not grow with the array."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from math import comb
 from typing import Any
 
 from ..console import meter
-from ..guard import library_answer
 from ..ledger import Ledger
 from ..sizes import positive_int
+from ..solution_guard import library_solution
 from .graph import Graph
 from .rules import Game, Move, State, ledger_of, replay
 from .search_space import Position, Step, Steps
@@ -53,7 +53,7 @@ class Pebbling:
         return "\n".join(lines)
 
 
-@library_answer
+@library_solution
 def optimum(
     graph: Any, M: int, *, recompute: bool = True, slide: bool = False, max_states: int = MAX_STATES
 ) -> Pebbling:

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..costs.closed_form import ceil_div
 from ..costs.each_kernel import added, kernel_words, row_products, widths_of
-from ..costs.kernel_masks import Listed, PackedSequences
+from ..costs.kernel_masks import BlockLists, PackedSequences
 from ..costs.kernels import Problem, attention_decode
 from ..errors import UsageError
-from ..kernels.host.arguments import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
+from ..kernels.host.argument_checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.block_masks import within_blocks
 from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
-from ..kernels.host.tiles import decode_tile, sliced_tiles_for, tiles_for
+from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from .question import LAUNCHES, Question
 
@@ -100,7 +100,7 @@ def _problem(asked: Question) -> Problem:
     if asked.what == "packed":
         return PackedSequences(*sizes, tuple((n, n) for n in asked.lengths))
     if asked.what == "block-sparse":
-        return Listed(*sizes, asked.mask.pairs()[None, None])
+        return BlockLists(*sizes, asked.mask.pairs()[None, None])
     return Problem(*sizes)
 
 

@@ -8,32 +8,32 @@ more (a mask, a width, a degree), and among these by the lesson that teaches the
 from ..discovery import files_of
 from .best import Choice, best
 from .bound_ratio import Comparison, against_bound
-from .gaps import Gap, best_given_weights, gap_table, gaps
 from .matmul import matmul, matmul_tiles
+from .optimality_gaps import Gap, best_given_weights, optimality_gap_table, optimality_gaps
 from .pass_specs import PASSES, Pass, saved_for_backward
-from .registry import REGISTRY, Schedule, Stand, get, mask_of, of_pass, take_in
+from .registry import REGISTRY, Schedule, Stand, get, mask_of, of_pass, register_files
 
 NO_SCHEDULES = (
     "best",
     "bound_ratio",
-    "crossing",
-    "gaps",
+    "break_even",
+    "optimality_gaps",
     "matmul",
     "pass_specs",
     "registry",
 )  # the other files here
 
-take_in(files_of(__name__, __path__, beside=NO_SCHEDULES))
+register_files(files_of(__name__, __path__, beside=NO_SCHEDULES))
 globals().update(REGISTRY)
 
-from .crossing import Crossing, crossing  # noqa: E402 - between two schedules, so after them
+from .break_even import BreakEven, break_even_length  # noqa: E402 - between two schedules, so after them
 
 __all__ = [
     "PASSES",
     "REGISTRY",
+    "BreakEven",
     "Choice",
     "Comparison",
-    "Crossing",
     "Gap",
     "Pass",
     "Schedule",
@@ -41,14 +41,14 @@ __all__ = [
     "against_bound",
     "best",
     "best_given_weights",
-    "crossing",
-    "gap_table",
-    "gaps",
+    "break_even_length",
     "get",
     "mask_of",
     "matmul",
     "matmul_tiles",
     "of_pass",
+    "optimality_gap_table",
+    "optimality_gaps",
     "saved_for_backward",
 ]
 __all__ += sorted(REGISTRY)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ..guard import library_answer
 from ..ledger import Ledger
 from ..sizes import check_sizes
+from ..solution_guard import library_solution
 from .registry import Schedule, Tiles, of_pass
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
     return either
 
 
-@library_answer
+@library_solution
 @_also_with_the_pass_last
 def best(pass_: str, N: int, d: int, M: int) -> Choice:
     """The cheapest dense schedule of a pass, one of `PASSES` ("forward", …), in a fast memory of M words.

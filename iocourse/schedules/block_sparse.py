@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import costs
-from ..machine import Block, Machine, RowStats, Slow, Tile
+from ..machine import Block, Machine, RowStats, SlowArray, Tile
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
 
@@ -27,7 +27,7 @@ def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
     tiles=block_sparse_tiles,
 )
 def block_sparse(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, mask: Mask, Br: int, Bc: int, lse: bool = False
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, mask: Mask, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
     """Q_i and O_i stay; only the keys that some row of the block sees pass by. Costs `costs.block_sparse`.
 
@@ -50,11 +50,11 @@ def block_sparse(
 
 
 def _take_in(
-    m: Machine, K: Slow, V: Slow, q: Tile, o: Tile, stats: RowStats, mask: Mask, i: Block, j: Block
+    m: Machine, K: SlowArray, V: SlowArray, q: Tile, o: Tile, stats: RowStats, mask: Mask, i: Block, j: Block
 ) -> None:
     with m.load(K, j) as k:  # (Bc, d)
         s = q @ k.T  # (Br, Bc)
     m.hide(s, i, j, mask)
     with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
         stats.update(s, o)
-        o.add_product(s, v)
+        o.add_matmul(s, v)

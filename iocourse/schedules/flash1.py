@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import ceil_div
-from ..machine import Machine, RowStats, Slow
+from ..machine import Machine, RowStats, SlowArray
 from .registry import Outputs, Tiles, schedule
 
 
@@ -27,7 +27,9 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=flash1_tiles,
     published=published_tiles,
 )
-def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
+def flash1(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
+) -> Outputs:
     """K_j and V_j stay; Q_i, O_i, m_i and l_i come and go once for each j. Costs `costs.flash1` words."""
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
@@ -49,7 +51,7 @@ def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool
                     stats.unnormalise(o)
                     with q @ k.T as s:  # (Br, Bc)
                         stats.update(s, o)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
                     stats.normalise(o)
                     m.store(o, O, i)
                     m.store(stats.m, maxima, i)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import ceil_div
-from ..machine import Machine, RowStats, Slow, Tile, probabilities
+from ..machine import Machine, RowStats, SlowArray, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 
@@ -33,13 +33,13 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def flash1_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    maxima: Slow,
-    sums: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    maxima: SlowArray,
+    sums: SlowArray,
     *,
     Br: int,
     Bc: int,
@@ -71,18 +71,18 @@ def flash1_backward(
                             m.hide(s, i, j, seen)
                             probabilities(s, stats.lse())
                             D = _row_products(stats.l, do, o)
-                            dv.add_product(s.T, do)
-                            s.times_product(do, v.T, less=D)
-                            dk.add_product(s.T, q)
+                            dv.add_matmul(s.T, do)
+                            s.multiply_by_matmul(do, v.T, less=D)
+                            dk.add_matmul(s.T, q)
                             s *= d**-0.5
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                         m.store(dq, dQ, i)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
     return dQ, dK, dV
 
 
-def _clear(m: Machine, array: Slow, b: int) -> None:
+def _clear(m: Machine, array: SlowArray, b: int) -> None:
     for block in m.blocks(array.shape[0], b):
         with m.zeros(block, array.shape[1]) as zeros:
             m.store(zeros, array, block)
@@ -91,4 +91,4 @@ def _clear(m: Machine, array: Slow, b: int) -> None:
 def _row_products(room: Tile, do: Tile, o: Tile) -> Tile:
     """D_i = rowsum(dO∘O), in the room of the row sums, which have served."""
     room[:] = 0.0
-    return room.add_row_products(do, o)
+    return room.add_row_dots(do, o)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import ceil_div
-from ..machine import Machine, Slow
+from ..machine import Machine, SlowArray
 from .registry import Outputs, Tiles, schedule
 
 
@@ -29,7 +29,9 @@ def quarter_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=flash2_tiles,
     published=quarter_tiles,
 )
-def flash2(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
+def flash2(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
+) -> Outputs:
     """Q_i, O_i and the row statistics stay; K and V stream past. Costs `costs.flash2` words."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -40,7 +42,7 @@ def flash2(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:  # (Bc, d), (Bc, d), (Br, Bc)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
             if L is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Machine, Slow, probabilities
+from ..machine import Machine, SlowArray, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 
@@ -22,12 +22,12 @@ def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def flash2_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Br: int,
     Bc: int,
@@ -58,25 +58,25 @@ def flash2_backward(
                         with q @ k.T as s:  # (Br, Bc)
                             m.hide(s, i, j, seen)
                             probabilities(s, log_sums)
-                            dv.add_product(s.T, do)
-                            s.times_product(do, v.T, less=products)
-                            dk.add_product(s.T, q)
+                            dv.add_matmul(s.T, do)
+                            s.multiply_by_matmul(do, v.T, less=products)
+                            dk.add_matmul(s.T, q)
                             s *= d**-0.5
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                         m.store(dq, dQ, i)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
     return dQ, dK, dV
 
 
-def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
+def row_products(m: Machine, O: SlowArray, dO: SlowArray, D: SlowArray, Br: int) -> None:
     """D_i = rowsum(dO∘O) for all rows, to slow memory: 2Nd + N words."""
     for i in m.blocks(O.shape[0], Br):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as products:  # (Br, d), (Br, d), (Br,)
-            m.store(products.add_row_products(do, o), D, i)
+            m.store(products.add_row_dots(do, o), D, i)
 
 
-def clear_unseen(m: Machine, dQ: Slow, seen: Mask, Br: int) -> None:
+def clear_unseen(m: Machine, dQ: SlowArray, seen: Mask, Br: int) -> None:
     """Zeros in the rows of dQ that no block of columns will ever visit."""
     for unseen in seen.unseen_rows():
         for i in m.blocks(unseen, Br):

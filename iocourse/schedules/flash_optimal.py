@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Machine, Slow
+from ..machine import Machine, SlowArray
 from .registry import Outputs, Tiles, schedule
 
 
@@ -19,7 +19,9 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
     source="FlashAttention-2's order with V_j in K_j's place and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,
 )
-def flash_optimal(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
+def flash_optimal(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
+) -> Outputs:
     """Q_i and O_i stay; K_j is freed before V_j arrives. Costs `costs.flash_optimal`, about 4N²d²/M."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -32,7 +34,7 @@ def flash_optimal(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, ls
                     s = q @ k.T  # (Br, Bc)
                 with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
             if L is not None:

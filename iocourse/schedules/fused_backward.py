@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from ..masks import Full, Mask
 from .flash2_backward import clear_unseen, row_products
 from .registry import Outputs, Tiles, schedule
@@ -23,12 +23,12 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def fused_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Br: int,
     Bc: int,
@@ -54,18 +54,18 @@ def fused_backward(
                         m.hide(s, i, j, seen)
                         probabilities(s, log_sums)
                         scores_gradient(m, dO, s, v, dv, products, i)
-                        dk.add_product(s.T, q)
+                        dk.add_matmul(s.T, q)
                         with s, m.zeros(i, d) if first else m.load(dQ, i) as dq:  # where dO_i was
                             s *= d**-0.5
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
     return dQ, dK, dV
 
 
-def scores_gradient(m: Machine, dO: Slow, s: Tile, v: Tile, dv: Tile, products: Tile, i: Block) -> None:
+def scores_gradient(m: Machine, dO: SlowArray, s: Tile, v: Tile, dv: Tile, products: Tile, i: Block) -> None:
     """With P_ij in s: dV_j += P_ijᵀdO_i, then s becomes dS_ij; dO_i has gone at the end."""
     with m.load(dO, i) as do:  # (Br, d)
-        dv.add_product(s.T, do)
-        s.times_product(do, v.T, less=products)
+        dv.add_matmul(s.T, do)
+        s.multiply_by_matmul(do, v.T, less=products)

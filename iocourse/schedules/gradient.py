@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import ceil_div, distinct_sizes
-from ..machine import Block, Machine, RowStats, Slow, Tile, probabilities
+from ..machine import Block, Machine, RowStats, SlowArray, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
 
@@ -31,12 +31,12 @@ def gradient_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def gradient(
     m: Machine,
-    A1: Slow,
-    A2: Slow,
-    A3: Slow,
-    X: Slow,
-    Y: Slow,
-    E: Slow,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    X: SlowArray,
+    Y: SlowArray,
+    E: SlowArray,
     *,
     Bm: int,
     Bn: int,
@@ -61,30 +61,38 @@ def gradient(
     return dX
 
 
-def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
+def times_small(m: Machine, A: SlowArray, B: SlowArray, C: SlowArray, b: int, e: int) -> None:
     """C = AB with B (d, d): a b x e tile of C stays, columns of A and rows of B stream past."""
     for i in m.blocks(C.shape[0], b):
         for c in m.blocks(C.shape[1], e):
             with m.zeros(i, c) as out:  # (b, e)
                 for k in m.blocks(B.shape[0], 1):
                     with m.load(A, i, k) as column, m.load(B, k, c) as row:  # (b, 1), (1, e)
-                        out.add_product(column, row)
+                        out.add_matmul(column, row)
                 m.store(out, C, i, c)
 
 
-def transposed_times(m: Machine, A: Slow, B: Slow, C: Slow, b: int) -> None:
+def transposed_times(m: Machine, A: SlowArray, B: SlowArray, C: SlowArray, b: int) -> None:
     """C = AᵀB with C (d, d): a b x b tile of C stays, rows of A and of B stream past."""
     for r in m.blocks(C.shape[0], b):
         for c in m.blocks(C.shape[1], b):
             with m.zeros(r, c) as out:  # (b, b)
                 for k in m.blocks(A.shape[0], 1):
                     with m.load(A, k, r) as left, m.load(B, k, c) as right:  # (1, b), (1, b)
-                        out.add_product(left.T, right)
+                        out.add_matmul(left.T, right)
                 m.store(out, C, r, c)
 
 
 def forward_residual(
-    m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    E: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    i: Block,
 ) -> None:
     """dO = O - E, D and LSE of a block of rows: Q_i and O_i stay, K and V stream past."""
     N, d = Q.shape
@@ -94,12 +102,12 @@ def forward_residual(
                 s = q @ k.T  # (Bf, 1)
             with s, m.load(V, j) as v:  # (1, d)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
         store_residual(m, o, stats, E, dO, LSE, D, i)
 
 
 def store_residual(
-    m: Machine, o: Tile, stats: RowStats, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
+    m: Machine, o: Tile, stats: RowStats, E: SlowArray, dO: SlowArray, LSE: SlowArray, D: SlowArray, i: Block
 ) -> None:
     """From unnormalised O_i: LSE_i, dO_i = O_i - E_i and D_i = rowsum(dO_i∘O_i), all three stored."""
     stats.normalise(o)
@@ -116,14 +124,22 @@ def store_residual(
 
 def subtract(e: Tile, o: Tile, products: Tile) -> None:
     """o becomes o - e, and products grows by rowsum(o∘(o - e)) for the o before; e is used up."""
-    products.add_row_products(o, o)
+    products.add_row_dots(o, o)
     e *= -1.0
-    products.add_row_products(o, e)
+    products.add_row_dots(o, e)
     o += e
 
 
 def _queries_gradient(
-    m: Machine, Q: Slow, K: Slow, V: Slow, dO: Slow, LSE: Slow, D: Slow, dQ: Slow, i: Block
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    dQ: SlowArray,
+    i: Block,
 ) -> None:
     N, d = Q.shape
     with (
@@ -136,6 +152,6 @@ def _queries_gradient(
         for j in m.blocks(N, 1):
             with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:  # 2 x (1, d), (Bq, 1)
                 probabilities(s, log_sums)
-                s.times_product(do, v.T, less=products)
-                dq.add_product(s, k)
+                s.multiply_by_matmul(do, v.T, less=products)
+                dq.add_matmul(s, k)
         m.store(dq, dQ, i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from .gradient import store_residual
 from .registry import Outputs, Tiles, schedule
 
@@ -24,7 +24,16 @@ def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=gradient_reassociated_tiles,
 )
 def gradient_reassociated(
-    m: Machine, A1: Slow, A2: Slow, A3: Slow, X: Slow, Y: Slow, E: Slow, *, Bf: int, Bq: int
+    m: Machine,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    X: SlowArray,
+    Y: SlowArray,
+    E: SlowArray,
+    *,
+    Bf: int,
+    Bq: int,
 ) -> Outputs:
     """s_ij = A1_i·(X a2_j), v_j = a3_j·Y on the fly, dX += (A1_Iᵀ dS_Ij) a2_j. 8N²d²/M words.
 
@@ -45,13 +54,13 @@ def gradient_reassociated(
 
 def _forward(
     m: Machine,
-    A1: Slow,
-    A2: Slow,
-    A3: Slow,
-    E: Slow,
-    dO: Slow,
-    LSE: Slow,
-    D: Slow,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    E: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
     x: Tile,
     y: Tile,
     i: Block,
@@ -63,11 +72,11 @@ def _forward(
                 with _scores(m, a1, A2, x, j) as s:  # (Bf, 1)
                     stats.update(s, o)
                     with m.load(A3, j) as a3, a3 @ y as v:  # 2 x (1, d)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
         store_residual(m, o, stats, E, dO, LSE, D, i)
 
 
-def _scores(m: Machine, a1: Tile, A2: Slow, x: Tile, j: Block) -> Tile:
+def _scores(m: Machine, a1: Tile, A2: SlowArray, x: Tile, j: Block) -> Tile:
     with m.load(A2, j) as a2, a2 @ x.T as row:  # 2 x (1, d)
         s: Tile = a1 @ row.T
         return s
@@ -75,12 +84,12 @@ def _scores(m: Machine, a1: Tile, A2: Slow, x: Tile, j: Block) -> Tile:
 
 def _add_gradient(
     m: Machine,
-    A1: Slow,
-    A2: Slow,
-    A3: Slow,
-    dO: Slow,
-    LSE: Slow,
-    D: Slow,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
     x: Tile,
     y: Tile,
     dx: Tile,
@@ -100,6 +109,6 @@ def _add_gradient(
                 with s:
                     probabilities(s, log_sums)
                     with m.load(A3, j) as a3, a3 @ y as v:  # 2 x (1, d)
-                        s.times_product(do, v.T, less=products)
+                        s.multiply_by_matmul(do, v.T, less=products)
                     with a1.T @ s as left:  # (d, 1)
-                        dx.add_product(left, a2)
+                        dx.add_matmul(left, a2)

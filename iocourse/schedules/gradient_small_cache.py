@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import costs
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from .gradient import subtract, times_small, transposed_times
 from .registry import Outputs, Tiles, schedule
 
@@ -21,7 +21,15 @@ def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=gradient_small_cache_tiles,
 )
 def gradient_small_cache(
-    m: Machine, A1: Slow, A2: Slow, A3: Slow, X: Slow, Y: Slow, E: Slow, *, B: int
+    m: Machine,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    X: SlowArray,
+    Y: SlowArray,
+    E: SlowArray,
+    *,
+    B: int,
 ) -> Outputs:
     """Q, H, S, dO, dS (over S), dQ and dX, each tile by tile: 8N²d/√M + 6Nd²/√M + 3N² words.
 
@@ -46,7 +54,17 @@ def gradient_small_cache(
 
 
 def _forward(
-    m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, S: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block, B: int
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    E: SlowArray,
+    S: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    i: Block,
+    B: int,
 ) -> None:
     N, d = Q.shape
     with m.row_stats(i) as stats:  # 2·B
@@ -62,23 +80,31 @@ def _forward(
         m.store(products, D, i)
 
 
-def product_of_rows(m: Machine, A: Slow, B: Slow, i: Block, j: Block) -> Tile:
+def product_of_rows(m: Machine, A: SlowArray, B: SlowArray, i: Block, j: Block) -> Tile:
     """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
     s = m.zeros(i, j)
     for c in m.blocks(A.shape[1], 1):
         with m.load(A, i, c) as a, m.load(B, j, c) as b:
-            s.add_product(a, b.T)
+            s.add_matmul(a, b.T)
     return s
 
 
 def _residual(
-    m: Machine, S: Slow, V: Slow, E: Slow, dO: Slow, log_sums: Tile, products: Tile, i: Block, c: Block
+    m: Machine,
+    S: SlowArray,
+    V: SlowArray,
+    E: SlowArray,
+    dO: SlowArray,
+    log_sums: Tile,
+    products: Tile,
+    i: Block,
+    c: Block,
 ) -> None:
     """A tile of O from columns of S and rows of V, turned into dO = O - E on the way out."""
     with m.zeros(i, c) as o:  # (B, B)
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (B, 1), (1, B)
-                o.add_product(probabilities(s, log_sums), v)
+                o.add_matmul(probabilities(s, log_sums), v)
         for column in m.blocks((c.start, c.stop), 1):
             with m.load(E, i, column) as e:  # (B, 1)
                 subtract(e, o[:, column.start - c.start : column.stop - c.start], products)
@@ -86,7 +112,7 @@ def _residual(
 
 
 def _scores_gradient(
-    m: Machine, dO: Slow, V: Slow, S: Slow, log_sums: Tile, products: Tile, i: Block, j: Block
+    m: Machine, dO: SlowArray, V: SlowArray, S: SlowArray, log_sums: Tile, products: Tile, i: Block, j: Block
 ) -> None:
     with product_of_rows(m, dO, V, i, j) as ds:  # (B, B)
         ds -= products[:, None]
@@ -96,9 +122,9 @@ def _scores_gradient(
         m.store(ds, S, i, j)
 
 
-def _accumulate(m: Machine, dS: Slow, K: Slow, dQ: Slow, i: Block, c: Block) -> None:
+def _accumulate(m: Machine, dS: SlowArray, K: SlowArray, dQ: SlowArray, i: Block, c: Block) -> None:
     with m.zeros(i, c) as out:  # (B, B)
         for j in m.blocks(K.shape[0], 1):
             with m.load(dS, i, j) as ds, m.load(K, j, c) as k:  # (B, 1), (1, B)
-                out.add_product(ds, k)
+                out.add_matmul(ds, k)
         m.store(out, dQ, i, c)

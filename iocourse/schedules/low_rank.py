@@ -15,7 +15,7 @@ from math import factorial, prod
 from .. import costs, exact
 from ..costs import distinct_sizes
 from ..exact import Array
-from ..machine import Block, Features, Machine, Slow, Tile
+from ..machine import Block, Features, Machine, SlowArray, Tile
 from ..monomials import rank_of
 from .registry import Stand, Tiles, schedule
 
@@ -59,7 +59,7 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
     note=low_rank_note,
     stands_for=Stand("dense attention with the same polynomial", polynomial_attention),
 )
-def low_rank(m: Machine, Q: Slow, K: Slow, V: Slow, *, g: int, rc: int, Bd: int) -> Slow:
+def low_rank(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, g: int, rc: int, Bd: int) -> SlowArray:
     """A tile of the state grows while K and V pass by, then Q passes and takes its part of O from it.
 
     Costs `costs.low_rank`. Row sums l are made with the first columns and kept for the others. An odd degree
@@ -98,7 +98,7 @@ def _weight(axes: tuple[int, ...]) -> float:
     return 1 / prod(map(factorial, Counter(axes).values()))
 
 
-def _take_in_keys(m: Machine, K: Slow, V: Slow, state: Tile, features: Features, c: Block) -> None:
+def _take_in_keys(m: Machine, K: SlowArray, V: SlowArray, state: Tile, features: Features, c: Block) -> None:
     for j in m.blocks(K.shape[0], 1):
         with m.load(K, j) as k:  # (1, d)
             if c.first:
@@ -109,7 +109,7 @@ def _take_in_keys(m: Machine, K: Slow, V: Slow, state: Tile, features: Features,
 
 
 def _answer_queries(
-    m: Machine, Q: Slow, O: Slow, l: Slow, state: Tile, features: Features, c: Block, p: Block
+    m: Machine, Q: SlowArray, O: SlowArray, l: SlowArray, state: Tile, features: Features, c: Block, p: Block
 ) -> None:
     """The first tile down starts a piece of O, the last one divides it by the row sums."""
     for i in m.blocks(Q.shape[0], 1):
@@ -117,11 +117,11 @@ def _answer_queries(
             q *= Q.shape[1] ** -0.5
             if c.first:
                 total = m.zeros(i) if p.first else m.load(l, i)  # (1,)
-                features.add_product(total[:, None], q, state[:, :1])
+                features.add_matmul(total[:, None], q, state[:, :1])
             if averages(c):
                 values = columns_of_values(c)
                 o = m.zeros(i, values) if p.first else m.load(O, i, values)  # (1, Bd)
-                features.add_product(o, q, state[:, int(c.first) :])
+                features.add_matmul(o, q, state[:, int(c.first) :])
         if c.first and not (c.last and p.last):
             m.store(total, l, i)
         if averages(c):

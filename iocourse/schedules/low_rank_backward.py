@@ -16,7 +16,7 @@ import numpy as np
 from .. import costs, exact
 from ..costs import distinct_sizes
 from ..exact import Array
-from ..machine import Block, Features, Machine, Slow, Tile
+from ..machine import Block, Features, Machine, SlowArray, Tile
 from ..monomials import features, plan, rank_of
 from ..sizes import Shape
 from .low_rank import averages, columns_of_values, listed_features, require_features_that_can_be_listed
@@ -86,7 +86,16 @@ def _whole(r: int, d: int, *, rc: int, Bd: int) -> bool:
     left=Left(state_shape, state_left),
 )
 def low_rank_backward(
-    m: Machine, Q: Slow, K: Slow, V: Slow, dO: Slow, T: Slow, *, g: int, rc: int, Bd: int
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    dO: SlowArray,
+    T: SlowArray,
+    *,
+    g: int,
+    rc: int,
+    Bd: int,
 ) -> Outputs:
     """Queries take dQ from T and fill U, keys take dK and dV from U: 7Nd words and T where both states fit.
 
@@ -103,7 +112,16 @@ def low_rank_backward(
 
 
 def _in_two_sweeps(
-    m: Machine, Q: Slow, K: Slow, V: Slow, dO: Slow, T: Slow, dQ: Slow, dK: Slow, dV: Slow, g: int
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    dO: SlowArray,
+    T: SlowArray,
+    dQ: SlowArray,
+    dK: SlowArray,
+    dV: SlowArray,
+    g: int,
 ) -> None:
     d, p, c = Q.shape[1], Block(0, T.shape[0]), Block(0, T.shape[1])
     phi, scale = listed_features(d, g, p), d**-0.5
@@ -119,13 +137,15 @@ def _in_two_sweeps(
         _answer_keys(m, K, V, dK, dV, u, listed_features(d, g, p, weighted=True), c, p)
 
 
-def _gradient_of_sums(m: Machine, dO: Slow, i: Block, phi: Features, q: Tile, t: Tile, scale: float) -> Tile:
+def _gradient_of_sums(
+    m: Machine, dO: SlowArray, i: Block, phi: Features, q: Tile, t: Tile, scale: float
+) -> Tile:
     """[-D_i, dO_i]/l_i (1, d + 1), that of [l_i, N_i] = φ(q_i)T, in whose room it is made; scales q."""
     q *= scale
     ge = m.zeros(1, t.shape[1])
-    phi.add_product(ge, q, t)
+    phi.add_matmul(ge, q, t)
     with m.load(dO, i) as do, m.zeros(i) as D:  # (1, d), (1,)
-        D.add_row_products(do, ge[:, 1:])
+        D.add_row_dots(do, ge[:, 1:])
         D /= ge[:, 0]
         D /= ge[:, 0]
         D *= -1.0
@@ -136,7 +156,8 @@ def _gradient_of_sums(m: Machine, dO: Slow, i: Block, phi: Features, q: Tile, t:
 
 
 def _tile_by_tile(
-    m: Machine, Q: Slow, K: Slow, V: Slow, dO: Slow, T: Slow, dQ: Slow, dK: Slow, dV: Slow,
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, dO: SlowArray, T: SlowArray, dQ: SlowArray, dK:
+        SlowArray, dV: SlowArray,
     g: int, rc: int, Bd: int,
 ) -> None:  # fmt: skip
     (N, d), (r, columns) = Q.shape, T.shape
@@ -156,7 +177,15 @@ def _tile_by_tile(
 
 
 def _make_sums(
-    m: Machine, Q: Slow, dO: Slow, l: Slow, D: Slow, t: Tile, phi: Features, c: Block, p: Block
+    m: Machine,
+    Q: SlowArray,
+    dO: SlowArray,
+    l: SlowArray,
+    D: SlowArray,
+    t: Tile,
+    phi: Features,
+    c: Block,
+    p: Block,
 ) -> None:
     """Row sums l, with the first columns, and D_i = dO_i·N_i/l_i, divided with the last."""
     for i in m.blocks(Q.shape[0], 1):
@@ -164,15 +193,15 @@ def _make_sums(
             q *= Q.shape[1] ** -0.5
             if c.first:
                 with m.zeros(i) if p.first else m.load(l, i) as total:  # (1,)
-                    phi.add_product(total[:, None], q, t[:, :1])
+                    phi.add_matmul(total[:, None], q, t[:, :1])
                     m.store(total, l, i)
             if averages(c):
                 n = m.zeros(i, columns_of_values(c))  # (1, Bd), one less beside the row sums
-                phi.add_product(n, q, t[:, int(c.first) :])
+                phi.add_matmul(n, q, t[:, int(c.first) :])
         with m.zeros(i) if c.first and p.first else m.load(D, i) as products:  # (1,)
             if averages(c):
                 with n, m.load(dO, i, columns_of_values(c)) as do:  # (1, Bd)
-                    products.add_row_products(do, n)
+                    products.add_row_dots(do, n)
             if c.last and p.last:
                 with m.load(l, i) as total:
                     products /= total
@@ -180,7 +209,16 @@ def _make_sums(
 
 
 def _answer_queries(
-    m: Machine, Q: Slow, dO: Slow, dQ: Slow, l: Slow, D: Slow, t: Tile, phi: Features, c: Block, p: Block
+    m: Machine,
+    Q: SlowArray,
+    dO: SlowArray,
+    dQ: SlowArray,
+    l: SlowArray,
+    D: SlowArray,
+    t: Tile,
+    phi: Features,
+    c: Block,
+    p: Block,
 ) -> None:
     """Each query adds a tile's part to its gradient."""
     for i in m.blocks(Q.shape[0], 1):
@@ -197,7 +235,7 @@ def _answer_queries(
 
 
 def _take_in_queries(
-    m: Machine, Q: Slow, dO: Slow, l: Slow, D: Slow, u: Tile, phi: Features, c: Block
+    m: Machine, Q: SlowArray, dO: SlowArray, l: SlowArray, D: SlowArray, u: Tile, phi: Features, c: Block
 ) -> None:
     for i in m.blocks(Q.shape[0], 1):
         with m.load(Q, i) as q:  # (1, d)
@@ -208,7 +246,7 @@ def _take_in_queries(
 
 
 def _gradient_parts(
-    m: Machine, dO: Slow, l: Slow, D: Slow, state: Tile, i: Block, c: Block
+    m: Machine, dO: SlowArray, l: SlowArray, D: SlowArray, state: Tile, i: Block, c: Block
 ) -> list[tuple[Tile, Tile]]:
     """Columns of a state with those of [-D_i, dO_i]/l_i that belong to them, (1,) and (1, Bd)."""
     parts = []
@@ -226,7 +264,15 @@ def _gradient_parts(
 
 
 def _answer_keys(
-    m: Machine, K: Slow, V: Slow, dK: Slow, dV: Slow, u: Tile, psi: Features, c: Block, p: Block
+    m: Machine,
+    K: SlowArray,
+    V: SlowArray,
+    dK: SlowArray,
+    dV: SlowArray,
+    u: Tile,
+    psi: Features,
+    c: Block,
+    p: Block,
 ) -> None:
     """Each key adds a tile's part to its gradient and to that of its values."""
     for j in m.blocks(K.shape[0], 1):
@@ -243,5 +289,5 @@ def _answer_keys(
                 with (
                     m.zeros(j, columns_of_values(c)) if p.first else m.load(dV, j, columns_of_values(c)) as dv
                 ):
-                    psi.add_product(dv, k, u[:, int(c.first) :])
+                    psi.add_matmul(dv, k, u[:, int(c.first) :])
                     m.store(dv, dV, j, columns_of_values(c))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..guard import library_answer
-from ..machine import Machine, Slow, WrongShape
+from ..machine import Machine, ShapeMismatch, SlowArray
 from ..sizes import check_sizes
+from ..solution_guard import library_solution
 
 
-@library_answer
-def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
+@library_solution
+def matmul(m: Machine, A: SlowArray, B: SlowArray, *, bm: int, bn: int) -> SlowArray:
     """C = AB: a bm x bn tile of C stays while columns of A and rows of B stream past.
 
     A (m, k), B (k, n). Costs `costs.matmul(m, n, k, bm=bm, bn=bn)` words. Source: 1702.02017, section 4.
@@ -17,22 +17,22 @@ def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
     bm, bn = check_sizes(bm=bm, bn=bn)
     for name, X in (("A", A), ("B", B)):
         if len(X.shape) != 2:
-            raise WrongShape(f"{name} has shape {X.shape}; a matrix product takes matrices")
+            raise ShapeMismatch(f"{name} has shape {X.shape}; a matrix product takes matrices")
     (rows, depth), (depth_B, cols) = A.shape, B.shape
     if depth != depth_B:
-        raise WrongShape(f"A has {depth} columns but B has {depth_B} rows; they must agree")
+        raise ShapeMismatch(f"A has {depth} columns but B has {depth_B} rows; they must agree")
     C = m.new("C", (rows, cols))
     for i in m.blocks(rows, bm):
         for j in m.blocks(cols, bn):
             with m.zeros(i, j) as c:  # (bm, bn)
                 for k in m.blocks(depth, 1):
                     with m.load(A, i, k) as a, m.load(B, k, j) as b:  # (bm, 1), (1, bn)
-                        c.add_product(a, b)
+                        c.add_matmul(a, b)
                 m.store(c, C, i, j)
     return C
 
 
-@library_answer
+@library_solution
 def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
     """The tile bm x bn with bm·bn + bm + bn ≤ M that moves the fewest words.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..costs import best_pair, ceil_div
-from ..machine import Block, Machine, Slow
+from ..machine import Block, Machine, SlowArray
 from .registry import Outputs, Tiles, schedule
 
 
@@ -28,7 +28,16 @@ def naive_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=naive_tiles,
 )
 def naive(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = False
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    *,
+    Br: int,
+    Bc: int,
+    Bm: int,
+    Bn: int,
+    lse: bool = False,
 ) -> Outputs:
     """S = QKᵀ/√d, P = softmax(S), O = PV, one after the other. Costs `costs.naive`, of it 4N² for S and P."""
     N, d = Q.shape
@@ -47,7 +56,7 @@ def naive(
     return O if L is None else (O, L)
 
 
-def _scores(m: Machine, Q: Slow, K: Slow, S: Slow, i: Block) -> None:
+def _scores(m: Machine, Q: SlowArray, K: SlowArray, S: SlowArray, i: Block) -> None:
     N, d = Q.shape
     with m.load(Q, i) as q:  # (Br, d)
         q *= d**-0.5
@@ -56,7 +65,7 @@ def _scores(m: Machine, Q: Slow, K: Slow, S: Slow, i: Block) -> None:
                 m.store(s, S, i, j)
 
 
-def _softmax_row(m: Machine, S: Slow, P: Slow, L: Slow | None, i: Block, Bc: int) -> None:
+def _softmax_row(m: Machine, S: SlowArray, P: SlowArray, L: SlowArray | None, i: Block, Bc: int) -> None:
     N = S.shape[1]
     with m.row_stats(i) as stats:  # 2
         if Bc >= N:  # the row stays between its two uses: one read
@@ -78,9 +87,9 @@ def _softmax_row(m: Machine, S: Slow, P: Slow, L: Slow | None, i: Block, Bc: int
             m.store(stats.lse(), L, i)
 
 
-def _output_tile(m: Machine, P: Slow, V: Slow, O: Slow, i: Block, c: Block) -> None:
+def _output_tile(m: Machine, P: SlowArray, V: SlowArray, O: SlowArray, i: Block, c: Block) -> None:
     with m.zeros(i, c) as o:  # (Bm, Bn)
         for j in m.blocks(P.shape[1], 1):
             with m.load(P, i, j) as p, m.load(V, j, c) as v:  # (Bm, 1), (1, Bn)
-                o.add_product(p, v)
+                o.add_matmul(p, v)
         m.store(o, O, i, c)

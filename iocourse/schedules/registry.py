@@ -17,17 +17,17 @@ import numpy as np
 
 from .. import costs
 from ..exact import Array
-from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
-from ..machine import FastMemoryFull, Machine, Slow
+from ..machine import FastMemoryFull, Machine, SlowArray
 from ..masks import Mask, Window
 from ..monomials import rank_of
 from ..sizes import Shape, check_sizes, positive_int, truth, zero_or_more
+from ..solution_guard import library_solution, require_unblocked
 from .pass_specs import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
 Chooser = Callable[..., Tiles]
-Outputs = Slow | tuple[Slow, ...]  # one array, or several in the order of the pass
+Outputs = SlowArray | tuple[SlowArray, ...]  # one array, or several in the order of the pass
 Body = Callable[..., Outputs]
 
 PROBLEM = ("mask", "w", "g")  # what is computed, beside N and d; a schedule may not choose these
@@ -138,8 +138,8 @@ class Schedule:
         """True where P (N, N) is an input: words that the pass before had to store for it."""
         return "P" in self.operands
 
-    def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
-        refuse_in_exam(f"iocourse.schedules.{self.name}")
+    def __call__(self, m: Machine, *arrays: SlowArray, **named: Any) -> Outputs:
+        require_unblocked(f"iocourse.schedules.{self.name}")
         self._refuse_other_arrays(arrays, named)
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
@@ -187,9 +187,9 @@ class Schedule:
     def _listed(self) -> str:
         return f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
 
-    def _refuse_other_arrays(self, arrays: tuple[Slow, ...], named: Mapping[str, Any]) -> None:
+    def _refuse_other_arrays(self, arrays: tuple[SlowArray, ...], named: Mapping[str, Any]) -> None:
         """Too many, or by a name it has not; with what the pass says to those who bring them."""
-        brought = [name for name, value in named.items() if isinstance(value, Slow)]
+        brought = [name for name, value in named.items() if isinstance(value, SlowArray)]
         others = [name for name in brought if name not in self.operands]
         advice = f"; {self.problem.other_arrays}" if self.problem.other_arrays else ""
         if others:
@@ -197,13 +197,13 @@ class Schedule:
         if len(arrays) > len(self.operands):
             raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s){advice}")
 
-    def _sizes_of(self, arrays: tuple[Slow, ...]) -> tuple[int, int]:
+    def _sizes_of(self, arrays: tuple[SlowArray, ...]) -> tuple[int, int]:
         """N and d, after every array has been found in its place and in slow memory."""
         if len(arrays) != len(self.operands):
             raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s)")
         given = dict(zip(self.operands, arrays, strict=True))
         for name, array in given.items():
-            if not isinstance(array, Slow):
+            if not isinstance(array, SlowArray):
                 raise TypeError(f"{name} must be in slow memory (machine.slow), not a {type(array).__name__}")
         first = self._first_of_rows
         if len(given[first].shape) != 2:
@@ -217,7 +217,7 @@ class Schedule:
         shapes = self.problem.shapes(2, 3)
         return next(name for name in self.operands if shapes.get(name) == (2, 3))
 
-    def _require_shapes(self, arrays: tuple[Slow, ...], wanted: Mapping[str, Shape]) -> None:
+    def _require_shapes(self, arrays: tuple[SlowArray, ...], wanted: Mapping[str, Shape]) -> None:
         given = dict(zip(self.operands, arrays, strict=True))
         first = self._first_of_rows
         for name, array in given.items():
@@ -291,7 +291,7 @@ class Schedule:
 
         Under a mask, where a ragged edge can make a larger size need less, one whose next does not.
         """
-        refuse_in_exam(f"iocourse.schedules.{self.name}.largest_tiles")
+        require_unblocked(f"iocourse.schedules.{self.name}.largest_tiles")
         N, d, M = check_sizes(N=N, d=d, M=M)
         settings = self._checked(N, settings)
 
@@ -391,18 +391,18 @@ def schedule(
             lesson=lesson,
             regime=regime,
             source=source,
-            body=library_answer(body),
+            body=library_solution(body),
             cost_form=_form(name, named),
-            choose=library_answer(tiles),
-            publish=published and library_answer(published),
+            choose=library_solution(tiles),
+            publish=published and library_solution(published),
             operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
             tile_names=tuple(key for key in required if key not in PROBLEM),
             needs=tuple(key for key in required if key in PROBLEM),
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
-            stands_for=stands_for and replace(stands_for, exact=library_answer(stands_for.exact)),
-            left=left and replace(left, made=library_answer(left.made)),
+            stands_for=stands_for and replace(stands_for, exact=library_solution(stands_for.exact)),
+            left=left and replace(left, made=library_solution(left.made)),
         )
         REGISTRY[name] = made
         return made
@@ -435,7 +435,7 @@ def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
     return form
 
 
-def take_in(files: Sequence[ModuleType]) -> None:
+def register_files(files: Sequence[ModuleType]) -> None:
     """Bring the schedules of these files into the order of the course, and guard all that the files make
     public. Raises ImportError that names a file without a schedule of its name.
     """
@@ -462,7 +462,7 @@ def _guard(files: Sequence[ModuleType]) -> None:
     for file in files:
         for name, part in list(vars(file).items()):
             if name[0] != "_" and isinstance(part, FunctionType) and part.__module__ in own:
-                setattr(file, name, library_answer(part))
+                setattr(file, name, library_solution(part))
 
 
 def get(name: str) -> Schedule:

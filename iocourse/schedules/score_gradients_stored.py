@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import product
@@ -23,12 +23,12 @@ def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def score_gradients_stored(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Br: int,
     Bc: int,
@@ -52,16 +52,16 @@ def score_gradients_stored(
 
 def _keys_gradient(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
-    D: Slow,
-    dS: Slow,
-    dK: Slow,
-    dV: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    dS: SlowArray,
+    dK: SlowArray,
+    dV: SlowArray,
     seen: Mask,
     j: Block,
 ) -> None:
@@ -77,15 +77,15 @@ def _keys_gradient(
                 q *= d**-0.5
                 with q @ k.T as s:  # (1, Bc)
                     m.hide(s, i, j, seen)
-                    dv.add_product(probabilities(s, log_sum).T, do)
-                    s.times_product(do, v.T, less=D_i)
-                    dk.add_product(s.T, q)
+                    dv.add_matmul(probabilities(s, log_sum).T, do)
+                    s.multiply_by_matmul(do, v.T, less=D_i)
+                    dk.add_matmul(s.T, q)
                     m.store(s, dS, i, j)
         m.store(dk, dK, j)
         m.store(dv, dV, j)
 
 
-def row_product(m: Machine, O: Slow, do: Tile, D: Slow, i: Block, j: Block) -> Tile:
+def row_product(m: Machine, O: SlowArray, do: Tile, D: SlowArray, i: Block, j: Block) -> Tile:
     """D_i for a row dO_i at hand, (1,): made in the first block of columns, loaded in the others.
 
     O_i comes a word at a time, in room that what follows needs anyway. D is stored where a later block asks.
@@ -96,7 +96,7 @@ def row_product(m: Machine, O: Slow, do: Tile, D: Slow, i: Block, j: Block) -> T
     D_i = m.zeros(i)
     for c in m.blocks(d, 1):
         with m.load(O, i, c) as o:  # (1, 1)
-            D_i.add_row_products(do[:, c.start : c.stop], o)
+            D_i.add_row_dots(do[:, c.start : c.stop], o)
     if j.stop < N:
         m.store(D_i, D, i)
     return D_i

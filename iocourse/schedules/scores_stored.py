@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, RowStats, Slow, Tile, probabilities
+from ..machine import Block, Machine, RowStats, SlowArray, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
 
@@ -19,7 +19,9 @@ def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
     source="a derivation of this course: rows of Q, then of O stay, with raw scores stored between",
     tiles=scores_stored_tiles,
 )
-def scores_stored(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, lse: bool = False) -> Outputs:
+def scores_stored(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, lse: bool = False
+) -> Outputs:
     """Q_i stays while K passes and S_i is stored; then O_i stays while S_i and V pass.
 
     The row statistics stay through both; slow memory holds Br x N raw scores at a time. Safe for scores of
@@ -40,7 +42,13 @@ def scores_stored(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, lse: bool =
 
 
 def store_scores(
-    m: Machine, Q: Slow, K: Slow, S: Slow, stats: RowStats, i: Block, rows: Block | tuple[int, int]
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    S: SlowArray,
+    stats: RowStats,
+    i: Block,
+    rows: Block | tuple[int, int],
 ) -> None:
     """QᵢKᵀ/√d in `rows` of S, a key at a time; `stats` has seen all of it. Br·(d + 1) + d words beside it."""
     N, d = K.shape
@@ -52,9 +60,9 @@ def store_scores(
                 stats.update(s)
 
 
-def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block) -> None:
+def _outputs(m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block) -> None:
     with m.zeros(i, O.shape[1]) as o:  # (Br, d), in the room Q_i has left
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, (0, i.size), j) as s, m.load(V, j) as v:  # (Br, 1), (1, d)
-                o.add_product(probabilities(s, log_sums), v)
+                o.add_matmul(probabilities(s, log_sums), v)
         m.store(o, O, i)

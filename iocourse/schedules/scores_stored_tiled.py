@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 from .scores_stored import scores_stored_tiles, store_scores
 
@@ -27,7 +27,7 @@ def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=scores_stored_tiled_tiles,
 )
 def scores_stored_tiled(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bo: int, Bd: int, lse: bool = False
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bo: int, Bd: int, lse: bool = False
 ) -> Outputs:
     """Q_i stays while K passes and all raw scores are stored; then a Bo x Bd tile of O stays while S, V pass.
 
@@ -50,9 +50,11 @@ def scores_stored_tiled(
     return (O, L) if lse else O
 
 
-def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block, c: Block) -> None:
+def _outputs(
+    m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block, c: Block
+) -> None:
     with m.zeros(i, c) as o:  # (Bo, Bd)
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
-                o.add_product(probabilities(s, log_sums), v)
+                o.add_matmul(probabilities(s, log_sums), v)
         m.store(o, O, i, c)

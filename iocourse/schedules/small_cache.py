@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import best_sizes, ceil_div
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
 
@@ -29,7 +29,7 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=small_cache_tiles,
 )
 def small_cache(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, Bd: int, lse: bool = False
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, Bd: int, lse: bool = False
 ) -> Outputs:
     """Raw scores of a row block are stored, then its output is made tile by tile. 4N²d/√M + N² words.
 
@@ -54,19 +54,21 @@ def small_cache(
     return O if L is None else (O, L)
 
 
-def scores_tile(m: Machine, Q: Slow, K: Slow, i: Block, j: Block) -> Tile:
+def scores_tile(m: Machine, Q: SlowArray, K: SlowArray, i: Block, j: Block) -> Tile:
     """QᵢKⱼᵀ/√d as a tile (Br, Bc), made with one column of Q and of K at a time: Br + Bc words beside it."""
     s = m.zeros(i, j)
     for c in m.blocks(Q.shape[1], 1):
         with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (Br, 1), (Bc, 1)
             q *= Q.shape[1] ** -0.5
-            s.add_product(q, k.T)
+            s.add_matmul(q, k.T)
     return s
 
 
-def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block, c: Block) -> None:
+def _outputs(
+    m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block, c: Block
+) -> None:
     with m.zeros(i, c) as o:  # (Br, Bd)
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, (0, i.size), j) as s, m.load(V, j, c) as v:  # (Br, 1), (1, Bd)
-                o.add_product(probabilities(s, log_sums), v)
+                o.add_matmul(probabilities(s, log_sums), v)
         m.store(o, O, i, c)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import best_sizes, ceil_div
-from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 from .small_cache import scores_tile
@@ -28,12 +28,12 @@ def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def small_cache_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Br: int,
     Bc: int,
@@ -67,22 +67,22 @@ def small_cache_backward(
     return dQ, dK, dV
 
 
-def _row_products(m: Machine, O: Slow, dO: Slow, D: Slow, i: Block) -> None:
+def _row_products(m: Machine, O: SlowArray, dO: SlowArray, D: SlowArray, i: Block) -> None:
     with m.zeros(i) as products:  # (Br,)
         for c in m.blocks(O.shape[1], 1):
             with m.load(O, i, c) as o, m.load(dO, i, c) as do:  # 2 x (Br, 1)
-                products.add_row_products(do, o)
+                products.add_row_dots(do, o)
         m.store(products, D, i)
 
 
 def _scores_gradient(
-    m: Machine, dO: Slow, V: Slow, P: Slow, dS: Slow, products: Tile, i: Block, j: Block
+    m: Machine, dO: SlowArray, V: SlowArray, P: SlowArray, dS: SlowArray, products: Tile, i: Block, j: Block
 ) -> None:
     """A tile of dP grows from columns of dO and V, then becomes dS column by column of P."""
     with m.zeros(i, j) as ds:  # (Br, Bc)
         for c in m.blocks(V.shape[1], 1):
             with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Br, 1), (Bc, 1)
-                ds.add_product(do, v.T)
+                ds.add_matmul(do, v.T)
         ds -= products[:, None]
         for c in m.blocks((j.start, j.stop), 1):
             with m.load(P, i, c) as p:  # (Br, 1)

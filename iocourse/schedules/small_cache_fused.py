@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..costs import best_sizes, ceil_div
-from ..machine import Block, Machine, RowStats, Slow, Tile
+from ..machine import Block, Machine, RowStats, SlowArray, Tile
 from .registry import Outputs, Tiles, schedule
 from .small_cache import scores_tile
 
@@ -29,7 +29,7 @@ def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
     tiles=small_cache_fused_tiles,
 )
 def small_cache_fused(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, Bc: int, lse: bool = False
 ) -> Outputs:
     """Per tile: scores by columns of d, then O_i column by column in, rescaled, updated and out again.
 
@@ -53,11 +53,19 @@ def small_cache_fused(
 
 
 def _update_column(
-    m: Machine, V: Slow, O: Slow, s: Tile, stats: RowStats, factor: Tile, i: Block, j: Block, c: Block
+    m: Machine,
+    V: SlowArray,
+    O: SlowArray,
+    s: Tile,
+    stats: RowStats,
+    factor: Tile,
+    i: Block,
+    j: Block,
+    c: Block,
 ) -> None:
     with m.zeros(i, c) if j.first else m.load(O, i, c) as o, m.load(V, j, c) as v:  # (Br, 1), (Bc, 1)
         o *= factor[:, None]
-        o.add_product(s, v)
+        o.add_matmul(s, v)
         if j.last:
             stats.normalise(o)
         m.store(o, O, i, c)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, Slow, probabilities
+from ..machine import Block, Machine, SlowArray, probabilities
 from ..masks import Full, Mask
 from .fused_backward import scores_gradient
 from .registry import Outputs, Tiles, schedule
@@ -24,12 +24,12 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def split_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Br1: int,
     Bc1: int,
@@ -53,14 +53,14 @@ def split_backward(
 
 def _queries_gradient(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
-    D: Slow,
-    dQ: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    dQ: SlowArray,
     seen: Mask,
     i: Block,
     Bc: int,
@@ -69,7 +69,7 @@ def _queries_gradient(
     with m.load(dO, i) as do, m.load(LSE, i) as log_sums, m.zeros(i) as products:  # (Br, d), 2·Br
         for c in m.blocks(d, 1):
             with m.load(O, i, c) as o:  # (Br, 1)
-                products.add_row_products(do[:, c.start : c.stop], o)
+                products.add_row_dots(do[:, c.start : c.stop], o)
         m.store(products, D, i)
         with m.load(Q, i) as q, m.zeros(i, d) as dq:  # 2 x (Br, d)
             q *= d**-0.5
@@ -78,22 +78,22 @@ def _queries_gradient(
                     with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:  # 2 x (Bc, d), (Br, Bc)
                         m.hide(s, i, j, seen)
                         probabilities(s, log_sums)
-                        s.times_product(do, v.T, less=products)
+                        s.multiply_by_matmul(do, v.T, less=products)
                         s *= d**-0.5
-                        dq.add_product(s, k)
+                        dq.add_matmul(s, k)
             m.store(dq, dQ, i)
 
 
 def _keys_gradient(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    dO: Slow,
-    LSE: Slow,
-    D: Slow,
-    dK: Slow,
-    dV: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
+    D: SlowArray,
+    dK: SlowArray,
+    dV: SlowArray,
     seen: Mask,
     j: Block,
     Br: int,
@@ -108,6 +108,6 @@ def _keys_gradient(
                         m.hide(s, i, j, seen)
                         probabilities(s, log_sums)
                         scores_gradient(m, dO, s, v, dv, products, i)
-                        dk.add_product(s.T, q)
+                        dk.add_matmul(s.T, q)
         m.store(dk, dK, j)
         m.store(dv, dV, j)

@@ -7,7 +7,7 @@ from math import isqrt
 import numpy as np
 
 from .. import costs
-from ..machine import Block, Machine, Slow, Tile
+from ..machine import Block, Machine, SlowArray, Tile
 from .registry import Outputs, Tiles, schedule
 
 
@@ -31,7 +31,9 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
     published=published_tiles,
     safe=False,
 )
-def square_tiling(m: Machine, Q: Slow, K: Slow, V: Slow, *, B: int, lse: bool = False) -> Outputs:
+def square_tiling(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, B: int, lse: bool = False
+) -> Outputs:
     """A = exp(S) stored block by block with its row sums D, then O = AV divided by them.
 
     No maximum is subtracted, so scores above about 700 overflow. Costs `costs.square_tiling`: 4√3N²d/√M + N²
@@ -55,22 +57,26 @@ def square_tiling(m: Machine, Q: Slow, K: Slow, V: Slow, *, B: int, lse: bool = 
     return O if L is None else (O, L)
 
 
-def _exponentials(m: Machine, Q: Slow, K: Slow, A: Slow, total: Tile, i: Block, j: Block, B: int) -> None:
+def _exponentials(
+    m: Machine, Q: SlowArray, K: SlowArray, A: SlowArray, total: Tile, i: Block, j: Block, B: int
+) -> None:
     with m.zeros(i, j) as a:  # (B, B)
         for c in m.blocks(Q.shape[1], B):
             with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (B, B), (B, B)
                 q *= Q.shape[1] ** -0.5
-                a.add_product(q, k.T)
+                a.add_matmul(q, k.T)
         np.exp(a, out=a)  # type: ignore[call-overload]
         m.store(a, A, i, j)
         with a.sum(axis=1) as row:  # (B,), where q and k have gone
             total += row
 
 
-def _outputs(m: Machine, A: Slow, V: Slow, O: Slow, total: Tile, i: Block, c: Block, B: int) -> None:
+def _outputs(
+    m: Machine, A: SlowArray, V: SlowArray, O: SlowArray, total: Tile, i: Block, c: Block, B: int
+) -> None:
     with m.zeros(i, c) as o:  # (B, B)
         for j in m.blocks(V.shape[0], B):
             with m.load(A, i, j) as a, m.load(V, j, c) as v:  # (B, B), (B, B)
-                o.add_product(a, v)
+                o.add_matmul(a, v)
         o /= total[:, None]
         m.store(o, O, i, c)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import best_pair, best_sizes, ceil_div
-from ..machine import Block, Machine, Slow
+from ..machine import Block, Machine, SlowArray
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
 
@@ -34,11 +34,11 @@ def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
 )
 def standard_backward(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    P: Slow,
-    dO: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    P: SlowArray,
+    dO: SlowArray,
     *,
     Br: int,
     Bd: int,
@@ -66,7 +66,15 @@ def standard_backward(
 
 
 def product(
-    m: Machine, A: Slow, B: Slow, C: Slow, b: int, Bd: int, *, scale: float = 1.0, transposed: bool = False
+    m: Machine,
+    A: SlowArray,
+    B: SlowArray,
+    C: SlowArray,
+    b: int,
+    Bd: int,
+    *,
+    scale: float = 1.0,
+    transposed: bool = False,
 ) -> None:
     """C = scale·AB, or scale·AᵀB; a b x Bd tile of C stays while A (N, N) and B (N, d) stream past."""
     for i in m.blocks(C.shape[0], b):
@@ -75,25 +83,25 @@ def product(
                 for k in m.blocks(B.shape[0], 1):
                     rows, cols = (k, i) if transposed else (i, k)
                     with m.load(A, rows, cols) as a, m.load(B, k, c) as row:  # b words, (1, Bd)
-                        out.add_product(a.T if transposed else a, row)
+                        out.add_matmul(a.T if transposed else a, row)
                 out *= scale
                 m.store(out, C, i, c)
 
 
-def _weights_gradient(m: Machine, dO: Slow, V: Slow, dP: Slow, i: Block, j: Block) -> None:
+def _weights_gradient(m: Machine, dO: SlowArray, V: SlowArray, dP: SlowArray, i: Block, j: Block) -> None:
     with m.zeros(i, j) as dp:  # (Bm, Bn)
         for c in m.blocks(V.shape[1], 1):
             with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Bm, 1), (Bn, 1)
-                dp.add_product(do, v.T)
+                dp.add_matmul(do, v.T)
         m.store(dp, dP, i, j)
 
 
-def _scores_gradient(m: Machine, P: Slow, dP: Slow, dS: Slow, i: Block, Bc: int) -> None:
+def _scores_gradient(m: Machine, P: SlowArray, dP: SlowArray, dS: SlowArray, i: Block, Bc: int) -> None:
     """One row: D_i = Σ P∘dP on the first visit, dS on the second."""
     with m.zeros(i) as D:  # (1,)
         for j in m.blocks(P.shape[1], Bc):
             with m.load(P, i, j) as p, m.load(dP, i, j) as dp:  # (1, Bc), (1, Bc)
-                D.add_row_products(p, dp)
+                D.add_row_dots(p, dp)
         for j in m.blocks(P.shape[1], Bc):
             with m.load(P, i, j) as p, m.load(dP, i, j) as dp:
                 dp -= D[:, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, Slow, probabilities
+from ..machine import Block, Machine, SlowArray, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 from .score_gradients_stored import row_product
@@ -28,12 +28,12 @@ def weights_stored_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def weights_stored(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
-    O: Slow,
-    dO: Slow,
-    LSE: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    dO: SlowArray,
+    LSE: SlowArray,
     *,
     Bk: int,
     Bv: int,
@@ -57,7 +57,9 @@ def weights_stored(
     return *inputs_gradients(m, Q, K, P, Bo, Bd), dV
 
 
-def _weights(m: Machine, Q: Slow, K: Slow, LSE: Slow, P: Slow, seen: Mask, j: Block) -> None:
+def _weights(
+    m: Machine, Q: SlowArray, K: SlowArray, LSE: SlowArray, P: SlowArray, seen: Mask, j: Block
+) -> None:
     N, d = Q.shape
     with m.load(K, j) as k:  # (Bk, d)
         for i in m.blocks(N, 1):
@@ -68,7 +70,9 @@ def _weights(m: Machine, Q: Slow, K: Slow, LSE: Slow, P: Slow, seen: Mask, j: Bl
                     m.store(probabilities(s, log_sum), P, i, j)
 
 
-def values_gradient(m: Machine, V: Slow, O: Slow, dO: Slow, P: Slow, dS: Slow, dV: Slow, Bv: int) -> None:
+def values_gradient(
+    m: Machine, V: SlowArray, O: SlowArray, dO: SlowArray, P: SlowArray, dS: SlowArray, dV: SlowArray, Bv: int
+) -> None:
     """dV = PᵀdO, and dS = P∘(dO Vᵀ - D) stored; `dS` may be `P`. V_j, dV_j stay, rows of dO and P pass."""
     N, d = V.shape
     D = m.new("D", (N,))
@@ -80,13 +84,15 @@ def values_gradient(m: Machine, V: Slow, O: Slow, dO: Slow, P: Slow, dS: Slow, d
                     row_product(m, O, do, D, i, j) as D_i,  # (1,)
                     m.load(P, i, j) as p,  # (1, Bv)
                 ):
-                    dv.add_product(p.T, do)
-                    p.times_product(do, v.T, less=D_i)
+                    dv.add_matmul(p.T, do)
+                    p.multiply_by_matmul(do, v.T, less=D_i)
                     m.store(p, dS, i, j)
             m.store(dv, dV, j)
 
 
-def inputs_gradients(m: Machine, Q: Slow, K: Slow, dS: Slow, Bo: int, Bd: int) -> tuple[Slow, Slow]:
+def inputs_gradients(
+    m: Machine, Q: SlowArray, K: SlowArray, dS: SlowArray, Bo: int, Bd: int
+) -> tuple[SlowArray, SlowArray]:
     """dQ = dS K/√d and dK = dSᵀQ/√d: a Bo x Bd tile of each stays while dS and rows of K or Q pass."""
     N, d = Q.shape
     dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from ..machine import Block, Machine, Slow, Tile
+from ..machine import Block, Machine, SlowArray, Tile
 from .registry import Outputs, Tiles, schedule
 
 
@@ -21,7 +21,7 @@ def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
     source="a schedule of this course: a ring buffer of keys and values",
     tiles=window_tiles,
 )
-def window(m: Machine, Q: Slow, K: Slow, V: Slow, *, w: int, lse: bool = False) -> Outputs:
+def window(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, w: int, lse: bool = False) -> Outputs:
     """Query i sees keys i - w … i + w. Each row of Q, K and V is loaded once: `costs.window`, 4Nd words."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -39,7 +39,7 @@ def window(m: Machine, Q: Slow, K: Slow, V: Slow, *, w: int, lse: bool = False) 
                 k, v = ring[j.start]
                 with q @ k.T as s:  # (1, 1)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
             if L is not None:

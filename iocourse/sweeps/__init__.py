@@ -17,7 +17,7 @@ What is found is the least of these sweeps, and no bound: another kind of schedu
 """
 
 from .products import TASKS, Product, Task
-from .search import Found, Piece, envelope, least
+from .search import Found, Piece, lower_envelope, min_cost
 from .transitions import State, Sweep, Terms, moves
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "Sweep",
     "Task",
     "Terms",
-    "envelope",
-    "least",
+    "lower_envelope",
+    "min_cost",
     "moves",
 ]

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 from math import inf
 from typing import NamedTuple
 
-from ..guard import library_answer
+from ..solution_guard import library_solution
 from .products import TASKS, Task
 from .transitions import State, Sweep, Terms, moves
 
@@ -39,8 +39,8 @@ class Piece(NamedTuple):
     sweeps: tuple[Sweep, ...]
 
 
-@library_answer
-def least(pass_: str, x: float) -> Found:
+@library_solution
+def min_cost(pass_: str, x: float) -> Found:
     """The cheapest sequence of sweeps for a pass at x = d/√M: Dijkstra over what slow memory can hold.
 
     `pass_` is a name in `TASKS`. Among equals a sequence with the fewest sweeps. Raises ValueError for
@@ -82,18 +82,18 @@ def _beats(one: Sweep, other: Sweep) -> bool:
     return least and one.holds[0] <= other.holds[0] and other.holds[1] <= one.holds[1]
 
 
-@library_answer
-def envelope(pass_: str, low: float, high: float) -> list[Piece]:
+@library_solution
+def lower_envelope(pass_: str, low: float, high: float) -> list[Piece]:
     """From x = low to x = high, piece by piece, the terms that are the least and the sweeps they belong to.
 
-    Raises ValueError as `least` does, and unless low < high.
+    Raises ValueError as `min_cost` does, and unless low < high.
     """
     low, high = _above_zero("low", low), _above_zero("high", high)
     if low >= high:
         raise ValueError(f"low = {low} must be below high = {high}")
     steps = [*(low * (high / low) ** (step / 32) for step in range(32)), high]
     changes = [change for left, right in pairwise(steps) for change in _changes(pass_, left, right)]
-    starts = [(low, least(pass_, low)), *changes, (high, least(pass_, high))]
+    starts = [(low, min_cost(pass_, low)), *changes, (high, min_cost(pass_, high))]
     return [
         Piece(x, x_to, *found.terms, found.sweeps)
         for (x, found), (x_to, _) in pairwise(starts)
@@ -103,11 +103,11 @@ def envelope(pass_: str, low: float, high: float) -> list[Piece]:
 
 def _changes(pass_: str, left: float, right: float) -> list[tuple[float, Found]]:
     """Each x from left to right from which on other terms are the least, and what is cheapest there."""
-    before, after = least(pass_, left), least(pass_, right)
+    before, after = min_cost(pass_, left), min_cost(pass_, right)
     if before.terms == after.terms:
         return []
     border = _crossing(before.terms, after.terms, left, right)
-    if least(pass_, border).cost > before.terms.at(border) * (1 - 1e-9) or not left < border < right:
+    if min_cost(pass_, border).cost > before.terms.at(border) * (1 - 1e-9) or not left < border < right:
         return [(border, after)]
     return _changes(pass_, left, border) + _changes(pass_, border, right)
 

@@ -1,7 +1,7 @@
 """What the tests of benchmarks on a GPU share where there is none."""
 
 import pytest
-from made_up_gpu import CpuPlace, in_a_hurry, needs_the_interpreter
+from fake_gpu import CpuPlace, in_a_hurry, needs_the_interpreter
 
 
 @pytest.fixture

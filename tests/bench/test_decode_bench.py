@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measured
+from fake_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.data.recorded import recorded

@@ -14,7 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from made_up_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measured
+from fake_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.data.recorded import recorded
 from iocourse.data.records import shown
@@ -293,7 +293,7 @@ def test_a_contender_that_is_wrong_is_not_timed():
 
 @pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
 def test_a_way_that_is_off_is_on_for_its_contender_alone_and_in_both_passes(name):
-    from iocourse.kernels.host.tiles import chosen
+    from iocourse.kernels.host.tile_table import chosen
     from tools.bench.contest import WAYS
 
     seen = {"forward": set(), "backward": set()}

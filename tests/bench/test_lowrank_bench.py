@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from iocourse.doctor.thread_settings import VARIABLES  # noqa: E402
 from iocourse.errors import UsageError  # noqa: E402
-from iocourse.lowrank import compiled  # noqa: E402
+from iocourse.lowrank import numba_backend  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
 from tools.bench.lowrank import published, scaling  # noqa: E402
@@ -182,7 +182,7 @@ def test_the_exponent_of_a_power_is_found(exponent):
 
 
 @pytest.mark.skipif(
-    not compiled.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
+    not numba_backend.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
 )
 def test_the_memory_of_a_gradient_is_read_in_a_process_of_its_own():
     found = scaling.memory(2**16, 12, 3, 1)

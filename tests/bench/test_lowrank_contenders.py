@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.data.heads import real_heads  # noqa: E402
+from iocourse.data.attention_heads import real_heads  # noqa: E402
 from iocourse.lowrank import NotCertified  # noqa: E402
 from tools.bench.lowrank import contenders, measuring  # noqa: E402
 from tools.bench.lowrank.exact_side import truth  # noqa: E402

@@ -9,7 +9,7 @@ from tools.bench.lowrank.goals import JUDGED, MISSED, NEAR, REACHED, UNKNOWN, ch
 from tools.bench.lowrank.text import text
 
 sys.path.append(str(Path(__file__).parents[1] / "explore"))
-from made_up_lowrank import PUBLISHED, degree, record, row, time
+from fake_lowrank_record import PUBLISHED, degree, record, row, time
 
 
 def verdicts(**facts):

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
+from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse import masks
 from iocourse.data.records import shown

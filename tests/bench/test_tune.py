@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from iocourse.gpu.tuned_tiles import KERNELS, fits, tiles_of
-from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
+from iocourse.kernels.host.tile_table import TABLE, Tile, Tiles
 from tools.bench import gpu, tiles
 from tools.bench.contest import Shape
 from tools.bench.tiles import BYTES, CURATED, SIZES, Problem, candidates, searches

@@ -6,7 +6,7 @@ What needs CUDA is not covered: PyTorch's varlen_attn, and SDPA's CUDA kernels.
 import math
 
 import pytest
-from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
+from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.data.records import shown
 from tools.bench import gpu, problems

@@ -36,9 +36,9 @@ from iocourse.bounds import (
     theorem_E_prime,
     theorem_tied,
 )
-from iocourse.guard import LibraryAnswer, exam
 from iocourse.machine import run
 from iocourse.schedules import REGISTRY, matmul_tiles
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 getcontext().prec = 60
 log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 16), st.floats(0, 1))
@@ -259,7 +259,7 @@ def test_the_latent_cache_has_its_closed_line(n, d_k, d_v, M):
 def test_tied_arrays_are_outside_theorem_A():
     """A schedule with K = V = X moves half of what Theorem A says, so classes ask for distinct arrays."""
     N, d, M = 2**20, 64, 2**18
-    words = REGISTRY["flash_tied"].count(N, d, M).total
+    words = REGISTRY["shared_key_value"].count(N, d, M).total
     assert theorem_tied(N, d, M + 4) < words < theorem_A(N, d, M + 4)
     assert words / theorem_tied(N, d, M + 4) < 1.05
     for bound in BOUNDS.values():
@@ -412,13 +412,13 @@ def test_a_bound_that_says_nothing_is_zero():
 
 
 def test_every_bound_refuses_while_a_check_runs():
-    with exam():
+    with solutions_blocked():
         for bound in BOUNDS.values():
             for face in (bound, bound.order):
-                with pytest.raises(LibraryAnswer, match=re.escape(bound.id)):
+                with pytest.raises(LibrarySolutionUsed, match=re.escape(bound.id)):
                     face(64, 64, 64)
         for call in (lambda: lower_bound("forward", 64, 8, 512), lambda: products_per_segment(64, 8)):
-            with pytest.raises(LibraryAnswer):
+            with pytest.raises(LibrarySolutionUsed):
                 call()
 
 

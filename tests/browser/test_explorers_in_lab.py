@@ -3,7 +3,7 @@
 import re
 
 from explorer_page import WAIT, ExplorerPage
-from rendered import spoken
+from page_audit import spoken
 
 from iocourse import explore, schedules
 from iocourse.costs.each_kernel import kernel_words

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from rendered import PIXEL, luminance, ratio, spoken
+from page_audit import PIXEL, luminance, ratio, spoken
 
 from iocourse import bounds, costs, schedules
 from iocourse.explore.figures.traffic_map import times
@@ -241,7 +241,7 @@ VIEWS = (
         4096,
         64,
         (4, 8 * 4096 * 64),
-        ["naive", "flash2", "flash_optimal", "small_cache", "keys_kept"],
+        ["naive", "flash2", "flash_optimal", "small_cache", "resident_keys"],
     ),
     ("forward", 100, 16, (4, 700), ["scores_stored", "flash1"]),
     ("backward", 1000, 32, (4, 10**6), [s.name for s in schedules.of_pass("backward")]),
@@ -278,14 +278,14 @@ def test_regimes_and_reigns_are_those_of_the_library_s_map(opened):
         for pass_, N, d, ends, names in VIEWS
     ]
     found = opened("map.html").evaluate(AREAS, views)
-    for (pass_, N, d, ends, names), (areas, reigns) in zip(VIEWS, found, strict=True):
+    for (pass_, N, d, ends, names), (areas, best_schedule_ranges) in zip(VIEWS, found, strict=True):
         asked = chosen(pass_, names)
         least = min((s.smallest_M(N, d) for s in asked), default=ends[0])
         regimes = merged(map_facts.regimes(pass_, N, d, least, *ends))
         assert [area[:2] for area in areas] == [list(regime[:2]) for regime in regimes]
         assert [area[2:] for area in areas] == [pytest.approx(regime[2:]) for regime in regimes]
-        expected = map_facts.reigns(asked, N, d, map_facts.memories(*ends))
-        assert reigns == [[reign.schedule.name, reign.start, reign.stop] for reign in expected]
+        expected = map_facts.best_schedule_ranges(asked, N, d, map_facts.memories(*ends))
+        assert best_schedule_ranges == [[reign.schedule.name, reign.start, reign.stop] for reign in expected]
 
 
 def merged(regimes):
@@ -362,11 +362,11 @@ def test_the_map_is_worked_by_keyboard_alone(opened):
 
 
 def test_a_tick_takes_a_schedule_off_the_map_and_brings_a_bound(opened):
-    page = opened("map.html#N=4096&d=64&M=16384&schedules=flash2,flash_optimal,keys_kept")
+    page = opened("map.html#N=4096&d=64&M=16384&schedules=flash2,flash_optimal,resident_keys")
     lines = page.locator("[data-line]")
-    names = ["flash2", "flash_optimal", "keys_kept", "compulsory", "A", "B'"]
+    names = ["flash2", "flash_optimal", "resident_keys", "compulsory", "A", "B'"]
     assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == names
-    page.get_by_role("checkbox", name="F3c keys_kept").press("Space")
+    page.get_by_role("checkbox", name="F3c resident_keys").press("Space")
     assert said(page) == map_says(4096, 64, 16384, ticked=["flash2", "flash_optimal"])
     assert "F3 flash_optimal and F2 flash2 move the fewest words, " in said(page)
     page.get_by_role("checkbox", name="Theorem A, whole").press("Space")

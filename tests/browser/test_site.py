@@ -1,12 +1,12 @@
 """The site, built where torch and triton cannot be found, as a reader meets it in Chromium: a dozen pages.
 
-`whole_site.py` does the same with all pages; it is run by its name.
+`every_page.py` does the same with all pages; it is run by its name.
 """
 
 import needs
 import pytest
 from built_site import ROOT, shared_site  # noqa: F401
-from site_looks import (
+from page_accessibility import (
     broken_words,
     cut_commands,
     formulas,

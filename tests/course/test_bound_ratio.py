@@ -132,7 +132,7 @@ def by_range(m, Q, K, V, *, Br, Bc):
                     s = q @ k.T
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O

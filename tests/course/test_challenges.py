@@ -45,7 +45,7 @@ def f3(m, Q, K, V, *, Br=30, Bc=1):
                     s = q @ k.T
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -217,7 +217,7 @@ def test_a_softmax_that_overflows_is_refused():
                     with m.load(K, j) as k, q @ k.T as s, m.load(V, j) as v:
                         np.exp(s, out=s)
                         total += s
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
                 o /= total
                 m.store(o, O, i)
         return O

@@ -105,7 +105,7 @@ def flash(m, Q, K, V, *, Br, Bc, extra=0, keep_all=False, scale=True):
                     hoard.append(m.load(K, j))
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O

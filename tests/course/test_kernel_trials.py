@@ -18,7 +18,7 @@ from iocourse.course.exercise import Case, Exercise
 from iocourse.course.trials.kernels.launch import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.course.trials.kernels.mask_count import launch_and_count_masks
 from iocourse.course.trials.kernels.program_trace import launch_and_count_programs
-from iocourse.guard import LibraryAnswer
+from iocourse.solution_guard import LibrarySolutionUsed
 from iocourse.ledger import Ledger
 
 
@@ -97,7 +97,7 @@ def test_what_no_kernel_wrote_is_nan_even_after_a_right_answer():
     ],
 )
 def test_work_left_to_torch_is_refused(work):
-    assert isinstance(launch(work, CASE).error, LibraryAnswer)
+    assert isinstance(launch(work, CASE).error, LibrarySolutionUsed)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_kernel_reads_in_place_where_copies_are_refused():
     assert launch_in_place(lambda X: torch.zeros_like(X).fill_(2.0).T, CASE).error is None
     for copy in (torch.clone, lambda X: copied(X.contiguous()), lambda X: torch.empty(5, 7).copy_(X)):
         error = launch_in_place(copy, CASE).error
-        assert isinstance(error, LibraryAnswer) and "torch copies here" in str(error)
+        assert isinstance(error, LibrarySolutionUsed) and "torch copies here" in str(error)
 
 
 @triton.jit
@@ -182,7 +182,7 @@ def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():
     assert isinstance(trial.error, NotImplementedError)
     q = np.zeros((1, 1, 4, 4), dtype=np.float32)
     trial = launch(lambda q: kernels.attention(q, q, q), Case("", {"q": q}))
-    assert isinstance(trial.error, LibraryAnswer)
+    assert isinstance(trial.error, LibrarySolutionUsed)
 
 
 def test_words_that_only_one_side_has_are_named():

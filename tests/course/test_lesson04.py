@@ -168,7 +168,7 @@ def rescale_dropped(m, Q, K, V, *, Br, Bc):
             for j in m.blocks(N, Bc):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -180,7 +180,7 @@ def test_a_mistake_between_blocks_leaves_the_values_of_one_block_right():
     assert verdicts["values are right where one block holds all keys"] is None
 
 
-ONE_TILE_MORE = {"product": ("o.add_product(s, v)", "o += s @ v"), "queries": ("q *= ", "q = q * ")}
+ONE_TILE_MORE = {"product": ("o.add_matmul(s, v)", "o += s @ v"), "queries": ("q *= ", "q = q * ")}
 
 
 @pytest.mark.parametrize("more", ONE_TILE_MORE)
@@ -233,7 +233,7 @@ def repaired(*edits):
     return build("4E", text)
 
 
-FREED = ("                o.add_product(s, v)\n", "                o.add_product(s, v); s.free(); v.free()\n")
+FREED = ("                o.add_matmul(s, v)\n", "                o.add_matmul(s, v); s.free(); v.free()\n")
 LOADED_ONCE = (
     ("as stats:", "as stats, m.load(Q, i) as q:"),
     ("with m.load(Q, i) as q, m.load(K", "with m.load(K"),
@@ -272,7 +272,7 @@ def test_a_wrong_scale_is_named(exercise, power, named):
                         s = q @ k.T
                     with s, m.load(V, j) as v:
                         stats.update(s, o)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
                 stats.normalise(o)
                 m.store(o, O, i)
         return O

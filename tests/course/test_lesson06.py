@@ -10,7 +10,7 @@ from iocourse import bounds, costs, exact, run, schedules
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
-from iocourse.course.exercises.lesson06 import rows_stay
+from iocourse.course.exercises.lesson06 import dq_plain
 from iocourse.machine import probabilities
 
 LESSON = Lesson("06_backward")
@@ -46,7 +46,7 @@ def test_formulas_6_7_and_6_8(N, d, Br, Bc):
 
 @pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
 def test_formula_6_10_sweep_by_sweep(N, d, Br, Bc):
-    both, rows = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc), rows_stay(N, d, Br=Br, Bc=Bc)
+    both, rows = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc), dq_plain(N, d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
     assert rows.total == 4 * N * d + 2 * N + 2 * N * d * -(-N // Br)
     assert both.total - rows.total == 4 * N * d + -(-N // Bc) * (2 * N * d + 2 * N)
@@ -119,15 +119,15 @@ def add_tile(t):
         s *= scale
         probabilities(s, t["L"])
         if "dV" in t:
-            t["dV"].add_product(s.T, t["dO"])
+            t["dV"].add_matmul(s.T, t["dO"])
         if "V" not in t:
             return
-        s.times_product(t["dO"], t["V"].T, less=t["D"])
+        s.multiply_by_matmul(t["dO"], t["V"].T, less=t["D"])
         s *= scale
         if "dQ" in t:
-            t["dQ"].add_product(s, t["K"])
+            t["dQ"].add_matmul(s, t["K"])
         if "dK" in t:
-            t["dK"].add_product(s.T, t["Q"])
+            t["dK"].add_matmul(s.T, t["Q"])
 
 
 ALL_SWEEPS = [

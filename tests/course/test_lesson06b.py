@@ -157,7 +157,7 @@ def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
 
 def test_the_walks_shown_are_charged_what_the_text_says(defined):
     """And the library counts as the picture and the reference do."""
-    _, cheapest = bounds.cheapest_walk(bounds.whole_rows.BACKWARD, bounds.whole_rows.LOADS_AND_EXITS)
+    _, cheapest = bounds.min_pair_cost(bounds.whole_rows.BACKWARD, bounds.whole_rows.LOADS_AND_EXITS)
     for walk, paid in ((defined["B3"], 16), (defined["B4"], 14), (cheapest, 12)):
         assert lesson06.charges(walk) == defined["my_charges"](walk) == paid
         assert explore.pair_residency(walk).title.endswith(f": charged {paid}")
@@ -174,4 +174,4 @@ def test_the_walks_shown_are_charged_what_the_text_says(defined):
 )
 def test_the_cheapest_walks(pair, charged, least):
     whole = bounds.whole_rows
-    assert whole.cheapest_walk(getattr(whole, pair), getattr(whole, charged)).cost == least
+    assert whole.min_pair_cost(getattr(whole, pair), getattr(whole, charged)).cost == least

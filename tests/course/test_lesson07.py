@@ -112,7 +112,7 @@ def test_the_four_stretches_of_section_7_6_and_F6_nowhere_the_least():
 
 
 def test_the_search_finds_the_same_four_at_the_same_borders():
-    pieces = sweeps.envelope("forward", 0.5, 4)
+    pieces = sweeps.lower_envelope("forward", 0.5, 4)
     assert [piece.x_to for piece in pieces] == pytest.approx([1, sqrt(2), 2, 4])
     for piece, form in zip(pieces, LEADING.values(), strict=True):
         x = (piece.x_from + piece.x_to) / 2
@@ -273,8 +273,8 @@ def test_the_picture_of_section_7_7_shows_what_the_text_reads_off_it():
 
 GRADIENTS = {  # name: the shares of d² where it is the least, and its leading words there
     "gradient": ((1.6, 2, 4), lambda x: 10 * x * x),
-    "gradient_stored": ((1.02, 1.2, 1.45), lambda x: 7 * x * x + 2),
-    "gradient_stored_twice": ((0.55, 0.75, 0.95), lambda x: 4 * x * x + 5),
+    "gradient_dp_materialised": ((1.02, 1.2, 1.45), lambda x: 7 * x * x + 2),
+    "gradient_scores_materialised": ((0.55, 0.75, 0.95), lambda x: 4 * x * x + 5),
     "gradient_small_cache": ((1 / 64, 1 / 8), lambda x: 8 * x + 3),
 }
 
@@ -290,7 +290,7 @@ def test_which_gradient_is_least_where_and_its_words(name):
 
 
 def test_the_table_of_section_7_9_is_what_the_search_finds():
-    pieces = sweeps.envelope("gradient", 0.25, 4)
+    pieces = sweeps.lower_envelope("gradient", 0.25, 4)
     assert [1 / piece.x_to**2 for piece in pieces[:-1]] == pytest.approx([1.5, 1, 0.5, 0.25])
     found = [(piece.a, piece.b, piece.c) for piece in pieces]
     assert found == [
@@ -302,8 +302,8 @@ def test_the_table_of_section_7_9_is_what_the_search_finds():
 
 def test_storing_S_alone_is_nowhere_below_the_least():
     for x in np.linspace(0.2, 4, 50):
-        assert 6 * x * x + 3 >= sweeps.least("gradient", x).cost - 1e-9
-    assert sweeps.least("gradient", 1).cost == pytest.approx(9)
+        assert 6 * x * x + 3 >= sweeps.min_cost("gradient", x).cost - 1e-9
+    assert sweeps.min_cost("gradient", 1).cost == pytest.approx(9)
     says_second("7.9", "6x^2 + 3")
 
 

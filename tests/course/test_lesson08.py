@@ -97,7 +97,7 @@ def drawn(rho):
 
 def test_formula_8_5():
     for rho in (0.01, 0.001, 0.0001):
-        hit = masks.covering(drawn(rho), B)
+        hit = masks.covering_blocks(drawn(rho), B)
         assert hit.tiles.mean() == pytest.approx(1 - (1 - rho) ** (B * B), abs=0.01)
         assert hit.tiles.all() == (rho == 0.01)
     says("8.6", r"1 - (1 - \rho)^{B^2}")

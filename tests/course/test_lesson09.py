@@ -57,7 +57,7 @@ my_keys_sweep = solution("9D", SECOND)
 # ---------------------------------------------------------------------- section by section
 def test_inside_the_regimes_of_9_1_the_gap_stays_below_a_half_and_is_widest_at_two_borders():
     N, d = 8192, 64
-    found = schedules.gaps("forward", N, d, [round(2 ** (k / 2)) for k in range(8, 47)])
+    found = schedules.optimality_gaps("forward", N, d, [round(2 ** (k / 2)) for k in range(8, 47)])
     gaps = {gap.M: gap.ratio for gap in found}
     assert max(gaps, key=gaps.get) == d * d
     assert max(gaps[M] for M in gaps if 2 * d * d < M) == gaps[N * d]
@@ -71,7 +71,7 @@ def test_the_table_of_sweeps_of_9_2_is_the_exercise_s_and_the_library_s():
     assert space["FORWARD"] == lesson09.FORWARD
     for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in d²; below d²/2 slices win
         words, _ = my_cheapest(lesson09.FORWARD, M**-0.5, "inputs", "outputs")
-        assert words == pytest.approx(sweeps.least("forward", M**-0.5).cost)
+        assert words == pytest.approx(sweeps.min_cost("forward", M**-0.5).cost)
 
 
 TABLE = {  # section 9.2: borders in units of d², and a, b, c
@@ -83,7 +83,7 @@ TABLE = {  # section 9.2: borders in units of d², and a, b, c
 
 @pytest.mark.parametrize("task", TABLE)
 def test_the_table_of_9_2_is_what_the_search_finds(task):
-    pieces = sweeps.envelope(task, 0.25, 4)
+    pieces = sweeps.lower_envelope(task, 0.25, 4)
     borders, terms = TABLE[task]
     assert [1 / piece.x_to**2 for piece in pieces[:-1]] == pytest.approx(borders)
     assert [(piece.a, piece.b, piece.c) for piece in pieces] == terms
@@ -206,21 +206,21 @@ def test_one_token_more_than_fits_is_one_more_reading_in_9_4():
 
 def test_the_blocks_and_the_kept_keys_of_9_4():
     d, M = 64, 58368
-    assert schedules.keys_kept.tiles(600, d, M) == {"Br": 300, "places": 149}
+    assert schedules.resident_keys.tiles(600, d, M) == {"Br": 300, "places": 149}
     for N, size in ((600, M), (2048, 64**3), (8192, M)):
-        tiles = schedules.keys_kept.tiles(N, d, size)
+        tiles = schedules.resident_keys.tiles(N, d, size)
         k, C = ceil(N / tiles["Br"]), tiles["places"] - 1
-        assert words("keys_kept", N, d, size) == 2 * N * d + 2 * N * d * k - 2 * C * d * (k - 1)
-    assert words("keys_kept", 2048, d, 64**3) == 658_560
+        assert words("resident_keys", N, d, size) == 2 * N * d + 2 * N * d * k - 2 * C * d * (k - 1)
+    assert words("resident_keys", 2048, d, 64**3) == 658_560
     says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)")
 
 
 def test_p_as_a_gift_is_worth_a_fifth_below_the_border_and_nothing_above():
     for x in (0.7, 1, 1.3):
-        own, gift = (sweeps.least(task, x) for task in ("backward", "given"))
+        own, gift = (sweeps.min_cost(task, x) for task in ("backward", "given"))
         assert gift.cost == pytest.approx(min(4 * x * x + 4, 14 * x * x)) and gift.cost < own.cost
     assert (4 * 2 + 4) / (5 * 2 + 5) == 8 / 10 == 0.8
-    assert sweeps.least("given", 0.6).terms == sweeps.least("backward", 0.6).terms == (14, 0, 0)
+    assert sweeps.min_cost("given", 0.6).terms == sweeps.min_cost("backward", 0.6).terms == (14, 0, 0)
 
 
 def test_with_a_billion_words_b3_is_the_best_of_the_library():
@@ -266,18 +266,18 @@ def test_the_room_of_9_4_holds_two_rows_of_scores():
 
 def test_the_leading_constants_in_the_table_of_9_8():
     N, d = 2**22, 4096
-    (forward,) = schedules.gaps("forward", N, d, [d * d])
+    (forward,) = schedules.optimality_gaps("forward", N, d, [d * d])
     assert forward.words / N**2 == pytest.approx(4, abs=0.02) and round(forward.bound / N**2, 1) == 2.1
     assert round(forward.ratio, 1) == 1.9
     at = [int(share * d * d) for share in (0.5, 0.75, 1, 4 / 3, 2, 2.5)]
-    backward = schedules.gaps("backward", N, d, at)
+    backward = schedules.optimality_gaps("backward", N, d, at)
     assert {gap.bound_id for gap in backward} == {"C"}
     assert all(2.05 < gap.ratio < 2.25 for gap in backward)
     assert {gap.schedule for gap in backward} == {"weights_stored", "score_gradients_stored"}
     N, d = 8192, 64
-    around = schedules.gaps("forward", N, d, [N * d * tenth // 10 for tenth in range(6, 20)])
+    around = schedules.optimality_gaps("forward", N, d, [N * d * tenth // 10 for tenth in range(6, 20)])
     assert round(max(gap.ratio for gap in around), 1) == 1.9 and {gap.schedule for gap in around} == {
-        "keys_kept"
+        "resident_keys"
     }
 
 
@@ -287,16 +287,16 @@ def test_the_small_memory_constants_of_9_8():
     unit = N * N * d // int(sqrt(M))
     assert bounds.BOUNDS["C'"](N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), rel=0.01)
     assert bounds.BOUNDS["C''"](N, d, M) / unit == pytest.approx(8, rel=0.01)
-    for name, constant in (("small_cache_backward", 10), ("small_cache_weights_given", 8)):
+    for name, constant in (("small_cache_backward", 10), ("small_cache_weights_precomputed", 8)):
         assert words(name, N, d, M) / unit == pytest.approx(constant, rel=0.06)
 
 
 def test_keys_that_are_values_need_half_of_theorem_a_in_9_11():
     N, d, M = 2**36, 1024, 1024**3
     unit = (N * d) ** 2 / M
-    assert words("flash_tied", N, d, M) / unit == pytest.approx(2, rel=0.02)
+    assert words("shared_key_value", N, d, M) / unit == pytest.approx(2, rel=0.02)
     assert bounds.theorem_tied(N, d, M) / unit == pytest.approx(2, rel=0.02)
-    assert words("flash_tied", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
+    assert words("shared_key_value", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
     N, M = 2**20, 64**3
     assert bounds.theorem_tied(N, 64, M) >= 2 * N**2 * 64**2 // (M + 64**2) - (M + 64**2)
     SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
@@ -315,7 +315,7 @@ def test_the_chips_of_9_9_want_the_orders_that_its_text_names():
                 assert schedules.best(N, d, M, pass_).cost.total == least
     tied = envelope(N, d, CHIPS["stm32"], "forward")
     assert tied["F3"] == tied["F7"] < tied["F5"]
-    assert schedules.best(N, d, CHIPS["sm"]).schedule.name == "keys_kept"
+    assert schedules.best(N, d, CHIPS["sm"]).schedule.name == "resident_keys"
     assert [signs["forward", chip] for chip in CHIPS] == ["F5", "F7", "F3", "F3"]
     assert [signs["backward", chip] for chip in CHIPS] == ["B5", "B7", "B4", "B3"]
     assert CHIPS["stm32"] == d * d == 4 * 64**2 and CHIPS["l2"] == 25 * N * d

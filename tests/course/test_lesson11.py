@@ -106,7 +106,7 @@ def test_the_heads_of_11_7_and_the_librarys_have_the_same_values_and_words(B, H,
 
 
 def test_what_11_8_says_of_the_librarys_kernel():
-    from iocourse.kernels.host.arguments import LARGEST_HEAD
+    from iocourse.kernels.host.argument_checks import LARGEST_HEAD
 
     says("11.8", f"any $d$ up to {LARGEST_HEAD:,}")
     theirs = len(kernels.forward.forward_kernel.arg_names)
@@ -269,7 +269,7 @@ def test_a_tile_of_single_keys_would_use_the_footprint_of_11_11_best():
 
 
 def test_the_tiles_that_section_11_11_takes_from_the_librarys_table():
-    from iocourse.kernels.host.tiles import TABLE
+    from iocourse.kernels.host.tile_table import TABLE
 
     assert TABLE[90, 128, 2].forward[:2] == (128, 128) and TABLE[80, 128, 2].forward[:2] == (128, 64)
 

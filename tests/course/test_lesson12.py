@@ -15,7 +15,7 @@ from lesson_source import Lesson
 from iocourse import costs, exact
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
-from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
+from iocourse.costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
 from tools.build.execution import cannot_run
 from tools.build.source import side
 
@@ -32,7 +32,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 USED = {"np": np, "exact": exact, "torch": torch, "triton": triton, "tl": tl, "kernels": kernels}
-USED |= {f.__name__: f for f in (Problem, added, rows_stay, columns_stay, all_at_once)}
+USED |= {f.__name__: f for f in (Problem, added, dq_plain, dkdv_plain, fused_backward_plain)}
 
 
 def load_lesson():
@@ -124,10 +124,14 @@ def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, cau
 
     _, forward = counted(LESSON["forward_pass"], Q, K, V, **tiles)
     problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
-    swept = added(rows_stay(problem, BM, BN), columns_stay(problem, BM, BN))
+    swept = added(dq_plain(problem, BM, BN), dkdv_plain(problem, BM, BN))
     for deterministic, (mine, ledger), form in (
         (True, counted(split), swept),
-        (False, counted(LESSON["my_fused"], Q, K, V, O, dO, LSE, **tiles), all_at_once(problem, BM, BN)),
+        (
+            False,
+            counted(LESSON["my_fused"], Q, K, V, O, dO, LSE, **tiles),
+            fused_backward_plain(problem, BM, BN),
+        ),
     ):
         (o, *theirs), its_forward, _ = library(Q, K, V, dO, **tiles, deterministic=deterministic)
         assert not ledger - form and not forward - its_forward
@@ -139,7 +143,7 @@ def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, cau
 @pytest.mark.parametrize(("N", "BM", "BN", "causal"), SHAPES)
 def test_the_budgets_of_the_exercises_add_up_to_6_10(N, BM, BN, causal):
     problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
-    parts = rows_stay(problem, BM, BN), columns_stay(problem, BM, BN)
+    parts = dq_plain(problem, BM, BN), dkdv_plain(problem, BM, BN)
     if not causal:
         T_q, T_k, Nd = -(-N // BM), -(-N // BN), N * 16
         assert parts[0].total == 2 * (4 * Nd + 2 * N + 2 * Nd * T_q)
@@ -181,7 +185,7 @@ def test_section_12_4_why_weights_of_missing_keys_are_set_to_zero():
 
 def test_the_fused_pass_moves_one_array_more_than_that_of_lesson_06():
     N, d, T = 100, 16, 4
-    fused = all_at_once(Problem(N, N, d, H=2, H_kv=2), 32, 32)
+    fused = fused_backward_plain(Problem(N, N, d, H=2, H_kv=2), 32, 32)
     assert fused.total == 2 * (2 * N * d + N + 4 * N * d + T * (4 * N * d + 2 * N))
     assert fused.total == 2 * (costs.fused_backward(N, d, Br=32, Bc=32).total + N * d)
     assert "Against (6.8) this is $Nd$ more" in section("12.6")

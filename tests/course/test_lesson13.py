@@ -9,7 +9,7 @@ import pytest
 from lesson_source import Lesson, execute
 
 from iocourse import exact, masks
-from iocourse.costs.kernel_masks import Listed
+from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
     Problem,
     attention_forward,
@@ -45,7 +45,7 @@ HEADS = (64, 128, 256, 512)
 def defined(*names, **given):
     """What the code cells that define these names leave behind, run without the others."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
-    space |= {"Listed": Listed, "attention_forward": attention_forward, "masks": masks, **given}
+    space |= {"Listed": BlockLists, "attention_forward": attention_forward, "masks": masks, **given}
     wanted = {*names, "scores_in_slices", "take_in"}
     for n, (_, source) in enumerate([*SOURCE.solved_cells(), *SECOND.solved_cells()]):
         text = "\n\n\n".join(
@@ -124,17 +124,17 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
 
 
 def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
-    from iocourse.guard import LibraryAnswer, exam
     from iocourse.kernels.host import block_masks
+    from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
     mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
     kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))
-    with exam():
-        with pytest.raises(LibraryAnswer):
+    with solutions_blocked():
+        with pytest.raises(LibrarySolutionUsed):
             lesson13.lists_of(np.ones((16, 16), bool), 16, 16)
-        with pytest.raises(LibraryAnswer):
+        with pytest.raises(LibrarySolutionUsed):
             mask.tiles(16, 32, torch.device("cpu"))
-        with pytest.raises(LibraryAnswer):
+        with pytest.raises(LibrarySolutionUsed):
             block_masks.side_of(kinds, patterns)
 
 
@@ -167,7 +167,7 @@ def test_the_program_of_13_4_is_exact_where_rows_see_nothing_too():
     lists, O = make(pairs, 16, 32), np.empty((50, 8))
     keys = sum(program(place, Q, K, V, O, lists, 16, 32) for place in range(len(lists[4])))
     assert np.allclose(O, exact.attention(Q, K, V, mask=np.where(pairs, 0.0, -np.inf)), rtol=0, atol=1e-12)
-    assert keys == Listed(50, 50, 8, pairs=pairs[None, None]).keys_met(16, 32)
+    assert keys == BlockLists(50, 50, 8, pairs=pairs[None, None]).keys_met(16, 32)
 
 
 # ---------------------------------------------------------------------- the recorded table
@@ -266,7 +266,7 @@ def test_the_lists_of_bigbird_are_as_13_3_reads_them():
 
 def test_keys_met_are_those_of_the_tiles_seen():
     for mask, tiles in ((masks.Causal(256), 20), (masks.bigbird(256, 32, 1, 1, 1), 26)):
-        problem = Listed(256, 256, 16, pairs=mask.pairs()[None, None])
+        problem = BlockLists(256, 256, 16, pairs=mask.pairs()[None, None])
         assert problem.tiles(32, 64)[0].sum() == tiles and problem.keys_met(32, 64) == tiles * 64
 
 
@@ -336,7 +336,7 @@ def test_formulas_13_4_to_13_7(BM, BN, d):
     N = 128
 
     def ledger(pairs):
-        found = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
+        found = attention_forward(BlockLists(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
         found.itemsizes = dict.fromkeys("QKVO", 2) | {"patterns": 1}
         found.itemsizes |= dict.fromkeys(("LSE", "order", "spans", "entries", "slots"), 4)
         return found
@@ -424,7 +424,7 @@ def test_formula_13_10(b, d):
 
 
 def test_the_split_backward_reads_two_lists_of_the_same_tiles():
-    problem = Listed(256, 256, 32, pairs=masks.bigbird(256, 32, 1, 1, 1).pairs()[None, None])
+    problem = BlockLists(256, 256, 32, pairs=masks.bigbird(256, 32, 1, 1, 1).pairs()[None, None])
     tiles = problem.tiles(32, 32)[0][0, 0]
     assert (tiles.sum(0) != tiles.sum(1)).any()
     split = attention_split_backward(problem, queries=(32, 32), keys=(32, 32))

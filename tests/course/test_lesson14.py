@@ -59,7 +59,7 @@ def counted(launcher, *arguments, **keywords):
     [(1, 8, 2, 500, 64, 4), (2, 4, 4, 100, 16, 3), (1, 12, 1, 65, 32, 8), (1, 2, 1, 5, 16, 1)],
 )
 def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
-    from iocourse.kernels.host.tiles import decode_tile
+    from iocourse.kernels.host.tile_table import decode_tile
 
     *_, mine = defined("absorb_tile", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
     BN = decode_tile(None, d, 4, H // H_kv).BN
@@ -260,7 +260,7 @@ def test_formula_14_6(parts, N, BN):
 
 
 def test_the_words_between_the_kernels_of_14_7_are_read_as_often_as_written():
-    from iocourse.kernels.host.arguments import LARGEST_DECODE as LARGEST_HEAD
+    from iocourse.kernels.host.argument_checks import LARGEST_DECODE as LARGEST_HEAD
     from iocourse.kernels.host.launches import MOST_PARTS, PROGRAMS_A_PROCESSOR
 
     assert (PROGRAMS_A_PROCESSOR, LARGEST_HEAD) == (2, 256) and MOST_PARTS > 2 * 132 / 8

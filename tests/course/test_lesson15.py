@@ -315,12 +315,12 @@ def test_the_bound_of_15_5(N, r, d, M):
 def test_crossings_stay_between_the_ranks_of_15_5():
     asked = ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536))
     for whole, least, most in ((False, 0.555, 0.705), (True, 0.995, 1.405)):
-        ranks = [schedules.crossing(*at, whole_rows=whole).ranks for at in asked]
+        ranks = [schedules.break_even_length(*at, whole_rows=whole).ranks for at in asked]
         assert least < min(ranks) and max(ranks) < most
-    assert schedules.crossing(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
+    assert schedules.break_even_length(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
     assert rank_of(64, 3) + 64 + 1 <= 65536  # "a whole column would fit"
     assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
-    fits = schedules.crossing(12, 3, 16384)  # ahead as soon as F3 reads its keys a second time
+    fits = schedules.break_even_length(12, 3, 16384)  # ahead as soon as F3 reads its keys a second time
     assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
     assert fits.tiles == {"rc": 455, "Bd": 13}
 

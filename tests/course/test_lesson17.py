@@ -87,9 +87,9 @@ def test_the_streams_of_17_1_differ_in_their_weights_alone():
 def test_the_initial_logits_of_17_2_spread_by_about_a_third():
     import torch
 
-    from iocourse.lowrank import layers
+    from iocourse.lowrank import transformer
 
-    model = layers.transformer(layers.Shape(64, 256, 1), layers.exactly(causal=False))
+    model = transformer.transformer(transformer.Shape(64, 256, 1), transformer.exactly(causal=False))
     q, k, _ = model.layers[0].heads_of(
         model.layers[0].before_attention(model.embed(torch.arange(256)[None] % 64))
     )
@@ -140,10 +140,10 @@ def test_the_bound_of_17_4_holds_and_its_gradient_stands_across():
 def test_bounded_logits_of_the_trained_model_are_those_of_17_3():
     import torch
 
-    from iocourse.lowrank import layers
+    from iocourse.lowrank import transformer
 
-    shape = layers.Shape(64, 32, 1, bound=2.0)
-    layer = layers.transformer(shape, layers.exactly()).layers[0]
+    shape = transformer.Shape(64, 32, 1, bound=2.0)
+    layer = transformer.transformer(shape, transformer.exactly()).layers[0]
     q, k, _ = layer.heads_of(100 * torch.randn(1, 32, 64))
     assert float((q @ k.mT).detach().abs().max()) <= 2 + 1e-5
     assert float(q.detach().norm(dim=-1).min()) == pytest.approx(2, rel=1e-4)
@@ -589,7 +589,7 @@ def test_the_closing_page_quotes_what_other_lessons_show():
         ("15", "from about half a rank to $1.4$ ranks on"),
     ):
         assert quoted in closing and f"{lesson}" in closing
-    crossings = [schedules.crossing(d, g, M, whole_rows=rows).ranks
+    crossings = [schedules.break_even_length(d, g, M, whole_rows=rows).ranks
                  for d, g, M in ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536))
                  for rows in (False, True)]  # fmt: skip
     assert min(crossings) > 0.45 and max(crossings) < 1.45

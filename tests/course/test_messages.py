@@ -67,7 +67,7 @@ def test_a_scale_forgotten_or_used_twice_is_named(exercise_id, name, old, new, f
 
 
 def test_another_mistake_is_not_taken_for_the_scale():
-    said = complaint_of("9C", "dQ is exact", "D_i.add_row_products(do, o)", "pass")
+    said = complaint_of("9C", "dQ is exact", "D_i.add_row_dots(do, o)", "pass")
     assert "entries differ" in said and "times what is expected" not in said
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from iocourse.course import NeedsTriton, attempt, check, missing_package, progress
+from iocourse.course import TritonMissing, attempt, check, missing_package, progress
 from iocourse.course.missing_packages import RESTART, Cells, Placeholder, names_from
 
 LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
@@ -34,7 +34,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_no_use_of_a_placeholder_gives_a_value(use):
-    with pytest.raises(NeedsTriton):
+    with pytest.raises(TritonMissing):
         USES[use]()
 
 
@@ -53,7 +53,7 @@ def test_kernels_and_classes_can_be_defined():
 
     for stand in (kernel, other, Function, Function.apply):
         assert isinstance(stand, Placeholder) and repr(stand) == RESTART
-        with pytest.raises(NeedsTriton):
+        with pytest.raises(TritonMissing):
             stand(3)
 
 
@@ -110,12 +110,12 @@ def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, m
         monkeypatch.setattr(Cells, "notebook", lambda: object())  # one whose cells cannot be touched
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(NeedsTriton, match="for a test"):
-        missing_package(NeedsTriton("for a test"))
+    with pytest.raises(TritonMissing, match="for a test"):
+        missing_package(TritonMissing("for a test"))
 
 
 def test_an_attempt_ends_with_the_lack():
-    with pytest.raises(NeedsTriton):
+    with pytest.raises(TritonMissing):
         attempt(lambda: torch.zeros(3))
 
 
@@ -128,5 +128,5 @@ def test_a_check_says_what_to_install_and_tries_nothing(answer, monkeypatch, cap
     assert capsys.readouterr().out == f"10B A transposed copy\n  not tried: {LINE}"
     assert not progress.load()
     monkeypatch.setenv("IOCOURSE_STRICT", "1")
-    with pytest.raises(NeedsTriton):
+    with pytest.raises(TritonMissing):
         check("10B", answer)

@@ -17,10 +17,10 @@ from iocourse.course.trials.distributed import (
     holds_within,
     nothing_else_moves,
     on_each_rank,
-    play_ranks,
     rank_case,
     receives,
     right_on_every_rank,
+    run_distributed,
     sends,
     words_within,
 )
@@ -46,7 +46,7 @@ EXERCISE = Exercise(
     "18A", "", "my_ring", 1, 1, 1, ("", "", ""), cases,
     (right_on_every_rank("values"), receives("K and V", "K", "V"), nothing_else_moves("nothing else"),
      holds_within("peak"), words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
-    play=play_ranks,
+    play=run_distributed,
 )  # fmt: skip
 
 
@@ -206,8 +206,8 @@ def test_arrays_of_the_notebook_are_found_in_helpers_closures_and_inner_function
 
 def test_a_case_may_be_dry_or_in_another_layout():
     shapes = {name: (1000, 8) for name in "QKV"}
-    assert play_ranks(gather, rank_case("ring", 4, shapes, on="dry")).ledgers[0].words == 2 * 750 * 8
+    assert run_distributed(gather, rank_case("ring", 4, shapes, on="dry")).ledgers[0].words == 2 * 750 * 8
     rng = np.random.default_rng(0)
     Q, K, V = rng.standard_normal((3, 10, 2))
     striped = rank_case("ring", 4, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V), layout="striped")
-    assert right_on_every_rank().judge([play_ranks(gather, striped)]) is None
+    assert right_on_every_rank().judge([run_distributed(gather, striped)]) is None

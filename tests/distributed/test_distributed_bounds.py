@@ -12,7 +12,7 @@ from iocourse import bounds as two_memories
 from iocourse.bounds import STATUSES, OutsideRegime
 from iocourse.distributed.bounds import BOUNDS, lower_bound
 from iocourse.distributed.time_model import COMPARED, claimed_words, cluster, compare_schedules, least_words
-from iocourse.guard import LibraryAnswer, exam
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 sizes = st.integers(1, 2**20)
 ranks = st.integers(1, 300)
@@ -81,7 +81,7 @@ def test_every_bound_says_what_it_is():
 
 @pytest.mark.parametrize("id", BOUNDS)
 def test_a_check_does_not_get_its_bound_from_here(id):
-    with exam(), pytest.raises(LibraryAnswer):
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
         BOUNDS[id](1, 1, 1)
 
 

@@ -15,7 +15,7 @@ from iocourse.distributed.load_balance import (
     whole_texts,
     words_of_ranks,
 )
-from iocourse.guard import LibraryAnswer, exam
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 PLACE = {"equal tokens": equal_tokens, "whole texts": whole_texts, "split texts": split_texts}
 layouts = st.sampled_from(LAYOUTS)
@@ -168,5 +168,5 @@ def test_bad_input_is_named(call, said):
 
 def test_a_check_does_not_get_its_placement_from_here():
     for call in (lambda: pairs_of_ranks("zigzag", 8, 2), lambda: split_texts([3], 1)):
-        with exam(), pytest.raises(LibraryAnswer):
+        with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
             call()

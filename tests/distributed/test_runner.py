@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from iocourse import distributed, guard
+from iocourse import distributed, solution_guard
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 20, 4))
 
@@ -318,7 +318,7 @@ def test_the_librarys_answers_step_aside_in_an_exam_and_tools_do_not():
     def own(me, Q, K, V):
         return distributed.attend(Q, *me.all_gather(K=K, V=V))[0]
 
-    with guard.exam():
+    with solution_guard.solutions_blocked():
         run(own)
         fails(ring, distributed.RankFailed, "is the library's own answer and refuses to be called")
         with pytest.raises(distributed.RankFailed, match="library's own answer"):
@@ -331,8 +331,8 @@ def test_who_watches_the_caller_watches_its_ranks():
         return Q
 
     with (
-        pytest.raises((distributed.RankFailed, guard.LibraryAnswer)),
-        guard.no_calls_into(("numpy.linalg",), "is out"),
+        pytest.raises((distributed.RankFailed, solution_guard.LibrarySolutionUsed)),
+        solution_guard.no_calls_into(("numpy.linalg",), "is out"),
     ):
         run(sly)
 

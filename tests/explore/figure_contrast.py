@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from figure_layout import box_of
-from rendered import ratio
+from page_audit import ratio
 
 from iocourse.explore.draw.palette import FORBIDDEN, GRID, PAPER, REGIMES, ramp
 from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines

@@ -1,4 +1,5 @@
-"""Calls of every figure, ordinary and at the edges, beside those that its own file names with `@example`.
+"""Calls of every figure, ordinary and at the edges, beside those that its own file names with
+`@example`.
 
 A figure without any fails the tests.
 """
@@ -7,10 +8,10 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from made_up_depth import depth_record, training_record
-from made_up_lowrank import degree as lowrank_degree
-from made_up_lowrank import record as lowrank_record
-from made_up_lowrank import row as lowrank_row
+from fake_depth_record import depth_record, training_record
+from fake_lowrank_record import degree as lowrank_degree
+from fake_lowrank_record import record as lowrank_record
+from fake_lowrank_record import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads

@@ -3,8 +3,8 @@
 from math import exp, log, sqrt
 
 import pytest
+from fake_depth_record import depth_record, training_record
 from figure_layout import texts
-from made_up_depth import depth_record, training_record
 
 from iocourse import explore
 from iocourse.explore.draw.palette import FOREST, RUST

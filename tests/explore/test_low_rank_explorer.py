@@ -167,7 +167,7 @@ def test_words_and_the_crossing_are_the_schedules_own(degree, n, M, d):
     assert f.low_rank == costs.low_rank(n, d, g=degree, **low.tiles(n, d, M, g=degree))
     assert f.exact == costs.flash_optimal(n, d, **flash.tiles(n, d, M))
     assert max(f.low_rank.peak, f.exact.peak) <= M
-    assert (f.low_rank.total < f.exact.total) == (n >= f.crossing.N)
+    assert (f.low_rank.total < f.exact.total) == (n >= f.break_even.N)
 
 
 def test_a_state_that_fits_moves_every_word_once():
@@ -180,7 +180,7 @@ def test_a_state_that_fits_moves_every_word_once():
 def test_exact_attention_where_it_moves_fewer_words():
     f = facts(3, 200)
     assert f.verdict[0].startswith("Exact attention moves fewer words at this n: low rank 1 times")
-    assert f"n* = {f.crossing.N:,} on" in f.verdict[0]
+    assert f"n* = {f.break_even.N:,} on" in f.verdict[0]
     few = facts(4, 500, 4096)
     ratio = few.low_rank.total / few.exact.total
     assert few.verdict[0].startswith(

@@ -150,7 +150,7 @@ def test_the_crossing_stands_on_low_ranks_line_at_n_star(d, g):
     Ms = [4096, 16_384]
     drawn = traffic_vs_length(d, g, Ms)
     check_layout(drawn)
-    found = [schedules.crossing(d, g, M) for M in Ms]
+    found = [schedules.break_even_length(d, g, M) for M in Ms]
     flash = [
         lambda n, M=M: costs.flash_optimal(n, d, **schedules.flash_optimal.tiles(n, d, M)).total for M in Ms
     ]
@@ -173,7 +173,7 @@ def test_the_crossing_stands_on_low_ranks_line_at_n_star(d, g):
 
 def test_a_crossing_outside_the_range_is_not_drawn_but_said():
     drawn = traffic_vs_length(12, 3, [4096], Ns=(10, 20))
-    assert not diamonds(drawn) and f"from n = {schedules.crossing(12, 3, 4096).N} on" in drawn.alt
+    assert not diamonds(drawn) and f"from n = {schedules.break_even_length(12, 3, 4096).N} on" in drawn.alt
 
 
 @pytest.mark.parametrize(

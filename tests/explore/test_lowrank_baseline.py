@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_lowrank_record import record
 from figure_layout import check_layout, texts
-from made_up_lowrank import record
 
 from iocourse import explore
 from iocourse.data.recorded import recorded

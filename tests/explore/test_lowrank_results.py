@@ -1,8 +1,8 @@
 """Pictures of a recorded run of low rank show its numbers, and say where there is none; all are made up."""
 
 import pytest
+from fake_lowrank_record import record
 from figure_layout import texts
-from made_up_lowrank import record
 
 from iocourse import explore
 from iocourse.explore.draw.line_chart import Line, Panel, panels_picture

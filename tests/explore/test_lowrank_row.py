@@ -1,8 +1,8 @@
 """One row of the record as a picture and in words: its own numbers, one baseline, what was not measured."""
 
 import pytest
+from fake_lowrank_record import degree, record, row
 from figure_layout import texts
-from made_up_lowrank import degree, record, row
 
 from iocourse import explore
 from iocourse.data.recorded import recorded

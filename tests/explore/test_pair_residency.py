@@ -13,7 +13,7 @@ CHARGED = [
 
 @pytest.mark.parametrize(("pair", "charged"), CHARGED)
 def test_the_cheapest_walk_is_charged_what_the_search_says_and_does_every_task(pair, charged):
-    cost, walk = whole_rows.cheapest_walk(pair, charged)
+    cost, walk = whole_rows.min_pair_cost(pair, charged)
     picture = explore.pair_residency(walk, pair=pair)
     paid = [int(line.split()[-1]) for line in picture.numbers.splitlines()[1:]]
     assert picture.title.endswith(f": charged {cost:g}") and sum(paid[:-1]) == paid[-1] == cost

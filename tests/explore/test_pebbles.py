@@ -15,8 +15,8 @@ from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, solve
-from iocourse.guard import LibraryAnswer, exam
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 MODULE = import_module(PebblePlayer.__module__)  # the function has the name of its module
 DOT = optimum(dot(2), 3)
@@ -191,9 +191,9 @@ def test_bad_input_is_named(arguments, error, text):
 
 def test_it_can_be_drawn_while_a_check_runs(monkeypatch):
     monkeypatch.setattr(MODULE, "optimum", optimum)
-    with exam():
+    with solutions_blocked():
         assert pebbles(dot(2), moves=["load a1"], M=3).alt
-        with pytest.raises(LibraryAnswer):
+        with pytest.raises(LibrarySolutionUsed):
             pebble_player()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iocourse import costs
 from iocourse.costs.each_kernel import ledger_bytes
-from iocourse.costs.kernel_masks import Listed
+from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
     Problem,
     attention_decode,
@@ -89,7 +89,7 @@ def test_block_sparse_is_the_closed_form_of_a_mask_with_as_many_tiles_in_each_ro
     kept = tiles_kept(s, BN)
     seen = (np.arange(columns) + np.arange(rows)[:, None]) % columns < kept  # a band that wraps around
     pairs = np.repeat(np.repeat(seen, BM, 0), BN, 1)[None, None]
-    mask = Listed(s.N, s.N, s.d, None, None, s.B, s.H, s.H_kv, pairs)
+    mask = BlockLists(s.N, s.N, s.d, None, None, s.B, s.H, s.H_kv, pairs)
     point = by_name(s)["block-sparse"]
     assert point.ledger == ledger_bytes(attention_forward(mask, BM=BM, BN=BN), 2)
     assert point.flop == 4 * s.d * s.B * s.H * pairs.sum()

@@ -10,7 +10,7 @@ from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse import bounds, explore, guard, schedules
+from iocourse import bounds, explore, schedules, solution_guard
 from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
@@ -19,6 +19,7 @@ from iocourse.explore.models import traffic_map as facts
 from iocourse.explore.models.traffic_map import (
     COMPULSORY_WORDS,
     best_bound,
+    best_schedule_ranges,
     borders,
     bound_at,
     bound_label,
@@ -27,7 +28,6 @@ from iocourse.explore.models.traffic_map import (
     move,
     moves,
     regimes,
-    reigns,
     usual_bounds,
 )
 from iocourse.explore.widgets.explorer import VIEW
@@ -125,7 +125,7 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
     assert found[-1].stop == high and all(a.stop == b.start for a, b in pairwise(found))
     asked = schedules.of_pass(pass_)
     at = memories(4, high)
-    for reign in reigns(asked, N, d, at):
+    for reign in best_schedule_ranges(asked, N, d, at):
         for M in (M for M in at if reign.start <= M <= reign.stop):
             ranked = moves(asked, N, d, M)
             assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
@@ -135,14 +135,14 @@ def test_where_the_tiles_of_the_best_are_too_many_for_a_line_they_stand_below_al
     picture = traffic_map(8192, 128, 16384, "gradient")
     check_layout(picture)
     drawn = " ".join(e.text for e in picture.elements if isinstance(e, Text))
-    assert "M = 16,384: gradient_stored_twice moves the fewest words" in drawn
-    assert "gradient_stored_twice (Bm = 126" in picture.alt and "Bm = 126" in picture.numbers
+    assert "M = 16,384: gradient_scores_materialised moves the fewest words" in drawn
+    assert "gradient_scores_materialised (Bm = 126" in picture.alt and "Bm = 126" in picture.numbers
 
 
 def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that_is_drawn():
     asked = [schedules.get(name) for name in ("small_cache", "flash_optimal")]
     for N, d in ((4096, 64), (8192, 128)):
-        first, second = reigns(asked, N, d, memories(16, 16 * d * d))
+        first, second = best_schedule_ranges(asked, N, d, memories(16, 16 * d * d))
         border = second.start
         words = {M: [s.count(N, d, M).total for s in asked] for M in (border - 1, border)}
         assert words[border - 1][0] <= words[border - 1][1] and words[border][0] > words[border][1]
@@ -156,7 +156,7 @@ TURNS = [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gr
 def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_more(pass_, N, d):
     """Every M is tried between the values that are asked; a bisection of who moves fewer would err here."""
     at = memories(4, 8 * N * d)
-    found = reigns(schedules.of_pass(pass_), N, d, at)
+    found = best_schedule_ranges(schedules.of_pass(pass_), N, d, at)
     turns = 0
     for earlier, later in pairwise(found):
         start = later.start
@@ -217,7 +217,7 @@ def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_be
         lambda: move("flash2", 512, 32, 4096),
         lambda: bound_at("A", 512, 32, 4096),
     ):
-        with guard.exam(), pytest.raises(guard.LibraryAnswer):
+        with solution_guard.solutions_blocked(), pytest.raises(solution_guard.LibrarySolutionUsed):
             again()
 
 

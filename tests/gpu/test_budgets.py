@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import torch
-from compiled import as_reported
+from compiled_launches import as_reported
 
 from iocourse.data.recorded import recorded
 from iocourse.gpu.hot_loop import Loop

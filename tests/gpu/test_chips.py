@@ -19,9 +19,9 @@ def test_the_table():
 
 def test_the_ridge_rises_from_one_generation_to_the_next():
     """Flops a byte that a product must do to be bound by the tensor cores."""
-    ridge = {arch: chip.tensor_tflops * 1000 / chip.gbytes_per_s for arch, chip in CHIPS.items()}
-    assert round(ridge[80]) == 153 and round(ridge[90]) == 206
-    assert ridge[80] < ridge[90] < ridge[100]
+    ridge_point = {arch: chip.tensor_tflops * 1000 / chip.gbytes_per_s for arch, chip in CHIPS.items()}
+    assert round(ridge_point[80]) == 153 and round(ridge_point[90]) == 206
+    assert ridge_point[80] < ridge_point[90] < ridge_point[100]
 
 
 @pytest.mark.parametrize("arch", [91, "90", 90.0, True, None, "sm_90"])

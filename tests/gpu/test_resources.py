@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from compiled import as_reported, compiled  # noqa: E402
+from compiled_launches import as_reported, compiled  # noqa: E402
 from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
@@ -28,7 +28,7 @@ from iocourse.gpu.compile_jobs import job  # noqa: E402
 from iocourse.gpu.resources import reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
-from iocourse.kernels.host.tiles import (  # noqa: E402
+from iocourse.kernels.host.tile_table import (  # noqa: E402
     SLICED,
     TABLE,
     Tile,
@@ -443,7 +443,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 import torch, triton
 import triton.language as L
-from iocourse.kernels.pieces import inside
+from iocourse.kernels.jit_helpers import inside
 from iocourse.gpu import CompilationFailed, resources
 
 tl = L

@@ -63,17 +63,17 @@ def test_backward_bytes_of_tiles_written_out():
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda chip: chip.name)
 def test_the_roof_rises_to_its_ridge_and_is_flat_after(chip):
-    ridge = r.ridge(chip)
-    assert math.isclose(r.attainable_tflops(ridge, chip), chip.tensor_tflops)
-    assert math.isclose(r.attainable_tflops(ridge / 2, chip), chip.tensor_tflops / 2)
-    assert r.attainable_tflops(10 * ridge, chip) == chip.tensor_tflops
+    ridge_point = r.ridge_point(chip)
+    assert math.isclose(r.attainable_tflops(ridge_point, chip), chip.tensor_tflops)
+    assert math.isclose(r.attainable_tflops(ridge_point / 2, chip), chip.tensor_tflops / 2)
+    assert r.attainable_tflops(10 * ridge_point, chip) == chip.tensor_tflops
     # FLOP / (bytes / bandwidth), in TFLOP/s
     assert math.isclose(r.attainable_tflops(1.0, chip) * 1e12, chip.gbytes_per_s * 1e9)
 
 
 def test_rates_have_units():
     assert r.tflops(1e12, 1000.0) == 1.0  # 10¹² FLOP in a second
-    assert r.intensity(600.0, 3) == 200
+    assert r.arithmetic_intensity(600.0, 3) == 200
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_rates_have_units():
     [
         (lambda: r.flops("sideways", B=1, H=1, N=1, d=1), "pass_ is 'sideways'; allowed: forward, backward"),
         (lambda: r.compulsory_bytes("", Problem(1, 1, 1), 2), "pass_ is ''"),
-        (lambda: r.intensity(1, 0), "moved is 0; allowed: more than 0 bytes"),
+        (lambda: r.arithmetic_intensity(1, 0), "moved is 0; allowed: more than 0 bytes"),
         (lambda: r.tflops(1, 0.0), "ms is 0.0; allowed"),
     ],
 )

@@ -11,7 +11,7 @@ import random
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import oracle
+import reference_attention
 import torch
 from torch import Tensor
 
@@ -126,11 +126,11 @@ def allowed_of(case: Case) -> Tensor:
         whole = case.blocks.repeat_interleave(16, 0).repeat_interleave(16, 1)
         return whole[: case.sizes[0], : case.sizes[1]]
     if case.lengths is None:
-        return oracle.seen(*case.sizes, *band)
+        return reference_attention.seen(*case.sizes, *band)
     whole = torch.zeros(case.sizes, dtype=torch.bool)
     i = j = 0
     for n_q, n_k in case.lengths:
-        whole[i : i + n_q, j : j + n_k] = oracle.seen(n_q, n_k, *band)
+        whole[i : i + n_q, j : j + n_k] = reference_attention.seen(n_q, n_k, *band)
         i, j = i + n_q, j + n_k
     return whole
 
@@ -157,13 +157,13 @@ def call(case: Case) -> Any:
 
 def bounds(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor, allowed: Tensor, scale: float | None
-) -> oracle.Results:
+) -> reference_attention.Results:
     """For every element of every result the most it may err, to first order; float64."""
     dtype, n, group = q.dtype, allowed.shape[1], q.shape[1] // k.shape[1]
     (unit, least), (last, smallest) = UNITS[dtype], RESULTS[dtype]
     d, rows = q.shape[-1], group * allowed.shape[0]
     factor = abs(1 / math.sqrt(d) if scale is None else scale)
-    o, lse = oracle.exact(q, k, v, allowed, scale)
+    o, lse = reference_attention.exact(q, k, v, allowed, scale)
     q, k, v, do, dlse = (x.double() for x in (q, k, v, do, dlse))
     k, v = (x.repeat_interleave(group, 1) for x in (k, v))
     there = allowed.double()
@@ -192,7 +192,7 @@ def bounds(
     of_dk = factor * ((of_ds + sums_k * ds.abs()).mT @ q.abs())
     of_dv = (p * (part + unit + sums_k) + least * there).mT @ do.abs()
     of_dk, of_dv = (x.unflatten(1, (-1, group)).sum(2) for x in (of_dk, of_dv))
-    return oracle.Results(of_o, of_lse, of_dq, of_dk, of_dv)
+    return reference_attention.Results(of_o, of_lse, of_dq, of_dk, of_dv)
 
 
 def worst(case: Case) -> float:
@@ -200,9 +200,9 @@ def worst(case: Case) -> float:
     q, k, v, do, dlse = tensors(case)
     allowed, scale = allowed_of(case), case.options["scale"]
     with using(**case.tiles):
-        got = oracle.results(call(case), q, k, v, do, dlse)
+        got = reference_attention.results(call(case), q, k, v, do, dlse)
     doubles = (x.double() for x in (q, k, v, do, dlse))
-    want = oracle.results(lambda *x: oracle.exact(*x, allowed, scale), *doubles)
+    want = reference_attention.results(lambda *x: reference_attention.exact(*x, allowed, scale), *doubles)
     last, smallest = RESULTS[case.dtype]
     found = 0.0
     for name, one, exactly, bound in zip(

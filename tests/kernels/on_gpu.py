@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import oracle
+import reference_attention
 import torch
 
 from iocourse import lowrank
@@ -59,7 +59,9 @@ def worst(dtype: torch.dtype, d: int, case: tuple[Any, ...], deterministic: bool
     n_q, n_k, (H, H_kv), options = case
     q, do = numbers(2, n_q, H, d, dtype=dtype).transpose(1, 2), numbers(2, H, n_q, d, dtype=dtype)
     k, v = (numbers(2, H_kv, n_k, d, dtype=dtype) for _ in range(2))
-    allowed = oracle.seen(n_q, n_k, *(options.get(name) for name in ("causal", "window", "align"))).cuda()
+    allowed = reference_attention.seen(
+        n_q, n_k, *(options.get(name) for name in ("causal", "window", "align"))
+    ).cuda()
     scale = options.get("scale")
 
     def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,15 +75,17 @@ def compared(
     scale: float | None = None,
 ) -> str:  # fmt: skip
     """What is wrong with `kernels(q, k, v)` and its gradients by the rule of twice PyTorch's error, or ""."""
-    got = oracle.results(kernels, q, k, v, do, None)
-    want = oracle.results(
-        lambda *x: oracle.exact(*x, allowed, scale), *(x.double() for x in (q, k, v)), do, None
+    got = reference_attention.results(kernels, q, k, v, do, None)
+    want = reference_attention.results(
+        lambda *x: reference_attention.exact(*x, allowed, scale), *(x.double() for x in (q, k, v)), do, None
     )
-    eager = oracle.results(lambda *x: oracle.eager(*x, allowed, scale), q, k, v, do, None)
-    bounds = oracle.bounds(eager, want, q, k, v, do, None, allowed, scale)
+    eager = reference_attention.results(
+        lambda *x: reference_attention.eager(*x, allowed, scale), q, k, v, do, None
+    )
+    bounds = reference_attention.bounds(eager, want, q, k, v, do, None, allowed, scale)
     for name, one, exactly, bound in zip(got._fields, got, want, bounds, strict=True):
-        if not oracle.error(one, exactly) <= bound or math.isnan(bound):
-            return f"{name} errs by {oracle.error(one, exactly):.3g}, allowed {bound:.3g}"
+        if not reference_attention.error(one, exactly) <= bound or math.isnan(bound):
+            return f"{name} errs by {reference_attention.error(one, exactly):.3g}, allowed {bound:.3g}"
     return ""
 
 
@@ -116,7 +120,7 @@ def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
     T_q, T_k = int(cu[0][-1]), int(cu[1][-1])
     q, do = (numbers(1, 4, T_q, d, dtype=dtype) for _ in range(2))
     k, v = (numbers(1, 2, T_k, d, dtype=dtype) for _ in range(2))
-    parts = [oracle.seen(*pair, "lower_right").float() for pair in lengths]
+    parts = [reference_attention.seen(*pair, "lower_right").float() for pair in lengths]
     options = {"causal": "lower_right", "deterministic": deterministic}
 
     def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,7 +132,7 @@ def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
     queries, keys = (slice(*ends[2:4].tolist()) for ends in cu)
     for x, third in ((q, queries), (do, queries), (k, keys), (v, keys)):
         x[:, :, third] = math.nan
-    got = oracle.results(kernels, q, k, v, do, None)
+    got = reference_attention.results(kernels, q, k, v, do, None)
     for name, one, third in zip(got._fields, got, (queries,) * 3 + (keys,) * 2, strict=True):
         if one[:, :, : third.start].isnan().any() or one[:, :, third.stop :].isnan().any():
             return f"NaN in one sequence reaches {name} of another"
@@ -145,7 +149,7 @@ def in_slices(dtype: torch.dtype, d: int, way: str | None) -> str:
     """The schedules that cut d, and what is chosen where nothing is asked for."""
     q, do = (numbers(1, 4, 333, d, dtype=dtype) for _ in range(2))
     k, v = (numbers(1, 2, 500, d, dtype=dtype) for _ in range(2))
-    allowed = oracle.seen(333, 500, "lower_right").cuda()
+    allowed = reference_attention.seen(333, 500, "lower_right").cuda()
     return compared(lambda *x: attention_with_lse(*x, causal="lower_right", tile_d=way), q, k, v, do, allowed)
 
 
@@ -154,11 +158,14 @@ def one_query(dtype: torch.dtype, d: int, parts: int | None) -> str:
     q, k, v = numbers(2, 6, 1, d, dtype=dtype), *(numbers(2, 2, 5000, d, dtype=dtype) for _ in range(2))
     allowed = torch.ones(1, 5000, dtype=torch.bool, device="cuda")
     o, lse = decode(q, k, v, parts=parts)
-    want, want_lse = oracle.exact(q, k, v, allowed, None)
-    pytorch, _ = oracle.eager(q, k, v, allowed, None)
-    bound = 2 * oracle.error(pytorch, want) + oracle.rounding(want, dtype) + 2e-6
-    if not oracle.error(o, want) <= bound or not oracle.error(lse, want_lse) <= 1e-4:
-        return f"o errs by {oracle.error(o, want):.3g}, allowed {bound:.3g}"
+    want, want_lse = reference_attention.exact(q, k, v, allowed, None)
+    pytorch, _ = reference_attention.eager(q, k, v, allowed, None)
+    bound = 2 * reference_attention.error(pytorch, want) + reference_attention.rounding(want, dtype) + 2e-6
+    if (
+        not reference_attention.error(o, want) <= bound
+        or not reference_attention.error(lse, want_lse) <= 1e-4
+    ):
+        return f"o errs by {reference_attention.error(o, want):.3g}, allowed {bound:.3g}"
     return ""
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
-from meetings import all_pairs, pairs_of, settings_of
+from pairwise_cases import all_pairs, pairs_of, settings_of
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tiles import Tiles
+from iocourse.kernels.host.tile_table import Tiles
 
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -154,26 +154,30 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     k, v = (laid_out(numbers(c.B, H_kv, c.n_k, c.d), c.layout) for _ in range(2))
     do = laid_out(numbers(c.B, H, c.n_q, c.d), c.do_layout)
     dlse = torch.randn((c.B, H, c.n_q), generator=generator) if c.dlse else None
-    allowed = oracle.seen(c.n_q, c.n_k, c.causal, c.window)
+    allowed = reference_attention.seen(c.n_q, c.n_k, c.causal, c.window)
 
     def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         options = {"causal": c.causal, "window": c.window, "scale": c.scale}
         return attention_with_lse(*leaves, **options, deterministic=c.deterministic)
 
     with using(**tiles(c)):
-        got = oracle.results(kernels, q, k, v, do, dlse)
+        got = reference_attention.results(kernels, q, k, v, do, dlse)
     in_float64 = (x.double() for x in (q, k, v))
-    want = oracle.results(lambda *x: oracle.exact(*x, allowed, c.scale), *in_float64, do, dlse)
-    ordinary = oracle.results(lambda *x: oracle.eager(*x, allowed, c.scale), q, k, v, do, dlse)
-    bounds = oracle.bounds(ordinary, want, q, k, v, do, dlse, allowed, c.scale)
+    want = reference_attention.results(
+        lambda *x: reference_attention.exact(*x, allowed, c.scale), *in_float64, do, dlse
+    )
+    ordinary = reference_attention.results(
+        lambda *x: reference_attention.eager(*x, allowed, c.scale), q, k, v, do, dlse
+    )
+    bounds = reference_attention.bounds(ordinary, want, q, k, v, do, dlse, allowed, c.scale)
 
     check_what_is_exact(got, allowed)
     for name, one, exactly, bound in zip(got._fields, got, want, bounds, strict=True):
         assert one.dtype == (torch.float32 if name == "lse" else c.dtype)
-        assert oracle.error(one, exactly) <= bound, name
+        assert reference_attention.error(one, exactly) <= bound, name
 
 
-def check_what_is_exact(got: oracle.Results, allowed: torch.Tensor) -> None:
+def check_what_is_exact(got: reference_attention.Results, allowed: torch.Tensor) -> None:
     """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never
     NaN."""
     blind, unseen = ~allowed.any(1), ~allowed.any(0)
@@ -212,13 +216,13 @@ def test_large_and_small_scores_stay_finite(dtype: torch.dtype, magnitude: float
     """Softmax is exact where one key takes all, and where all keys weigh the same."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 1, 60, 32, dtype=dtype) for _ in range(3))
-    allowed = oracle.seen(60, 60, True)
-    kernels = oracle.results(
+    allowed = reference_attention.seen(60, 60, True)
+    kernels = reference_attention.results(
         lambda *x: attention_with_lse(*x, causal=True, scale=magnitude), q, k, v, torch.ones_like(q), None
     )
-    want, _ = oracle.exact(q, k, v, allowed, magnitude)
+    want, _ = reference_attention.exact(q, k, v, allowed, magnitude)
     assert not any(one.isnan().any() or one.isposinf().any() for one in kernels)
-    assert oracle.error(kernels.o, want) <= (
+    assert reference_attention.error(kernels.o, want) <= (
         2e-3 if dtype == torch.float16 else 1e-3 if magnitude > 1 else 2e-6
     )
 

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
 import numpy as np
-import oracle
 import pytest
+import reference_attention
 import torch
+from error_tolerance import gradients, judge, numbers, same_bits
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from judge import gradients, judge, numbers, same_bits
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
 from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
-from iocourse.kernels.host import block_masks, launches, tiles, visibility
-from iocourse.kernels.host.tiles import Tiles
+from iocourse.kernels.host import block_masks, launches, mask_types, tile_table
+from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
 
@@ -337,7 +337,7 @@ def test_a_captured_tensor_that_changes_changes_no_mask(make: Any, change: Any, 
     for one, pairs in ((made, before), (again, after)):
         with using(**SMALL):
             o = attention(q, k, v, block_mask=one)
-        torch.testing.assert_close(o, oracle.exact(q, k, v, pairs, None)[0].float())
+        torch.testing.assert_close(o, reference_attention.exact(q, k, v, pairs, None)[0].float())
 
 
 def its_predicate(mask: BlockMask) -> None:
@@ -459,7 +459,7 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
 def test_what_kernels_are_given_holds_no_tuple():
     """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
     q = torch.zeros(1, 1, 60, 8)
-    side = launches.given_side(tiled_mask(FOUR, q, q).lists(tiles.INTERPRETED, q.device, 1, False), 0)
+    side = launches.given_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
     assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
 
 
@@ -469,8 +469,8 @@ def test_tiles_are_no_larger_than_blocks():
     sizes = {}
     for block in (32, 64, 128):
         blocks = torch.eye(256 // block, dtype=torch.bool)
-        lists = tiled_mask(blocks, q, q, block=block).lists(tiles.INTERPRETED, q.device, 1, False)
-        sizes[block] = visibility.sizes_of(lists, 0), len(lists[3])
+        lists = tiled_mask(blocks, q, q, block=block).lists(tile_table.INTERPRETED, q.device, 1, False)
+        sizes[block] = mask_types.sizes_of(lists, 0), len(lists[3])
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
-    lists = tiled_mask(masks.Window(256, 8), q, q).lists(tiles.INTERPRETED, q.device, 1, False)
-    assert visibility.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
+    lists = tiled_mask(masks.Window(256, 8), q, q).lists(tile_table.INTERPRETED, q.device, 1, False)
+    assert mask_types.sizes_of(lists, 0) == (128, 128)  # a mask without blocks

@@ -8,20 +8,20 @@ import sys
 from types import SimpleNamespace
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
-from compiled import as_reported
+from compiled_launches import as_reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import traffic
 from iocourse.costs.kernels import Problem, attention_decode
-from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
 from iocourse.kernels.host.launches import cut, enough_parts, written_down
-from iocourse.kernels.host.tiles import using
+from iocourse.kernels.host.tile_table import using
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 from tools.bench.resources.compiling import job_of
 
 sizes = st.fixed_dictionaries(
@@ -54,13 +54,14 @@ def test_values_and_words(sizes):
     with using(last_merges=last), traffic.count(**named) as ledger:
         o, lse = decode(q, k, v, parts=sizes["parts"], **options)
     allowed = torch.ones(1, n_k, dtype=torch.bool)
-    want_o, want_lse = oracle.exact(q, k, v, allowed, sizes["scale"])
-    pytorch, _ = oracle.eager(q, k, v, allowed, sizes["scale"])
+    want_o, want_lse = reference_attention.exact(q, k, v, allowed, sizes["scale"])
+    pytorch, _ = reference_attention.eager(q, k, v, allowed, sizes["scale"])
     assert o.dtype == dtype and lse.dtype == torch.float32 and lse.shape == (B, H, 1)
     assert (
-        oracle.error(o, want_o) <= 2 * oracle.error(pytorch, want_o) + oracle.rounding(want_o, dtype) + 2e-6
+        reference_attention.error(o, want_o)
+        <= 2 * reference_attention.error(pytorch, want_o) + reference_attention.rounding(want_o, dtype) + 2e-6
     )
-    assert oracle.error(lse, want_lse) <= 1e-5 * (1 + float(want_lse.abs().max()))
+    assert reference_attention.error(lse, want_lse) <= 1e-5 * (1 + float(want_lse.abs().max()))
     if options["scale"] is None or options["scale"] > 0:  # else Q is another tensor by then
         parts = ledger.writes["LSE_parts"] // (B * H)
         tiles = 1 if H // H_kv <= 64 else 2
@@ -75,7 +76,9 @@ def test_a_group_larger_than_a_tile_reads_the_keys_once_a_tile():
     with traffic.count(Q=q, K=k) as ledger:
         o, _ = decode(q, k, k.clone(), parts=1)
     assert ledger.reads["K"] == 2 * 50 * 16
-    torch.testing.assert_close(o, oracle.exact(q, k, k, torch.ones(1, 50, dtype=torch.bool), None)[0].float())
+    torch.testing.assert_close(
+        o, reference_attention.exact(q, k, k, torch.ones(1, 50, dtype=torch.bool), None)[0].float()
+    )
 
 
 # --- the last program of a head merges -------------------------------------------------------------------
@@ -118,8 +121,11 @@ def test_the_last_program_merges_to_the_very_bits_of_a_second_launch(order, size
                 assert torch.equal(got, want)
             assert not kept.any()
     assert ledger.atomics == {"arrived": 3 * len(kept) * parts}
-    want_o, want_lse = oracle.exact(q, k, v, torch.ones(1, n_k, dtype=torch.bool), None)
-    assert oracle.error(expected[0], want_o) < 2e-6 and oracle.error(expected[1], want_lse) < 2e-6
+    want_o, want_lse = reference_attention.exact(q, k, v, torch.ones(1, n_k, dtype=torch.bool), None)
+    assert (
+        reference_attention.error(expected[0], want_o) < 2e-6
+        and reference_attention.error(expected[1], want_lse) < 2e-6
+    )
 
 
 def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
@@ -240,7 +246,7 @@ def test_what_is_refused(change, message):
 
 
 def test_it_steps_aside_in_an_exam():
-    with exam(), pytest.raises(LibraryAnswer):
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
         decode(*[torch.zeros(1, 1, 1, 8)] * 3)
 
 

@@ -15,9 +15,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from iocourse import traffic
 from iocourse.kernels import attention_varlen_with_lse, attention_with_lse, using
 from iocourse.kernels.host import launches as made_by
-from iocourse.kernels.host import operators
+from iocourse.kernels.host import torch_operators
 from iocourse.kernels.host.launches import written_down
-from iocourse.kernels.host.visibility import Band, Packed, Seen
+from iocourse.kernels.host.mask_types import Band, Packed, Seen
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 
@@ -144,9 +144,9 @@ def launched_on(arch, q, k, v, do=None, packed=None):
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
     everything = Seen(Band(None, None), packed=packed)
     with written_down(arch) as launches:
-        operators.forward(q, k, v, everything, 1.0, "whole")
-        operators.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
-        operators.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
+        torch_operators.forward(q, k, v, everything, 1.0, "whole")
+        torch_operators.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
+        torch_operators.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
     return launches
 
@@ -178,7 +178,7 @@ def test_pointers_where_it_cannot():
 
 
 def test_copies_where_borders_were_missing():
-    """16-byte borders are what it asks for: a launch gets them by a copy (see test_rows_on_borders)."""
+    """16-byte borders are what it asks for: a launch gets them by a copy (see test_memory_alignment)."""
     q, k, v = halves()
     off = torch.cat((k.new_zeros(1), k.flatten()))[1:].view(k.shape)  # starts 2 bytes past a border
     assert not made_by._aligned(off) and not made_by._aligned(halves(d=20)[0])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask
-from iocourse.kernels.host import arguments, runtime, tiles
+from iocourse.kernels.host import argument_checks, backend, tile_table
 
 Q, K, V = (torch.randn(1, 2, 64, 16) for _ in range(3))
 CU = torch.tensor([0, 30, 64], dtype=torch.int32)
@@ -35,20 +35,20 @@ def asked(monkeypatch):
         names.append("capability")
         return 9, 0
 
-    def check(device, on_device=arguments._check_device):
+    def check(device, on_device=argument_checks._check_device):
         on_device(torch.device("cuda", 0))
 
     def forget():
-        arguments._check_chip_once.cache_clear()
-        tiles._device_row_once.cache_clear()
+        argument_checks._check_chip_once.cache_clear()
+        tile_table._device_row_once.cache_clear()
 
     forget()
     monkeypatch.setattr(torch.cuda, "get_device_name", name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
-    monkeypatch.setattr(tiles, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
-    monkeypatch.setattr(arguments, "INTERPRETED", False)
-    monkeypatch.setattr(arguments, "_check_device", check)  # the tensors here are on the CPU
-    monkeypatch.setattr(runtime, "INTERPRETED", False)
+    monkeypatch.setattr(tile_table, "made_with_another_triton", lambda *_: "")  # a warning, tested elsewhere
+    monkeypatch.setattr(argument_checks, "INTERPRETED", False)
+    monkeypatch.setattr(argument_checks, "_check_device", check)  # the tensors here are on the CPU
+    monkeypatch.setattr(backend, "INTERPRETED", False)
     yield names
     forget()
 
@@ -71,7 +71,7 @@ def test_a_call_is_traced_in_one_graph_as_on_a_gpu(asked, call):
 
 def test_what_was_asked_while_tracing_is_what_the_device_says(asked):
     fast = torch.compile(
-        lambda x: x * tiles.architecture(torch.device("cuda", 0)), fullgraph=True, backend="eager"
+        lambda x: x * tile_table.architecture(torch.device("cuda", 0)), fullgraph=True, backend="eager"
     )
     assert torch.equal(fast(torch.ones(3)), torch.full((3,), 90.0)) and asked == ["capability"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import needs_interpreter  # noqa: F401
 import pytest
 import torch
-from judge import gradients, numbers
+from error_tolerance import gradients, numbers
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import and_masks, create_block_mask, create_mask, or_masks

@@ -6,7 +6,7 @@ import torch
 
 from iocourse import traffic
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tiles import Tiles
+from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = dict.fromkeys(Tiles._fields, (32, 16))
 

@@ -3,10 +3,10 @@
 import itertools
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
-from judge import numbers
+from error_tolerance import numbers
 from test_varlen import pairs_of, starts
 
 from iocourse.kernels import (
@@ -18,7 +18,7 @@ from iocourse.kernels import (
     using,
 )
 from iocourse.kernels.host.api import _own_band
-from iocourse.kernels.host.arguments import band_of
+from iocourse.kernels.host.argument_checks import band_of
 
 SMALL = dict.fromkeys(Tiles._fields, (16, 16)) | dict.fromkeys(SlicedTiles._fields, (16, 16, 16))
 SIDES = (None, -1, 0, 5, 2**31 - 20, 2**31 - 1, 2**31, 2**32 + 3, 2**62)
@@ -38,10 +38,10 @@ def close(attend, allowed):
     """Values and gradients of a few float32 rows against float64."""
     q, do, k, v = numbers(3, torch.float32, *[(1, 1, 19, 4)] * 4)
     (dlse,) = numbers(4, torch.float32, (1, 1, 19))
-    got = oracle.results(attend, q, k, v, do, dlse)
+    got = reference_attention.results(attend, q, k, v, do, dlse)
     doubles = [x.double() for x in (q, k, v, do, dlse)]
-    want = oracle.results(lambda *x: oracle.exact(*x, allowed, None), *doubles)
-    return max(oracle.error(*pair) for pair in zip(got, want, strict=True)) < 1e-5
+    want = reference_attention.results(lambda *x: reference_attention.exact(*x, allowed, None), *doubles)
+    return max(reference_attention.error(*pair) for pair in zip(got, want, strict=True)) < 1e-5
 
 
 def packed(**options):
@@ -72,7 +72,7 @@ def test_values_and_gradients(align, causal, way):
                 right = close(packed(**options), allowed)
             else:
                 options["tile_d"] = (None, "fused", "materialised", "never")[at % 4]
-                allowed = oracle.seen(19, 19, causal, window, align)
+                allowed = reference_attention.seen(19, 19, causal, window, align)
                 right = close(lambda *x: attention_with_lse(*x, **options), allowed)  # noqa: B023
         wrong += [] if right else [options]
     assert wrong == []

@@ -7,10 +7,10 @@ left padding; or by scores below what float32 can hold.
 import math
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
-from judge import numbers
+from error_tolerance import numbers
 from test_varlen import pairs_of, starts
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -79,14 +79,14 @@ def sdpa(q, k, v, allowed):
 
 def same(attend, q, k, v, do, dlse, allowed, exact=torch.float64):
     """Values and gradients, wherever SDPA's are numbers: a gradient of 0 · -∞ is none with either."""
-    got = oracle.results(attend, q, k, v, do, dlse)
+    got = reference_attention.results(attend, q, k, v, do, dlse)
     doubles = [x.to(exact) for x in (q, k, v, do, dlse)]
-    want = oracle.results(lambda *x: sdpa(*x, allowed), *doubles)
+    want = reference_attention.results(lambda *x: sdpa(*x, allowed), *doubles)
     near = 2e-5 if q.dtype == torch.float32 else 2e-2
     for name, one, exactly in zip(want._fields, got, want, strict=True):
         there = ~exactly.isnan()
         assert there.any() and (there.all() or name == "dq"), name
-        assert oracle.error(one[there], exactly[there]) < near * (1 + size_of(exactly)), name
+        assert reference_attention.error(one[there], exactly[there]) < near * (1 + size_of(exactly)), name
 
 
 def size_of(x):
@@ -96,7 +96,7 @@ def size_of(x):
 
 def allowed_by(options):
     parts = {name: options.get(name) for name in ("causal", "window", "align")}
-    return oracle.seen(N_Q, N_K, parts["causal"] or False, parts["window"], parts["align"])
+    return reference_attention.seen(N_Q, N_K, parts["causal"] or False, parts["window"], parts["align"])
 
 
 @pytest.mark.parametrize("dead", DEAD)
@@ -115,7 +115,7 @@ def test_a_bias_of_minus_infinity(way, dead):
 @pytest.mark.parametrize("way", ["full", "causal", "fused", "materialised"])
 def test_scores_that_overflow(way, n_q):
     q, k, v, do, dlse = with_dead_keys(DEAD["more than a tile"], torch.float32, "overflow", n_q)
-    allowed = oracle.seen(n_q, N_K, WAYS[way].get("causal", False))
+    allowed = reference_attention.seen(n_q, N_K, WAYS[way].get("causal", False))
     with using(**SMALL):
         # In float64 they do not overflow: float32's own SDPA is what to equal.
         same(lambda *x: attention_with_lse(*x, **WAYS[way]), q, k, v, do, dlse, allowed, torch.float32)
@@ -133,7 +133,7 @@ def test_a_block_mask(blocks, dead, deterministic):
         cut = tiled_mask(mask, *tensors[:2], block=None if blocks == "causal" else TILE)
         same(
             lambda *x: attention_with_lse(*x, block_mask=cut, deterministic=deterministic),
-            *tensors, oracle.seen(n, n, blocks == "causal"),
+            *tensors, reference_attention.seen(n, n, blocks == "causal"),
         )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def test_a_decode_step(dead, parts):
     q, k, v, _, _ = with_dead_keys(DEAD[dead], torch.float32, n_q=1)
     o, lse = decode(q, k, v, parts=parts)
     want = sdpa(*(x.double() for x in (q, k, v)), torch.ones(1, N_K, dtype=torch.bool))
-    assert oracle.error(o, want[0]) < 1e-5 and oracle.error(lse, want[1]) < 1e-5
+    assert reference_attention.error(o, want[0]) < 1e-5 and reference_attention.error(lse, want[1]) < 1e-5
 
 
 def test_a_row_of_nothing_but_minus_infinity_is_a_row_that_sees_nothing():

@@ -3,8 +3,8 @@
 from threading import Thread
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
@@ -21,8 +21,8 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host import operators
-from iocourse.kernels.host.tiles import table_for
+from iocourse.kernels.host import torch_operators
+from iocourse.kernels.host.tile_table import table_for
 
 NO_LISTS, NO_CU = [], []
 ONE_SEQUENCE_A_BATCH = (False, -1, -1)
@@ -122,11 +122,11 @@ def test_only_the_log_sum_exp_is_used():
     q, k, v = numbers()
     _, lse = attention_with_lse(q, k, v, causal=True)
     got = torch.autograd.grad(lse.sum(), (q, k, v))
-    allowed = oracle.seen(20, 30, True)
+    allowed = reference_attention.seen(20, 30, True)
     leaves = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    want = torch.autograd.grad(oracle.exact(*leaves, allowed, None)[1].sum(), leaves[:2])
+    want = torch.autograd.grad(reference_attention.exact(*leaves, allowed, None)[1].sum(), leaves[:2])
     for one, exactly in zip(got[:2], want, strict=True):
-        assert oracle.error(one, exactly) < 1e-5
+        assert reference_attention.error(one, exactly) < 1e-5
     assert not got[2].any()
 
 
@@ -329,7 +329,7 @@ def direct(monkeypatch):
         return count
 
     for name, body in (("forward", "_attention"), ("backward", "_attention_backward")):
-        monkeypatch.setattr(operators, body, counted(name, getattr(operators, body)))
+        monkeypatch.setattr(torch_operators, body, counted(name, getattr(torch_operators, body)))
     return gone
 
 

@@ -3,16 +3,16 @@
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
+from error_tolerance import gradients, judge, numbers, same_bits
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from judge import gradients, judge, numbers, same_bits
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host.tiles import SlicedTiles
+from iocourse.kernels.host.tile_table import SlicedTiles
 
 WAYS = ("fused", "materialised")
 SMALL = dict.fromkeys(SlicedTiles._fields, (32, 16, 16))
@@ -83,7 +83,7 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     with using(**chosen):
         judge(
             lambda *x: attention_with_lse(*x, tile_d=c.way, **options),
-            q, k, v, do, dlse, oracle.seen(c.n_q, c.n_k, c.causal, c.window), c.scale,
+            q, k, v, do, dlse, reference_attention.seen(c.n_q, c.n_k, c.causal, c.window), c.scale,
         )  # fmt: skip
 
 

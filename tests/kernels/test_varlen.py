@@ -4,16 +4,16 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
-import oracle
 import pytest
+import reference_attention
 import torch
+from error_tolerance import gradients, judge, numbers, same_bits
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from judge import gradients, judge, numbers, same_bits
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_varlen, attention_varlen_with_lse, using
-from iocourse.kernels.host.tiles import Tiles
+from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = {"forward": (16, 32), "fused": (32, 16), "queries": (16, 16), "keys": (32, 16)}
 Lengths = tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ def starts(lengths: Lengths, side: int) -> Tensor:
 
 def pairs_of(lengths: Lengths, *options: Any) -> Tensor:
     """Who sees whom among all rows: blocks on the diagonal, (queries, keys)."""
-    return torch.block_diag(*(oracle.seen(*pair, *options).float() for pair in lengths)).bool()
+    return torch.block_diag(*(reference_attention.seen(*pair, *options).float() for pair in lengths)).bool()
 
 
 def packed(lengths: Lengths, **options: Any) -> Any:

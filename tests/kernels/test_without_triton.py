@@ -46,7 +46,7 @@ print([name for name in ("torch", "triton") if name in sys.modules])
 @pytest.mark.parametrize("absent", ["triton", "torch"])
 def test_kernels_without_one_of_them(absent):
     said = python(f"import sys; sys.modules['{absent}'] = None; import iocourse.kernels")
-    assert said.startswith("iocourse.doctor.triton_missing.NeedsTriton: ")
+    assert said.startswith("iocourse.doctor.triton_missing.TritonMissing: ")
     assert f"{absent} is not installed here" in said
     assert re.search(rf' -m pip install .*"{absent}>=', said)
     assert "iocourse.schedules.flash2, split_backward and fused_backward" in said
@@ -82,14 +82,14 @@ def test_counting_without_triton():
     said = python(
         "import sys; sys.modules['triton'] = None; from iocourse import traffic\nwith traffic.count(): 0"
     )
-    assert said.startswith("iocourse.doctor.triton_missing.NeedsTriton: triton is not installed here")
+    assert said.startswith("iocourse.doctor.triton_missing.TritonMissing: triton is not installed here")
 
 
 @needs_both
 def test_triton_imported_first():
     said = python("import triton, triton.language, iocourse.kernels")
     assert said.startswith(
-        "iocourse.kernels.host.runtime.WrongOrder: triton was imported before iocourse.kernels"
+        "iocourse.kernels.host.backend.WrongOrder: triton was imported before iocourse.kernels"
     )
     assert "import iocourse.kernels first, or set TRITON_INTERPRET=1" in said
 

@@ -1,6 +1,6 @@
 """Advice: its numbers are measurements, its verdict that of real heads and of small logits."""
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iocourse import data, lowrank
 from iocourse.lowrank.polynomials import largest_error, minimax
 from iocourse.monomials import rank_of
-from iocourse.schedules import crossing
+from iocourse.schedules import break_even_length
 
 
 def normal(n, d, sigma, seed=0):
@@ -34,7 +34,7 @@ def test_its_numbers_are_those_of_the_dense_formula(d, n, n_k, sigma, seed):
         if not np.isfinite(error):
             assert g % 2 == 1
             continue
-        P = dense.attend(Q, K, np.ones((n_k, 1)), np.ones((n, 1)), degree=g).P
+        P = dense_attention.attend(Q, K, np.ones((n_k, 1)), np.ones((n, 1)), degree=g).P
         P = P / P.sum(1, keepdims=True)
         assert error == pytest.approx(
             np.linalg.norm(P - weights) / np.linalg.norm(weights), rel=1e-7, abs=1e-13
@@ -66,7 +66,7 @@ def test_what_it_measures_is_what_attention_does():
     weights /= weights.sum(1, keepdims=True)
     for g in (2, 4, 5):
         given_back = lowrank.attention(Q, K, np.eye(50), degree=g)  # the weights themselves
-        assert dense.off(given_back, weights) == pytest.approx(found.errors[g - 1], rel=1e-6)
+        assert dense_attention.off(given_back, weights) == pytest.approx(found.errors[g - 1], rel=1e-6)
 
 
 @pytest.mark.parametrize("pair", data.real_heads(), ids=str)
@@ -103,7 +103,7 @@ def test_words_raise_the_break_even_where_fast_memory_is_given():
     free = lowrank.advise(Q, K)
     assert free.break_even == -(-free.rank * 9 // 8)  # r (d + 1) / d
     found = [lowrank.advise(Q, K, M=M).break_even for M in (500, 2000, 8000)]
-    in_words = [crossing(8, free.degree, M).N for M in (500, 2000, 8000)]
+    in_words = [break_even_length(8, free.degree, M).N for M in (500, 2000, 8000)]
     assert found == [max(free.break_even, N) for N in in_words] and max(found) > free.break_even
 
 

@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 
@@ -70,7 +70,7 @@ def softmax_of(p):
 
 def hermite(degree):
     def p(s, variance):
-        variance = variance.clamp(max=dense.CLIP)
+        variance = variance.clamp(max=dense_attention.CLIP)
         H = [torch.ones_like(s), s]
         for l in range(1, degree):
             H.append(s * H[l] - l * variance * H[l - 1])
@@ -85,13 +85,13 @@ def hermite(degree):
 
 def test_the_dense_gradient_is_that_of_autograd():
     """The formula that the other tests compare with, against another derivation of it."""
-    arrays = dense.draw(3, (), 40, 30, 4, 3)
+    arrays = dense_attention.draw(3, (), 40, 30, 4, 3)
     q, k, v = (torch.from_numpy(X).requires_grad_() for X in arrays[:3])
     O = softmax_of(hermite(4))(q, k, v)
     gradients = torch.autograd.grad(O, (q, k, v), torch.from_numpy(arrays[3]))
-    wanted = dense.attend(*arrays, degree=4)
+    wanted = dense_attention.attend(*arrays, degree=4)
     for found, w in zip((O.detach(), *gradients), (wanted.O, wanted.dQ, wanted.dK, wanted.dV), strict=True):
-        assert dense.off(found, w) < 1e-12
+        assert dense_attention.off(found, w) < 1e-12
 
 
 class Block(torch.nn.Module):
@@ -258,8 +258,8 @@ def test_nothing_outlives_the_result(engine):
 def test_tensors_agree_with_arrays(engine):
     if engine == "torch":
         pytest.skip("arrays have no torch engine")
-    arrays = dense.draw(12, (2,), 50, 60, 4, 3)
-    through = dense.by(f"torch {engine}", *arrays, degree=3)
+    arrays = dense_attention.draw(12, (2,), 50, 60, 4, 3)
+    through = dense_attention.by(f"torch {engine}", *arrays, degree=3)
     for a, b in zip(through, lowrank.gradient(*arrays, degree=3, engine=engine), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -289,8 +289,8 @@ def test_engines_of_the_cpu_refuse_other_devices(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gpu_gets_torch(dtype, monkeypatch):
     """By the device alone, so a tensor without memory will do; with Numba installed, too."""
-    from iocourse.lowrank.arguments import checked_options
-    from iocourse.lowrank.tensors import autograd
+    from iocourse.lowrank.options import checked_options
+    from iocourse.lowrank.torch_backend import autograd
 
     monkeypatch.setattr(autograd.fast, "installed", lambda: True)
     options = checked_options(degree=2, causal=True, polynomial="taylor")

@@ -1,6 +1,6 @@
 """Causal low rank: exact within a tile, the polynomial's true values outside, and nothing of the future."""
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,46 +35,53 @@ widths = st.one_of(
 @settings(max_examples=30)
 def test_every_engine_computes_the_block_function(engine, n, heads, wide, degree, name, seed):
     dtype, (d, d_v) = wide
-    arrays = dense.draw(seed, heads, n, n, d, d_v, dtype, size=0.6)
+    arrays = dense_attention.draw(seed, heads, n, n, d, d_v, dtype, size=0.6)
     options = {"degree": degree, "polynomial": name, "causal": True, **OPTIONS[name]}
-    found = dense.by(engine, *arrays, **options)
-    dense.agree(found, dense.every_head(*arrays, **options), TOLERANCE[dtype], arrays[3])
+    found = dense_attention.by(engine, *arrays, **options)
+    dense_attention.agree(found, dense_attention.every_head(*arrays, **options), TOLERANCE[dtype], arrays[3])
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_five_hundred_tokens(engine, name):
-    arrays = dense.draw(1, (), 500, 500, 6, 5, np.float32, size=0.6)
+    arrays = dense_attention.draw(1, (), 500, 500, 6, 5, np.float32, size=0.6)
     options = {"degree": 3, "polynomial": name, "causal": True, **OPTIONS[name]}
-    dense.agree(dense.by(engine, *arrays, **options), dense.every_head(*arrays, **options), 5e-5, arrays[3])
+    dense_attention.agree(
+        dense_attention.by(engine, *arrays, **options),
+        dense_attention.every_head(*arrays, **options),
+        5e-5,
+        arrays[3],
+    )
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_one_tile_is_exact_attention_whatever_the_degree(engine, name):
-    arrays = dense.draw(2, (), 64, 64, 4, 3, size=1.5)
-    found = dense.by(engine, *arrays, degree=2, polynomial=name, causal=True, **OPTIONS[name])
-    dense.agree(found, dense.softmax(*arrays, scale=1 / 2, causal=True), 1e-12, arrays[3])
+    arrays = dense_attention.draw(2, (), 64, 64, 4, 3, size=1.5)
+    found = dense_attention.by(engine, *arrays, degree=2, polynomial=name, causal=True, **OPTIONS[name])
+    dense_attention.agree(found, dense_attention.softmax(*arrays, scale=1 / 2, causal=True), 1e-12, arrays[3])
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))
 @pytest.mark.parametrize("row", [0, 40, 63, 64, 100, 191])
 def test_later_rows_change_no_bit_of_earlier_ones(engine, name, row):
-    arrays = dense.draw(3, (), 192, 192, 5, 4, np.float32, size=0.6)
+    arrays = dense_attention.draw(3, (), 192, 192, 5, 4, np.float32, size=0.6)
     options = {"degree": 3, "polynomial": name, "causal": True, **OPTIONS[name]}
-    before = dense.by(engine, *arrays, **options)[0]
+    before = dense_attention.by(engine, *arrays, **options)[0]
     changed = [X.copy() for X in arrays]
-    for X, other in zip(changed[:3], dense.draw(4, (), 192, 192, 5, 4, np.float32, size=0.6), strict=False):
+    for X, other in zip(
+        changed[:3], dense_attention.draw(4, (), 192, 192, 5, 4, np.float32, size=0.6), strict=False
+    ):
         X[row + 1 :] = other[row + 1 :]
-    after = dense.by(engine, *changed, **options)[0]
+    after = dense_attention.by(engine, *changed, **options)[0]
     np.testing.assert_array_equal(after[: row + 1], before[: row + 1])
     assert row == 191 or (after[row + 1 :] != before[row + 1 :]).all(axis=1).all()
 
 
 def test_gradients_come_from_later_rows_only(engine):
     """dK and dV of a key do not see queries before it, dQ does not see keys after it."""
-    Q, K, V, dO = dense.draw(5, (), 192, 192, 5, 4)
+    Q, K, V, dO = dense_attention.draw(5, (), 192, 192, 5, 4)
     options = {"degree": 2, "polynomial": "hermite", "key_variance": 0.4, "causal": True}
     dO[100:] = 0
-    _, dQ, dK, dV = dense.by(engine, Q, K, V, dO, **options)
+    _, dQ, dK, dV = dense_attention.by(engine, Q, K, V, dO, **options)
     for X in (dQ, dK, dV):
         assert abs(X[100:]).max() == 0
         assert (abs(X[1:100]).max(axis=1) > 0).all()
@@ -83,20 +90,20 @@ def test_gradients_come_from_later_rows_only(engine):
 @pytest.mark.parametrize("degree", [2, 3, 4])
 def test_near_and_far_are_on_one_scale(engine, degree):
     """Hermite leaves e^(σ²/2) out where it cancels; here it does not, and would be missed."""
-    Q, K, V, dO = dense.draw(6, (), 256, 256, 8, 4, size=0.9)
-    exact = dense.softmax(Q, K, V, dO, scale=8**-0.5, causal=True)[0]
+    Q, K, V, dO = dense_attention.draw(6, (), 256, 256, 8, 4, size=0.9)
+    exact = dense_attention.softmax(Q, K, V, dO, scale=8**-0.5, causal=True)[0]
     options = {"degree": degree, "causal": True}
-    fitted = dense.by(engine, Q, K, V, dO, polynomial="hermite", key_variance=0.81, **options)[0]
-    taylor = dense.by(engine, Q, K, V, dO, polynomial="taylor", **options)[0]
-    assert dense.off(fitted, exact) < 0.8 * dense.off(taylor, exact)
+    fitted = dense_attention.by(engine, Q, K, V, dO, polynomial="hermite", key_variance=0.81, **options)[0]
+    taylor = dense_attention.by(engine, Q, K, V, dO, polynomial="taylor", **options)[0]
+    assert dense_attention.off(fitted, exact) < 0.8 * dense_attention.off(taylor, exact)
 
 
 def test_causal_gradients_can_have_their_own_degree(engine):
-    arrays = dense.draw(7, (2,), 130, 130, 4, 3)
+    arrays = dense_attention.draw(7, (2,), 130, 130, 4, 3)
     options = {"polynomial": "hermite", "key_variance": 0.4, "causal": True}
-    found = dense.by(engine, *arrays, degree=2, gradient_degree=4, **options)
-    values, gradients = (dense.every_head(*arrays, degree=degree, **options) for degree in (2, 4))
-    dense.agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
+    found = dense_attention.by(engine, *arrays, degree=2, gradient_degree=4, **options)
+    values, gradients = (dense_attention.every_head(*arrays, degree=degree, **options) for degree in (2, 4))
+    dense_attention.agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
 
 
 @pytest.mark.parametrize(
@@ -109,12 +116,12 @@ def test_causal_gradients_can_have_their_own_degree(engine):
     ],
 )
 def test_statistics_of_the_sequence_are_refused(engine, options, missing):
-    arrays = dense.draw(8, (), 10, 10, 3, 3)
+    arrays = dense_attention.draw(8, (), 10, 10, 3, 3)
     with pytest.raises(ValueError, match=rf"{missing}=None.*later.*give {missing}"):
-        dense.by(engine, *arrays, degree=2, causal=True, **options)
+        dense_attention.by(engine, *arrays, degree=2, causal=True, **options)
 
 
 def test_as_many_queries_as_keys():
-    Q, K, V, _ = dense.draw(9, (), 10, 11, 3, 3)
+    Q, K, V, _ = dense_attention.draw(9, (), 10, 11, 3, 3)
     with pytest.raises(ValueError, match="causal is True with 10 queries and 11 keys"):
         lowrank.attention(Q, K, V, degree=2, polynomial="taylor", causal=True)

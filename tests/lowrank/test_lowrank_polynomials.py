@@ -4,7 +4,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import factorial
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +13,8 @@ from numpy.polynomial import polynomial as poly
 
 from iocourse import lowrank
 from iocourse.lowrank import polynomials
+from iocourse.lowrank.approximation import Setting
 from iocourse.lowrank.polynomials import CLIP, chebyshev, largest_error, minimax, smallest_degree, taylor
-from iocourse.lowrank.setting import Setting
 from iocourse.monomials import plan
 
 MAKERS = {"taylor": taylor, "chebyshev": chebyshev, "minimax": minimax}
@@ -259,7 +259,7 @@ def errors_of_weights(sigma, degrees, d=8, n_k=20_000):
     exact /= exact.sum(1, keepdims=True)
     none = np.zeros((40, 1))
     for g in degrees:
-        P = dense.attend(Q, K, np.ones((n_k, 1)), none, degree=g, scale=1.0).P
+        P = dense_attention.attend(Q, K, np.ones((n_k, 1)), none, degree=g, scale=1.0).P
         yield np.linalg.norm(P / P.sum(1, keepdims=True) - exact) / np.linalg.norm(exact)
 
 
@@ -291,11 +291,11 @@ def test_hermite_gains_over_taylor():
     rng = np.random.default_rng(1)
     Q, K, V = (rng.standard_normal((1500, 8)) for _ in range(3))
     Q *= 0.5 / np.linalg.norm(Q, axis=1, keepdims=True)
-    exact = dense.softmax(Q, K, V, V, scale=1.0)[0]
+    exact = dense_attention.softmax(Q, K, V, V, scale=1.0)[0]
     for g, gain in ((2, 1.3), (3, 1.6), (4, 2.2)):
         options = {"degree": g, "scale": 1.0}
         off = [
-            dense.off(lowrank.attention(Q, K, V, polynomial=name, **options), exact)
+            dense_attention.off(lowrank.attention(Q, K, V, polynomial=name, **options), exact)
             for name in ("taylor", "hermite")
         ]
         assert off[0] / off[1] > gain

@@ -1,6 +1,6 @@
 """Low-rank attention and its gradient equal the dense formula, on every engine and however data lies."""
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ def problems(draw):
     n, n_k = (draw(st.sampled_from([1, 2, 5, 63, 64, 65, 255, 256, 257, 300])) for _ in range(2))
     d, d_v, degree = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 6))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
-    arrays = dense.draw(draw(st.integers(0, 10**6)), heads, n, n_k, d, d_v, dtype)
+    arrays = dense_attention.draw(draw(st.integers(0, 10**6)), heads, n, n_k, d, d_v, dtype)
     options = {
         "degree": degree,
         "polynomial": draw(st.sampled_from(["hermite", "taylor", "chebyshev", "minimax"])),
@@ -37,9 +37,12 @@ def is_justified(arrays, options):
     """Whether a head has a row whose denominator or output no softmax would have."""
     heads = [X.reshape(-1, *X.shape[-2:]) for X in arrays]
     for head in zip(*heads, strict=True):
-        found = dense.attend(*head, **options)
+        found = dense_attention.attend(*head, **options)
         shares = found.P.sum(1) / found.P.shape[1]
-        if shares.min() < 0.5 * np.exp(dense.CLIP / 2) or abs(found.O).max() > 1.99 * abs(head[2]).max():
+        if (
+            shares.min() < 0.5 * np.exp(dense_attention.CLIP / 2)
+            or abs(found.O).max() > 1.99 * abs(head[2]).max()
+        ):
             return True
     return False
 
@@ -49,7 +52,7 @@ def is_justified(arrays, options):
 def test_every_engine_computes_the_dense_formula(engine, problem):
     arrays, options = problem
     try:
-        found = dense.by(engine, *arrays, **options)
+        found = dense_attention.by(engine, *arrays, **options)
     except lowrank.NotCertified:
         assert is_justified(arrays, options)
         return
@@ -57,43 +60,45 @@ def test_every_engine_computes_the_dense_formula(engine, problem):
     tolerance = TOLERANCE[arrays[0].dtype.type] * (
         CANCELS if options["polynomial"] in ("chebyshev", "minimax") else 1
     )
-    dense.agree(found, dense.every_head(*arrays, **options), tolerance, arrays[3])
+    dense_attention.agree(found, dense_attention.every_head(*arrays, **options), tolerance, arrays[3])
 
 
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "minimax"])
 def test_a_gradient_can_have_its_own_degree(engine, polynomial):
-    arrays = dense.draw(3, (2,), 90, 70, 4, 3)
+    arrays = dense_attention.draw(3, (2,), 90, 70, 4, 3)
     options = {"polynomial": polynomial} | ({"radius": 4.0} if polynomial == "minimax" else {})
-    found = dense.by(engine, *arrays, degree=2, gradient_degree=3, **options)
-    values, gradients = (dense.every_head(*arrays, degree=degree, **options) for degree in (2, 3))
-    dense.agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
-    assert dense.off(found[1], values[1]) > 1e-3  # and not that of degree 2
+    found = dense_attention.by(engine, *arrays, degree=2, gradient_degree=3, **options)
+    values, gradients = (dense_attention.every_head(*arrays, degree=degree, **options) for degree in (2, 3))
+    dense_attention.agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
+    assert dense_attention.off(found[1], values[1]) > 1e-3  # and not that of degree 2
 
 
 @pytest.fixture(scope="module")
 def many():
     """More than two spans of a thread and two tiles of torch's features, and what float64 makes of them."""
-    arrays = dense.draw(5, (), 17_000, 16_500, 4, 3, np.float32, size=0.5)
+    arrays = dense_attention.draw(5, (), 17_000, 16_500, 4, 3, np.float32, size=0.5)
     wanted = lowrank.gradient(*(X.astype(np.float64) for X in arrays), degree=3, engine="numpy")
     rows = np.r_[0:3, 255:258, 8190:8194, 16380:16388, 16997:17000]
     Q, K, V, dO = arrays
-    few = dense.attend(Q[rows], K, V, dO[rows], degree=3)
-    assert max(dense.off(wanted.O[rows], few.O), dense.off(wanted.dQ[rows], few.dQ)) < 1e-10
+    few = dense_attention.attend(Q[rows], K, V, dO[rows], degree=3)
+    assert (
+        max(dense_attention.off(wanted.O[rows], few.O), dense_attention.off(wanted.dQ[rows], few.dQ)) < 1e-10
+    )
     return arrays, wanted
 
 
 def test_many_tokens_over_spans_and_tiles(engine, many):
     arrays, wanted = many
-    dense.agree(dense.by(engine, *arrays, degree=3), wanted, 1e-4, arrays[3])
+    dense_attention.agree(dense_attention.by(engine, *arrays, degree=3), wanted, 1e-4, arrays[3])
 
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_no_more_than_rounding(threads):
     pytest.importorskip("numba")
-    arrays = dense.draw(6, (2,), 25_000, 17_000, 3, 2)
+    arrays = dense_attention.draw(6, (2,), 25_000, 17_000, 3, 2)
     one, more = (lowrank.gradient(*arrays, degree=3, engine="numba", threads=count) for count in (1, threads))
-    for name, a, b in zip(dense.NAMES, one, more, strict=True):
-        assert dense.off(b, a) < 1e-12, name
+    for name, a, b in zip(dense_attention.NAMES, one, more, strict=True):
+        assert dense_attention.off(b, a) < 1e-12, name
     assert not np.array_equal(one.dK, more.dK)  # the sums were really split
 
 
@@ -112,22 +117,22 @@ def layouts(X):
 def test_strided_arrays(engine, causal, which):
     if engine.startswith("torch") and which == 3:
         pytest.skip("torch has no negative strides")
-    arrays = dense.draw(7, (2,), 70, 70, 5, 5)
+    arrays = dense_attention.draw(7, (2,), 70, 70, 5, 5)
     options = {"degree": 3, "causal": causal, "polynomial": "taylor"}
-    wanted = dense.by(engine, *arrays, **options)
+    wanted = dense_attention.by(engine, *arrays, **options)
     strided = [list(layouts(X))[which][1] for X in arrays]
     assert not any(X.flags.c_contiguous for X in strided)
     copies = [X.copy() for X in strided]
     found = _by_strided(engine, *strided, **options)
-    dense.agree(found, wanted, 1e-12, arrays[3])
+    dense_attention.agree(found, wanted, 1e-12, arrays[3])
     for X, copy in zip(strided, copies, strict=True):
         np.testing.assert_array_equal(X, copy)  # nothing is written to
 
 
 def _by_strided(engine, Q, K, V, dO, **options):
-    """As `dense.by`, with tensors that keep the strides of the arrays."""
+    """As `dense_attention.by`, with tensors that keep the strides of the arrays."""
     if not engine.startswith("torch"):
-        return dense.by(engine, Q, K, V, dO, **options)
+        return dense_attention.by(engine, Q, K, V, dO, **options)
     import torch
 
     q, k, v = (torch.from_numpy(X).requires_grad_() for X in (Q, K, V))
@@ -136,36 +141,39 @@ def _by_strided(engine, Q, K, V, dO, **options):
 
 
 def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
-    Q, K, V, dO = dense.draw(8, (3,), 40, 50, 4, 4)
+    Q, K, V, dO = dense_attention.draw(8, (3,), 40, 50, 4, 4)
     K, V = (np.broadcast_to(X[:1], X.shape) for X in (K, V))  # keys that heads share
     for X in (Q, K, V, dO):
         X.flags.writeable = False
     found = (
         _by_strided(engine, Q, K, V, dO, degree=2)
         if not engine.startswith("torch")
-        else dense.by(engine, *(X.copy() for X in (Q, K, V, dO)), degree=2)
+        else dense_attention.by(engine, *(X.copy() for X in (Q, K, V, dO)), degree=2)
     )
-    dense.agree(found, dense.every_head(Q, K, V, dO, degree=2), 1e-10, dO)
+    dense_attention.agree(found, dense_attention.every_head(Q, K, V, dO, degree=2), 1e-10, dO)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
     """To Numba these are two types, and compiling takes seconds."""
     pytest.importorskip("numba")
-    from iocourse.lowrank.compiled import causal as of_causal
-    from iocourse.lowrank.compiled import checks
-    from iocourse.lowrank.compiled import dense as of_all
+    from iocourse.lowrank.numba_backend import causal as of_causal
+    from iocourse.lowrank.numba_backend import finite_checks
+    from iocourse.lowrank.numba_backend import noncausal as of_all
 
     def types():
-        functions = (f for module in (of_all, of_causal, checks) for f in vars(module).values())
+        functions = (f for module in (of_all, of_causal, finite_checks) for f in vars(module).values())
         return {f: f.signatures for f in functions if hasattr(f, "signatures")}
 
-    arrays, options = dense.draw(8, (), 40, 40, 4, 4), {"degree": 2, "causal": causal, "key_variance": 0.4}
-    wanted, before = dense.by("numba", *arrays, **options), types()
+    arrays, options = (
+        dense_attention.draw(8, (), 40, 40, 4, 4),
+        {"degree": 2, "causal": causal, "key_variance": 0.4},
+    )
+    wanted, before = dense_attention.by("numba", *arrays, **options), types()
     copies = [X.copy() for X in arrays]
     for X in arrays:
         X.flags.writeable = False
-    for found, was in zip(dense.by("numba", *arrays, **options), wanted, strict=True):
+    for found, was in zip(dense_attention.by("numba", *arrays, **options), wanted, strict=True):
         np.testing.assert_array_equal(found, was)
     assert types() == before and any(before.values())
     for X, copy in zip(arrays, copies, strict=True):
@@ -173,7 +181,7 @@ def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
 
 
 def test_lists_are_arrays():
-    Q, K, V, _ = dense.draw(9, (), 4, 5, 2, 3)
+    Q, K, V, _ = dense_attention.draw(9, (), 4, 5, 2, 3)
     O = lowrank.attention(Q.tolist(), K.tolist(), V.tolist(), degree=2)
     np.testing.assert_array_equal(O, lowrank.attention(Q, K, V, degree=2))
 
@@ -181,15 +189,17 @@ def test_lists_are_arrays():
 @pytest.mark.parametrize("offset", [30.0, 300.0])
 def test_keys_that_share_an_offset_keep_their_precision(engine, offset):
     """Softmax does not see it; sums of squares about 0 would lose the covariance to rounding."""
-    Q, K, V, dO = dense.draw(10, (), 900, 700, 4, 3, np.float32)
+    Q, K, V, dO = dense_attention.draw(10, (), 900, 700, 4, 3, np.float32)
     K = K + np.float32(offset)
-    wanted = dense.every_head(Q, K, V, dO, degree=3)
-    dense.agree(dense.by(engine, Q, K, V, dO, degree=3), wanted, 5e-5 * max(1, offset / 100), dO)
+    wanted = dense_attention.every_head(Q, K, V, dO, degree=3)
+    dense_attention.agree(
+        dense_attention.by(engine, Q, K, V, dO, degree=3), wanted, 5e-5 * max(1, offset / 100), dO
+    )
 
 
 def test_one_key_gets_all_weight(engine):
-    Q, K, V, dO = dense.draw(11, (2,), 30, 1, 3, 4)
-    O, dQ, dK, dV = dense.by(engine, Q, K, V, dO, degree=2)
+    Q, K, V, dO = dense_attention.draw(11, (2,), 30, 1, 3, 4)
+    O, dQ, dK, dV = dense_attention.by(engine, Q, K, V, dO, degree=2)
     np.testing.assert_allclose(O, np.broadcast_to(V, O.shape), rtol=1e-14)
     assert abs(dQ).max() < 1e-13 and abs(dK).max() < 1e-13
     np.testing.assert_allclose(dV, dO.sum(1, keepdims=True), rtol=1e-12)
@@ -198,14 +208,17 @@ def test_one_key_gets_all_weight(engine):
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "chebyshev", "minimax"])
 def test_errors_against_softmax_fall_with_the_degree(engine, polynomial):
     """Outputs and gradients of small logits go to those of exact attention."""
-    arrays = dense.draw(12, (), 200, 210, 4, 4, size=0.45)
-    exact = dense.softmax(*arrays, scale=1 / 2)
+    arrays = dense_attention.draw(12, (), 200, 210, 4, 4, size=0.45)
+    exact = dense_attention.softmax(*arrays, scale=1 / 2)
     # Chebyshev and minimax spend their degree on an interval far wider than where the logits are.
     degree_4 = {"hermite": 1.2e-4, "taylor": 4.5e-4}.get(polynomial, 2e-3)
     before = [np.inf] * 4
     for degree in (2, 4, 6, 8):
         options = {"degree": degree, "polynomial": polynomial}
-        after = [dense.off(f, w) for f, w in zip(dense.by(engine, *arrays, **options), exact, strict=True)]
+        after = [
+            dense_attention.off(f, w)
+            for f, w in zip(dense_attention.by(engine, *arrays, **options), exact, strict=True)
+        ]
         assert all(a < b / 4 for a, b in zip(after, before, strict=True)), (degree, before, after)
         assert degree != 4 or after[0] < degree_4
         before = after

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from iocourse.lowrank import compiled
+from iocourse.lowrank import numba_backend
 
-if not compiled._found():
+if not numba_backend._found():
     pytest.skip("llvmlite, which comes with Numba, is not there", allow_module_level=True)
 
 from llvmlite import binding
 
-from iocourse.lowrank.compiled.registers import calls, writer
+from iocourse.lowrank.numba_backend.registers import calls, writer
 
 CPUS = {writer.AVX512: "skylake-avx512", writer.AVX2: "haswell"}
 WIDE = {writer.AVX512: "zmm", writer.AVX2: "ymm"}

@@ -2,15 +2,15 @@
 
 from itertools import pairwise
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import lowrank
-from iocourse.lowrank import paper_gradient, passes
-from iocourse.lowrank.setting import Setting
+from iocourse.lowrank import numpy_backend, paper_gradient
+from iocourse.lowrank.approximation import Setting
 from iocourse.monomials import plan
 
 
@@ -33,7 +33,7 @@ sizes = st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 5), st.
 @given(sizes, st.integers(1, 4), st.sampled_from(["hermite", "taylor"]), st.integers(0, 10**6))
 @settings(max_examples=60)
 def test_kronecker_and_associative_are_the_same_numbers(shape, g, name, seed):
-    Q, K, V, dO = dense.draw(seed, (), *shape, size=0.5)
+    Q, K, V, dO = dense_attention.draw(seed, (), *shape, size=0.5)
     s = setting(K, g, name)
     close(paper_gradient.kronecker(Q, K, V, dO, s), paper_gradient.associative(Q, K, V, dO, s))
 
@@ -42,11 +42,11 @@ def test_kronecker_and_associative_are_the_same_numbers(shape, g, name, seed):
 @settings(max_examples=60)
 def test_they_are_the_jacobian_form_of_one_degree_more(shape, g, name, seed):
     """The paper's dQ and dK at degree g: the state of degree g + 1, O and the denominators of degree g."""
-    Q, K, V, dO = dense.draw(seed, (), *shape, size=0.5)
+    Q, K, V, dO = dense_attention.draw(seed, (), *shape, size=0.5)
     s, more = setting(K, g, name), setting(K, g + 1, name)
-    f, T = passes.forward(Q, K, V, s), passes.forward(Q, K, V, more).T
-    mixed = passes.backward(Q, K, V, passes.Forward(f.O, f.den, T), dO, more)
-    same = passes.backward(Q, K, V, f, dO, s)
+    f, T = numpy_backend.forward(Q, K, V, s), numpy_backend.forward(Q, K, V, more).T
+    mixed = numpy_backend.backward(Q, K, V, numpy_backend.Forward(f.O, f.den, T), dO, more)
+    same = numpy_backend.backward(Q, K, V, f, dO, s)
     close(paper_gradient.kronecker(Q, K, V, dO, s), (mixed.dQ, mixed.dK, same.dV))
 
 
@@ -60,10 +60,10 @@ def test_the_row_wise_kronecker_product():
 @settings(max_examples=40)
 def test_factors_give_f_and_p(shape, g, seed):
     """f = Φ Ψᵀ, the rows sum to 1, and p = f ∘ (G hᵀ - δ 1ᵀ) is the product of the two Kronecker products."""
-    Q, K, V, G = dense.draw(seed, (), *shape, size=0.5)
+    Q, K, V, G = dense_attention.draw(seed, (), *shape, size=0.5)
     s = setting(K, g, "taylor")
     made = paper_gradient.factors(Q, K, V, G, s)
-    dense_P = dense.attend(Q, K, V, G, degree=g, polynomial="taylor", scale=0.6).P
+    dense_P = dense_attention.attend(Q, K, V, G, degree=g, polynomial="taylor", scale=0.6).P
     f = made.Phi @ made.Psi.T
     wanted = dense_P / dense_P.sum(1, keepdims=True)
     close((f, f.sum(1)), (wanted, np.ones(len(Q))))
@@ -113,7 +113,7 @@ def test_it_goes_to_the_exact_gradient_when_the_degree_grows():
         found = paper_gradient.in_paper_notation(
             X, W, W_V, G, Setting(plan(5, g), lowrank.polynomial("taylor", g))
         )
-        off.append(max(dense.off(a, b) for a, b in zip(found, exact, strict=True)))
+        off.append(max(dense_attention.off(a, b) for a, b in zip(found, exact, strict=True)))
     assert all(b < a / 3 for a, b in pairwise(off)), off
     assert off[-1] < 1e-5
 
@@ -125,9 +125,9 @@ def test_finite_differences_of_a_loss(g):
     s = Setting(plan(5, g), lowrank.polynomial("taylor", g))
 
     def loss(X, W, W_V):
-        return np.tanh(passes.forward(X @ W, X, X @ W_V, s).O).sum()
+        return np.tanh(numpy_backend.forward(X @ W, X, X @ W_V, s).O).sum()
 
-    G = 1 - np.tanh(passes.forward(X @ W, X, X @ W_V, s).O) ** 2
+    G = 1 - np.tanh(numpy_backend.forward(X @ W, X, X @ W_V, s).O) ** 2
     rng, h = np.random.default_rng(0), 1e-5
     for at, gradient in enumerate(paper_gradient.in_paper_notation(X, W, W_V, G, s)):
         arguments = [X, W, W_V]
@@ -141,9 +141,9 @@ def test_finite_differences_of_a_loss(g):
 
 def test_a_gradient_is_one_degree_less_accurate():
     """dQ of degree g + 1 is as good as O of degree g, about; of the same degree it is several times worse."""
-    Q, K, V, dO = dense.draw(7, (), 300, 300, 6, 6, size=0.8)
-    O, exact_dQ, *_ = dense.softmax(Q, K, V, dO, scale=6**-0.5)
+    Q, K, V, dO = dense_attention.draw(7, (), 300, 300, 6, 6, size=0.8)
+    O, exact_dQ, *_ = dense_attention.softmax(Q, K, V, dO, scale=6**-0.5)
     found = {g: lowrank.gradient(Q, K, V, dO, degree=g) for g in (3, 4)}
-    of_O = dense.off(found[3].O, O)
-    assert dense.off(found[3].dQ, exact_dQ) > 2.5 * of_O
-    assert dense.off(found[4].dQ, exact_dQ) < 2 * of_O
+    of_O = dense_attention.off(found[3].O, O)
+    assert dense_attention.off(found[3].dQ, exact_dQ) > 2.5 * of_O
+    assert dense_attention.off(found[4].dQ, exact_dQ) < 2 * of_O

@@ -1,18 +1,17 @@
 """The passes in vector registers: their small language, ragged sizes, and what they see for the guards."""
 
-import dense
+import dense_attention
 import numpy as np
 import pytest
 
 from iocourse import lowrank
-from iocourse.lowrank import compiled, heads
-from iocourse.lowrank.compiled import spans
+from iocourse.lowrank import numba_backend, per_head
 
-if not compiled._found() or not compiled._kernels("registers.writer").here():
+if not numba_backend._found() or not numba_backend._kernels("registers.writer").here():
     pytest.skip("these passes are for AVX-512 or AVX2, and need Numba", allow_module_level=True)
 
-from iocourse.lowrank.compiled.registers import calls, rows, writer
-from iocourse.lowrank.compiled.registers.writer import Compiled, Program
+from iocourse.lowrank.numba_backend.registers import calls, rows, writer
+from iocourse.lowrank.numba_backend.registers.writer import Compiled, Program
 
 KINDS = ("numbers", "numbers", "word")
 BAD = [np.nan, np.inf, -np.inf]
@@ -85,8 +84,8 @@ def test_sums_of_lanes_are_added_in_order(many, lanes):
 
 
 def test_the_exponential(lanes):
-    from iocourse.lowrank.compiled.registers import causal
-    from iocourse.lowrank.compiled.registers.steps import Shape
+    from iocourse.lowrank.numba_backend.registers import causal
+    from iocourse.lowrank.numba_backend.registers.steps import Shape
 
     def write(p, found, given, _):
         for at in range(0, 16, lanes):
@@ -112,29 +111,29 @@ SIZES = [
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("degree", [2, 3, 5])
 def test_ragged_sizes_equal_the_plain_passes(n, n_k, d, d_v, causal, degree):
-    arrays = dense.draw(1, (), n, n if causal else n_k, d, d_v, np.float32, size=0.5)
+    arrays = dense_attention.draw(1, (), n, n if causal else n_k, d, d_v, np.float32, size=0.5)
     options = {"degree": degree, "causal": causal} | ({"key_variance": 0.2} if causal else {})
     assert calls.suits(arrays[0], arrays[2], degree)
     found = lowrank.gradient(*arrays, **options)
     wanted = lowrank.gradient(*(X.astype(np.float64) for X in arrays), engine="numpy", **options)
-    dense.agree(found, wanted, 2e-5, arrays[3])
+    dense_attention.agree(found, wanted, 2e-5, arrays[3])
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_numba_still_computes_the_same_in_float32(causal, monkeypatch):
-    arrays = dense.draw(2, (), 300, 300, 6, 5, np.float32, size=0.5)
+    arrays = dense_attention.draw(2, (), 300, 300, 6, 5, np.float32, size=0.5)
     options = {"degree": 3, "causal": causal, "polynomial": "taylor"}
     found = lowrank.gradient(*arrays, **options)
-    monkeypatch.setattr(compiled, "in_registers", lambda *_: False)
+    monkeypatch.setattr(numba_backend, "in_registers", lambda *_: False)
     plain = lowrank.gradient(*arrays, **options)
-    dense.agree(found, plain, 3e-6, arrays[3])
+    dense_attention.agree(found, plain, 3e-6, arrays[3])
     assert not np.array_equal(found.dK, plain.dK)  # they were really made in another way
 
 
 def test_threads_take_spans_of_their_own():
-    arrays = dense.draw(3, (), 25_001, 17_003, 3, 2, np.float32)
+    arrays = dense_attention.draw(3, (), 25_001, 17_003, 3, 2, np.float32)
     one, more = (lowrank.gradient(*arrays, degree=3, threads=threads) for threads in (1, 3))
-    dense.agree(more, one, 1e-5, arrays[3])
+    dense_attention.agree(more, one, 1e-5, arrays[3])
     assert not np.array_equal(one.dK, more.dK)
 
 
@@ -159,7 +158,7 @@ def test_where_an_array_lies():
 @pytest.mark.parametrize("row", [0, 63, 98])
 @pytest.mark.parametrize("name", ["Q", "K", "V"])
 def test_an_entry_that_is_not_finite_is_seen_on_the_way(name, row, bad, causal):
-    arrays = dict(zip("QKV", dense.draw(4, (), 99, 99, 4, 3, np.float32), strict=False))
+    arrays = dict(zip("QKV", dense_attention.draw(4, (), 99, 99, 4, 3, np.float32), strict=False))
     arrays[name][row, 1] = bad
     options = {"degree": 2, "causal": causal} | ({"key_variance": 0.2} if causal else {})
     with pytest.raises(ValueError, match=f"^{name} has an entry that is not finite in row {row}$"):
@@ -177,12 +176,12 @@ def judged(values, outputs, least, m=3):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_a_pass_saw(causal, threads, monkeypatch):
-    monkeypatch.setattr(spans, "SPAN", 40)
-    Q, K, V, dO = dense.draw(5, (), 99, 99, 4, 3, np.float32)
-    options = heads.Options(degree=2, polynomial="taylor", causal=causal)
+    monkeypatch.setattr(threads, "SPAN", 40)
+    Q, K, V, dO = dense_attention.draw(5, (), 99, 99, 4, 3, np.float32)
+    options = per_head.Options(degree=2, polynomial="taylor", causal=causal)
     more = () if causal else (threads,)
     f, s, fine = (calls.causal_forward if causal else calls.forward)(
-        Q, K, V, heads.asked_for(4, options, 2), *more
+        Q, K, V, per_head.asked_for(4, options, 2), *more
     )
     assert fine
     back = calls.causal_backward if causal else calls.backward
@@ -196,9 +195,9 @@ def test_what_a_pass_saw(causal, threads, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_denominator_that_is_too_small_is_not_fine(threads, monkeypatch):
     """One key at a logit of -20, where degree 3 is far below 0."""
-    monkeypatch.setattr(spans, "SPAN", 40)
+    monkeypatch.setattr(threads, "SPAN", 40)
     Q, K, V = np.full((99, 1), 1, np.float32), np.zeros((99, 1), np.float32), np.zeros((99, 3), np.float32)
-    s = heads.asked_for(1, heads.Options(degree=3, polynomial="taylor", scale=1.0), 3)
+    s = per_head.asked_for(1, per_head.Options(degree=3, polynomial="taylor", scale=1.0), 3)
     assert calls.forward(Q, K, V, s, threads)[2]
     K[7] = -20
     f, _, fine = calls.forward(Q, K, V, s, threads)
@@ -225,7 +224,7 @@ def test_an_output_beyond_its_values_is_not_fine():
 )
 def test_gradients_are_fine_where_they_are_finite_and_not_too_large(guard, fine):
     """Σ |dV| is at most twice Σ |dO| where weights may have both signs."""
-    s = heads.asked_for(4, heads.Options(degree=3, polynomial="taylor"), 3)
+    s = per_head.asked_for(4, per_head.Options(degree=3, polynomial="taylor"), 3)
     assert calls._fine(guard, s) == fine
-    even = heads.asked_for(4, heads.Options(degree=2, polynomial="taylor"), 2)
+    even = per_head.asked_for(4, per_head.Options(degree=2, polynomial="taylor"), 2)
     assert calls._fine((0, 1, 0, 9), even)

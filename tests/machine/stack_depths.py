@@ -1,4 +1,5 @@
-"""CPU time of one run at many stack depths, with and without the room that `in_one_piece` makes for frames.
+"""CPU time of one run at many stack depths, with and without the room that `with_preallocated_frames` makes
+for frames.
 
     OMP_NUM_THREADS=1 TRITON_INTERPRET=1 PYTHONPATH=. python tests/machine/stack_depths.py [REPEATS]
 
@@ -50,16 +51,16 @@ def seconds(work):
 
 def ratios(module, work, repeats):
     """At each depth: the time without the room over the time with it."""
-    room, found = module.in_one_piece, []
+    room, found = module.with_preallocated_frames, []
     for depth in DEPTHS:
         with_room, without = [], []
         for _ in range(repeats):
             for times, way in ((with_room, room), (without, lambda work: work())):
-                module.in_one_piece = way
+                module.with_preallocated_frames = way
                 times.append(at(depth, lambda: seconds(work)))
         found.append(min(without) / min(with_room))
         gc.collect()
-    module.in_one_piece = room
+    module.with_preallocated_frames = room
     return found
 
 

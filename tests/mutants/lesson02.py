@@ -100,7 +100,7 @@ def matmul_columns_first(m, A, B, *, bm, bn):
             with m.zeros(i.size, j.size) as c:
                 for k in reversed(range(A.shape[1])):
                     with m.load(B, (k, k + 1), j) as b, m.load(A, i, (k, k + 1)) as a:
-                        c.add_product(a, b)
+                        c.add_matmul(a, b)
                 m.store(c, C, i, j)
     return C
 
@@ -117,7 +117,7 @@ def matmul_with_explicit_frees(m, A, B, *, bm, bn):
             for k in range(depth):
                 a = m.load(A, i, slice(k, k + 1), into=a)
                 b = m.load(B, slice(k, k + 1), j, into=b)
-                c.add_product(a, b)
+                c.add_matmul(a, b)
             m.store(c, C, i, j)
             for tile in (a, b, c):
                 tile.free()
@@ -152,29 +152,29 @@ PRODUCT = Suite(
     id="2B",
     mutants=(
         Mutant("whole-matrices", FITS, ("m.blocks(rows, bm)", "m.blocks(rows, rows)")),
-        Mutant("temporary-product", FITS, ("c.add_product(a, b)", "c += a @ b")),
+        Mutant("temporary-product", FITS, ("c.add_matmul(a, b)", "c += a @ b")),
         Mutant("all-the-depth-at-once", FITS, ("m.blocks(depth, 1)", "m.blocks(depth, depth)")),
         Mutant("tile-not-freed", FITS, ("m.load(A, i, k) as a", "m.load(A, i, k) as a, a.copy() as d")),
         Mutant(
             "ragged-rows-forgotten", RUNS, ("m.blocks(rows, bm)", "list(m.blocks(rows, bm))[: rows // bm]")
         ),
         Mutant("last-step-forgotten", "values equal A @ B", ("m.blocks(depth, 1)", "range(depth - 1)")),
-        Mutant("no-accumulation", "values equal A @ B", ("c.add_product", "c *= 0; c.add_product")),
+        Mutant("no-accumulation", "values equal A @ B", ("c.add_matmul", "c *= 0; c.add_matmul")),
         Mutant(
             "column-loaded-twice",
             "A is read ⌈n/bn⌉ times",
-            ("c.add_product", "a = m.load(A, i, k, into=a); c.add_product"),
+            ("c.add_matmul", "a = m.load(A, i, k, into=a); c.add_matmul"),
         ),
         Mutant(
             "row-loaded-twice",
             "B is read ⌈m/bm⌉ times",
-            ("c.add_product", "b = m.load(B, k, j, into=b); c.add_product"),
+            ("c.add_matmul", "b = m.load(B, k, j, into=b); c.add_matmul"),
         ),
         Mutant("one-row-at-a-time", "B is read ⌈m/bm⌉ times", ("m.blocks(rows, bm)", "m.blocks(rows, 1)")),
         Mutant(
             "stored-at-every-step",
             "C is written once",
-            ("c.add_product(a, b)", "c.add_product(a, b); m.store(c, C, i, j)"),
+            ("c.add_matmul(a, b)", "c.add_matmul(a, b); m.store(c, C, i, j)"),
         ),
         Mutant(
             "result-read-back",
@@ -255,7 +255,7 @@ def gram_above_the_diagonal(m, A, *, b):
             for k in range(depth):
                 left = m.load(A, i, k)
                 right = left if i == j else m.load(A, j, k)
-                g.add_product(left, right.T)
+                g.add_matmul(left, right.T)
                 del left, right
             m.store(g, G, i, j)
             if i != j:
@@ -271,14 +271,14 @@ def gram_diagonal_first(m, A, *, b):
         with m.zeros(i, i) as g:
             for k in m.blocks(depth, 1):
                 with m.load(A, i, k) as a:
-                    g.add_product(a, a.T)
+                    g.add_matmul(a, a.T)
             m.store(g, G, i, i)
     for i in m.blocks(rows, b):
         for j in [block for block in m.blocks(rows, b) if block.start > i.start]:
             with m.zeros(i, j) as g:
                 for k in m.blocks(depth, 1):
                     with m.load(A, i, k) as a, m.load(A, j, k) as c:
-                        g.add_product(a, c.T)
+                        g.add_matmul(a, c.T)
                 m.store(g, G, i, j)
                 m.store(g.T, G, j, i)
     return G
@@ -307,7 +307,7 @@ GRAM = Suite(
         Mutant("other-half-not-turned", RUNS, ("m.store(g.T, G, j, i)", "m.store(g, G, j, i)")),
         Mutant("diagonal-stored-twice", "G is written once", ("if i != j", "if True")),
         Mutant("turned-by-copying", FITS, ("m.store(g.T,", "m.store(g.T.copy(),")),
-        Mutant("temporary-product", FITS, ("g.add_product(a, c.T)", "g += a @ c.T")),
+        Mutant("temporary-product", FITS, ("g.add_matmul(a, c.T)", "g += a @ c.T")),
         Mutant("last-step-forgotten", "values equal A @ A.T", ("m.blocks(depth, 1)", "range(depth - 1)")),
         Mutant("whole-rows", FITS, ("m.blocks(depth, 1)", "m.blocks(depth, depth)")),
     ),

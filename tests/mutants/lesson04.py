@@ -19,7 +19,7 @@ Q_PASSES, Q_ONCE = "Q is read ⌈N/Bc⌉ times", "Q is read once"
 O_ONCE = "O is written once"
 
 HELD_TOO = (  # a tile (Br, d) more than there is room for
-    Mutant("product-as-a-tile", FITS, ("o.add_product(s, v)", "o += s @ v")),
+    Mutant("product-as-a-tile", FITS, ("o.add_matmul(s, v)", "o += s @ v")),
     Mutant("scaled-queries-beside-the-queries", FITS, ("q *= d**-0.5", "q = q * d**-0.5")),
 )
 SKIPS_LAST_KEYS = (("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]"),)
@@ -66,7 +66,7 @@ def scores_in_slow_memory(m, Q, K, V, *, Br, Bc):
             for j in m.blocks(N, Bc):
                 with m.load(S, i, j) as s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -143,7 +143,7 @@ def queries_outside(m, Q, K, V, *, Br, Bc):
             s = q @ k.T
             s *= d**-0.5
             stats.update(s, o)
-            o.add_product(s, v)
+            o.add_matmul(s, v)
             for tile in (k, v, s):
                 tile.free()
         stats.normalise(o)
@@ -187,7 +187,7 @@ def one_visit(m, Q, O, top, total, k, v, rows):
     s -= new[:, None]
     np.exp(s, out=s)
     l += s.sum(axis=1)
-    o.add_product(s, v)
+    o.add_matmul(s, v)
     o /= l[:, None]
     m.store(o, O, rows)
     m.store(new, top, rows)
@@ -213,7 +213,7 @@ def queries_outside_written_out(m, Q, K, V, *, Br, Bc):
                     total *= np.exp(top - new)
                     o *= np.exp(top - new)[:, None]
                     total += p.sum(axis=1)
-                    o.add_product(p, v)
+                    o.add_matmul(p, v)
                     top[:] = new
                     del s, p, new
             o /= total[:, None]
@@ -233,7 +233,7 @@ FORWARD_MUTANTS = (
     Mutant(
         "normalised-in-the-inner-loop",
         VALUES,
-        ("o.add_product(s, v)", "o.add_product(s, v); stats.normalise(o)"),
+        ("o.add_matmul(s, v)", "o.add_matmul(s, v); stats.normalise(o)"),
     ),
     Mutant("never-normalised", VALUES, ("stats.normalise(o)", "pass")),
     Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
@@ -242,7 +242,7 @@ FORWARD_MUTANTS = (
     Mutant("V-loaded-twice", V_PASSES, ("stats.update", "v = m.load(V, j, into=v); stats.update")),
     Mutant("Q-in-the-inner-loop", Q_ONCE, ("stats.update", "q = m.load(Q, i, into=q); stats.update")),
     Mutant(
-        "O-stored-in-the-inner-loop", O_ONCE, ("o.add_product(s, v)", "o.add_product(s, v); m.store(o, O, i)")
+        "O-stored-in-the-inner-loop", O_ONCE, ("o.add_matmul(s, v)", "o.add_matmul(s, v); m.store(o, O, i)")
     ),
     Mutant("values-for-keys", VALUES, ("m.load(V, j) as v", "m.load(K, j) as v")),
     Mutant("V-never-loaded", LOADED, ("m.load(V, j) as v", "m.load(K, j) as v")),
@@ -277,7 +277,7 @@ def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
                 q *= d**-0.5
                 with q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
                 if j.last:
                     stats.normalise(o)
                 m.store(o, O, i)
@@ -310,7 +310,7 @@ def divided_at_every_visit(m, Q, K, V, *, Br, Bc, undone=True):
                     if undone:
                         stats.unnormalise(o)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
                     stats.normalise(o)
                     m.store(o, O, i)
                     m.store(stats.m, maxima, i)
@@ -371,7 +371,7 @@ def value_into_the_keys_place(m, Q, K, V, *, Br, Bc):
                 s *= d**-0.5
                 v = m.load(V, j, into=k)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
                 v.free()
                 s.free()
             stats.normalise(o)
@@ -395,7 +395,7 @@ def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
             k.free()
             stats.update(s, o)
             v = m.load(V, keys)
-            o.add_product(s, v)
+            o.add_matmul(s, v)
             v.free()
             s.free()
         o /= stats.l[:, None]
@@ -418,7 +418,7 @@ def scores_kept_a_round_too_long(m, Q, K, V, *, Br, Bc):
                 s = q @ k.T
                 v = m.load(V, j, into=k)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
                 v.free()
             stats.normalise(o)
             m.store(o, O, i)
@@ -526,7 +526,7 @@ def as_it_was_handed_out(m, Q, K, V, *, Br, Bc):
                 s *= d**-0.5
                 v = m.load(V, j)
                 stats.update(s, o)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -542,7 +542,7 @@ REPAIRED = Suite(
         Mutant("Q-still-in-the-inner-loop-moves-too-much", RIGHT_WORDS, *QUERIES_AGAIN),
         Mutant("scores-still-kept", RIGHT_ROOM, ("s.free()", "pass")),
         Mutant("values-still-kept", RIGHT_ROOM, ("v.free()", "pass")),
-        Mutant("values-freed-too-early", RUNS, ("o.add_product(s, v)", "v.free(); o.add_product(s, v)")),
+        Mutant("values-freed-too-early", RUNS, ("o.add_matmul(s, v)", "v.free(); o.add_matmul(s, v)")),
         Mutant("V-beside-K", RIGHT_ROOM, ("with m.load(K", "with m.load(V, j) as early, m.load(K")),
         Mutant("rescaling-lost", VALUES, *NO_RESCALE),
         Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),

@@ -146,7 +146,7 @@ def one_visit(m, rows_of, columns, rows, is_first):
     p -= log_sums[:, None]
     np.exp(p, out=p)
     do = m.load(dO, rows)
-    dv.add_product(p.T, do)
+    dv.add_matmul(p.T, do)
     dp = do @ v.T
     do.free()
     products = m.load(D, rows, into=log_sums)
@@ -154,9 +154,9 @@ def one_visit(m, rows_of, columns, rows, is_first):
     p *= dp
     dp.free()
     p *= d**-0.5
-    dk.add_product(p.T, q)
+    dk.add_matmul(p.T, q)
     dq = m.zeros(rows, d) if is_first else m.load(dQ, rows)
-    dq.add_product(p, k)
+    dq.add_matmul(p, k)
     m.store(dq, dQ, rows)
     for tile in (q, p, dq, products):
         tile.free()
@@ -176,15 +176,15 @@ def dQ_into_the_place_of_dO(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                 q, do, log_sums, products = m.load(Q, i), m.load(dO, i), m.load(LSE, i), m.load(D, i)
                 s = q @ k.T
                 probabilities(s, log_sums)
-                dv.add_product(s.T, do)
-                s.times_product(do, v.T, less=products)
-                dk.add_product(s.T, q)
+                dv.add_matmul(s.T, do)
+                s.multiply_by_matmul(do, v.T, less=products)
+                dk.add_matmul(s.T, q)
                 if j.first:
                     do *= 0.0
                     dq = do
                 else:
                     dq = m.load(dQ, i, into=do)
-                dq.add_product(s, k)
+                dq.add_matmul(s, k)
                 m.store(dq, dQ, i)
                 for tile in (q, s, log_sums, products, dq):
                     tile.free()
@@ -213,8 +213,8 @@ def materialised(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     probabilities(s, m.load(LSE, (0, N)))
     dV = keep(m, s.T @ do, "dV")
     D = m.zeros(N)
-    D.add_row_products(do, o)
-    s.times_product(do, v.T, less=D)
+    D.add_row_dots(do, o)
+    s.multiply_by_matmul(do, v.T, less=D)
     dK = keep(m, s.T @ q, "dK")
     s *= d**-0.5
     return keep(m, s @ k, "dQ"), dK, dV
@@ -290,22 +290,22 @@ FUSED = Suite(
         Mutant(
             "dK-scaled-twice",
             "dK is exact",
-            ("dk.add_product", "s *= d**-0.5; dk.add_product"),
+            ("dk.add_matmul", "s *= d**-0.5; dk.add_matmul"),
             ("s *= d**-0.5\n", "pass\n"),
         ),
         Mutant(
             "dV-from-dS",
             "dV is exact",
-            ("dv.add_product(s.T, do)", "pass"),
-            ("dk.add_product", "dv.add_product(s.T, q); dk.add_product"),
+            ("dv.add_matmul(s.T, do)", "pass"),
+            ("dk.add_matmul", "dv.add_matmul(s.T, q); dk.add_matmul"),
         ),
         Mutant(
             "D-doubled",
             "dK is exact",
-            ("D_i.add_row_products(do, o)", "D_i.add_row_products(do, o); D_i *= 2.0"),
+            ("D_i.add_row_dots(do, o)", "D_i.add_row_dots(do, o); D_i *= 2.0"),
         ),
-        Mutant("D-of-O-and-O", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
-        Mutant("K-for-V", "dK is exact", ("times_product(do, v.T", "times_product(do, k.T")),
+        Mutant("D-of-O-and-O", "dQ is exact", ("add_row_dots(do, o)", "add_row_dots(o, o)")),
+        Mutant("K-for-V", "dK is exact", ("multiply_by_matmul(do, v.T", "multiply_by_matmul(do, k.T")),
         Mutant(
             "always-from-zeros",
             "dQ is exact",
@@ -345,7 +345,7 @@ FUSED = Suite(
         Mutant(
             "dO-loaded-twice",
             DO_PASSES,
-            ("dv.add_product(s.T, do)", "do = m.load(dO, i, into=do); dv.add_product(s.T, do)"),
+            ("dv.add_matmul(s.T, do)", "do = m.load(dO, i, into=do); dv.add_matmul(s.T, do)"),
         ),
         Mutant("dQ-stored-twice", DQ_OUT, ("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.store(dq, dQ, i)")),
         Mutant(
@@ -474,7 +474,7 @@ def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
             np.exp(s, out=s)
             dp -= products[:, None]
             s *= dp
-            dq.add_product(s, k)
+            dq.add_matmul(s, k)
             for tile in (k, v, s, dp):
                 tile.free()
         m.store(dq, dQ, rows)
@@ -491,7 +491,7 @@ def outputs_column_by_column(m, Q, K, V, O, dO, LSE, *, Br, Bc):
         with m.load(dO, i) as do, m.load(LSE, i) as L_i, m.zeros(i) as D_i, m.load(Q, i) as q:
             for c in m.blocks(d, 1):
                 with m.load(O, i, c) as o:
-                    D_i.add_row_products(do[:, c.start : c.stop], o)
+                    D_i.add_row_dots(do[:, c.start : c.stop], o)
             m.store(D_i, D, i)
             q *= d**-0.5
             with m.zeros(i, d) as dq:
@@ -499,9 +499,9 @@ def outputs_column_by_column(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                     with m.load(K, j) as k, q @ k.T as s:
                         probabilities(s, L_i)
                         with m.load(V, j) as v:
-                            s.times_product(do, v.T, less=D_i)
+                            s.multiply_by_matmul(do, v.T, less=D_i)
                         s *= d**-0.5
-                        dq.add_product(s, k)
+                        dq.add_matmul(s, k)
                 m.store(dq, dQ, i)
     return dQ, D
 
@@ -520,10 +520,10 @@ def keys_outside(m, Q, K, V, O, dO, LSE, *, Br, Bc):
                     with q @ k.T as s:
                         probabilities(s, L_i)
                         with m.load(dO, i) as do:
-                            s.times_product(do, v.T, less=D_i)
+                            s.multiply_by_matmul(do, v.T, less=D_i)
                         s *= d**-0.5
                         with m.zeros(i, d) if j.first else m.load(dQ, i) as dq:
-                            dq.add_product(s, k)
+                            dq.add_matmul(s, k)
                             m.store(dq, dQ, i)
     return dQ, D
 
@@ -561,11 +561,13 @@ QUERIES = Suite(
         Mutant(
             "scaled-in-the-inner-loop",
             BLOCK_SIZE,
-            ("dq.add_product(s, k)", "dq.add_product(s, k); dq *= d**-0.5"),
+            ("dq.add_matmul(s, k)", "dq.add_matmul(s, k); dq *= d**-0.5"),
             ("                dq *= d**-0.5\n", ""),
         ),
-        Mutant("D-not-subtracted", "dQ is exact", ("s.times_product(do, v.T, less=D_i)", "s *= do @ v.T")),
-        Mutant("D-of-dO", "D is exact", ("add_row_products(do, o)", "add_row_products(do, do)")),
+        Mutant(
+            "D-not-subtracted", "dQ is exact", ("s.multiply_by_matmul(do, v.T, less=D_i)", "s *= do @ v.T")
+        ),
+        Mutant("D-of-dO", "D is exact", ("add_row_dots(do, o)", "add_row_dots(do, do)")),
         Mutant(
             "exp-before-L",
             LARGE,
@@ -595,12 +597,12 @@ QUERIES = Suite(
         Mutant(
             "dQ-stored-every-time",
             "dQ is written once",
-            ("dq.add_product(s, k)", "dq.add_product(s, k); m.store(dq, dQ, i)"),
+            ("dq.add_matmul(s, k)", "dq.add_matmul(s, k); m.store(dq, dQ, i)"),
         ),
         Mutant(
             "D-stored-every-time",
             "D is written once",
-            ("dq.add_product(s, k)", "dq.add_product(s, k); m.store(D_i, D, i)"),
+            ("dq.add_matmul(s, k)", "dq.add_matmul(s, k); m.store(D_i, D, i)"),
         ),
         Mutant(
             "dQ-read-back",

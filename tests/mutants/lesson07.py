@@ -26,7 +26,7 @@ def columns_by_range(m, Q, K, i, j):
     s = m.zeros(i.size, j.size)
     for c in reversed(range(Q.shape[1])):
         q, k = m.load(Q, (i.start, i.stop), (c, c + 1)), m.load(K, (j.start, j.stop), (c, c + 1))
-        s.add_product(q, k.T)
+        s.add_matmul(q, k.T)
         q.free()
         k.free()
     s /= np.sqrt(Q.shape[1])
@@ -39,7 +39,7 @@ def tile_made_turned(m, Q, K, i, j):
     for c in m.blocks(Q.shape[1], 1):
         with m.load(K, j, c) as k, m.load(Q, i, c) as q:
             k *= Q.shape[1] ** -0.5
-            turned.add_product(k, q.T)
+            turned.add_matmul(k, q.T)
     return turned.T
 
 
@@ -54,7 +54,7 @@ def columns_two_by_two(m, Q, K, i, j):
     for c in m.blocks(Q.shape[1], 2):
         with m.load(Q, i, c) as q, m.load(K, j, c) as k:
             q *= Q.shape[1] ** -0.5
-            s.add_product(q, k.T)
+            s.add_matmul(q, k.T)
     return s
 
 
@@ -84,7 +84,7 @@ TILE = Suite(
         Mutant("keys-for-queries", SCORES, ("m.load(Q, i, c)", "m.load(K, i, c)")),
         Mutant("not-turned", RUNS, ("k.T", "k")),
         Mutant("eight-columns-at-once", TIGHT, ("m.blocks(d, 1)", "m.blocks(d, 8)")),
-        Mutant("product-as-a-temporary", TIGHT, ("s.add_product(q, k.T)", "s += q @ k.T")),
+        Mutant("product-as-a-temporary", TIGHT, ("s.add_matmul(q, k.T)", "s += q @ k.T")),
         Mutant("scaled-column-as-a-temporary", TIGHT, ("q *= d**-0.5", "q = q * d**-0.5")),
         Mutant(
             "Q-loaded-twice", Q_PASSES, ("q *= d", "m.load(Q, i, c, into=k); k = m.load(K, j, c); q *= d")
@@ -118,7 +118,7 @@ def my_tile(m, Q, K, i, j):
     for c in m.blocks(Q.shape[1], 1):
         with m.load(Q, i, c) as q, m.load(K, j, c) as k:
             q *= Q.shape[1] ** -0.5
-            s.add_product(q, k.T)
+            s.add_matmul(q, k.T)
     return s
 
 
@@ -148,7 +148,7 @@ def statistics_by_hand(m, Q, K, V, *, Br, Bc, Bd):
                     with m.load(scores, rows, j) as s, m.load(V, j, c) as v:
                         s -= top[:, None]
                         np.exp(s, out=s)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
                 o /= total[:, None]
                 m.store(o, O, i, c)
         top.free()
@@ -172,7 +172,7 @@ def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
             with m.zeros(i, c) as o:
                 for j in m.blocks(N, 1):
                     with m.load(V, j, c) as v, m.load(S, (0, i.size), j) as s:
-                        o.add_product(probabilities(s, L), v)
+                        o.add_matmul(probabilities(s, L), v)
                 m.store(o, O, i, c)
         L.free()
     return O
@@ -192,7 +192,7 @@ def fused(m, Q, K, V, *, Br, Bc, Bd):
                     for c in m.blocks(d, 1):
                         with m.zeros(i, c) if j.first else m.load(O, i, c) as o, m.load(V, j, c) as v:
                             o *= factor[:, None]
-                            o.add_product(s, v)
+                            o.add_matmul(s, v)
                             if j.last:
                                 stats.normalise(o)
                             m.store(o, O, i, c)
@@ -211,7 +211,7 @@ def rows_of_queries(m, Q, K, V, *, Br, Bc, Bd):
                     s = q @ k.T
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -266,7 +266,7 @@ def every_score_made_again(m, Q, K, V, *, Br, Bc, Bd):
                 with m.zeros(i, c) as o:
                     for j in m.blocks(N, 1):
                         with my_tile(m, Q, K, i, j) as s, m.load(V, j, c) as v:
-                            o.add_product(probabilities(s, L), v)
+                            o.add_matmul(probabilities(s, L), v)
                     m.store(o, O, i, c)
     return O
 
@@ -278,7 +278,7 @@ def taken_from_the_machine(m, Q, K, V, *, Br, Bc, Bd):
 NO_MAXIMUM = (
     ("stats.update(s)", "np.exp(s, out=s); stats.l[:] = stats.l + s.sum(axis=1)"),
     ("L = stats.lse()", "L = stats.l"),
-    ("o.add_product(probabilities(s, L), v)", "np.exp(s, out=s); s /= L[:, None]; o.add_product(s, v)"),
+    ("o.add_matmul(probabilities(s, L), v)", "np.exp(s, out=s); s /= L[:, None]; o.add_matmul(s, v)"),
 )
 STORE = "m.store(s, S, (0, i.size), j)"
 
@@ -311,7 +311,7 @@ SMALL = Suite(
         Mutant(
             "V-loaded-twice",
             "V is read ⌈N/Br⌉ times",
-            ("o.add_product", "v = m.load(V, j, c, into=v); o.add_product"),
+            ("o.add_matmul", "v = m.load(V, j, c, into=v); o.add_matmul"),
         ),
         Mutant("K-for-one-query-at-a-time", K_PASSES, ("m.blocks(N, Br)", "m.blocks(N, 1)")),
         Mutant("Q-for-one-key-at-a-time", Q_PASSES, ("m.blocks(N, Bc)", "m.blocks(N, 1)")),
@@ -383,7 +383,7 @@ def statistics_by_hand_whole_rows(m, Q, K, V, *, Br):
             with m.load(V, j) as v, m.load(scores, (0, i.size), j) as s:
                 s -= top[:, None]
                 np.exp(s, out=s)
-                o.add_product(s, v)
+                o.add_matmul(s, v)
         o /= total[:, None]
         m.store(o, out, i)
         for tile in (o, top, total):
@@ -409,7 +409,7 @@ def footprint_to_the_word(m, Q, K, V, *, Br):
         with m.zeros(i, d) as o:
             for j in m.blocks(N, 1):
                 with m.load(S, rows, j) as s, m.load(V, j) as v:
-                    o.add_product(probabilities(s, L), v)
+                    o.add_matmul(probabilities(s, L), v)
             m.store(o, O, i)
         L.free()
     return O
@@ -427,7 +427,7 @@ def order_of_flash_optimal(m, Q, K, V, *, Br):
                     s = q @ k.T
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -457,7 +457,7 @@ def scores_made_twice(m, Q, K, V, *, Br):
             with m.zeros(i, d) as o:
                 for j in m.blocks(N, 1):
                     with my_tile(m, Q, K, i, j) as s, m.load(V, j) as v:
-                        o.add_product(probabilities(s, L), v)
+                        o.add_matmul(probabilities(s, L), v)
                 m.store(o, O, i)
     return O
 
@@ -507,13 +507,13 @@ STORED = Suite(
         Mutant(
             "scores-read-twice",
             S_ONCE,
-            ("o.add_product", "s = m.load(S, (0, i.size), j, into=s); o.add_product"),
+            ("o.add_matmul", "s = m.load(S, (0, i.size), j, into=s); o.add_matmul"),
         ),
         Mutant("output-stored-for-each-key", "O is written once", ("L), v)", "L), v); m.store(o, O, i)")),
         Mutant(
             "V-loaded-twice",
             "V is read ⌈N/Br⌉ times",
-            ("o.add_product", "v = m.load(V, j, into=v); o.add_product"),
+            ("o.add_matmul", "v = m.load(V, j, into=v); o.add_matmul"),
         ),
         Mutant("K-loaded-twice", K_PASSES, ("m.store(s, S", "k = m.load(K, j, into=k); m.store(s, S")),
         Mutant("one-query-at-a-time", K_PASSES, ("m.blocks(N, Br)", "m.blocks(N, 1)")),
@@ -798,7 +798,7 @@ def all_in_with_blocks(m, Q, K, V, *, Br, Bo, Bd):
                 with m.zeros(i, c) as o:
                     for j in m.blocks(N, 1):
                         with m.load(V, j, c) as v, m.load(S, i, j) as s:
-                            o.add_product(probabilities(s, log_sums), v)
+                            o.add_matmul(probabilities(s, log_sums), v)
                     m.store(o, O, i, c)
     return O
 
@@ -827,7 +827,7 @@ def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
                 with m.load(S, i, (j, j + 1)) as s, m.load(V, j, c) as v:
                     s -= L[:, None]
                     np.exp(s, out=s)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             m.store(o, O, i, c)
             o.free()
     return O
@@ -851,7 +851,7 @@ def as_found(m, Q, K, V, *, Br, Bo, Bd):
             with m.zeros(i, c) as o:
                 for j in m.blocks(N, 1):
                     with m.load(LSE, i) as L, m.load(S, i, j) as s, m.load(V, j, c) as v:
-                        o.add_product(probabilities(s, L), v)
+                        o.add_matmul(probabilities(s, L), v)
                 m.store(o, O, i, c)
     return O
 

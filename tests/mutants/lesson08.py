@@ -90,7 +90,7 @@ def by_plain_ranges(m, Q, K, V, *, mask, Br, Bc):
                     v = m.load(V, j, into=k)
                     m.hide(s, i, j, mask)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
                     v.free()
                     s.free()
         stats.normalise(o)
@@ -116,7 +116,7 @@ def asking_for_single_columns(m, Q, K, V, *, mask, Br, Bc):
                 m.hide(s, i, j, mask)
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -135,7 +135,7 @@ def every_key(m, Q, K, V, *, mask, Br, Bc):
                 m.hide(s, i, j, mask)
                 with s, m.load(V, j) as v:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -153,7 +153,7 @@ def keys_and_values_together(m, Q, K, V, *, mask, Br, Bc):
                     with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                         m.hide(s, i, j, mask)
                         stats.update(s, o)
-                        o.add_product(s, v)
+                        o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -185,7 +185,7 @@ SPARSE = Suite(
             "hidden-after-the-update",
             VALUES,
             (HIDE, "pass"),
-            ("o.add_product(s, v)", f"o.add_product(s, v); {HIDE}"),
+            ("o.add_matmul(s, v)", f"o.add_matmul(s, v); {HIDE}"),
         ),
         Mutant("hidden-with-zero", DIAGONAL, (HIDE, "t = m.full(i, j); m.hide(t, i, j, mask); s *= t == 0")),
         Mutant("columns-of-the-first-query", VALUES, (RANGES, "mask.columns(i.start, i.start + 1)")),
@@ -204,7 +204,7 @@ SPARSE = Suite(
         Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
         Mutant("scale-of-one-d", VALUES, ("d**-0.5", "8**-0.5")),
         Mutant("Q-in-the-inner-loop", Q_ONCE, ("stats.update", "q = m.load(Q, i, into=q); stats.update")),
-        Mutant("O-in-the-inner-loop", O_ONCE, ("add_product(s, v)", "add_product(s, v); m.store(o, O, i)")),
+        Mutant("O-in-the-inner-loop", O_ONCE, ("add_matmul(s, v)", "add_matmul(s, v); m.store(o, O, i)")),
         Mutant("all-keys-at-once", FITS, ("with m.load(K, j)", "with m.load(K, (0, N)), m.load(K, j)")),
     ),
     right=(by_plain_ranges, asking_for_single_columns),
@@ -249,7 +249,7 @@ def with_a_dict(m, Q, K, V, *, w):
             s = k @ q.T
             s *= d**-0.5
             stats.update(s, o)
-            o.add_product(s, v)
+            o.add_matmul(s, v)
             s.free()
         stats.normalise(o)
         m.store(o, O, i)
@@ -279,7 +279,7 @@ def in_one_circular_tile(m, Q, K, V, *, w):
                     if newest < max(0, i - w):
                         s[:, place] = -np.inf
                 stats.update(s, o)
-                o.add_product(s, values)
+                o.add_matmul(s, values)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -295,7 +295,7 @@ def loaded_for_every_query(m, Q, K, V, *, w):
             for j in range(max(0, i - w), min(N, i + w + 1)):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -311,7 +311,7 @@ def everything_stays(m, Q, K, V, *, w):
             for k, v in rows[max(0, i - w) : i + w + 1]:
                 with q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -343,7 +343,7 @@ def load_first_free_later(m, Q, K, V, *, w):
                 with q @ k.T as s:
                     s /= np.sqrt(d)
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             o /= stats.l[:, None]
             m.store(o, O, i)
         if i >= w:
@@ -390,7 +390,7 @@ WINDOW = Suite(
             LARGE,
             ("stats.update(s, o)", "np.exp(s, out=s); stats.l[:] = stats.l + s.sum(axis=1)"),
         ),
-        Mutant("stored-for-every-key", O_ONCE, ("add_product(s, v)", "add_product(s, v); m.store(o, O, i)")),
+        Mutant("stored-for-every-key", O_ONCE, ("add_matmul(s, v)", "add_matmul(s, v); m.store(o, O, i)")),
         Mutant("Q-for-every-key", Q_ONCE, ("stats.update", "m.load(Q, i).free(); stats.update")),
     ),
     right=(with_a_dict, in_one_circular_tile, load_first_free_later),

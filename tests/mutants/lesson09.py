@@ -308,14 +308,14 @@ def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
             p *= d**-0.5
             probabilities(p, L)
             with do @ v.T as dp:
-                D.add_row_products(p, dp)
-            dv.add_product(p.T, do)
-            p.times_product(do, v.T, less=D)
+                D.add_row_dots(p, dp)
+            dv.add_matmul(p.T, do)
+            p.multiply_by_matmul(do, v.T, less=D)
             p *= d**-0.5
             do.free()
-            dk.add_product(p.T, q)
+            dk.add_matmul(p.T, q)
         with m.zeros(rows, d) as dq:
-            dq.add_product(p, k)
+            dq.add_matmul(p, k)
             m.store(dq, out["dQ"], i)
         p.free()
         D.free()
@@ -337,10 +337,10 @@ def statistics_made_anew(m, Q, K, V, dO, LSE, *, Br):
                         stats.update(s)
                         stats.normalise(s)
                         with s @ v as o:
-                            D.add_row_products(do, o)
-                        dv.add_product(s.T, do)
-                        s.times_product(do, v.T, less=D)
-                        dk.add_product(s.T, q)
+                            D.add_row_dots(do, o)
+                        dv.add_matmul(s.T, do)
+                        s.multiply_by_matmul(do, v.T, less=D)
+                        dk.add_matmul(s.T, q)
                         with s @ k as dq:
                             dq *= d**-0.5
                             m.store(dq, dQ, i)
@@ -358,9 +358,9 @@ def output_stored_first(m, Q, K, V, dO, LSE, *, Br):
             q *= d**-0.5
             for j in m.blocks(N, 1):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
-                    o.add_product(probabilities(s, L), v)
+                    o.add_matmul(probabilities(s, L), v)
             with m.load(dO, i) as do, m.zeros(i) as D_i:
-                D_i.add_row_products(do, o)
+                D_i.add_row_dots(do, o)
                 m.store(D_i, D, i)
     dQ, dK, dV = (m.new(name, (N, d)) for name in ("dQ", "dK", "dV"))
     for j in m.blocks(N, N):
@@ -370,9 +370,9 @@ def output_stored_first(m, Q, K, V, dO, LSE, *, Br):
                     q *= d**-0.5
                     with q @ k.T as s:
                         probabilities(s, L)
-                        dv.add_product(s.T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                        dv.add_matmul(s.T, do)
+                        s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         with s @ k as dq:
                             dq *= d**-0.5
                             m.store(dq, dQ, i)
@@ -410,8 +410,8 @@ SKIP_LAST = (("m.blocks(N, Br)", "list(m.blocks(N, Br))[: N // Br]"),)
 BACKWARD = Suite(
     id="9C",
     mutants=(
-        Mutant("D-forgotten", "dQ is exact", ("D_i.add_row_products(do, o)", "pass")),
-        Mutant("D-from-o-alone", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
+        Mutant("D-forgotten", "dQ is exact", ("D_i.add_row_dots(do, o)", "pass")),
+        Mutant("D-from-o-alone", "dQ is exact", ("add_row_dots(do, o)", "add_row_dots(o, o)")),
         Mutant("o-from-keys", "dQ is exact", ("with s @ v as o", "with s @ k as o")),
         Mutant("q-unscaled", "dV is exact", (" q *= d**-0.5", " pass")),
         Mutant("scale-of-one-d", "dV is exact", ("d**-0.5", "10**-0.5")),
@@ -420,14 +420,14 @@ BACKWARD = Suite(
         Mutant(
             "dv-from-score-gradients",
             "dV is exact",
-            ("dv.add_product(s.T, do)\n", "pass\n"),
-            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); dv.add_product(s.T, do)"),
+            ("dv.add_matmul(s.T, do)\n", "pass\n"),
+            ("dk.add_matmul(s.T, q)", "dk.add_matmul(s.T, q); dv.add_matmul(s.T, do)"),
         ),
         Mutant(
             "dk-from-weights",
             "dK is exact",
-            ("dk.add_product(s.T, q)\n", "pass\n"),
-            ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); dk.add_product(s.T, q)\n"),
+            ("dk.add_matmul(s.T, q)\n", "pass\n"),
+            ("dv.add_matmul(s.T, do)\n", "dv.add_matmul(s.T, do); dk.add_matmul(s.T, q)\n"),
         ),
         Mutant("ragged-block-skipped", RUNS, *SKIP_LAST),
         Mutant(
@@ -438,7 +438,7 @@ BACKWARD = Suite(
         Mutant(
             "dO-read-again",
             "dO is read once",
-            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(dO, i).free()"),
+            ("dk.add_matmul(s.T, q)", "dk.add_matmul(s.T, q); m.load(dO, i).free()"),
         ),
         Mutant(
             "keys-read-for-each-block",
@@ -454,7 +454,7 @@ BACKWARD = Suite(
             "D-through-slow-memory",
             TOTAL,
             ("for j in m.blocks(N, N)", "D = m.new('D', (N,))\n    for j in m.blocks(N, N)"),
-            ("D_i.add_row_products(do, o)", "D_i.add_row_products(do, o); m.store(D_i, D, i)"),
+            ("D_i.add_row_dots(do, o)", "D_i.add_row_dots(do, o); m.store(D_i, D, i)"),
         ),
         Mutant("all-queries-in-one-block", FITS, ("m.blocks(N, Br)", "m.blocks(N, N)")),
     ),
@@ -491,13 +491,13 @@ def gradients_apart(m, Q, K, V, dO, LSE, D, *, Bc):
                 p = q @ k.T
                 p *= d**-0.5
                 probabilities(p, L)
-                dv.add_product(p.T, do)
+                dv.add_matmul(p.T, do)
                 with do @ v.T as dp:
                     dp -= D_i.reshape(1, 1)
                     p *= dp
             m.store(p, dS, i, j)
             p *= d**-0.5
-            dk.add_product(p.T, q)
+            dk.add_matmul(p.T, q)
             for tile in (p, q, do):
                 tile.free()
         m.store(dk, dK, j)
@@ -526,9 +526,9 @@ def keys_with(m, Q, K, V, dO, LSE, D, *, Bc, Br):
                 ):
                     q *= d**-0.5
                     with q @ k.T as s:
-                        dv.add_product(probabilities(s, L).T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
+                        dv.add_matmul(probabilities(s, L).T, do)
+                        s.multiply_by_matmul(do, v.T, less=D_i)
+                        dk.add_matmul(s.T, q)
                         m.store(s, dS, i, j)
             m.store(dk, dK, j)
             m.store(dv, dV, j)
@@ -558,20 +558,20 @@ KEYS = Suite(
         Mutant(
             "weights-stored",
             "dS is exact",
-            ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); m.store(s, dS, i, j)\n"),
+            ("dv.add_matmul(s.T, do)\n", "dv.add_matmul(s.T, do); m.store(s, dS, i, j)\n"),
             ("m.store(s, dS, i, j)\n            m", "pass\n            m"),
         ),
         Mutant(
             "dv-from-score-gradients",
             "dV is exact",
-            ("dv.add_product(s.T, do)\n", "pass\n"),
-            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); dv.add_product(s.T, do)"),
+            ("dv.add_matmul(s.T, do)\n", "pass\n"),
+            ("dk.add_matmul(s.T, q)", "dk.add_matmul(s.T, q); dv.add_matmul(s.T, do)"),
         ),
         Mutant(
             "dk-from-weights",
             "dK is exact",
-            ("dk.add_product(s.T, q)\n", "pass\n"),
-            ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); dk.add_product(s.T, q)\n"),
+            ("dk.add_matmul(s.T, q)\n", "pass\n"),
+            ("dv.add_matmul(s.T, do)\n", "dv.add_matmul(s.T, do); dk.add_matmul(s.T, q)\n"),
         ),
         Mutant("dk-scaled-twice", "dK is exact", ("m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)")),
         Mutant("ragged-block-skipped", RUNS, ("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]")),
@@ -584,7 +584,7 @@ KEYS = Suite(
         Mutant(
             "dO-read-again",
             "dO is read ⌈N/Bc⌉ times",
-            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(dO, i).free()"),
+            ("dk.add_matmul(s.T, q)", "dk.add_matmul(s.T, q); m.load(dO, i).free()"),
         ),
         Mutant(
             "dk-stored-after-each-query",
@@ -594,7 +594,7 @@ KEYS = Suite(
         Mutant(
             "D-read-twice",
             B6_TOTAL,
-            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(D, i).free()"),
+            ("dk.add_matmul(s.T, q)", "dk.add_matmul(s.T, q); m.load(D, i).free()"),
         ),
         Mutant(
             "dS-stored-twice",

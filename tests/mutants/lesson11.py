@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from iocourse.kernels.forward import forward_kernel as library_kernel
-from iocourse.kernels.pieces import Rows, Seeing, Shape, Tiling
+from iocourse.kernels.jit_helpers import Rows, Seeing, Shape, Tiling
 
 LOG2_E = 1.4426950408889634
 O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row sums"

@@ -17,9 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.kernels.host.tiles import Tile, Tiles
-from iocourse.kernels.pieces import Rows, Seeing, Shape, Slicing
-from iocourse.kernels.small_cache import sliced_forward_kernel
+from iocourse.kernels.host.tile_table import Tile, Tiles
+from iocourse.kernels.jit_helpers import Rows, Seeing, Shape, Slicing
+from iocourse.kernels.sliced_head_dim import sliced_forward_kernel
 
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 WORK = "a kernel does the work"

@@ -16,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.kernels.decode_kernels import Parts
-from iocourse.kernels.decode_kernels import merge_kernel as library_merge_kernel
-from iocourse.kernels.pieces import Rows
+from iocourse.kernels.jit_helpers import Rows
+from iocourse.kernels.split_kv_decode import Parts
+from iocourse.kernels.split_kv_decode import merge_kernel as library_merge_kernel
 
 LOG2_E = 1.4426950408889634
 WORK, WORDS = "a kernel does the work", "loads and stores move exactly what the formula says"

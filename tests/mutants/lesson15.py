@@ -300,8 +300,8 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
         v.free()
     for i in range(N):
         q, o, l = m.load(Q, i), m.zeros(1, d), m.zeros(1, 1)
-        phi.add_product(o, q, T)
-        phi.add_product(l, q, sums)
+        phi.add_matmul(o, q, T)
+        phi.add_matmul(l, q, sums)
         o /= l
         m.store(o, O, i)
         for tile in (q, o, l):
@@ -321,7 +321,7 @@ def sums_in_the_last_column(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as row:
                 q *= d**-0.5
-                phi.add_product(row, q, state)
+                phi.add_matmul(row, q, state)
                 o, l = row[:, :d], row[:, d:]
                 o /= l
                 m.store(o, O, i)
@@ -340,7 +340,7 @@ def state_a_query(m, Q, K, V, *, phi, psi):
                     psi.add_outer(state[:, 1:], k, v)
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_product(o, q, state)
+                phi.add_matmul(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -360,7 +360,7 @@ def sums_first(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_product(o, q, state)
+                phi.add_matmul(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -378,7 +378,7 @@ def keys_all_at_once(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_product(o, q, state)
+                phi.add_matmul(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -394,7 +394,7 @@ def softmax_after_all(m, Q, K, V, *, phi, psi):
             for j in m.blocks(N, 1):
                 with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
-                    o.add_product(s, v)
+                    o.add_matmul(s, v)
             stats.normalise(o)
             m.store(o, O, i)
     return O
@@ -429,7 +429,7 @@ TWO_PASSES = Suite(
             "row-sums-without-their-sign", WEIGHTS, (DIVIDED, f"np.abs(o[:, :1], out=o[:, :1]); {DIVIDED}")
         ),
         Mutant("phi-on-both-sides", WEIGHTS, ("psi.add_outer", "phi.add_outer")),
-        Mutant("weights-twice", SAME, ("phi.add_product", "psi.add_product")),
+        Mutant("weights-twice", SAME, ("phi.add_matmul", "psi.add_matmul")),
         Mutant(
             "K-again-for-V",
             K_ONCE,
@@ -614,8 +614,8 @@ def in_two_functions(m, Q, K, V, *, phi, psi, Bd):
             for i in range(N):
                 q, o, l = m.load(Q, (i, i + 1)), m.zeros(1, c[1] - c[0]), m.zeros(1, 1)
                 q *= d**-0.5
-                phi.add_product(l, q, sums)
-                phi.add_product(o, q, state)
+                phi.add_matmul(l, q, sums)
+                phi.add_matmul(o, q, state)
                 o /= l
                 m.store(o, O, (i, i + 1), c)
                 for tile in (q, o, l):
@@ -640,8 +640,8 @@ def one_state_for_sums_and_columns(m, Q, K, V, *, phi, psi, Bd):
             for i in m.blocks(N, 1):
                 with m.load(Q, i) as q, m.zeros(1, c) as o, m.zeros(1, 1) as l:
                     q *= d**-0.5
-                    phi.add_product(o, q, state)
-                    phi.add_product(l, q, both[:, :1])
+                    phi.add_matmul(o, q, state)
+                    phi.add_matmul(l, q, both[:, :1])
                     o /= l
                     m.store(o, O, i, c)
     return O

@@ -7,9 +7,9 @@ from iocourse import exact, lowrank
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises.lesson16 import slopes
 from iocourse.lowrank import paper_gradient
-from iocourse.lowrank.passes import causal_forward
-from iocourse.lowrank.setting import Setting
-from iocourse.monomials import coordinates, plan, pull_back
+from iocourse.lowrank.approximation import Setting
+from iocourse.lowrank.numpy_backend import causal_forward
+from iocourse.monomials import coordinates, features_vjp, plan
 
 # ---------------------------------------------------------------------- 16A
 PRODUCT_VALUES, ZERO = "p x is right", "rows of p sum to zero"
@@ -246,7 +246,7 @@ PULL_BACK = Suite(
     ),
     right=(factor_by_factor, block_by_block),
     cheats=(
-        (called("library_pull_back", lambda df, f, x, p: pull_back(df, f, x, p)), OWN),
+        (called("library_pull_back", lambda df, f, x, p: features_vjp(df, f, x, p)), OWN),
         (by_tangents, ONE_PASS),
         (by_differences, SLOPES),
         (by_differences, ONE_PASS),
@@ -271,11 +271,11 @@ def by_hand(m, Q, K, V, dO, T, *, phi, psi):
     dQ, dK, dV = (m.new(name, (N, d)) for name in ("dQ", "dK", "dV"))
     for i in range(N):
         q, do, both = m.load(Q, (i, i + 1)), m.load(dO, (i, i + 1)), m.zeros(1, d + 1)
-        phi.add_product(both, q, t)
+        phi.add_matmul(both, q, t)
         do /= both[:, d:]
         ge = m.zeros(1, d + 1)
         ge[:, :d] = do
-        ge[:, d:].add_product(do, both[:, :d].T)
+        ge[:, d:].add_matmul(do, both[:, :d].T)
         ge[:, d:] /= both[:, d:]
         ge[:, d:] *= -1.0
         phi.add_outer(U, q, ge)
@@ -289,7 +289,7 @@ def by_hand(m, Q, K, V, dO, T, *, phi, psi):
     for j in range(N):
         k, one = m.load(K, (j, j + 1)), m.full(1, d + 1, 1.0)
         with m.zeros(1, d) as dv:
-            psi.add_product(dv, k, U[:, :d])
+            psi.add_matmul(dv, k, U[:, :d])
             m.store(dv, dV, (j, j + 1))
         with m.load(V, (j, j + 1)) as v:
             one[:, :d] = v
@@ -309,7 +309,7 @@ def tokens_from_the_end(m, Q, K, V, dO, T, *, phi, psi):
     with m.load(T, (0, len(phi))) as t:
         for i in reversed(range(N)):
             with m.load(Q, (i, i + 1)) as q, m.zeros(1, d + 1) as o, m.zeros(1, d + 1) as ge:
-                phi.add_product(o, q, t)
+                phi.add_matmul(o, q, t)
                 with m.load(dO, (i, i + 1)) as do:
                     ge[:, :d] = do
                     with (do * o[:, :d]).sum(axis=1, keepdims=True) as products:
@@ -328,7 +328,7 @@ def tokens_from_the_end(m, Q, K, V, dO, T, *, phi, psi):
                 ve[:, :d] = v
                 with m.zeros(1, d) as dk, m.zeros(1, d + 1) as dv:
                     psi.add_gradient(dk, k, U, ve)
-                    psi.add_product(dv, k, U)
+                    psi.add_matmul(dv, k, U)
                     m.store(dk, dK, (j, j + 1))
                     m.store(dv[:, :d], dV, (j, j + 1))
     return dQ, dK, dV
@@ -343,9 +343,9 @@ def state_for_each_query(m, Q, K, V, dO, T, *, phi, psi):
             q, do = m.load(Q, (i, i + 1)), m.load(dO, (i, i + 1))
             o, ge, dq = m.zeros(1, d + 1), m.zeros(1, d + 1), m.zeros(1, d)
             with m.load(T, (0, len(phi))) as t, q, do, o, ge, dq:
-                phi.add_product(o, q, t)
+                phi.add_matmul(o, q, t)
                 ge[:, :d] = do
-                ge[:, d:].add_product(do, o[:, :d].T)
+                ge[:, d:].add_matmul(do, o[:, :d].T)
                 ge[:, d:] /= o[:, d:]
                 ge[:, d:] *= -1.0
                 ge /= o[:, d:]
@@ -357,7 +357,7 @@ def state_for_each_query(m, Q, K, V, dO, T, *, phi, psi):
                 ve[:, :d] = v
                 with m.zeros(1, d) as dk, m.zeros(1, d) as dv:
                     psi.add_gradient(dk, k, U, ve)
-                    psi.add_product(dv, k, U[:, :d])
+                    psi.add_matmul(dv, k, U[:, :d])
                     m.store(dk, dK, (j, j + 1))
                     m.store(dv, dV, (j, j + 1))
     return dQ, dK, dV
@@ -370,7 +370,7 @@ def library_gradient(m, Q, K, V, dO, T, *, phi, psi):
 SWEEPS = Suite(
     id="16C",
     mutants=(
-        Mutant("delta-forgotten", SWEEP_VALUES, ("ge[:, d].add_row_products(do, o[:, :d])", "pass")),
+        Mutant("delta-forgotten", SWEEP_VALUES, ("ge[:, d].add_row_dots(do, o[:, :d])", "pass")),
         Mutant("delta-with-plus", SWEEP_VALUES, ("ge *= -1.0", "pass")),
         Mutant("den-forgotten", SWEEP_VALUES, ("ge /= o[:, d:]", "pass")),
         Mutant("outputs-not-divided", SWEEP_VALUES, ("o[:, :d] /= o[:, d:]", "pass")),
@@ -381,7 +381,7 @@ SWEEPS = Suite(
         ),
         Mutant("phi-for-keys", SWEEP_VALUES, ("psi.add_gradient(dk", "phi.add_gradient(dk")),
         Mutant("psi-for-queries", SWEEP_VALUES, ("phi.add_outer(U", "psi.add_outer(U")),
-        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_product(dv", "phi.add_product(dv")),
+        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_matmul(dv", "phi.add_matmul(dv")),
         Mutant("zero-beside-v", SWEEP_VALUES, ("m.full(1, d + 1, 1.0)", "m.zeros(1, d + 1)")),
         Mutant(
             "dK-for-dV",

@@ -3,8 +3,8 @@
 import os
 import sys
 
+import forked_processes
 import pytest
-import warm
 
 # JupyterLab brings a checker of web addresses that takes a second to import and is of no use here.
 sys.modules["rfc3987_syntax"] = None
@@ -14,5 +14,5 @@ pytest_plugins = ["nbval.plugin"]  # the other plugins are not loaded
 
 def pytest_configure(config):
     """Kernels begin where this process did, if it began warm."""
-    if address := os.environ.get(warm.ADDRESS):
-        warm.kernels_from(address, pytest.MonkeyPatch())
+    if address := os.environ.get(forked_processes.ADDRESS):
+        forked_processes.kernels_from(address, pytest.MonkeyPatch())

@@ -8,8 +8,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import forked_processes
 import pytest
-import warm
 
 from iocourse.doctor.thread_settings import environment
 from tools.build.execution import lesson_environment
@@ -45,7 +45,7 @@ def importers():
     env = {"MPLBACKEND": INLINE} | os.environ | environment(threads=1) | {"PYTHONHASHSEED": "0"}
     env.pop("PYTHONPATH", None)  # each process is told its own
     with ExitStack() as running:
-        yield cache(lambda *modules: running.enter_context(warm.imported(modules, env)))
+        yield cache(lambda *modules: running.enter_context(forked_processes.imported(modules, env)))
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def begin_warm(importers, monkeypatch):
     """
 
     def begin(text):
-        if not warm.CAN:
+        if not forked_processes.CAN:
             return None
         address = importers(*IMPORTED, *(TENSORS if IMPORTS_TORCH.search(text) else ()))
-        warm.kernels_from(address, monkeypatch)
+        forked_processes.kernels_from(address, monkeypatch)
         return address
 
     return begin
@@ -85,7 +85,7 @@ def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
             "1"  # the other plugins take longer to load than a lesson to run
         )
-        code = warm.run(command, address, env, output)
+        code = forked_processes.run(command, address, env, output)
         output.seek(0)
         return Nbval(code, re.sub(r"\x1b\[[0-9;]*m", "", output.read()))
 

@@ -151,7 +151,7 @@ def test_without_torch_lax_passes_and_strict_fails_at_the_first_cell_that_needs_
 def test_every_cell_that_imports_kernels_has_a_saved_line_to_compare_what_to_install_with():
     """Of a cell without saved text nbval reports that there is some, not what it says."""
     imports = [
-        cell for path in SOLVED for cell in code_cells(path) if "NeedsTriton" in "".join(cell["source"])
+        cell for path in SOLVED for cell in code_cells(path) if "TritonMissing" in "".join(cell["source"])
     ]
     assert len(imports) == 7
     for cell in imports:

@@ -1,11 +1,10 @@
 """The search against a brute force of the textbook's rules, against known optima, and where it refuses."""
 
 import pytest
-from brute import brute_force
+from brute_force import brute_force
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iocourse.guard import LibraryAnswer, exam
 from iocourse.pebbling import (
     Game,
     Graph,
@@ -20,6 +19,7 @@ from iocourse.pebbling import (
     softmax_row,
 )
 from iocourse.pebbling.search_space import Position, Steps
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 PYRAMID = {"a": [], "b": [], "c": [], "d": ["a", "b"], "e": ["b", "c"], "f": ["d", "e"]}
@@ -177,7 +177,7 @@ def test_a_step_with_a_thousand_million_choices_is_refused_too():
 
 
 def test_an_exercise_is_not_solved_by_the_library():
-    with exam(), pytest.raises(LibraryAnswer):
+    with solutions_blocked(), pytest.raises(LibrarySolutionUsed):
         optimum(dot(2), 3)
 
 

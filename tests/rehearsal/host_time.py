@@ -18,7 +18,7 @@ import stubbed_gpu
 import torch
 
 from iocourse.kernels import attention
-from iocourse.kernels.host import operators
+from iocourse.kernels.host import torch_operators
 
 CALLS = 40  # per round
 
@@ -39,11 +39,11 @@ def as_operators(run):
     """The same, as where something watches what is dispatched."""
 
     def watched():
-        before, operators._watched = operators._watched, lambda *_: True
+        before, torch_operators._watched = torch_operators._watched, lambda *_: True
         try:
             run()
         finally:
-            operators._watched = before
+            torch_operators._watched = before
 
     return watched
 

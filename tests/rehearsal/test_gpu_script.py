@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from made_up_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
+from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
 from test_rehearsal import kernels
 
 from iocourse.data.recorded import lacking
@@ -503,10 +503,10 @@ from tools.bench.compiled_lessons import compile_kernels
 compile_kernels()
 from triton.runtime.jit import JITFunction
 from iocourse import kernels, traffic
-from iocourse.kernels.host import arguments
+from iocourse.kernels.host import argument_checks
 with traffic.count(Q=1) as ledger:
     pass
-print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, arguments._check_device("cpu"))
+print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, argument_checks._check_device("cpu"))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)

@@ -22,10 +22,10 @@ import torch
 import triton
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask, using
-from iocourse.kernels.backward_keys import backward_keys_kernel
+from iocourse.kernels.backward_delta import row_products_kernel
+from iocourse.kernels.backward_dkdv import backward_keys_kernel
 from iocourse.kernels.forward import forward_kernel
-from iocourse.kernels.host.tiles import SlicedTiles, Tiles
-from iocourse.kernels.row_products import row_products_kernel
+from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
 from tools.bench import tiles
 from tools.bench.problems import filled
 

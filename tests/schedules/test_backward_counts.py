@@ -66,12 +66,12 @@ LEADING = [  # schedule, x = d/√M, words in units of N² as N and d grow
     ("score_gradients_stored", 0.75, lambda x: 9 * x**2 + 2),
     ("weights_stored", 1.0, lambda x: 5 * x**2 + 5),
     ("weights_stored", 1.7, lambda x: 4 * x**2 + 7),  # tiles d/2 wide
-    ("weights_given", 1.0, lambda x: 4 * x**2 + 4),
-    ("weights_given", 1.7, lambda x: 3 * x**2 + 6),
-    ("small_cache_weights_given", 4.0, lambda x: 8 * x + 2),
-    ("gradient_stored", 0.9, lambda x: 7 * x**2 + 2),
-    ("gradient_stored_twice", 1.2, lambda x: 4 * x**2 + 5),
-    ("gradient_stored_twice", 1.7, lambda x: 3 * x**2 + 7),
+    ("weights_precomputed", 1.0, lambda x: 4 * x**2 + 4),
+    ("weights_precomputed", 1.7, lambda x: 3 * x**2 + 6),
+    ("small_cache_weights_precomputed", 4.0, lambda x: 8 * x + 2),
+    ("gradient_dp_materialised", 0.9, lambda x: 7 * x**2 + 2),
+    ("gradient_scores_materialised", 1.2, lambda x: 4 * x**2 + 5),
+    ("gradient_scores_materialised", 1.7, lambda x: 3 * x**2 + 7),
 ]
 
 
@@ -90,9 +90,9 @@ def test_the_leading_constants(name, x, leading):
         ("backward", 1.90, "weights_stored"),  # x = 2
         ("backward", 2.20, "small_cache_backward"),
         ("gradient", 0.78, "gradient"),  # x² = 2/3
-        ("gradient", 0.93, "gradient_stored"),  # x = 1
-        ("gradient", 1.10, "gradient_stored_twice"),
-        ("gradient", 1.90, "gradient_stored_twice"),  # x = 2
+        ("gradient", 0.93, "gradient_dp_materialised"),  # x = 1
+        ("gradient", 1.10, "gradient_scores_materialised"),
+        ("gradient", 1.90, "gradient_scores_materialised"),  # x = 2
         ("gradient", 2.50, "gradient_small_cache"),  # its square tiles: 6x + 2⌈x⌉ + 3 words
     ],
 )
@@ -105,7 +105,8 @@ def test_best_changes_where_the_leading_constants_cross(pass_, x, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), [("score_gradients_stored", "Bc"), ("weights_stored", "Bv"), ("weights_given", "Bv")]
+    ("name", "columns"),
+    [("score_gradients_stored", "Bc"), ("weights_stored", "Bv"), ("weights_precomputed", "Bv")],
 )
 def test_D_is_stored_only_where_a_second_block_of_columns_asks_for_it(name, columns):
     N, d = 12, 4
@@ -117,7 +118,7 @@ def test_D_is_stored_only_where_a_second_block_of_columns_asks_for_it(name, colu
 
 def test_given_weights_are_read_and_left_as_they_were():
     N, d = 6, 3
-    for name in ("weights_given", "small_cache_weights_given"):
+    for name in ("weights_precomputed", "small_cache_weights_precomputed"):
         schedule = REGISTRY[name]
         drawn = schedule.problem.draw(np.random.default_rng(5), N, d, None)
         arrays = {operand: drawn[operand] for operand in schedule.operands}
@@ -128,20 +129,26 @@ def test_given_weights_are_read_and_left_as_they_were():
 
 
 def test_who_is_given_P_stores_none():
-    """weights_given spares the sweep that stores P: K once, Q and LSE once a block of keys, and N² words."""
+    """weights_precomputed spares the sweep that stores P: K once, Q and LSE once a block of keys, and N²
+    words.
+    """
     N, d, M = 8192, 64, 4096
     tiles = REGISTRY["weights_stored"].tiles(N, d, M)
     given = {name: size for name, size in tiles.items() if name != "Bk"}
     spared = N * d + (N * d + N) * -(-N // tiles["Bk"]) + N * N
-    assert costs.weights_stored(N, d, **tiles).total - costs.weights_given(N, d, **given).total == spared
-    assert REGISTRY["weights_given"].tiles(N, d, M) == given
+    assert (
+        costs.weights_stored(N, d, **tiles).total - costs.weights_precomputed(N, d, **given).total == spared
+    )
+    assert REGISTRY["weights_precomputed"].tiles(N, d, M) == given
 
 
 def test_given_P_and_O_less_moves_than_with_P_alone():
     """standard_backward takes no O and makes D from P and dP; the Nd words of O are the cheaper way."""
     for N, d, share in product((2048, 65536), (64, 256), (0.1, 0.3, 1.0, 2.0)):
         M = round(share * d * d)
-        cheapest = min(words(name, N, d, M) for name in ("weights_given", "small_cache_weights_given"))
+        cheapest = min(
+            words(name, N, d, M) for name in ("weights_precomputed", "small_cache_weights_precomputed")
+        )
         assert cheapest < words("standard_backward", N, d, M)
 
 
@@ -150,10 +157,10 @@ def test_given_P_and_O_less_moves_than_with_P_alone():
 GROUPS = {  # tiles that meet in a term of the words or of the footprint; no other pair does
     "score_gradients_stored": [("Br",), ("Bc",)],
     "weights_stored": [("Bk",), ("Bv",), ("Bo", "Bd")],
-    "weights_given": [("Bv",), ("Bo", "Bd")],
-    "small_cache_weights_given": [("Br", "Bc"), ("Bm", "Bd")],
-    "gradient_stored": [("Bm", "Bn"), ("Bf",), ("Bs",), ("Bq",), ("Bg",)],
-    "gradient_stored_twice": [("Bm", "Bn"), ("Bs",), ("Bo", "Bd"), ("Bq", "Be"), ("Bg",)],
+    "weights_precomputed": [("Bv",), ("Bo", "Bd")],
+    "small_cache_weights_precomputed": [("Br", "Bc"), ("Bm", "Bd")],
+    "gradient_dp_materialised": [("Bm", "Bn"), ("Bf",), ("Bs",), ("Bq",), ("Bg",)],
+    "gradient_scores_materialised": [("Bm", "Bn"), ("Bs",), ("Bo", "Bd"), ("Bq", "Be"), ("Bg",)],
 }
 
 

@@ -15,12 +15,12 @@ from iocourse.schedules import (
     best,
     flash2,
     flash_optimal,
-    flash_tied,
     get,
-    keys_kept,
     of_pass,
+    resident_keys,
     scores_stored,
     scores_stored_tiled,
+    shared_key_value,
 )
 
 pytestmark = pytest.mark.quick
@@ -36,7 +36,7 @@ FIRST_EDITION += [get(name) for name in ("square_tiling", "small_cache", "small_
         (flash_optimal, (8192, 64, 2826), 411_041_792),
         (scores_stored, (8192, 64, 4096), 278_921_216),
         (flash_optimal, (8192, 64, 4096), 288_358_400),
-        (keys_kept, (2048, 64, 64 * 64**2), 658_560),
+        (resident_keys, (2048, 64, 64 * 64**2), 658_560),
         (flash_optimal, (2048, 64, 64 * 64**2), 786_432),
     ],
 )
@@ -109,8 +109,8 @@ def cheapest(schedule, M, N, d):
 
 @given(st.integers(1, 24), st.integers(1, 7), st.integers(0, 400))
 def test_no_other_tiles_of_keys_kept_are_cheaper(N, d, spare):
-    M = keys_kept.smallest_M(N, d) + spare
-    assert keys_kept.count(N, d, M).total == cheapest(keys_kept, M, N, d)
+    M = resident_keys.smallest_M(N, d) + spare
+    assert resident_keys.count(N, d, M).total == cheapest(resident_keys, M, N, d)
 
 
 logs = st.floats(0, 1)
@@ -119,21 +119,23 @@ logs = st.floats(0, 1)
 @given(st.integers(1, 2**16), st.integers(1, 256), logs)
 def test_keeping_keys_never_costs_more_than_flash_optimal(N, d, share):
     least = flash_optimal.smallest_M(N, d)
-    assert least == keys_kept.smallest_M(N, d)
+    assert least == resident_keys.smallest_M(N, d)
     M = round(least * (3 * N + 3) ** share)
-    kept, without = (schedule.count(N, d, M) for schedule in (keys_kept, flash_optimal))
+    kept, without = (schedule.count(N, d, M) for schedule in (resident_keys, flash_optimal))
     assert kept.total <= without.total
-    if keys_kept.tiles(N, d, M)["places"] == 1:
-        assert kept == without and keys_kept.tiles(N, d, M)["Br"] == flash_optimal.tiles(N, d, M)["Br"]
+    if resident_keys.tiles(N, d, M)["places"] == 1:
+        assert kept == without and resident_keys.tiles(N, d, M)["Br"] == flash_optimal.tiles(N, d, M)["Br"]
 
 
 def test_where_every_key_fits_nothing_is_read_twice():
     """From 2Nd + 2d + 3 words on: a row of Q and of O beside them is enough."""
     N, d = 100, 8
     M = 2 * N * d + 2 * d + 3
-    assert keys_kept.count(N, d, M).total == bounds.compulsory(N, d) == 4 * N * d
-    assert keys_kept.tiles(N, d, M) == {"Br": 1, "places": N + 1}
-    assert keys_kept.count(N, d, M - 1).total > 4 * N * d and flash_optimal.count(N, d, M).total > 4 * N * d
+    assert resident_keys.count(N, d, M).total == bounds.compulsory(N, d) == 4 * N * d
+    assert resident_keys.tiles(N, d, M) == {"Br": 1, "places": N + 1}
+    assert (
+        resident_keys.count(N, d, M - 1).total > 4 * N * d and flash_optimal.count(N, d, M).total > 4 * N * d
+    )
 
 
 # ---- tied keys and values --------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def drawn(N=9, d=4):
 
 def test_tied_attention_reads_half_and_has_the_values_of_both():
     Q, X = drawn()
-    tied = run(flash_tied, M=60, Q=Q, X=X, Br=4)
+    tied = run(shared_key_value, M=60, Q=Q, X=X, Br=4)
     twice = run(flash_optimal, M=60, Q=Q, K=X, V=X, Br=4, Bc=1)
     assert exact.max_abs_error(tied.O, exact.attention(Q, X, X)) < 1e-14
     assert exact.max_abs_error(tied.O, twice.O) < 1e-14
@@ -155,18 +157,18 @@ def test_tied_attention_reads_half_and_has_the_values_of_both():
 
 def test_the_leading_constant_of_tied_attention_is_two():
     N, d, M = 2**22, 64, 64**3
-    words = flash_tied.count(N, d, M).total
+    words = shared_key_value.count(N, d, M).total
     assert words * M / (N * d) ** 2 == pytest.approx(2 * (1 + 3 / (2 * d)), rel=2e-3)
     assert words == 2 * N * d + N * d * ceil(N / ((M - d) // (2 * d + 3)))
 
 
 def test_the_pass_of_tied_attention():
-    assert of_pass("tied") == [flash_tied]
+    assert of_pass("tied") == [shared_key_value]
     choice = best("tied", 64, 8, 512)
-    assert (choice.schedule, choice.tiles) == (flash_tied, {"Br": 26})
-    assert choice.cost == costs.flash_tied(64, 8, Br=26) and choice.cost.total == 2 * 512 + 3 * 512
+    assert (choice.schedule, choice.tiles) == (shared_key_value, {"Br": 26})
+    assert choice.cost == costs.shared_key_value(64, 8, Br=26) and choice.cost.total == 2 * 512 + 3 * 512
     assert bounds.lower_bound("tied", 64, 8, 10**6) == (3 * 64 * 8, "compulsory_tied")
-    assert flash_tied.count(64, 8, 10**6).total == 3 * 64 * 8
+    assert shared_key_value.count(64, 8, 10**6).total == 3 * 64 * 8
 
 
 def test_theorem_A_is_not_one_of_tied_attention():
@@ -174,7 +176,9 @@ def test_theorem_A_is_not_one_of_tied_attention():
     N, d = 2**16, 64
     M = 16 * d * d
     assert (
-        flash_tied.count(N, d, M).total < bounds.theorem_A(N, d, M + 4) < flash_optimal.count(N, d, M).total
+        shared_key_value.count(N, d, M).total
+        < bounds.theorem_A(N, d, M + 4)
+        < flash_optimal.count(N, d, M).total
     )
     assert all(
         "tied" not in bound.passes for id, bound in bounds.BOUNDS.items() if id in ("A", "A_large", "A_small")
@@ -186,17 +190,21 @@ REMEDY = "it is for tied attention, whose keys are its values: for two arrays K 
 
 def test_a_tied_schedule_that_is_given_two_arrays_says_which_to_use():
     Q, X = drawn()
-    with pytest.raises(TypeError, match=f"^flash_tied takes Q and X, no K, V; {REMEDY}$"):
-        run(flash_tied, M=60, Q=Q, K=X, V=X, Br=4)
+    with pytest.raises(TypeError, match=f"^shared_key_value takes Q and X, no K, V; {REMEDY}$"):
+        run(shared_key_value, M=60, Q=Q, K=X, V=X, Br=4)
     m = Machine(60)
     q, k, v = (m.slow(name, array) for name, array in (("Q", Q), ("K", X), ("V", X)))
-    with pytest.raises(TypeError, match=rf"^flash_tied takes Q and X; it was given 3 array\(s\); {REMEDY}$"):
-        flash_tied(m, q, k, v, Br=4)
+    with pytest.raises(
+        TypeError, match=rf"^shared_key_value takes Q and X; it was given 3 array\(s\); {REMEDY}$"
+    ):
+        shared_key_value(m, q, k, v, Br=4)
     with pytest.raises(TypeError, match=r"^flash2 takes Q, K and V, no X$"):
         run(flash2, M=60, Q=Q, X=X, Br=1, Bc=1)
 
 
-@pytest.mark.parametrize("schedule", [flash2, flash_optimal, scores_stored, keys_kept], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "schedule", [flash2, flash_optimal, scores_stored, resident_keys], ids=lambda s: s.name
+)
 def test_one_slow_array_may_stand_for_keys_and_values(schedule):
     """Then its words are counted under its one name, each time it is read."""
     Q, X = drawn()
@@ -212,4 +220,4 @@ def test_one_slow_array_may_stand_for_keys_and_values(schedule):
 def test_scores_that_overflow_are_refused_for_tied_keys_too():
     Q, X = drawn()
     with pytest.raises(ValueError, match="so large that their products overflow"):
-        run(flash_tied, M=60, Q=1e300 * Q, X=1e300 * X, Br=4)
+        run(shared_key_value, M=60, Q=1e300 * Q, X=1e300 * X, Br=4)

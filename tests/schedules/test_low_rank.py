@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from iocourse import costs, exact, monomials
 from iocourse.machine import Block, FastMemoryFull, Machine, run
-from iocourse.schedules import against_bound, crossing, flash_optimal, get, low_rank
+from iocourse.schedules import against_bound, break_even_length, flash_optimal, get, low_rank
 from iocourse.schedules.low_rank import listed_features
 
 
@@ -202,7 +202,7 @@ def words(N, d, g, M, whole_rows):
 @pytest.mark.parametrize(("d", "g", "M", "rows", "tiles"), CROSSINGS)
 def test_the_crossing_is_the_first_length_that_is_cheaper(d, g, M, rows, tiles):
     for whole_rows, wanted in ((True, rows), (False, tiles)):
-        found = crossing(d, g, M, whole_rows=whole_rows)
+        found = break_even_length(d, g, M, whole_rows=whole_rows)
         assert (found.N, found.rank) == (wanted, monomials.rank_of(d, g))
         assert costs.low_rank(1, d, g=g, **found.tiles).peak <= M
         before, after = words(found.N - 1, d, g, M, whole_rows), words(found.N, d, g, M, whole_rows)
@@ -223,7 +223,7 @@ def test_the_crossing_in_units_of_the_rank():
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 900))
 def test_no_length_below_the_crossing_is_cheaper(d, g, spare):
     M = max(flash_optimal.smallest_M(1, d), d + 2) + spare
-    found = crossing(d, g, M)
+    found = break_even_length(d, g, M)
     lengths = sorted({1, found.N // 2 + 1, max(1, found.N - 1), found.N, found.N + 1, 3 * found.N})
     for N in lengths:
         low, flash = words(N, d, g, M, False)
@@ -231,23 +231,23 @@ def test_no_length_below_the_crossing_is_cheaper(d, g, spare):
 
 
 def test_where_the_state_fits_low_rank_wins_as_soon_as_flash_reads_its_keys_twice():
-    found = crossing(12, 3, 2**14)
+    found = break_even_length(12, 3, 2**14)
     rows = flash_optimal.tiles(10**6, 12, 2**14)["Br"]
     assert found.tiles == {"rc": 455, "Bd": 13} and rows + 1 == found.N
 
 
 def test_a_crossing_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"^M = 9 is too small to compare at d = 8: .* works is 27$"):
-        crossing(8, 2, 9)
+        break_even_length(8, 2, 9)
     for whole_rows in (True, False):  # low rank fits wherever FlashAttention does
-        found = crossing(8, 2, 27, whole_rows=whole_rows)
+        found = break_even_length(8, 2, 27, whole_rows=whole_rows)
         assert found.N > 1 and costs.low_rank(1, 8, g=2, **found.tiles).peak <= 27
     with pytest.raises(ValueError, match=r"^M = 25 is too small to compare at d = 8: .* works is 27$"):
-        crossing(8, 2, 25, whole_rows=True)
+        break_even_length(8, 2, 25, whole_rows=True)
     for g, whole_rows in ((0, False), (-1, True)):
         with pytest.raises(ValueError, match=rf"^g must be at least 1, got {g}"):
-            crossing(8, g, 99, whole_rows=whole_rows)
+            break_even_length(8, g, 99, whole_rows=whole_rows)
     with pytest.raises(ValueError, match=r"^d must be at least 1"):
-        crossing(0, 2, 99)
+        break_even_length(0, 2, 99)
     with pytest.raises(TypeError, match=r"^M must be"):
-        crossing(8, 2, 99.5)
+        break_even_length(8, 2, 99.5)

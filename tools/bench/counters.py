@@ -21,7 +21,7 @@ from iocourse.doctor.circumstances import circumstances
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
-from iocourse.kernels.host.tiles import row_of
+from iocourse.kernels.host.tile_table import row_of
 from iocourse.profile.costing import Bytes, Cost, cost, moved
 from iocourse.profile.question import LAUNCHES, Question, add_options, question
 from tools.bench.device import device_facts, environment

@@ -415,7 +415,7 @@ TUNED_HEADS, TUNED_N, ALL_TILES = (64, 128), 4096, 1200.0  # seconds that all ti
 
 def tune(visit: Visit, seconds: float) -> Said:
     """Tiles of every kernel, full and causal; few of them, unless there are 20 minutes for it."""
-    from iocourse.kernels.host.tiles import row_of
+    from iocourse.kernels.host.tile_table import row_of
 
     place = visit.place
     arch = row_of(place.facts()["arch"])

@@ -212,8 +212,8 @@ const weights_stored = {
   },
 };
 
-const weights_given = {
-  title: "weights_given",
+const weights_precomputed = {
+  title: "weights_precomputed",
   givenWeights: true,
   tileNames: ["Bv", "Bo", "Bd"],
   tiles: (N, d, M) => ({
@@ -240,8 +240,8 @@ const weights_given = {
   },
 };
 
-const small_cache_weights_given = {
-  title: "small_cache_weights_given",
+const small_cache_weights_precomputed = {
+  title: "small_cache_weights_precomputed",
   givenWeights: true,
   tileNames: ["Br", "Bc", "Bm", "Bd"],
   tiles(N, d, M) {
@@ -280,6 +280,6 @@ export const BACKWARD = {
   small_cache_backward,
   score_gradients_stored,
   weights_stored,
-  weights_given,
-  small_cache_weights_given,
+  weights_precomputed,
+  small_cache_weights_precomputed,
 };

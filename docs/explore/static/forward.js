@@ -180,8 +180,8 @@ const scores_stored_tiled = {
   },
 };
 
-const keys_kept = {
-  title: "F3c keys_kept",
+const resident_keys = {
+  title: "F3c resident_keys",
   tileNames: ["Br", "places"],
   tiles(N, d, M) {
     const most = (Br) => {
@@ -211,5 +211,5 @@ export const FORWARD = {
   small_cache_fused,
   scores_stored,
   scores_stored_tiled,
-  keys_kept,
+  resident_keys,
 };

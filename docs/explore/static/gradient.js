@@ -1,5 +1,5 @@
 // The schedules of the gradient with respect to X, as forward.js has those of the forward pass: closed forms of
-// iocourse/costs/input_gradient.py and gradient_stored.py, and the rules that pick tiles.
+// iocourse/costs/input_gradient.py and gradient_dp_materialised.py, and the rules that pick tiles.
 
 import { bestPair, ceilDiv, floor, largest, ledger, max, min } from "./parts.js";
 
@@ -91,8 +91,8 @@ const gradient_reassociated = {
   },
 };
 
-const gradient_stored = {
-  title: "gradient_stored",
+const gradient_dp_materialised = {
+  title: "gradient_dp_materialised",
   tileNames: ["Bm", "Bn", "Bf", "Bs", "Bq", "Bg"],
   tiles(N, d, M) {
     const twoStay = min(N, floor((M - d) / (2 * d + 3)));
@@ -119,8 +119,8 @@ const gradient_stored = {
   },
 };
 
-const gradient_stored_twice = {
-  title: "gradient_stored_twice",
+const gradient_scores_materialised = {
+  title: "gradient_scores_materialised",
   tileNames: ["Bm", "Bn", "Bs", "Bo", "Bd", "Bq", "Be", "Bg"],
   tiles(N, d, M) {
     const output = (Bd, Bo) => (N + 3) * ceilDiv(d, Bd) + d * ceilDiv(N, Bo);
@@ -156,6 +156,6 @@ export const GRADIENT = {
   gradient,
   gradient_small_cache,
   gradient_reassociated,
-  gradient_stored,
-  gradient_stored_twice,
+  gradient_dp_materialised,
+  gradient_scores_materialised,
 };

@@ -77,7 +77,7 @@ def weights_stored(N: int, d: int, *, Bk: int, Bv: int, Bo: int, Bd: int, mask: 
 
 
 @form
-def weights_given(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask | None = None) -> Ledger:
+def weights_precomputed(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask | None = None) -> Ledger:
     """P given: V_j, dV_j stay while dS is stored; then dQ and dK, tile by tile.
 
     5Nd + (Nd + N)⌈N/Bv⌉ + 2Nd⌈N/Bo⌉ + (2 + 2⌈d/Bd⌉)N² words, N fewer where Bv ≥ N.
@@ -104,7 +104,7 @@ def weights_given(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask | Non
 
 
 @form
-def small_cache_weights_given(
+def small_cache_weights_precomputed(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:
     """P given: dS written out, four blocked products; for fast memories below about d² words.

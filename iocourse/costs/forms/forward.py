@@ -226,7 +226,7 @@ def scores_stored_tiled(N: int, d: int, *, Br: int, Bo: int, Bd: int, lse: bool 
 
 
 @form
-def keys_kept(N: int, d: int, *, Br: int, places: int, lse: bool = False) -> Ledger:
+def resident_keys(N: int, d: int, *, Br: int, places: int, lse: bool = False) -> Ledger:
     """flash_optimal with Bc = 1, and C = places - 1 of the keys and values there from beginning to end.
 
     2Nd + 2Nd·k - 2Cd(k - 1) words with k = ⌈N/Br⌉ (+ N for LSE).
@@ -244,7 +244,7 @@ def keys_kept(N: int, d: int, *, Br: int, places: int, lse: bool = False) -> Led
 
 
 @form
-def flash_tied(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
+def shared_key_value(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
     """Keys that are values, K = V = X: a row of X is read once for both.
 
     2Nd + Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 3) + d.

@@ -17,7 +17,9 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
 
 
 @form
-def gradient_stored(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bs: int, Bq: int, Bg: int) -> Ledger:
+def gradient_dp_materialised(
+    N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bs: int, Bq: int, Bg: int
+) -> Ledger:
     """Q and H; a forward sweep; dP - D stored while dO_i stays; Q_i and dQ_i stay; then dX = A1ᵀdQ.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (Nd + N + Nd⌈N/Bs⌉ + N²)
@@ -46,7 +48,7 @@ def gradient_stored(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bs: int, Bq: i
 
 
 @form
-def gradient_stored_twice(
+def gradient_scores_materialised(
     N: int, d: int, *, Bm: int, Bn: int, Bs: int, Bo: int, Bd: int, Bq: int, Be: int, Bg: int
 ) -> Ledger:
     """Only one array stays at a time: the scores are stored, and dS over them before dQ is made.

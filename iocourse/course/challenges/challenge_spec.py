@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import bounds
 from ...discovery import files_of
-from ...machine import Slow
+from ...machine import SlowArray
 from ...masks import Mask
 
 NOT_CHALLENGES = ("challenge_spec", "library_best", "scoring", "rolling_rows")  # the other files here
@@ -44,7 +44,7 @@ class Challenge:
     mask: Callable[[int], Mask | None] = no_mask
     dry: bool = False
     whole_rows: bool = False
-    known: Callable[..., Slow] | None = None
+    known: Callable[..., SlowArray] | None = None
     idea: str = ""
 
     def score(self, words: int) -> float:

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ...guard import library_answer
 from ...machine import run
 from ...masks import Window
 from ...schedules import PASSES, REGISTRY, Choice, Schedule
+from ...solution_guard import library_solution
 from .challenge_spec import Challenge
 
 
-@library_answer
+@library_solution
 @cache
 def library_best(challenge: Challenge) -> Choice:
     """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
     return min(contenders(challenge), key=lambda choice: choice.cost.total)
 
 
-@library_answer
+@library_solution
 @cache
 def known_words(challenge: Challenge) -> int | None:
     """The words of the schedule that is known beside the library, counted dry; None where there is none."""

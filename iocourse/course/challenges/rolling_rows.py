@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...guard import library_answer
-from ...machine import Block, Machine, RowStats, Slow, Tile
+from ...machine import Block, Machine, RowStats, SlowArray, Tile
 from ...masks import Mask
+from ...solution_guard import library_solution
 
 NEVER = 10**9  # after every block
 
@@ -37,9 +37,9 @@ class _Rows:
         with self.q @ k.T as s:  # (B, 1)
             m.hide(s, self.block, (key, key + 1), mask)
             self.stats.update(s, self.o)
-            self.o.add_product(s, v)
+            self.o.add_matmul(s, v)
 
-    def leave(self, m: Machine, O: Slow) -> None:
+    def leave(self, m: Machine, O: SlowArray) -> None:
         """Store the outputs and give all room back."""
         self.stats.normalise(self.o)
         m.store(self.o, O, self.block)
@@ -76,7 +76,7 @@ def _waiting(m: Machine, mask: Mask, B: int, order: Sequence[int]) -> _Waiting:
 Pair = tuple[Tile, Tile]  # a key and its value, (1, d) each
 
 
-def _arrive(m: Machine, Q: Slow, block: Block, needs: set[int]) -> _Rows:
+def _arrive(m: Machine, Q: SlowArray, block: Block, needs: set[int]) -> _Rows:
     q = m.load(Q, block)
     q *= q.shape[1] ** -0.5
     return _Rows(block, q, m.zeros(*q.shape), m.row_stats(block), {*needs})
@@ -101,19 +101,19 @@ def _free(pair: Pair) -> None:
         tile.free()
 
 
-@library_answer
+@library_solution
 def rolling_rows(
     m: Machine,
-    Q: Slow,
-    K: Slow,
-    V: Slow,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
     *,
     mask: Mask,
     B: int,
     rows: int,
     kept: int,
     order: Sequence[int] = (),
-) -> Slow:
+) -> SlowArray:
     """softmax(QKᵀ/√d)V over the pairs that the mask lets through.
 
     `rows` blocks of B queries are there at a time. The one that lacks the fewest keys goes first. Up to

@@ -40,7 +40,7 @@ def faulty_line(kernel: str) -> int:
 def show(which: str | int) -> None:
     """Print the report of `check` on kernel "A", "B" or "C", or on the kernel with fault number 1 to 8.
 
-    Raises ValueError for any other name or number, NeedsTriton where a kernel cannot be tried.
+    Raises ValueError for any other name or number, TritonMissing where a kernel cannot be tried.
     """
     print(report_for(which if isinstance(which, int) else faulty_line(which)))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ...guard import no_calls_into
+from ...solution_guard import no_calls_into
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
 from ..properties import (
     TOLERANCE,

@@ -119,7 +119,7 @@ PRODUCT = Exercise(
         "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the "
         "other, with a piece of a column of A and a piece of a row of B.",
         "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their "
-        "product goes into the tile by add_product, which takes no room. The store comes after the loop "
+        "product goes into the tile by add_matmul, which takes no room. The store comes after the loop "
         "over k.",
     ),
     cases=_product_cases,

@@ -24,7 +24,7 @@ from ..properties import (
     total_within,
 )
 from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
-from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, run_streamed
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")
@@ -121,7 +121,7 @@ RUNNING = Exercise(
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _pair_is_right),
         *ONE_PASS,
     ),
-    play=play_pieces,
+    play=run_streamed,
 )
 
 
@@ -177,7 +177,7 @@ ATTENTION = Exercise(
         idle(of_kind("a row that is masked throughout gives zeros", ("empty",), is_right)),
         *ONE_PASS,
     ),
-    play=play_pieces,
+    play=run_streamed,
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import pebbling
-from ...guard import library_answer
+from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Property, Trial
 from ..properties import Form, idle, is_number
 
@@ -139,7 +139,7 @@ def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
     return Case(f"{kind}: {queries} queries, {keys} keys, d={d}", inputs, _products(**inputs))
 
 
-@library_answer
+@library_solution
 def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
     """The products p·v that can be formed, one after the other."""
     (queries, d), keys = q.shape, len(k)
@@ -190,7 +190,7 @@ def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return low, high
 
 
-@library_answer
+@library_solution
 def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
     """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
     best, T = (0, 1), 1
@@ -261,7 +261,7 @@ def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
     return run
 
 
-@library_answer
+@library_solution
 def _segments(run: Run, T: int) -> list[tuple[set[str], set[str]]]:
     """For each full segment the words there at its start, and those that come in during it."""
     ends = [n for n, (event, _) in enumerate(run, 1) if event == "in"][T - 1 :: T]

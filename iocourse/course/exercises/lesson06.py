@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ... import costs, exact
-from ...guard import library_answer
 from ...ledger import Ledger
+from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Exercise, Property, run_schedule
 from ..properties import (
@@ -119,7 +119,7 @@ def _dQ_and_D(a: Arrays) -> tuple[Any, ...]:
     return _gradients(a)[0], (a["dO"] * a["O"]).sum(axis=1)
 
 
-def rows_stay(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
+def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
     """The first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
     r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
     return Ledger(
@@ -158,7 +158,7 @@ def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
     return Case(f"{stays} stay, {named}", asked, constant(stays, gradients))
 
 
-@library_answer
+@library_solution
 def constant(stays: str, gradients: frozenset[str]) -> int:
     """Arrays that stay times arrays that pass by, those read and written counted twice."""
     on_rows, on_columns = len(gradients & {"dQ"}), len(gradients & {"dK", "dV"})
@@ -223,7 +223,7 @@ def _walk(rng: np.random.Generator, rows: Sequence[str], events: int) -> list[st
     return walk
 
 
-@library_answer
+@library_solution
 def charges(walk: Sequence[str]) -> int:
     """Rows of the other side that each load, entry and exit finds, together."""
     found = 0
@@ -268,8 +268,8 @@ EXERCISES = (
             "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed "
             "times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is "
             "stored.",
-            "times_product turns weights into score gradients in their own place, so one tile serves for s, "
-            "p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
+            "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves for "
+            "s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
             "missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
         ),
         cases=backward_cases(costs.fused_backward, _gradients),
@@ -318,7 +318,7 @@ EXERCISES = (
             "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq "
             "takes in. At the end of the row of tiles dq is scaled and stored, once.",
         ),
-        cases=backward_cases(rows_stay, _dQ_and_D),
+        cases=backward_cases(dq_plain, _dQ_and_D),
         properties=(
             *_values(("dQ", "D")),
             fits(),

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import costs, exact
-from ...guard import library_answer
 from ...ledger import Ledger
-from ...machine import Block, Machine, Slow, Tile
+from ...machine import Block, Machine, SlowArray, Tile
+from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
 from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
 from ..properties import (
@@ -63,7 +63,7 @@ def _tile_case(QK: np.ndarray, Br: int, Bc: int, _: int) -> Case:
 def tile_by_tile(student: Student) -> Student:
     """A schedule that has the student make every tile of S, and stores it."""
 
-    def all_scores(m: Machine, Q: Slow, K: Slow, *, Br: int, Bc: int) -> Slow:
+    def all_scores(m: Machine, Q: SlowArray, K: SlowArray, *, Br: int, Bc: int) -> SlowArray:
         N = Q.shape[0]
         S = m.new("S", (N, N))
         for i in m.blocks(N, Br):
@@ -74,7 +74,7 @@ def tile_by_tile(student: Student) -> Student:
     return all_scores
 
 
-def _keep(m: Machine, made: Any, S: Slow, i: Block, j: Block) -> None:
+def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
         raise TypeError(f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}")
@@ -97,7 +97,7 @@ TILE = Exercise(
         "the second matrix is K turned on its side.",
         "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d "
         "columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
-        "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_product takes the two. Scale "
+        "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_matmul takes the two. Scale "
         "the column of Q in place. The tile must outlive the function: do not open it with with.",
     ),
     cases=_tile_cases,
@@ -270,7 +270,7 @@ def _plan(name: str, N: int, d: int, *sizes: int) -> Plan:
     return Plan(name, tiles, cost(N, d, **tiles))
 
 
-@library_answer
+@library_solution
 def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
     """The largest tiles that fit, for each number of rows or columns: one of them moves the fewest words."""
     both, one = (M - d) // (2 * d + 3), (M - d) // (d + 3)
@@ -286,7 +286,7 @@ def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
             yield _plan("small_cache", N, d, Br, min(N, wide), min(d, columns))
 
 
-@library_answer
+@library_solution
 def best_plan(N: int, d: int, M: int) -> Plan:
     """The plan with the fewest words in M words of fast memory, M at least 5."""
     return min(_plans(N, d, M), key=lambda plan: plan.ledger.total)

@@ -305,7 +305,7 @@ def _order_case(buckets: NDArray[Any], B: int, *, causal: bool) -> Case:
 
 def words_in_order(pairs: Tiles, order: NDArray[Any], B: int) -> Ledger:
     """What F3 moves with tokens in this order: blocks of B queries, the tiles of side B that hold a pair."""
-    mask = masks.covering(pairs[np.ix_(order, order)], B)
+    mask = masks.covering_blocks(pairs[np.ix_(order, order)], B)
     return costs.block_sparse(mask.N, D_OF_ORDER, mask=mask, Br=B, Bc=1)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import exact
 from ...costs import ceil_div
-from ...guard import library_answer
 from ...ledger import Ledger
+from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Exercise, Trial, run_schedule
 from ..properties import (
@@ -68,7 +68,7 @@ def words_of(sweep: Sweep, x: float) -> float:
     return len(stays.split()) * len(passes.split()) * x * x + matrices
 
 
-@library_answer
+@library_solution
 def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> float:
     """The fewest words from one state to another, in units of N²."""
     if state == goal:
@@ -179,7 +179,7 @@ SEQUENCE = Exercise(
 
 
 # ------------------------------------------------------------------ 9B: the map on an envelope
-@library_answer
+@library_solution
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     """Words of each schedule where what stays fills M and blocks are not rounded, but at least one."""
     array, pairs, side = N * d, N * N, sqrt(M)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ... import exact, traffic
 from ...costs.kernels import Problem
-from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
+from ...costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
@@ -396,7 +396,7 @@ EXERCISES = (
             "and a third product that takes dq as its third argument. The scale belongs to the "
             "scores; dq gets its own at the store.",
         ),
-        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), rows_stay),
+        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), dq_plain),
         properties=_kernel_properties(("dQ", "D"), "Q", "K", "V", "O", "dO", "LSE"),
         play=launch,
     ),
@@ -416,7 +416,7 @@ EXERCISES = (
             " query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q."
             " Only the scale of dk is left to the store.",
         ),
-        cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), columns_stay),
+        cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), dkdv_plain),
         properties=_kernel_properties(("dK", "dV"), "Q", "K", "V", "dO", "LSE", "D"),
         play=launch,
     ),
@@ -436,7 +436,7 @@ EXERCISES = (
             "addresses from which q was loaded, with q's mask. Before that, weights of keys past the "
             "end become 0.",
         ),
-        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "dK", "dV"), all_at_once),
+        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "dK", "dV"), fused_backward_plain),
         properties=(
             *_kernel_properties(("dQ", "dK", "dV"), "Q", "K", "V", "O", "dO", "LSE"),
             added_atomically(),

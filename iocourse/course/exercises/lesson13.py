@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costs.closed_form import ceil_div
-from ...costs.kernel_masks import Listed
+from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import Problem, attention_forward
 from ...costs.sliced_kernels import sliced_forward
-from ...guard import library_answer
+from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
 from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import (
@@ -168,7 +168,7 @@ def _in_tiles(pairs: Array, BM: int, BN: int, beyond: bool) -> Array:
     return full.reshape(rows, BM, columns, BN).transpose(0, 2, 1, 3)
 
 
-@library_answer
+@library_solution
 def lists_of(pairs: Array, BM: int, BN: int) -> Lists:
     """spans, entries, slots, patterns and order of a mask (Nq, Nk), as lesson 13 describes them."""
     tiles = _in_tiles(pairs, BM, BN, beyond=False)
@@ -381,7 +381,7 @@ def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN
     Q, K = far_apart(Q, K) if label == FAR else (Q, K)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
     inputs = {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN}
-    budget = attention_forward(Listed(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)
+    budget = attention_forward(BlockLists(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)
     size = f"{Nq} queries, {Nk} keys, BM={BM}, BN={BN}"
     return Case(f"{label}, {size}", inputs, attention_of(Q, K, V, pairs), budget=budget)
 

@@ -17,9 +17,9 @@ from numpy.polynomial.chebyshev import cheb2poly
 from numpy.typing import NDArray
 
 from ... import costs
-from ...guard import no_calls_into
 from ...ledger import Ledger
-from ...machine import Features, Machine, Slow
+from ...machine import Features, Machine, SlowArray
+from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
     Exercise,
@@ -397,7 +397,7 @@ TWO_PASSES = Exercise(
         "the three inputs come?",
         "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the "
         "state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
-        "One add_product on a row of d + 1 words gives output and row sum together. Divide the view of the "
+        "One add_matmul on a row of d + 1 words gives output and row sum together. Divide the view of the "
         "output in place by the view of the sum, which has shape (1, 1), and store that view.",
     ),
     cases=_pass_cases,
@@ -566,8 +566,8 @@ RAGGED, ALL = "a last turn of fewer columns", "one turn"
 
 
 def columns_gone_wrong(
-    m: Machine, Q: Slow, K: Slow, V: Slow, *, phi: Features, psi: Features, Bd: int
-) -> Slow:
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, phi: Features, psi: Features, Bd: int
+) -> SlowArray:
     """Low rank by columns of the state, with the two faults that exercise 15E asks to find and to repair."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -582,8 +582,8 @@ def columns_gone_wrong(
             for i in m.blocks(N, 1):
                 with m.load(Q, i) as q, m.zeros(1, c) as o, m.zeros(1, 1) as l:
                     q *= d**-0.5
-                    phi.add_product(o, q, state)
-                    phi.add_product(l, q, sums)
+                    phi.add_matmul(o, q, state)
+                    phi.add_matmul(l, q, sums)
                     o /= l
                     m.store(o, O, i, c)
     return O

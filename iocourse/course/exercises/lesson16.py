@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...exact import real_numbers
-from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
+from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..properties import (
     difference,
@@ -130,7 +130,7 @@ def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int
     return Case(name, inputs, slopes(x, p, df))
 
 
-@library_answer
+@library_solution
 def slopes(x: Array, p: Plan, df: Array) -> Array:
     """The sum of df (rank, n) times each feature's slope in the coordinates of x (n, d), factor by factor."""
     table = coordinates(p)  # (g, rank); coordinate d is the number 1
@@ -236,7 +236,7 @@ def taylor(S: Array, g: int) -> Array:
     return np.asarray(sum((S**l / factorial(l) for l in range(1, g + 1)), start=np.ones_like(S)))
 
 
-@library_answer
+@library_solution
 def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Array, Array, Array]:
     """dQ, dK, dV of Σ dO ∘ O for O = weights V over row sums, weights = taylor(QKᵀ, g), all written out."""
     S = Q @ K.T  # (N, N)
@@ -256,7 +256,7 @@ SWEEPS = Exercise(
     minutes=20,
     hints=(
         "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
-        "A query's numerators and denominator come from T with add_product; with them G = [dO, -dO·O]/den. "
+        "A query's numerators and denominator come from T with add_matmul; with them G = [dO, -dO·O]/den. "
         "Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
         "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi "
         "with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
@@ -345,7 +345,7 @@ def _monomials(table: NDArray[np.int32], x: Array) -> Array:
     return found
 
 
-@library_answer
+@library_solution
 def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
     """exp of the scores where query and key share a tile and the key is not later, the polynomial for keys of
     earlier tiles, 0 for all others: written out, over row sums.

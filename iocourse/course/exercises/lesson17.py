@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ... import costs, masks, schedules
 from ...data import misleading_table
-from ...guard import library_answer
 from ...ledger import Ledger
+from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Trial, WrongForm, call
 from ..properties import (
     TOLERANCE,
@@ -78,7 +78,7 @@ def _growth_case(rng: np.random.Generator, label: str, layers: NDArray[np.int_],
     return Case(f"{label}, {len(layers)} measurements", inputs, growth(layers, noisy))
 
 
-@library_answer
+@library_solution
 def growth(layers: NDArray[np.int_], errors: Array) -> tuple[float, float, str]:
     """(a of error ~ mᵃ, b of error ~ e^(bm), the law that leaves the smaller squares), m the layers."""
     heights = np.log(errors)
@@ -159,7 +159,7 @@ def _bounded_case(rng: np.random.Generator, label: str, X: Array, length: float)
     return Case(f"{label}, shape {X.shape}, length {length:.2f}", inputs, bounded(X, length, dY))
 
 
-@library_answer
+@library_solution
 def bounded(X: Array, length: float, dY: Array) -> tuple[Array, Array]:
     """Rows of X (…, d) stretched to `length`, and dX for dY; rows of zeros give zeros in both."""
     norms = np.sqrt((X * X).sum(axis=-1, keepdims=True))
@@ -259,7 +259,7 @@ def _range_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(f"theirs={e:.5g}", {"theirs": e}, usual_range(e)) for e in printed]
 
 
-@library_answer
+@library_solution
 def usual_range(theirs: float) -> tuple[float, float]:
     """The least and the largest ‖x - y‖/‖y‖ that go with ‖x - y‖/‖x + y‖ = theirs."""
     return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
@@ -402,7 +402,7 @@ def even_degree(sigma: float, error: float) -> int | None:
     return next((g for g in range(2, MOST_DEGREE + 1, 2) if poisson_rule(sigma, g) <= error), None)
 
 
-@library_answer
+@library_solution
 def fewest(p: Problem) -> dict[str, int]:
     """Words of every schedule that may be chosen, each with the library's tiles."""
     found: dict[str, int] = {}
@@ -654,7 +654,7 @@ class Row(NamedTuple):
     stands: bool
 
 
-@library_answer
+@library_solution
 def honest_row(claim: misleading_table.Claim, runs: Sequence[misleading_table.Run]) -> Row:
     """The claim by one baseline, the fastest exact attention of its kind, and by its worst output."""
     kind = {key: claim[key] for key in misleading_table.PLACE} | {"threads": 1}

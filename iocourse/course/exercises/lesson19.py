@@ -18,9 +18,9 @@ from ..properties import LARGE, Form, idle, values_in, whole
 from ..trials.distributed import (
     RankCase,
     holds_within,
-    play_ranks,
     rank_case,
     right_on_every_rank,
+    run_distributed,
     words_within,
 )
 from ..trials.low_scores import low_queries_and_keys
@@ -291,7 +291,7 @@ POOLING = Exercise(
         values_in("scores far below 0, and a rank without a frame, give no sum of 0", LOW),
         words_within("each rank sends m(d + 1) words to each other, however many frames there are"),
     ),
-    play=play_ranks,
+    play=run_distributed,
 )
 
 
@@ -345,7 +345,7 @@ CLIPS = Exercise(
         words_within("first rows travel and no others"),
         holds_within("no more is held than the first rows of the others"),
     ),
-    play=play_ranks,
+    play=run_distributed,
 )
 
 

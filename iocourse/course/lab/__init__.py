@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.console import ended_by_term
+from iocourse.console import exit_on_sigterm
 from iocourse.course.progress import home
 from iocourse.course.project_paths import FIRST, Course, find_course
 from iocourse.course.student_copies import update
@@ -164,7 +164,7 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
 
 def _attend(server: subprocess.Popen[bytes], token: str) -> int:
     """Print the URL once the server answers, then wait for its end; an interrupt ends it too."""
-    with ended_by_term():  # ended from outside, we end the server too
+    with exit_on_sigterm():  # ended from outside, we end the server too
         try:
             url = _wait_for_url(server, token)
             if url:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ... import distributed
-from ...guard import LibraryAnswer
+from ...solution_guard import LibrarySolutionUsed
 from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
@@ -88,7 +88,7 @@ def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
 
 # ------------------------------------------------------------------ playing
 @keeps_errors
-def play_ranks(student: Callable[..., Any], case: Case) -> Trial:
+def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     """Run the schedule on its ranks, for at most `SECONDS`; an error names the rank and keeps its line."""
     assert isinstance(case, RankCase), "a case for ranks says how many there are"
     outside = arrays_outside(student)
@@ -134,7 +134,7 @@ def keys_watched() -> Iterator[list[int]]:
 def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
     """The rank's sentence, with the line on which the error arose; what every check knows, as it is."""
     cause = failed.__cause__
-    if isinstance(cause, (NotImplementedError, LibraryAnswer)):
+    if isinstance(cause, (NotImplementedError, LibrarySolutionUsed)):
         return cause
     return failed.with_traceback(cause.__traceback__ if cause else failed.__traceback__)
 

@@ -76,7 +76,7 @@ def _pieces(case: Case) -> Iterator[Piece]:
         start += size
 
 
-def play_pieces(student: Callable[..., Any], case: Case) -> Trial:
+def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
     """Hand the pieces over one by one; on a long row also measure how many bytes are held at once."""
     pieces = Pieces(_pieces(case))
     watched = _is_long(case)

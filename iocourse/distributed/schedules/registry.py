@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from ...guard import library_answer
 from ...sizes import Shape, check_sizes
+from ...solution_guard import library_solution
 from .. import costs
 from ..layouts import Layout
 from ..ledger import RankLedger
@@ -125,7 +125,7 @@ def schedule(
             lesson=lesson,
             regime=regime,
             source=source,
-            body=library_answer(body),
+            body=library_solution(body),
             layout=layout,
             shared=shared,
             heads=heads,

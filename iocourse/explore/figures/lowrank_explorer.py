@@ -85,7 +85,7 @@ def facts_of(
     keys = n if n is not None else 40_960 if data.drawn else data.n
     s = Setting(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
     facts = Facts(s, data)
-    _ = facts.crossing  # raises where M holds no tile
+    _ = facts.break_even  # raises where M holds no tile
     return facts
 
 

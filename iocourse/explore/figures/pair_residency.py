@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...bounds.whole_rows import BACKWARD, FORWARD, PairOfPass
+from ...bounds.whole_rows import BACKWARD, FORWARD, QueryKeyPair
 from ...console import table
-from ...guard import library_answer
+from ...solution_guard import library_solution
 from ..draw.figure import example, figure
 from ..draw.palette import GRID, INK, ORANGE, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
@@ -33,8 +33,10 @@ class Step(NamedTuple):
 @example(["load k", "load v", "load q", "o enters", "o leaves", "drop q"], pair=FORWARD)
 @example(["load q", "load do", "dq enters", "load k", "load v", "dq leaves"], title="The first sweep")
 @figure
-@library_answer
-def pair_residency(walk: Sequence[str], *, pair: PairOfPass = BACKWARD, title: str | None = None) -> Picture:
+@library_solution
+def pair_residency(
+    walk: Sequence[str], *, pair: QueryKeyPair = BACKWARD, title: str | None = None
+) -> Picture:
     """A bar for each row of the pair while it is in fast memory; below it what each event is charged.
 
     `walk` has events such as "load q", "drop q", "dq enters" and "dq leaves". Every event but a drop is
@@ -53,7 +55,7 @@ def pair_residency(walk: Sequence[str], *, pair: PairOfPass = BACKWARD, title: s
     return titled(heading, (right + 90, bottom + 80), *_in_words(heading, steps), drawn)
 
 
-def _steps(walk: Sequence[str], pair: PairOfPass) -> Iterator[Step]:
+def _steps(walk: Sequence[str], pair: QueryKeyPair) -> Iterator[Step]:
     there: set[str] = set()
     left = list(pair.tasks)
     for event in walk:
@@ -69,7 +71,7 @@ def _steps(walk: Sequence[str], pair: PairOfPass) -> Iterator[Step]:
         yield Step(event, row, comes, charge, made)
 
 
-def _parsed(event: str, pair: PairOfPass) -> tuple[str, str]:
+def _parsed(event: str, pair: QueryKeyPair) -> tuple[str, str]:
     """(row, verb): an input is loaded and dropped, an accumulator enters and leaves."""
     words = event.split() if isinstance(event, str) else []
     for row, verb in (words, words[::-1]) if len(words) == 2 else ():
@@ -86,7 +88,7 @@ def _in_order(rows: frozenset[str]) -> list[str]:
 
 
 # ---------------------------------------------------------------------- the drawing
-def _bars(steps: Sequence[Step], rows: Sequence[str], pair: PairOfPass, right: float) -> Iterator[Element]:
+def _bars(steps: Sequence[Step], rows: Sequence[str], pair: QueryKeyPair, right: float) -> Iterator[Element]:
     for n, row in enumerate(rows):
         y = TOP + LINE * n
         yield Text(LEFT - 16, centred(y + BAR / 2, NORMAL), row, NORMAL, "end")

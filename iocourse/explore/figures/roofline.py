@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...console import table
 from ...gpu import Chip, chip_of
-from ...gpu.roofline import attainable_tflops, ridge
+from ...gpu.roofline import attainable_tflops, ridge_point
 from ..draw.figure import figure
 from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, label_room, marker
 from ..draw.palette import QUIET, stroke_of
@@ -96,12 +96,12 @@ def _point(label: str, given: float | tuple[float, float]) -> _Point:
 
 # ---------------------------------------------------------------------- the chart
 def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
-    places = [*(ridge(chip) for chip in chips), *(point.intensity for point in points)]
+    places = [*(ridge_point(chip) for chip in chips), *(point.intensity for point in points)]
     low, high = min(places) / 4, max(places) * 4
     return [
         Line(
             f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}",
-            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge(chip), high)),
+            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge_point(chip), high)),
             stroke_of(k),
             marker_every=1,
         )
@@ -135,7 +135,7 @@ def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Elemen
 # ---------------------------------------------------------------------- in words
 def _allowed(chip: Chip, point: _Point, where: str = "") -> str:
     """The rate that a chip allows a point, and what limits it there."""
-    limit = "memory" if point.intensity < ridge(chip) else "products"
+    limit = "memory" if point.intensity < ridge_point(chip) else "products"
     return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
@@ -159,7 +159,7 @@ def roof_in_words(chip: Chip, of: str = "") -> str:
     """Bandwidth, peak and ridge of a chip."""
     return (
         f"{words(chip.gbytes_per_s)} GB/s{of} up to {words(chip.tensor_tflops)} TFLOP/s, "
-        f"reached at {words(ridge(chip))} FLOP per byte"
+        f"reached at {words(ridge_point(chip))} FLOP per byte"
     )
 
 
@@ -174,7 +174,7 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
         ["", *(chip.name for chip in chips)],
         ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],
         ["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)],
-        ["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)],
+        ["ridge, FLOP/byte", *(words(ridge_point(chip)) for chip in chips)],
     ]
     for point in points:
         facts.append([str(point), *(_allowed(chip, point) for chip in chips)])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...console import table
 from ...gpu import Chip
-from ...gpu.roofline import attainable_tflops, ridge
+from ...gpu.roofline import attainable_tflops, ridge_point
 from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale, marker
 from ..draw.palette import INK, QUIET, STROKES, Stroke
@@ -134,12 +134,12 @@ def _frame(shown: _Shown) -> Frame:
 
 def _roof(frame: Frame, chip: Chip) -> Iterator[Element]:
     low, high = frame.x.low, frame.x.high
-    corners = (low, ridge(chip), high)
+    corners = (low, ridge_point(chip), high)
     yield Poly(tuple(frame.at((x, attainable_tflops(x, chip))) for x in corners), INK, 2.4)
     y = frame.y(chip.tensor_tflops)
     yield Text(RIGHT + 8, centred(y, NORMAL), f"{words(chip.tensor_tflops)} TFLOP/s")
     yield Text(RIGHT + 8, y + 22, f"{words(chip.gbytes_per_s)} GB/s", SMALL, colour=QUIET)
-    yield Text(RIGHT + 8, y + 40, f"ridge {words(ridge(chip))}", SMALL, colour=QUIET)
+    yield Text(RIGHT + 8, y + 40, f"ridge {words(ridge_point(chip))}", SMALL, colour=QUIET)
 
 
 def _key() -> Iterator[Element]:

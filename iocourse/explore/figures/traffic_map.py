@@ -19,10 +19,11 @@ from ..draw.text import words
 from ..models.schedule_selection import among, chosen, range_of
 from ..models.traffic_map import (
     COMPULSORY_WORDS,
+    BestScheduleRange,
     Move,
     Regime,
-    Reign,
     best_bound,
+    best_schedule_ranges,
     borders,
     bound_at,
     bound_label,
@@ -31,7 +32,6 @@ from ..models.traffic_map import (
     move,
     moves,
     regimes,
-    reigns,
     usual_bounds,
 )
 
@@ -87,7 +87,7 @@ def map_of(view: View) -> Picture:
     frame = _frame(view, [*lines, *bound_lines])
     least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
-    reigning = reigns(view.asked, view.N, view.d, memories(view.low, view.high))
+    reigning = best_schedule_ranges(view.asked, view.N, view.d, memories(view.low, view.high))
     title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
     drawn = [
         *_bands(frame, found),
@@ -244,7 +244,7 @@ def _share(share: float) -> str:
 
 
 # ---------------------------------------------------------------------- in front of the lines
-def _reigns(frame: Frame, v: View, found: Sequence[Reign]) -> Iterator[Element]:
+def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterator[Element]:
     """Along the foot of the chart: the schedule that moves the fewest words, with its marker."""
     for k, reign in enumerate(found):
         stop = found[k + 1].start if k + 1 < len(found) else reign.stop
@@ -323,7 +323,7 @@ def _sizes(found: Move) -> str:
     return ", ".join(f"{name} = {size:,}" for name, size in found.tiles)
 
 
-def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tuple[str, str]:
+def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleRange]) -> tuple[str, str]:
     names = ", ".join(v.schedules) or "no schedule"
     drawn = ", ".join(bound_label(name) for name in v.bounds) or "no bound"
     areas = "; ".join(

@@ -38,7 +38,7 @@ def traffic_vs_length(
     d, degree = positive_int("d", d), positive_int("degree", degree)
     if not 1 <= len(Ms) <= MOST:
         raise ValueError(f"Ms has {len(Ms)} entries; allowed are 1 to {MOST}")
-    found = {M: schedules.crossing(d, degree, M) for M in sorted(Ms)}
+    found = {M: schedules.break_even_length(d, degree, M) for M in sorted(Ms)}
     crossings = [one.N for one in found.values()]
     low, high = range_of("Ns", "n", Ns or (max(1, min(crossings) // 16), max(crossings) * 16))
     lines = [
@@ -55,12 +55,12 @@ def traffic_vs_length(
     return titled(heading, (WIDTH, HEIGHT), alt, table([HEAD, *rows], left=0), _chart(lines, least, shown))
 
 
-def _below(d: int, g: int, one: schedules.Crossing) -> Point:
+def _below(d: int, g: int, one: schedules.BreakEven) -> Point:
     """n*, and the words a token of low rank there."""
     return float(one.N), schedules.get("low_rank").cost(one.N, d, g=g, **one.tiles).total / one.N
 
 
-def _row(M: int, d: int, one: schedules.Crossing, mark: Point) -> list[str]:
+def _row(M: int, d: int, one: schedules.BreakEven, mark: Point) -> list[str]:
     return [f"{M:,}", big(one.N), figures(one.ranks), figures(mark[1], 4), _tiles(d, one)]
 
 
@@ -91,7 +91,7 @@ def _spaced(low: int, high: int) -> list[int]:
     return sorted(found)
 
 
-def _pair(d: int, g: int, M: int, one: schedules.Crossing, lengths: Sequence[int], k: int) -> list[Line]:
+def _pair(d: int, g: int, M: int, one: schedules.BreakEven, lengths: Sequence[int], k: int) -> list[Line]:
     flash, low = schedules.get("flash_optimal"), schedules.get("low_rank")
     every = -(-len(lengths) // MARKERS_A_LINE)
     exact = tuple((float(n), flash.cost(n, d, **flash.tiles(n, d, M)).total / n) for n in lengths)
@@ -102,7 +102,7 @@ def _pair(d: int, g: int, M: int, one: schedules.Crossing, lengths: Sequence[int
     ]
 
 
-def _tiles(d: int, one: schedules.Crossing) -> str:
+def _tiles(d: int, one: schedules.BreakEven) -> str:
     rows, across = -(-one.rank // one.tiles["rc"]), -(-(d + 1) // one.tiles["Bd"])
     return big(rows * across)
 

@@ -30,7 +30,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..models.word_moves import Journey, Word, journey
+from ..models.word_moves import MoveSequence, Word, journey
 
 N, D, M = 32, 4, 192  # small enough that every word is seen
 NAIVE, FLASH = "naive", "flash2"
@@ -51,7 +51,7 @@ BAR_TOP, BAR_LEFT, BAR_RIGHT = 398.0, 92.0, 742.0
 class Side(NamedTuple):
     """One half of the picture: a run, how it is called, and what is said of S and P when it is done."""
 
-    run: Journey
+    run: MoveSequence
     called: str
     lesson: str
 

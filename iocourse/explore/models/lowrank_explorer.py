@@ -15,7 +15,7 @@ from ...ledger import Ledger
 from ...lowrank.advice import predicted_error
 from ...lowrank.polynomials import CLIP, LARGEST_RADIUS, NAMES, Polynomial, hermite, largest_error, polynomial
 from ...monomials import Array, rank_of
-from ...schedules import Crossing
+from ...schedules import BreakEven
 from ...sizes import positive_int
 from ..draw.text import big, tick_label
 from .logits import Logits, size_of
@@ -146,14 +146,14 @@ class Facts:
         return self.rank * (self.data.d + 1)
 
     @cached_property
-    def crossing(self) -> Crossing:
+    def break_even(self) -> BreakEven:
         """From which n on low rank moves fewer words."""
-        return schedules.crossing(self.data.d, self.s.degree, self.s.M)
+        return schedules.break_even_length(self.data.d, self.s.degree, self.s.M)
 
     @cached_property
     def low_rank(self) -> Ledger:
         """Words of `schedules.low_rank` with the tiles it picks for M."""
-        return schedules.get("low_rank").cost(self.s.n, self.data.d, g=self.s.degree, **self.crossing.tiles)
+        return schedules.get("low_rank").cost(self.s.n, self.data.d, g=self.s.degree, **self.break_even.tiles)
 
     @cached_property
     def exact(self) -> Ledger:
@@ -164,7 +164,7 @@ class Facts:
     @cached_property
     def pieces(self) -> int:
         """Tiles that the state is cut into to fit M words."""
-        rc, Bd = self.crossing.tiles["rc"], self.crossing.tiles["Bd"]
+        rc, Bd = self.break_even.tiles["rc"], self.break_even.tiles["Bd"]
         return ceil_div(self.rank, rc) * ceil_div(self.data.d + 1, Bd)
 
     # ------------------------------------------------------------------ in words
@@ -235,7 +235,7 @@ def _choice(f: Facts) -> str:
     if low >= exact:
         return (
             f"Exact attention moves fewer words at this n: low rank {_compared(low, exact)}, "
-            f"and fewer from n* = {big(f.crossing.N)} on."
+            f"and fewer from n* = {big(f.break_even.N)} on."
         )
     return (
         f"Low rank: it moves {_compared(low, exact)}, and its weights are off by {percent(f.measured)} "
@@ -277,7 +277,7 @@ def _enough(f: Facts) -> str:
     d, own = f.data.d, Facts(f.s._replace(degree=f.enough, polynomial="hermite"), f.data)
     return (
         f"By the Poisson rule degree {f.enough} is enough for {percent(f.s.error)}, with rank "
-        f"{big(rank_of(d, f.enough))} and fewer words from n* = {big(own.crossing.N)} on; "
+        f"{big(rank_of(d, f.enough))} and fewer words from n* = {big(own.break_even.N)} on; "
         f"measured it is off by {percent(own.measured)} with each row's own polynomial."
     )
 
@@ -297,8 +297,8 @@ def rows_of(f: Facts) -> list[tuple[str, str]]:
         ("weights, certified for |s| ≤ R: 2ε/(1 - ε)", percent(f.certified)),
         ("weights, predicted: √P[Poisson(σ²) > g]", percent(f.predicted)),
         ("weights, measured on the sample", percent(f.measured)),
-        ("low rank moves fewer words from n* on", big(f.crossing.N)),
-        ("n*/r", f"{f.crossing.ranks:.3g}"),
+        ("low rank moves fewer words from n* on", big(f.break_even.N)),
+        ("n*/r", f"{f.break_even.ranks:.3g}"),
     ]
 
 

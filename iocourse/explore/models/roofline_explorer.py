@@ -17,7 +17,7 @@ from ...costs.each_kernel import ledger_bytes, ledger_of
 from ...costs.kernels import Problem, attention_decode, attention_forward, attention_fused_backward
 from ...data.recorded import NONE_YET, provenance, recorded
 from ...gpu import Chip, chip_of
-from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge
+from ...gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ...ledger import Ledger
 from ...sizes import positive_int
 from . import compiler_reports
@@ -84,16 +84,16 @@ class Point(NamedTuple):
     @property
     def intensity(self) -> float:
         """FLOP a compulsory byte."""
-        return intensity(self.flop, self.compulsory)
+        return arithmetic_intensity(self.flop, self.compulsory)
 
     @property
     def ledger_intensity(self) -> float:
         """FLOP a byte of the closed form: as if no cache served anything."""
-        return intensity(self.flop, self.ledger)
+        return arithmetic_intensity(self.flop, self.ledger)
 
     def limit(self, chip: Chip) -> str:
         """Which roof it meets."""
-        return "memory" if self.intensity < ridge(chip) else "products"
+        return "memory" if self.intensity < ridge_point(chip) else "products"
 
     def microseconds(self, chip: Chip) -> float:
         """The time at the roof: no kernel that moves its compulsory bytes is faster."""

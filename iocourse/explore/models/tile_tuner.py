@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ... import bounds, schedules
 from ...costs import ceil_div, distinct_sizes
-from ...guard import library_answer
 from ...ledger import Ledger, Move
 from ...machine import Machine, positive_int
 from ...schedules import Schedule
+from ...solution_guard import library_solution
 from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
 from .schedule_selection import row_tiled
 
@@ -128,7 +128,7 @@ def parts_of(setting: Setting) -> dict[str, int]:
     return footprint_parts(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
 
 
-@library_answer
+@library_solution
 def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     """(Br, Bc) with the fewest words that fit M, and among those the fewest tiles; None where none fits.
 

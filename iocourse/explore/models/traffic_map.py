@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from ... import bounds, schedules, sweeps
 from ...bounds.best_bound import COMPULSORY, SEGMENT
-from ...guard import library_answer
 from ...machine import FREE_REGISTERS
 from ...schedules import Schedule
+from ...solution_guard import library_solution
 
 PER_OCTAVE = 2  # values of M between M and 2M
 LONGEST = 20  # letters of a title beside the end of a line
@@ -48,7 +48,7 @@ class Move(NamedTuple):
 @cache
 def pieces(pass_: str) -> tuple[sweeps.Piece, ...]:
     """The least of all sequences of sweeps, from small M to large."""
-    return tuple(reversed(sweeps.envelope(pass_, SLOWEST, FASTEST)))
+    return tuple(reversed(sweeps.lower_envelope(pass_, SLOWEST, FASTEST)))
 
 
 def search_all() -> None:
@@ -91,7 +91,7 @@ def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> tuple[int, ..
     return tuple(sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high}))
 
 
-@library_answer
+@library_solution
 def move(name: str, N: int, d: int, M: int) -> Move | None:
     """What a schedule moves in M words of fast memory; None where no tile fits."""
     return _move(name, N, d, M)
@@ -112,7 +112,7 @@ def _smallest(name: str, N: int, d: int) -> int:
     return schedules.get(name).smallest_M(N, d)
 
 
-@library_answer
+@library_solution
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
     """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint.
 
@@ -123,7 +123,7 @@ def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
     return sorted(ranked, key=lambda m: (m.schedule.given_weights, m.words, m.footprint))
 
 
-class Reign(NamedTuple):
+class BestScheduleRange(NamedTuple):
     """The schedule that moves the fewest words from `start` to `stop`."""
 
     schedule: Schedule
@@ -131,8 +131,10 @@ class Reign(NamedTuple):
     stop: int
 
 
-@library_answer
-def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list[Reign]:
+@library_solution
+def best_schedule_ranges(
+    asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]
+) -> list[BestScheduleRange]:
     """Who moves the fewest words, asked at the values `at` of M; of equals the one that did before.
 
     Where the answer changes between two of them, the later reigns from the M at which it overtakes the
@@ -142,21 +144,21 @@ def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list
 
 
 @lru_cache(maxsize=1000)
-def _reigns(asked: tuple[str, ...], N: int, d: int, at: tuple[int, ...]) -> list[Reign]:
-    found: list[Reign] = []
+def _reigns(asked: tuple[str, ...], N: int, d: int, at: tuple[int, ...]) -> list[BestScheduleRange]:
+    found: list[BestScheduleRange] = []
     for M in at:
         ranked = moves([schedules.get(name) for name in asked], N, d, M)
         if not ranked:
             continue
         least = [m.schedule for m in ranked if m.words == ranked[0].words]
         if not found:
-            found.append(Reign(least[0], M, M))
+            found.append(BestScheduleRange(least[0], M, M))
         elif found[-1].schedule in least:
             found[-1] = found[-1]._replace(stop=M)
         else:
             before = found.pop()
             start = _overtakes(least[0], before.schedule, N, d, before.stop, M)
-            found += [before._replace(stop=start - 1), Reign(least[0], start, M)]
+            found += [before._replace(stop=start - 1), BestScheduleRange(least[0], start, M)]
     return found
 
 
@@ -232,7 +234,7 @@ def bound_label(name: str) -> str:
     return short if len(short) <= LONGEST else name.replace("_", " ")
 
 
-@library_answer
+@library_solution
 def bound_at(name: str, N: int, d: int, M: int) -> int:
     """A bound in words on a machine of M words, its free registers included; 0 where it says nothing."""
     return _bound_at(name, N, d, M)

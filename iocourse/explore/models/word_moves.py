@@ -36,7 +36,7 @@ class Change(NamedTuple):
     kind: str
 
 
-class Journey(NamedTuple):
+class MoveSequence(NamedTuple):
     """A run, word by word. Cells are numbered from 0 to M - 1; a word takes the first that is free.
 
     The model counts cells and does not number them, so which cell a word takes is for the picture alone.
@@ -66,7 +66,7 @@ class Journey(NamedTuple):
 
 
 @cache
-def journey(name: str, N: int, d: int, M: int) -> Journey:
+def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
     """A run of a forward schedule with its own tiles for M on normal random Q, K and V, the same each time.
 
     Raises ValueError for a name that no schedule has, FastMemoryFull where no tile fits M.
@@ -77,7 +77,7 @@ def journey(name: str, N: int, d: int, M: int) -> Journey:
     arguments: dict[str, Any] = {"Q": Q, "K": K, "V": V, **tiles}
     done = run(schedule, M=M, **arguments)
     words, changes = _word_by_word(done.ledger.moves, M)
-    return Journey(schedule, tiles, done.ledger, done.O, tuple(words), tuple(changes))
+    return MoveSequence(schedule, tiles, done.ledger, done.O, tuple(words), tuple(changes))
 
 
 def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Change]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...sizes import positive_int
-from .arguments import (
+from .argument_checks import (
     ELSEWHERE,
     LARGEST_DECODE,
     LARGEST_HEAD,
@@ -28,9 +28,9 @@ from .arguments import (
 )
 from .block_masks import TiledMask, tiled_mask
 from .launches import MOST_PARTS
-from .operators import attend, decode_operator
-from .tiles import table_for
-from .visibility import Band
+from .mask_types import Band
+from .tile_table import table_for
+from .torch_operators import attend, decode_operator
 
 TILE_D = (None, "never", "fused", "materialised")
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...guard import library_answer
-from .tiles import Tiles
-from .visibility import Side
+from ...solution_guard import library_solution
+from .mask_types import Side
+from .tile_table import Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
 # (batch, head, i, j, kinds of the pairs' blocks) -> visible, wherever that is asked pair by pair
@@ -258,7 +258,7 @@ def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -
     raise ValueError(f"block_mask has {came}; allowed: {wanted}")
 
 
-@library_answer
+@library_solution
 @torch.inference_mode(False)
 def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor, Tensor]:
     """The kind of each tile, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 empty, -1 full, else the number of its
@@ -297,7 +297,7 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
     return kinds, torch.cat(patterns)
 
 
-@library_answer
+@library_solution
 @torch.inference_mode(False)
 def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     """Lists for the rows of `kinds` (batches, heads, rows, columns).

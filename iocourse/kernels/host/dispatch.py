@@ -19,7 +19,7 @@ from ...costs.sliced_kernels import sliced_backward, sliced_forward
 from ...data.recorded import recorded
 from ...gpu import Resources
 from ...ledger import Ledger
-from .tiles import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, matrix_bytes, padded
+from .tile_table import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, matrix_bytes, padded
 
 # The kernels of each pass that keep whole rows.
 PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}

@@ -15,24 +15,25 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ...guard import refuse_in_exam
-from ..backward_keys import backward_keys_kernel
-from ..backward_queries import backward_queries_kernel
-from ..decode_kernels import Parts, last_merges_kernel, merge_kernel, parts_kernel
+from ...solution_guard import require_unblocked
+from ..backward_delta import row_products_kernel
+from ..backward_dkdv import backward_keys_kernel
+from ..backward_dq import backward_queries_kernel
 from ..forward import forward_kernel
-from ..pieces import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
-from ..row_products import row_products_kernel
-from ..score_kernels import (
+from ..jit_helpers import LAST_ROW, RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
+from ..materialised_scores import (
     averages_kernel,
     key_gradients_kernel,
     query_gradients_kernel,
     scores_kernel,
     weights_kernel,
 )
-from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
-from . import runtime
-from .runtime import pretending
-from .tiles import (
+from ..sliced_head_dim import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
+from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_kernel
+from . import backend
+from .backend import pretending
+from .mask_types import Seen, Side, View
+from .tile_table import (
     SlicedTile,
     Table,
     Tile,
@@ -42,7 +43,6 @@ from .tiles import (
     padded,
     row_products_tile,
 )
-from .visibility import Seen, Side, View
 
 PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two for each multiprocessor of an H200
@@ -83,7 +83,7 @@ def written_down(arch: int) -> Iterator[list[Launch]]:
 
 def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
-    refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
+    require_unblocked(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
     if _written is not None:
         _written.append(Launch(kernel, arguments, constants))
     elif programs:
@@ -523,7 +523,7 @@ def counters(n: int, like: Tensor) -> Tensor:
     another. A graph that is being captured gets zeros of its own, because it may be replayed beside that
     stream; so does the interpreter, where an exception may end a launch halfway.
     """
-    if like.device.type != "cuda" or runtime.INTERPRETED or torch.cuda.is_current_stream_capturing():
+    if like.device.type != "cuda" or backend.INTERPRETED or torch.cuda.is_current_stream_capturing():
         return torch.zeros(n, dtype=torch.int32, device=like.device)
     key = (like.device, torch.cuda.current_stream(like.device).cuda_stream)
     if key not in _counters or len(_counters[key]) < n:

@@ -15,7 +15,7 @@ from tools.bench import Row, grouped
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from iocourse.lowrank.layers import Attend, Transformer
+    from iocourse.lowrank.transformer import Attend, Transformer
 
 WHAT = ("output", "dX", "parameters", "W_QK")
 GOAL = {"layers": 12, "degree": 4, "parameters": 1e-4}
@@ -55,7 +55,7 @@ def measured(sizes: Sizes) -> Row:
 def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     import torch
 
-    from iocourse.lowrank.layers import Shape, exactly, low_rank, transformer
+    from iocourse.lowrank.transformer import Shape, exactly, low_rank, transformer
 
     shape = Shape(sizes.vocabulary, sizes.n, layers, sizes.heads, sizes.d)
     model = transformer(shape, exactly(causal=False), seed).double()
@@ -74,7 +74,7 @@ def _vectors(model: Transformer, attend: Attend, tokens: Tensor, wanted: Tensor)
     """The output and the gradients, each as one long vector."""
     import torch
 
-    from iocourse.lowrank.training import loss_of
+    from iocourse.lowrank.character_model import loss_of
 
     model.attend = attend
     model.zero_grad()

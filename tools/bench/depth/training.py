@@ -11,8 +11,8 @@ from iocourse.console import steps, table
 from tools.bench import Row
 
 if TYPE_CHECKING:
-    from iocourse.lowrank.layers import Attend, Shape
-    from iocourse.lowrank.training import Characters
+    from iocourse.lowrank.character_model import Characters
+    from iocourse.lowrank.transformer import Attend, Shape
 
 PHASE = 100  # steps
 LAST = 100  # steps a mean is taken over
@@ -71,7 +71,7 @@ def _polynomials(bound: float | None) -> list[str]:
 
 def attention_of(kind: Kind, shape: Shape) -> Attend:
     """How this training attends."""
-    from iocourse.lowrank.layers import exactly, low_rank, uniformly
+    from iocourse.lowrank.transformer import exactly, low_rank, uniformly
 
     if kind.degree is None:
         return uniformly if kind.attention == UNIFORM else exactly()
@@ -88,7 +88,7 @@ def measured(sizes: Sizes) -> Row:
 
     Each also with its differences from the exact training under the same bound.
     """
-    from iocourse.lowrank.training import FILE, prose
+    from iocourse.lowrank.character_model import FILE, prose
 
     text = prose()
     every = kinds(sizes)
@@ -99,20 +99,20 @@ def measured(sizes: Sizes) -> Row:
 
 
 def _trained(kind: Kind, sizes: Sizes, text: Characters, ticks: Iterator[int]) -> Row:
-    from iocourse.lowrank import training
-    from iocourse.lowrank.layers import Shape, exactly, transformer
+    from iocourse.lowrank import character_model
+    from iocourse.lowrank.transformer import Shape, exactly, transformer
 
     shape = Shape(len(text.alphabet), sizes.n, sizes.layers, sizes.heads, sizes.d, kind.bound)
     model = transformer(shape, attention_of(kind, shape), sizes.seed)
     start = time.process_time()
-    losses = training.train(model, text, islice(ticks, sizes.steps), sizes.batch, sizes.seed)
+    losses = character_model.train(model, text, islice(ticks, sizes.steps), sizes.batch, sizes.seed)
     seconds = time.process_time() - start
     return kind._asdict() | {
         "losses": [round(loss, 5) for loss in losses],
         "mean_at_the_end": round(sum(losses[-LAST:]) / len(losses[-LAST:]), 5),
-        "validation_own": round(training.validation_loss(model, text), 5),
-        "validation_exact": round(training.validation_loss(model, text, exactly()), 5),
-        "largest_logit": round(training.largest_logit(model, text), 3),
+        "validation_own": round(character_model.validation_loss(model, text), 5),
+        "validation_exact": round(character_model.validation_loss(model, text, exactly()), 5),
+        "largest_logit": round(character_model.largest_logit(model, text), 3),
         "cpu_seconds": round(seconds, 1),
     }
 

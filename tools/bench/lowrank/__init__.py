@@ -74,7 +74,7 @@ def measured(plan: Plan) -> Record:
     """The record of a plan, in this process."""
     import torch
 
-    from iocourse.lowrank import compiled
+    from iocourse.lowrank import numba_backend
     from tools.bench.lowrank.scaling import fits
 
     torch.set_num_threads(plan.threads)
@@ -88,7 +88,7 @@ def measured(plan: Plan) -> Record:
             found[section] = made
     return {
         "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
-        "load": load, "threads": plan.threads, "engine": "Numba" if compiled.installed() else "NumPy",
+        "load": load, "threads": plan.threads, "engine": "Numba" if numba_backend.installed() else "NumPy",
         **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iocourse.lowrank.guards import machine_memory
+from iocourse.lowrank.error_certificates import machine_memory
 from tools.bench.lowrank.measuring import lap
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import iocourse.lowrank as lowrank
-from iocourse.lowrank.arguments import Options
-from iocourse.lowrank.heads import head_forward
+from iocourse.lowrank.options import Options
+from iocourse.lowrank.per_head import head_forward
 from iocourse.lowrank.polynomials import CLIP
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Co
 def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
     """The decode step, where there is one."""
     from iocourse.kernels.host.resources import DECODE
-    from iocourse.kernels.host.tiles import decode_tile
+    from iocourse.kernels.host.tile_table import decode_tile
 
     if d in DECODE_HEADS:
         tile = decode_tile(arch, d, width, GROUP)
@@ -87,7 +87,7 @@ def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:
     """The kernels that cut d, with the diagonal's mask."""
-    from iocourse.kernels.host.tiles import sliced_tiles_for
+    from iocourse.kernels.host.tile_table import sliced_tiles_for
 
     for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
         yield Compilation(arch, SLICED_D, width, kernel, True, **tile._asdict())
@@ -95,7 +95,7 @@ def _sliced(arch: int, width: int) -> Iterator[Compilation]:
 
 def _pairs(arch: int, d: int, pairs: str) -> Iterator[Compilation]:
     """The kernels of whole rows for block masks or packed sequences, in 16 bits."""
-    from iocourse.kernels.host.tiles import tiles_for
+    from iocourse.kernels.host.tile_table import tiles_for
 
     for kernel, tile in tiles_for(arch, d, 2, listed=pairs == "block_mask")._asdict().items():
         yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)

@@ -49,7 +49,7 @@ class Compilation(NamedTuple):
 
 def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
     """A kernel of whole rows with the tiles that it is launched with, plain and causal."""
-    from iocourse.kernels.host.tiles import row_products_tile, tiles_for
+    from iocourse.kernels.host.tile_table import row_products_tile, tiles_for
 
     for causal in (False, True):
         tiles = tiles_for(arch, d, width, causal=causal)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ....guard import LibraryAnswer
+from ....solution_guard import LibrarySolutionUsed
 from ...exercise import cause_of
 
 HERE = str(Path(__file__).parents[3])  # the library
@@ -49,7 +49,7 @@ def told_by_line() -> Iterator[None]:
         yield
     except Exception as error:
         cause = cause_of(error)
-        if cause is error or isinstance(cause, (NotImplementedError, LibraryAnswer)):
+        if cause is error or isinstance(cause, (NotImplementedError, LibrarySolutionUsed)):
             raise
         frames = list(_frames_of_the_student(error))
         if not frames:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .... import traffic
 from ....doctor.triton_missing import require_triton
-from ....guard import LibraryAnswer
+from ....solution_guard import LibrarySolutionUsed
 from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
 from ...properties import budget_of, each, idle
 from .compile_check import launches_noted
@@ -133,7 +133,9 @@ READS = ("numpy", "__array__", "tolist", "__dlpack__")  # ways out of torch, to 
 
 @contextmanager
 def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
-    """torch's arithmetic, and a copy not `kept`, raise LibraryAnswer here; memory and views are given."""
+    """torch's arithmetic, and a copy not `kept`, raise LibrarySolutionUsed here; memory and views are
+    given.
+    """
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -145,14 +147,14 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
             onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
             if not (views or onto_itself or name in kept):
                 does = "copies" if name in COPIES else "computes"
-                raise LibraryAnswer(f"torch {does} here ({name}), where your kernels should")
+                raise LibrarySolutionUsed(f"torch {does} here ({name}), where your kernels should")
             return func(*args, **(kwargs or {}))
 
     class NoWayOut(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(func, "__name__", "")
             if name in READS:
-                raise LibraryAnswer(f"a tensor's {name} hands it to something other than your kernels")
+                raise LibrarySolutionUsed(f"a tensor's {name} hands it to something other than your kernels")
             return func(*args, **(kwargs or {}))
 
     with NoArithmetic(), NoWayOut():

@@ -1,0 +1,63 @@
+"""D = rowsum(dO ∘ O), delta: one number a row, which turns dP into dS. A kernel of its own before the fused
+backward pass, which leaves all that the next kernel would otherwise do again for every tile of keys.
+"""
+
+import triton
+import triton.language as tl
+
+from .jit_helpers import (
+    load_log_sums,
+    load_row_numbers,
+    load_rows,
+    program_place,
+    row_numbers_of,
+    store_row_numbers,
+    store_rows,
+    stretch,
+)
+
+
+@triton.jit
+def load_delta(
+    O, dO, dLSE, total, batch, head, start, q0, n_q, d,
+    BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    """dO's tile (BM, DIM) and D of its rows (BM,); `total`: their log-sum-exps, see `load_log_sums`.
+
+    A loss that also uses the log-sum-exp adds dLSE · P to dS; that is the same as taking dLSE off D. dLSE is
+    None where it does not.
+    """
+    o_tile = load_rows(O, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
+    do_tile = load_rows(dO, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
+    delta = tl.sum(o_tile.to(tl.float32) * do_tile.to(tl.float32), 1)
+    if dLSE is not None:
+        # The log-sum-exp of a row without keys is the constant -∞: whatever its gradient, it reaches nothing.
+        delta -= tl.where(total == float("inf"), 0.0, load_row_numbers(dLSE, start, n_q, 0.0, BM))
+    return do_tile, delta
+
+
+@triton.jit(do_not_specialize=["n_q"])
+def row_products_kernel(
+    O, dO, dLSE, LSE, prepared, dQ_sum, cu_q, shape, n_q,
+    BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, prepared; and zeros in dQ_sum (B, heads, n_q, d) float32,
+    if it is there. cu_q: where packed sequences begin, or None.
+    """
+    tile, _, batch, head = program_place(tl.program_id(0), shape, False)
+    PACKED: tl.constexpr = cu_q is not None
+    q0, length = 0, n_q
+    if PACKED:
+        q0, length = stretch(cu_q, batch)
+    LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, PACKED)
+    if dLSE is not None:
+        dLSE = row_numbers_of(dLSE, batch, head, shape.heads, n_q, q0, PACKED)
+    start = tile * BM
+    if dQ_sum is not None:
+        nothing = tl.zeros((BM, DIM), dtype=tl.float32)
+        store_rows(nothing, dQ_sum, batch, head, q0 + start, q0 + length, shape.d, BM, DIM)
+    total = load_log_sums(LSE, start, length, BM)
+    _, delta = load_delta(O, dO, dLSE, total, batch, head, start, q0, length, shape.d, BM, DIM, PADDED)
+    store_row_numbers(
+        prepared, total, delta, batch, head, shape.heads, start, q0, length, BM, PACKED
+    )  # fmt: skip

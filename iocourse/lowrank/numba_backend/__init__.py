@@ -1,0 +1,188 @@
+"""The passes of `passes`, compiled where Numba is installed, on one or more threads.
+
+Two kinds: `dense` and `causal` are loops that Numba compiles, for every type and size; `registers` are the
+same passes for float32 on processors with AVX-512, or AVX2 and FMA, faster and compiled in less time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cache
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ...monomials import Array
+from ...solution_guard import library_solution
+from ..approximation import Setting
+from ..numpy_backend import Forward, Gradients
+from .threads import each
+
+
+@cache
+def problem() -> str:
+    """Why Numba (extra `fast`) cannot be used here, "" where it can; asking imports it."""
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:  # not there, or it does not know this NumPy yet
+        return str(error)
+    return ""
+
+
+def installed() -> bool:
+    """Whether Numba can be used here."""
+    return not problem()
+
+
+@cache
+def _kernels(name: str) -> Any:
+    """A module of compiled functions, imported when it is first asked for: it needs Numba."""
+    return importlib.import_module(f".{name}", __package__)
+
+
+@cache
+def _found() -> bool:
+    """Whether Numba and what it brings are there, without importing Numba, which takes half a second."""
+    names = ("numba", "llvmlite")
+    return all(sys.modules.get(name, name) is not None and find_spec(name) is not None for name in names)
+
+
+def in_registers(Q: Array, V: Array, g: int) -> bool:
+    """Whether the passes in `registers` are made for such arrays, of degree g, and for this processor."""
+    return _found() and bool(register_calls().suits(Q, V, g))
+
+
+def register_calls() -> Any:
+    """The module that calls them."""
+    return _kernels("registers.calls")
+
+
+def _sum(parts: list[Array], weights: Array) -> Array:
+    """The parts' sum times weights, in the first part's memory."""
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    total *= weights
+    return total
+
+
+def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
+    """factor, shift, covariance and weights in the type of X."""
+    d, kind = X.shape[1], X.dtype
+    shift = np.zeros(d, kind) if s.shift is None else s.shift.astype(kind)
+    covariance = np.zeros((0, 0), kind) if s.covariance is None else s.covariance.astype(kind)
+    return kind.type(s.factor), shift, covariance, s.weights(X)
+
+
+def _bits(X: Array) -> Array:
+    """Room for a tile's worth of whole numbers as large as an entry of X."""
+    from .causal import TILE
+
+    return np.empty(TILE, np.int32 if X.itemsize == 4 else np.int64)
+
+
+def _rows(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays with neighbouring entries next to each other, as the compiled loops read them."""
+    return tuple(_of_one_type(np.ascontiguousarray(x)) for x in arrays)
+
+
+def _of_one_type(X: Array) -> Array:
+    """X; where it may not be written, its memory as an array that may. To Numba these are two types, and it
+    would compile every loop once more, which takes seconds; none of them writes to what it is given.
+    """
+    if X.flags.writeable:
+        return X
+    same = X.__array_interface__ | {"data": (X.ctypes.data, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=same, held=X))
+
+
+def moments(K: Array) -> tuple[Array, Array]:
+    """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
+    found: tuple[Array, Array] = _kernels("dense").moments(*_rows(K))
+    return found
+
+
+def finite(Q: Array, K: Array, V: Array) -> bool:
+    """Whether all entries are finite and not too large for their squares to be summed."""
+    checks = _kernels("checks")
+    return bool(checks.finite(*map(_of_one_type, (Q, K, V))))
+
+
+def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
+    """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
+    checks = _kernels("checks")
+    return bool(checks.output_fine(O, den, _of_one_type(V), least))
+
+
+@library_solution
+def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
+    """As `passes.forward`."""
+    dense = _kernels("dense")
+    Q, K, V = _rows(Q, K, V)
+    factor, shift, covariance, weights = _constants(s, Q)
+
+    def state(start: int, stop: int) -> Array:
+        T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
+        dense.keys_forward(T, K, V, start, stop, shift, s.plan.table)
+        return T
+
+    T = _sum(each(state, len(K), threads), weights)
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+
+    def rows(start: int, stop: int) -> None:
+        dense.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
+
+    each(rows, len(Q), threads)
+    return Forward(O, den, T)
+
+
+@library_solution
+def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
+    """As `passes.backward`."""
+    dense = _kernels("dense")
+    Q, K, V, dO = _rows(Q, K, V, dO)
+    factor, shift, covariance, weights = _constants(s, Q)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+
+    def state(start: int, stop: int) -> Array:
+        U = np.zeros_like(f.T)
+        dense.queries_backward(
+            dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.plan.table, s.plan.starts
+        )
+        return U
+
+    U = _sum(each(state, len(Q), threads), weights)
+
+    def rows(start: int, stop: int) -> None:
+        dense.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
+
+    each(rows, len(K), threads)
+    return Gradients(dQ, dK, dV)
+
+
+@library_solution
+def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
+    """As `passes.causal_forward`, with no state handed back: tokens are worked on in their order."""
+    causal = _kernels("causal")
+    Q, K, V = _rows(Q, K, V)
+    factor, _, covariance, weights = _constants(s, Q)
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    head = (Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
+    causal.forward(O, den, *head)
+    return Forward(O, den, np.empty((0, 0), Q.dtype))
+
+
+@library_solution
+def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
+    """As `passes.causal_backward`."""
+    causal = _kernels("causal")
+    Q, K, V, dO = _rows(Q, K, V, dO)
+    factor, _, covariance, weights = _constants(s, Q)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
+    causal.queries_backward(dQ, *head)
+    causal.keys_backward(dK, dV, *head)
+    return Gradients(dQ, dK, dV)

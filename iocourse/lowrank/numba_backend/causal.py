@@ -1,0 +1,234 @@
+"""The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
+
+Within a tile the scores P are a matrix of (row, key), and the three products of `compiled` serve it too:
+tokens stand where features stood. Where each query row has its own polynomial, its variance is that of given
+key covariance, never of the sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far
+(polynomial) parts are added.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .noncausal import (
+    add_products,
+    aligned,
+    compiled,
+    features_vjp,
+    fill_monomials,
+    gather,
+    row_factors,
+    spread,
+    take,
+    take_gradient,
+    take_with_ones,
+)
+
+TILE = 64
+LARGEST = 80  # 2ᵏ of a larger exponent would not be a float32
+
+
+@compiled
+def scaled_row_factors(E, half, x, covariance, C):
+    """`row_factors` times e^(σ²/2)."""
+    row_factors(E, half, x, covariance, C)
+    for t in range(C):
+        half[t] = math.exp(-half[t])
+    for m in range(E.shape[0]):
+        for t in range(C):
+            E[m, t] *= half[t]
+
+
+@compiled
+def times_every_factor(F, E, starts, C):
+    """Features of degree l times E[⌊(g - l)/2⌋], the two highest degrees too."""
+    g = len(starts) - 2
+    for l in range(g + 1):
+        m = (g - l) // 2
+        for a in range(starts[l], starts[l + 1]):
+            for t in range(C):
+                F[a, t] *= E[m, t]
+
+
+@compiled
+def times_weights(Tw, T, w):
+    """Tw = w ∘ T."""
+    for a in range(T.shape[0]):
+        for c in range(T.shape[1]):
+            Tw[a, c] = T[a, c] * w[a]
+
+
+@compiled
+def exponentials(s, C, scale, bits):
+    """exp of C float32 numbers, in place, in a loop that turns into vector instructions.
+
+    exp(s) = 2ᵏ exp(s - k log 2): a power series for the rest, at most 0.35, and k written into the exponent
+    bits of `scale`, whose memory `bits` sees as whole numbers. Of float64 numbers one by one.
+    """
+    one = s.dtype.type(1)
+    largest = s.dtype.type(0)
+    for u in range(C):
+        largest = max(largest, abs(s[u]))
+    if s.itemsize == 8 or largest > LARGEST:
+        for u in range(C):
+            s[u] = math.exp(s[u])
+        return
+    for u in range(C):
+        k = np.floor(s[u] * s.dtype.type(1.4426950408889634) + s.dtype.type(0.5))
+        bits[u] = (bits.dtype.type(k) + bits.dtype.type(127)) << bits.dtype.type(23)
+        rest = (s[u] - k * s.dtype.type(0.693145751953125)) - k * s.dtype.type(1.4286068203094172e-06)
+        series = rest * s.dtype.type(1 / 5040) + s.dtype.type(1 / 720)
+        series = series * rest + s.dtype.type(1 / 120)
+        series = series * rest + s.dtype.type(1 / 24)
+        series = series * rest + s.dtype.type(1 / 6)
+        series = series * rest + s.dtype.type(1 / 2)
+        s[u] = (series * rest + one) * rest + one
+    for u in range(C):
+        s[u] *= scale[u]
+
+
+@compiled
+def turn(rows, x, C):
+    """rows (C, d) from x (d, C)."""
+    for i in range(x.shape[0]):
+        for t in range(C):
+            rows[t, i] = x[i, t]
+
+
+@compiled
+def inside(P, q_rows, xk, C, bits):
+    """P (C, C): exp of the scores of row t with the keys u ≤ t of its tile, 0 after."""
+    spread(P[:C], q_rows[:C], xk, C)
+    scale = bits.view(P.dtype)
+    for t in range(C):
+        exponentials(P[t], t + 1, scale, bits)  # a later key has no say, not even in how exp is taken
+        for u in range(t + 1, C):
+            P[t, u] = 0
+
+
+@compiled
+def inside_gradient(S, P, g_rows, W, C):
+    """S (C, C) = P ∘ (Gᵀ W)."""
+    spread(S[:C], g_rows[:C], W, C)
+    for t in range(C):
+        for u in range(C):
+            S[t, u] *= P[t, u]
+
+
+@compiled
+def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
+    """O and den of one head."""
+    n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
+    T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
+    F = aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    W, N = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    P, near = aligned(TILE, TILE, Q), np.empty((TILE, m + 1), Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range(0, n, TILE):
+        C = min(TILE, n - at)
+        take(xq, Q, at, C, factor, zero)
+        take(xk, K, at, C, Q.dtype.type(1), zero)
+        take_with_ones(W, V, at, C)
+        fill_monomials(F, xq, steps, C)
+        if len(covariance) > 0:
+            scaled_row_factors(E, half, xq, covariance, C)
+            times_every_factor(F, E, starts, C)
+        times_weights(Tw, T, w)
+        gather(N, F, Tw, C)
+        turn(q_rows, xq, C)
+        inside(P, q_rows, xk, C, bits)
+        near[:] = 0
+        add_products(near[:C], P[:C], W, C)
+        for t in range(C):
+            den[at + t] = N[m, t] + near[t, m]
+            for i in range(m):
+                O[at + t, i] = (N[i, t] + near[t, i]) / den[at + t]
+        fill_monomials(F, xk, steps, C)
+        add_products(T, F, W, C)
+
+
+@compiled
+def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
+    """dQ of one head, in the order of the tokens."""
+    n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
+    T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
+    F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    dx, near = aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    W, G = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    g_rows = np.empty((TILE, m + 1), Q.dtype)
+    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range(0, n, TILE):
+        C = min(TILE, n - at)
+        take(xq, Q, at, C, factor, zero)
+        take(xk, K, at, C, Q.dtype.type(1), zero)
+        take_with_ones(W, V, at, C)
+        take_gradient(G, O, den, dO, at, C)
+        fill_monomials(F, xq, steps, C)
+        times_weights(Tw, T, w)
+        spread(dF, Tw, G, C)
+        if len(covariance) > 0:
+            scaled_row_factors(E, half, xq, covariance, C)
+            times_every_factor(dF, E, starts, C)
+        features_vjp(dx, dF, F, xq, steps, C)
+        turn(q_rows, xq, C)
+        turn(g_rows, G, C)
+        inside(P, q_rows, xk, C, bits)
+        inside_gradient(S, P, g_rows, W, C)
+        near[:] = 0
+        add_products(near[:C], S[:C], xk, C)
+        for t in range(C):
+            for i in range(d):
+                dQ[at + t, i] = (dx[i, t] + near[t, i]) * factor
+        fill_monomials(F, xk, steps, C)
+        add_products(T, F, W, C)
+
+
+@compiled
+def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
+    """dK and dV of one head, from the last token on."""
+    n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
+    U, Uw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
+    F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    dx, near_k = aligned(d, TILE, Q), aligned(d, TILE, Q)
+    N, near_v = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    W, G = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    g_rows = np.empty((TILE, m + 1), Q.dtype)
+    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range((n - 1) // TILE * TILE, -1, -TILE):
+        C = min(TILE, n - at)
+        take(xq, Q, at, C, factor, zero)
+        take(xk, K, at, C, Q.dtype.type(1), zero)
+        take_with_ones(W, V, at, C)
+        take_gradient(G, O, den, dO, at, C)
+        turn(q_rows, xq, C)
+        turn(g_rows, G, C)
+        inside(P, q_rows, xk, C, bits)
+        inside_gradient(S, P, g_rows, W, C)
+        fill_monomials(F, xk, steps, C)
+        times_weights(Uw, U, w)
+        gather(N, F, Uw, C)
+        gather(near_v, P, g_rows[:C], C)
+        for i in range(m):
+            for t in range(C):
+                dV[at + t, i] = N[i, t] + near_v[i, t]
+        spread(dF, Uw, W, C)
+        features_vjp(dx, dF, F, xk, steps, C)
+        gather(near_k, S, q_rows[:C], C)
+        for i in range(d):
+            for t in range(C):
+                dK[at + t, i] = dx[i, t] + near_k[i, t]
+        fill_monomials(F, xq, steps, C)
+        if len(covariance) > 0:
+            scaled_row_factors(E, half, xq, covariance, C)
+            times_every_factor(F, E, starts, C)
+        add_products(U, F, G, C)

@@ -1,0 +1,135 @@
+"""Attention with a polynomial for the exponential, and its whole gradient, in NumPy: nothing of size n × n,
+and of size n × rank only one tile at a time.
+
+    T = Σⱼ w ∘ ψ(kⱼ) [vⱼ, 1]ᵀ        (rank, d_v + 1)
+    [Nᵢ, denᵢ] = φ(qᵢ)ᵀ T,   Oᵢ = Nᵢ / denᵢ
+
+Causal attention is exact within a tile, and outside a polynomial of all earlier tiles, whose state T is a
+prefix sum; the gradient of K and V needs the state U of the tiles after, a suffix sum. Nothing of a
+sequence's future, nor any statistic of it, reaches a row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..monomials import Array, features, features_vjp
+from ..solution_guard import library_solution
+from .approximation import Setting
+
+TILE, CAUSAL_TILE = 256, 64
+
+
+class Forward(NamedTuple):
+    """O (n, d_v), the denominators den (n,), and the weighted state T (rank, d_v + 1)."""
+
+    O: Array
+    den: Array
+    T: Array
+
+
+class Gradients(NamedTuple):
+    """dQ (n, d), dK (n_k, d), dV (n_k, d_v)."""
+
+    dQ: Array
+    dK: Array
+    dV: Array
+
+
+def with_ones(x: Array) -> Array:
+    """[x, 1] (n, d + 1)."""
+    return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+
+
+def over_denominators(dO: Array, O: Array, den: Array) -> Array:
+    """[dO, -δ] / den (n, d_v + 1), with δ = Σ dO ∘ O along a row."""
+    return np.concatenate([dO, -(dO * O).sum(1, keepdims=True)], axis=1) / den[:, None]
+
+
+def slices(n: int, tile: int) -> list[slice]:
+    """0 … n - 1 in tiles."""
+    return [slice(at, at + tile) for at in range(0, n, tile)]
+
+
+@library_solution
+def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forward:
+    """Attention of Q (n, d), K (n_k, d), V (n_k, d_v)."""
+    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
+    for rows in slices(len(K), tile):
+        T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
+    T *= s.weights(Q)
+    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
+    for rows in slices(len(Q), tile):
+        x = s.queries(Q[rows])
+        found[rows] = (features(x, s.plan) * s.row_factors(x)).T @ T
+    return _divided(found, T)
+
+
+def _divided(found: Array, T: Array) -> Forward:
+    """The pass whose [N, den] (n, d_v + 1) was found."""
+    return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
+
+
+@library_solution
+def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = TILE) -> Gradients:
+    """The gradient of Σ dO ∘ O; shift and covariance count as constants."""
+    G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    U = np.zeros_like(f.T)
+    for rows in slices(len(Q), tile):
+        x = s.queries(Q[rows])
+        phi, factors = features(x, s.plan), s.row_factors(x)
+        U += (phi * factors) @ G[rows]
+        dQ[rows] = features_vjp(f.T @ G[rows].T * factors, phi, x, s.plan) * s.factor
+    U *= s.weights(Q)
+    for rows in slices(len(K), tile):
+        x = s.keys(K[rows])
+        psi = features(x, s.plan)
+        dV[rows] = (psi.T @ U)[:, :-1]
+        dK[rows] = features_vjp(U @ with_ones(V[rows]).T, psi, x, s.plan)
+    return Gradients(dQ, dK, dV)
+
+
+def _inside(q: Array, k: Array) -> Array:
+    """exp of the scores within a tile, 0 where a key lies after the query."""
+    return np.tril(np.exp(q @ k.T))
+
+
+@library_solution
+def causal_forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = CAUSAL_TILE) -> Forward:
+    """Causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
+    T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
+    found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
+    for rows in slices(len(Q), tile):
+        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
+        phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
+        found[rows] = phi.T @ T + _inside(x, k) @ values
+        T += s.weights(Q) * (features(k, s.plan) @ values)
+    return _divided(found, T)
+
+
+@library_solution
+def causal_backward(
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = CAUSAL_TILE
+) -> Gradients:
+    """The gradient of Σ dO ∘ O: queries in their order, with the state of keys before; keys from the last one
+    on, with the state of queries after.
+    """
+    G = over_denominators(dO, f.O, f.den)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    T, U = np.zeros_like(f.T), np.zeros_like(f.T)
+    for rows in slices(len(Q), tile):
+        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
+        far = T @ G[rows].T * s.row_factors(x, true_scale=True)
+        near = _inside(x, k) * (G[rows] @ values.T)
+        dQ[rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
+        T += s.weights(Q) * (features(k, s.plan) @ values)
+    for rows in reversed(slices(len(Q), tile)):
+        x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
+        near, psi = _inside(x, k), features(k, s.plan)
+        dV[rows] = (psi.T @ U + near.T @ G[rows])[:, :-1]
+        dK[rows] = features_vjp(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
+        U += s.weights(Q) * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
+    return Gradients(dQ, dK, dV)

@@ -1,0 +1,91 @@
+"""dL/dX with dP stored: a sweep of its own makes it, so that only two arrays stay while dQ is made."""
+
+from __future__ import annotations
+
+from ..machine import Block, Machine, SlowArray, probabilities
+from .gradient import forward_residual, gradient_tiles, times_small, transposed_times
+from .registry import Outputs, Tiles, schedule
+
+
+def gradient_stored_tiles(N: int, d: int, M: int) -> Tiles:
+    """What stays takes all of M in each part."""
+    two_stay = min(N, (M - d) // (2 * d + 3))
+    return {
+        **sides_tiles(N, d, M),
+        "Bf": two_stay,
+        "Bs": min(N, (M - d) // (d + 2)),
+        "Bq": two_stay,
+    }
+
+
+def sides_tiles(N: int, d: int, M: int) -> Tiles:
+    """The tiles of Q = A1·X, H = A3·Y and dX = A1ᵀdQ, as `gradient` picks them."""
+    picked = gradient_tiles(N, d, M)
+    return {name: picked[name] for name in ("Bm", "Bn", "Bg")}
+
+
+@schedule(
+    pass_="gradient",
+    lesson=(7, 9, 4),
+    regime="d^2 <= M <= 3d^2/2",
+    source="a schedule of this course: found by iocourse.sweeps",
+    tiles=gradient_stored_tiles,
+)
+def gradient_dp_materialised(
+    m: Machine,
+    A1: SlowArray,
+    A2: SlowArray,
+    A3: SlowArray,
+    X: SlowArray,
+    Y: SlowArray,
+    E: SlowArray,
+    *,
+    Bm: int,
+    Bn: int,
+    Bf: int,
+    Bs: int,
+    Bq: int,
+    Bg: int,
+) -> Outputs:
+    """Q_i, O_i stay; dO_i stays and dP - D is stored; Q_i, dQ_i stay; dX = A1ᵀdQ. 7N²d²/M + 2N² words.
+
+    Costs `costs.gradient_dp_materialised`.
+    """
+    N, d = A1.shape
+    Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
+    dP, LSE, D, dX = m.new("dP", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
+    times_small(m, A1, X, Q, Bm, Bn)
+    times_small(m, A3, Y, H, Bm, Bn)
+    for i in m.blocks(N, Bf):
+        forward_residual(m, Q, A2, H, E, dO, LSE, D, i)
+    for i in m.blocks(N, Bs):
+        _store_weights_gradient(m, dO, H, D, dP, i)
+    for i in m.blocks(N, Bq):
+        _queries_gradient(m, Q, A2, LSE, dP, dQ, i)
+    transposed_times(m, A1, dQ, dX, Bg)
+    return dX
+
+
+def _store_weights_gradient(
+    m: Machine, dO: SlowArray, V: SlowArray, D: SlowArray, dP: SlowArray, i: Block
+) -> None:
+    with m.load(dO, i) as do, m.load(D, i) as products:  # (Bs, d), (Bs,)
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(V, j) as v, do @ v.T as dp:  # (1, d), (Bs, 1)
+                dp -= products[:, None]
+                m.store(dp, dP, i, j)
+
+
+def _queries_gradient(
+    m: Machine, Q: SlowArray, K: SlowArray, LSE: SlowArray, dP: SlowArray, dQ: SlowArray, i: Block
+) -> None:
+    N, d = K.shape
+    with m.load(Q, i) as q, m.zeros(i, d) as dq:  # 2 x (Bq, d)
+        with m.load(LSE, i) as log_sums:  # (Bq,)
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Bq, 1)
+                    probabilities(s, log_sums)
+                    with m.load(dP, i, j) as dp:  # (Bq, 1)
+                        s *= dp
+                    dq.add_matmul(s, k)
+        m.store(dq, dQ, i)

@@ -1,0 +1,86 @@
+"""F3c: what the row blocks of flash_optimal leave over holds keys and values for good."""
+
+from __future__ import annotations
+
+from ..costs import best_sizes, ceil_div
+from ..machine import Block, Machine, RowStats, SlowArray, Tile
+from .registry import Outputs, Tiles, schedule
+
+
+def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
+    """For each number of row blocks balanced rows and as many places for keys as fit; the cheapest of these.
+
+    As a rule as many row blocks as flash_optimal has, and where no key can be kept its very tiles; where all
+    keys and values fit beside a row of Q, these.
+    """
+
+    def places(Br: int) -> tuple[int]:
+        room = M - Br * (2 * d + 3)
+        return (N + 1 if room >= 2 * N * d else min(N, (room + d) // (2 * d)),)
+
+    def rows_read(Br: int, places: int) -> int:
+        kept = places - 1
+        return kept + (N - kept) * ceil_div(N, Br)
+
+    Br, most = best_sizes(rows_read, extent=N, others=places)
+    return {"Br": Br, "places": most}
+
+
+@schedule(
+    label="F3c",
+    pass_="forward",
+    lesson=(9, 4),
+    regime="few row blocks: M near 2Nd and below",
+    source="a derivation of this course: flash_optimal, with keys and values in the room it leaves",
+    tiles=keys_kept_tiles,
+)
+def resident_keys(
+    m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, places: int, lse: bool = False
+) -> Outputs:
+    """The first C = places - 1 keys and values stay for good, Q_i and O_i for their row block.
+
+    The others pass through the last place, one at a time: with places > N all stay and none passes, with one
+    it is `flash_optimal`. A kept key saves 2d words in each row block but one. Costs `costs.resident_keys`.
+    """
+    N, d = Q.shape
+    C = min(places - 1, N)
+    O = m.new("O", (N, d))
+    L = m.new("LSE", (N,)) if lse else None
+    kept = (m.load(K, (0, C)), m.load(V, (0, C))) if C else ()  # (C, d), (C, d)
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
+            q *= d**-0.5
+            if kept:
+                _take_in_kept(m, q, o, stats, *kept)
+            if C < N:
+                _take_in_passing(m, q, o, stats, K, V, (C, N))
+            stats.normalise(o)
+            m.store(o, O, i)
+            if L is not None:
+                m.store(stats.lse(), L, i)
+    for tile in kept:
+        tile.free()
+    return O if L is None else (O, L)
+
+
+def _take_in_kept(m: Machine, q: Tile, o: Tile, stats: RowStats, keys: Tile, values: Tile) -> None:
+    """A key after the other, so that scores take Br words; what is taken of keys and values is a view."""
+    for j in m.blocks(len(keys), 1):
+        with q @ keys[_rows(j)].T as s:  # (Br, 1)
+            stats.update(s, o)
+            o.add_matmul(s, values[_rows(j)])
+
+
+def _rows(j: Block) -> slice:
+    return slice(j.start, j.stop)
+
+
+def _take_in_passing(
+    m: Machine, q: Tile, o: Tile, stats: RowStats, K: SlowArray, V: SlowArray, passing: tuple[int, int]
+) -> None:
+    for j in m.blocks(passing, 1):
+        with m.load(K, j) as k:  # (1, d)
+            s = q @ k.T  # (Br, 1)
+        with s, m.load(V, j) as v:  # (1, d), in the room K_j has left
+            stats.update(s, o)
+            o.add_matmul(s, v)

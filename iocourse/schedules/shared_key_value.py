@@ -1,0 +1,40 @@
+"""Keys that are values: the row-block order that reads the one array X once for each row block."""
+
+from __future__ import annotations
+
+from ..machine import Machine, SlowArray
+from .registry import Outputs, Tiles, schedule
+
+
+def flash_tied_tiles(N: int, d: int, M: int) -> Tiles:
+    """As many queries as fit beside a row of X: Br = ⌊(M - d)/(2d + 3)⌋, as in flash_optimal."""
+    return {"Br": min(N, (M - d) // (2 * d + 3))}
+
+
+@schedule(
+    pass_="tied",
+    lesson=(9, 8),
+    regime="keys are values: K = V = X",
+    source="a derivation of this course: flash_optimal with a row of X used as key and as value",
+    tiles=flash_tied_tiles,
+)
+def shared_key_value(m: Machine, Q: SlowArray, X: SlowArray, *, Br: int, lse: bool = False) -> Outputs:
+    """Q_i and O_i stay; each row of X is key and value in one visit. O = softmax(QXᵀ/√d) X.
+
+    Half the words of attention with two arrays: about 2N²d²/M. Costs `costs.shared_key_value`.
+    """
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    L = m.new("LSE", (N,)) if lse else None
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
+            q *= d**-0.5
+            for j in m.blocks(N, 1):
+                with m.load(X, j) as x, q @ x.T as s:  # (1, d), (Br, 1)
+                    stats.update(s, o)
+                    o.add_matmul(s, x)
+            stats.normalise(o)
+            m.store(o, O, i)
+            if L is not None:
+                m.store(stats.lse(), L, i)
+    return O if L is None else (O, L)

@@ -1,0 +1,86 @@
+"""Blocked products for small fast memories where P is there already: dS in slow memory, then dV, dQ, dK."""
+
+from __future__ import annotations
+
+from ..costs import best_sizes, ceil_div
+from ..machine import Block, Machine, SlowArray, Tile
+from ..masks import Mask
+from .registry import Outputs, Tiles, schedule
+from .standard_backward import output_tile, product
+
+
+def small_cache_weights_given_tiles(N: int, d: int, M: int) -> Tiles:
+    """The cheapest tile of dS, and the cheapest tile of the outputs: both near √M x √M."""
+
+    def columns(Br: int) -> tuple[int]:
+        wide = (M - 2 * Br) // (Br + 1)
+        return (min(N, wide) if wide >= Br else 0,)  # a tile with Br > Bc needs less room turned round
+
+    Br, Bc = best_sizes(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
+    return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}
+
+
+@schedule(
+    pass_="backward",
+    lesson=(9, 2, 5),
+    regime="M < d^2/4, P given",
+    source="blocked products, as small_cache_backward, for weights that are stored already",
+    tiles=small_cache_weights_given_tiles,
+)
+def small_cache_weights_precomputed(
+    m: Machine,
+    Q: SlowArray,
+    K: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    P: SlowArray,
+    dO: SlowArray,
+    *,
+    Br: int,
+    Bc: int,
+    Bm: int,
+    Bd: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """dS = P∘(dO Vᵀ - D), then dV = PᵀdO, dQ = dS K, dK = dSᵀQ: 8N²d/√M + 2N² words.
+
+    A mask is in P already. Costs `costs.small_cache_weights_precomputed`.
+    """
+    N, d = Q.shape
+    dS, dV = m.new("dS", (N, N)), m.new("dV", (N, d))
+    dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))
+    for i in m.blocks(N, Br):
+        with m.zeros(i) as products:  # D_i, (Br,): made with the first block of columns, kept for the others
+            for j in m.blocks(N, Bc):
+                _scores_gradient(m, V, O, P, dO, dS, products, i, j)
+    product(m, P, dO, dV, Bm, Bd, transposed=True)
+    product(m, dS, K, dQ, Bm, Bd, scale=d**-0.5)
+    product(m, dS, Q, dK, Bm, Bd, scale=d**-0.5, transposed=True)
+    return dQ, dK, dV
+
+
+def _scores_gradient(
+    m: Machine,
+    V: SlowArray,
+    O: SlowArray,
+    P: SlowArray,
+    dO: SlowArray,
+    dS: SlowArray,
+    products: Tile,
+    i: Block,
+    j: Block,
+) -> None:
+    """A tile of dP grows from columns of dO and V, then becomes dS column by column of P."""
+    with m.zeros(i, j) as ds:  # (Br, Bc)
+        for c in m.blocks(V.shape[1], 1):
+            with m.load(dO, i, c) as do:  # (Br, 1)
+                if j.start == 0:
+                    with m.load(O, i, c) as o:  # (Br, 1)
+                        products.add_row_dots(do, o)
+                with m.load(V, j, c) as v:  # (Bc, 1)
+                    ds.add_matmul(do, v.T)
+        ds -= products[:, None]
+        for c in m.blocks((j.start, j.stop), 1):
+            with m.load(P, i, c) as p:  # (Br, 1)
+                ds[:, c.start - j.start : c.stop - j.start] *= p
+        m.store(ds, dS, i, j)

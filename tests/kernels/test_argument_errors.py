@@ -1,0 +1,313 @@
+"""Every error names the argument, what came, and what is allowed."""
+
+import math
+
+import needs_interpreter  # noqa: F401
+import pytest
+import torch
+
+from iocourse.kernels import attention, attention_with_lse, using
+from iocourse.kernels.host import argument_checks
+from iocourse.kernels.host.argument_checks import (
+    LARGEST_HEAD,
+    band_of,
+    check_deterministic,
+    check_scale,
+    check_tensors,
+)
+from iocourse.kernels.host.tile_table import (
+    TABLE,
+    UNTIMED,
+    SlicedTile,
+    SlicedTiles,
+    Tile,
+    Tiles,
+    has_row,
+    padded,
+    row_of,
+    sliced_tiles_for,
+    tiles_for,
+)
+
+
+def zeros(*shape, **options):
+    return torch.zeros(*shape, **options)
+
+
+Q = zeros(2, 4, 6, 8)
+K = zeros(2, 2, 5, 8)
+TYPES = "float16, bfloat16, float32"
+
+# q, k, v; the error's type, the argument it names, what came, what is allowed
+WRONG = [
+    (Q.numpy(), K, K, TypeError, "q", "a ndarray", "a torch tensor (B, H, N, d)"),
+    (Q, [1, 2], K, TypeError, "k", "a list", "a torch tensor (B, H, N, d)"),
+    (Q, K, None, TypeError, "v", "a NoneType", "a torch tensor (B, H, N, d)"),
+    (Q[0], K, K, ValueError, "q", "shape (4, 6, 8)", "four axes (B, H, N, d)"),
+    (Q, K[None], K, ValueError, "k", "shape (1, 2, 2, 5, 8)", "four axes (B, H, N, d)"),
+    (Q, K, zeros(()), ValueError, "v", "shape ()", "four axes (B, H, N, d)"),
+    (Q.int(), K, K, TypeError, "q", "int32", TYPES),
+    (Q.double(), K, K, TypeError, "q", "float64", TYPES),
+    (Q, K.bool(), K, TypeError, "k", "bool", TYPES),
+    (Q, K, K.cfloat(), TypeError, "v", "complex64", TYPES),
+    (Q, K.half(), K, TypeError, "k", "float16, q is float32", "one type for q, k and v"),
+    (Q, K, K.bfloat16(), TypeError, "v", "bfloat16, q is float32", "one type for q, k and v"),
+    (Q, K.to("meta"), K, ValueError, "k", "on meta, q on cpu", "one device for q, k and v"),
+    (Q, K, K.to("meta"), ValueError, "v", "on meta, q on cpu", "one device for q, k and v"),
+    (*(x.to("meta") for x in (Q, K, K)), ValueError, "q", "on meta", "cpu or cuda"),
+    (
+        zeros(1, 1, 5, 0),
+        zeros(1, 1, 5, 0),
+        zeros(1, 1, 5, 0),
+        ValueError,
+        "q",
+        "head size d = 0",
+        "1 to 1024",
+    ),
+    (*[zeros(1, 1, 5, 1025)] * 3, ValueError, "q", "head size d = 1025", "1 to 1024"),
+    (Q, K, K[:, :, :4], ValueError, "v", "shape (2, 2, 4, 8), k (2, 2, 5, 8)", "one shape for both"),
+    (Q, K, K[..., :4], ValueError, "v", "shape (2, 2, 5, 4), k (2, 2, 5, 8)", "one shape for both"),
+    (Q, K[:1], K[:1], ValueError, "k", "1 batches, q 2", "as many as q"),
+    (Q, K[..., :4], K[..., :4], ValueError, "k", "head size 4, q 8", "the same head size"),
+    (Q, *[zeros(2, 3, 5, 8)] * 2, ValueError, "k", "3 heads, q 4", "a number of heads of k that divides"),
+    (Q, *[zeros(2, 8, 5, 8)] * 2, ValueError, "k", "8 heads, q 4", "a number of heads of k that divides"),
+    (Q, *[zeros(2, 0, 5, 8)] * 2, ValueError, "k", "0 heads, q 4", "a number of heads of k that divides"),
+]
+
+
+def complaint(kind, call, *args, **options):
+    """What the call says when it refuses."""
+    with pytest.raises(kind) as caught:
+        call(*args, **options)
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+def names(message, argument, came, allowed):
+    """Whether a message starts with the argument and has both other parts, in this order."""
+    said, _, rest = message.partition("; allowed: ")
+    return said.startswith(argument) and came in said and allowed in rest
+
+
+@pytest.mark.parametrize(
+    "q, k, v, kind, argument, came, allowed", WRONG, ids=[" ".join(row[4:6]) for row in WRONG]
+)
+def test_tensors(q, k, v, kind, argument, came, allowed):
+    assert names(complaint(kind, attention, q, k, v), argument + " ", came, allowed)
+    assert complaint(kind, attention_with_lse, q, k, v) == complaint(
+        kind, check_tensors, q, k, v, LARGEST_HEAD
+    )
+
+
+def test_right_tensors_are_not_refused():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        check_tensors(Q.to(dtype), K.to(dtype), K.to(dtype), LARGEST_HEAD)
+    check_tensors(zeros(1, 6, 1, 1024), zeros(1, 1, 9, 1024), zeros(1, 1, 9, 1024), LARGEST_HEAD)
+    check_tensors(zeros(1, 0, 1, 1), zeros(1, 0, 9, 1), zeros(1, 0, 9, 1), LARGEST_HEAD)
+
+
+@pytest.mark.parametrize(
+    "scale", [math.nan, math.inf, 1e-50, -1e39, "0.5", True, 1j, torch.tensor(0.5), (1,)]
+)
+def test_scale(scale):
+    message = complaint(ValueError, attention, Q, K, K, scale=scale)
+    assert names(message, "scale ", repr(scale), "None for 1/√d, 0, or a number of size 1e-30 to 1e+30")
+
+
+def test_every_other_scale():
+    assert check_scale(None, 64) == 1 / 8
+    assert [check_scale(s, 64) for s in (0, 2, -0.5)] == [0.0, 2.0, -0.5]
+
+
+@pytest.mark.parametrize("deterministic", [1, 0, "yes"])
+def test_deterministic(deterministic):
+    message = complaint(ValueError, attention, Q, K, K, deterministic=deterministic)
+    assert names(message, "deterministic ", repr(deterministic), "None, True or False")
+    assert check_deterministic(True) is True and check_deterministic(False) is False
+    assert check_deterministic(None) is None
+
+
+@pytest.mark.parametrize("causal", [None, 1, 0, "left", "UPPER_LEFT", "", [True]])
+def test_causal(causal):
+    message = complaint(ValueError, attention, Q, K, K, causal=causal)
+    assert names(message, "causal ", repr(causal), "False, True, 'upper_left', 'lower_right'")
+
+
+def test_every_causal_that_is_allowed():
+    assert band_of(False, None, 6, 8) == (None, None)
+    assert band_of(True, None, 6, 8) == band_of("upper_left", None, 6, 8) == (None, 0)
+    assert band_of("lower_right", None, 6, 8) == (None, 2)
+
+
+@pytest.mark.parametrize("align", [True, 0, "left", "LOWER_RIGHT", "", ["lower_right"]])
+def test_align(align):
+    message = complaint(ValueError, attention, Q, K, K, align=align)
+    assert names(message, "align ", repr(align), "None, 'upper_left', 'lower_right'")
+
+
+@pytest.mark.parametrize(
+    ("causal", "align"), [("upper_left", "lower_right"), ("lower_right", "upper_left")], ids=str
+)
+def test_two_alignments(causal, align):
+    message = complaint(ValueError, attention, Q, K, K, causal=causal, align=align)
+    assert names(message, "align ", f"{align!r} and causal {causal!r}", "one alignment for both")
+
+
+def test_an_alignment_says_where_the_diagonal_lies():
+    for causal, align in ((True, None), ("upper_left", None), (True, "upper_left"), ("upper_left",) * 2):
+        assert band_of(causal, (1, 9), 6, 8, align) == (-1, 0)
+    for causal, align in (("lower_right", None), (True, "lower_right"), ("lower_right",) * 2):
+        assert band_of(causal, (1, 9), 6, 8, align) == (1, 2)
+    for align, band in ((None, (-1, 3)), ("upper_left", (-1, 3)), ("lower_right", (1, 5))):
+        assert band_of(False, (1, 3), 6, 8, align) == band
+    assert band_of(False, None, 6, 8, "lower_right") == (None, None)
+
+
+@pytest.mark.parametrize("window", [3, (3,), (1, 2, 3), "12", (-2, 3), (3, -2), (1.0, 2), (True, 2), {1, 2}])
+def test_window(window):
+    message = complaint(ValueError, attention, Q, K, K, window=window)
+    assert names(
+        message, "window ", repr(window), "a pair (left, right) of whole numbers of keys, each 0 or more"
+    )
+
+
+@pytest.mark.parametrize("tile", [64, (64,), (64, 32, 4, 1, 1), "64", None])
+def test_tile_of_the_wrong_form(tile):
+    with pytest.raises(ValueError) as caught, using(forward=tile):
+        pass
+    assert names(str(caught.value), "forward ", repr(tile), "(BM, BN), then warps, then stages")
+
+
+@pytest.mark.parametrize(
+    "part, tile", [("BM", (24, 32)), ("BN", (32, 8)), ("BM", (1, 32)), ("BN", (16, 100))]
+)
+def test_tile_of_the_wrong_size(part, tile):
+    with pytest.raises(ValueError) as caught, using(keys=tile):
+        pass
+    size = tile[0] if part == "BM" else tile[1]
+    assert names(str(caught.value), f"keys: {part} ", str(size), "16, 32, 64, 128, … as tl.dot asks for")
+
+
+@pytest.mark.parametrize(
+    "part, tile", [("BM", (0, 32)), ("BN", (32, -16)), ("warps", (32, 32, 0)), ("BM", (3.5, 16))]
+)
+def test_tile_that_is_no_whole_number(part, tile):
+    with pytest.raises((ValueError, TypeError), match=part), using(queries=tile):
+        pass
+
+
+def test_a_kernel_of_no_name():
+    with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
+        pass
+    every = ", ".join((*Tiles._fields, *SlicedTiles._fields, *UNTIMED, "matrix_bytes"))
+    assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
+    assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
+
+
+def test_tiles_hold_for_the_block_and_no_longer():
+    before = tiles_for(90, 128, 2)
+    with using(forward=(64, 32)):
+        assert tiles_for(90, 128, 2).forward == (64, 32, 4, 1)
+        with using(forward=(32, 32, 8), keys=Tile(16, 64, 2, 3)):
+            assert tiles_for(90, 128, 2) == Tiles(
+                (32, 32, 8, 1), before.fused, before.queries, (16, 64, 2, 3)
+            )
+        assert tiles_for(90, 128, 2) == before._replace(forward=Tile(64, 32))
+    assert tiles_for(90, 128, 2) == before
+    with pytest.raises(RuntimeError), using(forward=(64, 32)):
+        raise RuntimeError
+    assert tiles_for(90, 128, 2) == before
+
+
+def test_sliced_tiles_hold_for_the_block_and_no_longer():
+    before, whole = sliced_tiles_for(90, 2), tiles_for(90, 128, 2)
+    with using(scores=(64, 32, 16), sliced_keys=(16, 16, 16, 2, 3)):
+        assert sliced_tiles_for(90, 2) == before._replace(
+            scores=SlicedTile(64, 32, 16, 4, 1), sliced_keys=SlicedTile(16, 16, 16, 2, 3)
+        )
+        assert tiles_for(90, 128, 2) == whole
+    assert sliced_tiles_for(90, 2) == before
+
+
+@pytest.mark.parametrize("tile", [(64, 32), (64, 32, 16, 4, 1, 1), 64])
+def test_a_sliced_tile_of_the_wrong_form(tile):
+    with pytest.raises(ValueError) as caught, using(averages=tile):
+        pass
+    assert names(str(caught.value), "averages ", repr(tile), "(BM, BN, BD), then warps, then stages")
+
+
+def test_a_slice_of_the_wrong_size():
+    with pytest.raises(ValueError) as caught, using(weights=(16, 16, 48)):
+        pass
+    assert str(caught.value) == "weights: BD is 48; allowed: 16, 32, 64, 128, … as tl.dot asks for"
+
+
+def test_every_head_size_has_a_tile_on_every_chip():
+    for arch in {arch for arch, _, _ in TABLE}:
+        for itemsize in (2, 4):
+            for d in range(1, 513):
+                assert has_row(arch, d)
+                for tile in tiles_for(arch, d, itemsize):
+                    assert tile.BM >= 16 and tile.BN >= 16
+            assert all(size >= 16 for tile in sliced_tiles_for(arch, itemsize) for size in tile[:3])
+        assert not has_row(arch, 513)
+    assert has_row(None, 256) and not has_row(None, 257)
+    assert [padded(d) for d in (1, 16, 17, 64, 65, 255, 256)] == [16, 16, 32, 64, 128, 256, 256]
+
+
+def test_rows_of_chips_that_are_not_in_the_table():
+    assert [row_of(c) for c in (75, 80, 86, 87, 89, 90, 100, 103, 120, 121)] == [
+        75, 80, 89, 80, 89, 90, 100, 100, 89, 89,
+    ]  # fmt: skip
+    assert row_of(70) == 0
+
+
+class Chip:
+    """torch.cuda as it would be with one GPU of this kind."""
+
+    def __init__(self, monkeypatch, name, capability, hip=None):
+        monkeypatch.setattr(argument_checks, "INTERPRETED", False)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        argument_checks._check_chip_once.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forget_chips():
+    yield
+    argument_checks._check_chip_once.cache_clear()
+
+
+def test_a_gpu_that_triton_no_longer_compiles_for(monkeypatch):
+    Chip(monkeypatch, "Tesla V100", (7, 0))
+    message = complaint(ValueError, argument_checks._check_device, torch.device("cuda", 0))
+    assert names(message, "q is on Tesla V100, ", "compute capability 7.0", "7.5 (T4) or later")
+    assert "TRITON_INTERPRET=1" in message
+
+
+def test_a_gpu_of_another_maker(monkeypatch):
+    Chip(monkeypatch, "AMD Instinct MI300X", (9, 4), hip="6.2")
+    message = complaint(ValueError, argument_checks._check_device, torch.device("cuda", 0))
+    assert names(message, "q ", "AMD Instinct MI300X", "an NVIDIA GPU")
+
+
+def test_a_t4_is_slow_and_says_why_once(monkeypatch):
+    Chip(monkeypatch, "Tesla T4", (7, 5))
+    with pytest.warns(UserWarning, match=r"Tesla T4.*7\.5.*right and slow.*tensor cores from 8\.0") as caught:
+        argument_checks._check_device(torch.device("cuda", 0))
+        argument_checks._check_device(torch.device("cuda", 0))
+    assert len(caught) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_gpu_with_tensor_cores_is_taken(monkeypatch):
+    Chip(monkeypatch, "NVIDIA H200", (9, 0))
+    argument_checks._check_device(torch.device("cuda", 0))
+
+
+def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):
+    Chip(monkeypatch, "NVIDIA H200", (9, 0))
+    message = complaint(ValueError, attention, Q, K, K)
+    assert names(message, "q ", "on cpu, and kernels are compiled for CUDA here", "a cuda tensor")
+    assert "TRITON_INTERPRET=1 before iocourse.kernels is imported" in message

@@ -1,0 +1,108 @@
+"""How far a call of `attention` goes through the library before its kernel runs: nine files, none twice."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import needs_interpreter  # noqa: F401
+import pytest
+import torch
+
+import iocourse
+from iocourse.kernels import attention
+
+HOUSE = Path(iocourse.__file__).parent
+KERNELS = "kernels/"  # the @jit files stand here, and the host's in kernels/host/
+MOST_FILES = 9
+STAND_INS = (
+    "doctor/interpreter.py",
+    "doctor/operands.py",
+    "machine/run.py",
+)  # for parts of Triton's interpreter
+
+
+def file_of(frame: FrameType) -> str | None:
+    """A frame's file below iocourse/, or None where the code is somebody else's."""
+    path = Path(frame.f_code.co_filename)
+    return path.relative_to(HOUSE).as_posix() if path.is_relative_to(HOUSE) else None
+
+
+def caller_of(frame: FrameType) -> str | None:
+    """The file of the nearest caller that is the library's own: PyTorch and Triton may stand between."""
+    above = frame.f_back
+    while above is not None and file_of(above) is None:
+        above = above.f_back
+    return None if above is None else file_of(above)
+
+
+def calls_of(work) -> list[tuple[str | None, str, str]]:
+    """The functions of iocourse that `work` enters, in order: the caller's file, their own, their name.
+
+    Without those that stand in for the interpreter's own: no GPU ever calls them.
+    """
+    calls = []
+
+    def entered(frame, event, _):
+        file = file_of(frame) if event == "call" else None
+        if file is not None and file not in STAND_INS:
+            calls.append((caller_of(frame), file, frame.f_code.co_name))
+
+    sys.setprofile(entered)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def walked(calls) -> tuple[list[str], list[str]]:
+    """The files in the order of the first visit, and the returns.
+
+    A call from within a file to another function of the same file moves nowhere. Any other call goes to a
+    file: to the one where the walk stands already, to a new one, or back to one that it had left, and that
+    is a return. The @jit files are one place: the kernel is read with the pieces it is made of.
+    """
+    files: list[str] = []
+    returns, here = [], ""
+    for caller, file, name in calls:
+        place = KERNELS if is_jit(file) else file
+        if caller is not None and (KERNELS if is_jit(caller) else caller) == place:
+            if file not in files:
+                files.append(file)
+            here = place
+            continue
+        if place != here and place in [KERNELS if is_jit(one) else one for one in files]:
+            returns.append(f"{file}: {name}, from {caller}")
+        if file not in files:
+            files.append(file)
+        here = place
+    return files, returns
+
+
+def is_jit(file: str) -> bool:
+    return file.startswith(KERNELS) and "/" not in file.removeprefix(KERNELS)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (9, 3)}], ids=str)
+def test_a_call_of_attention_crosses_nine_files_and_never_turns_back(options):
+    """The second call of a kind: the first asks the closed forms which way to go, once for each head size."""
+    q, k, v = (torch.randn(1, 2, 40, 24) for _ in range(3))
+    attention(q, k, v, **options)
+    files, returns = walked(calls_of(lambda: attention(q, k, v, **options)))
+    print(" → ".join(files))
+    assert files[0] == "kernels/host/api.py" and files[-2:] == [
+        "kernels/forward.py",
+        "kernels/jit_helpers.py",
+    ]
+    assert len(files) <= MOST_FILES, files
+    assert returns == []
+
+
+def test_the_walk_sees_a_return():
+    there, elsewhere = "kernels/host/api.py", "kernels/host/tile_table.py"
+    once = [(None, there, "a"), (there, elsewhere, "b"), (there, there, "c"), (there, elsewhere, "d")]
+    assert walked(once) == ([there, elsewhere], [f"{elsewhere}: d, from {there}"])
+    up = [(None, there, "a"), (there, elsewhere, "b"), (elsewhere, there, "c")]
+    assert walked(up)[1] == [f"{there}: c, from {elsewhere}"]
+    on = [(None, there, "a"), (there, elsewhere, "b"), (there, elsewhere, "c"), (there, there, "d")]
+    assert walked(on)[1] == []

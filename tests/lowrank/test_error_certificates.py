@@ -1,0 +1,447 @@
+"""What low-rank attention refuses, in words that say what to do, and that whatever it hands back is sane."""
+
+import re
+import time
+import tracemalloc
+from inspect import signature
+
+import dense_attention
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import lowrank
+from iocourse.exact import softmax
+from iocourse.lowrank import error_certificates, numba_backend, per_head, polynomials
+from iocourse.lowrank.advice import predicted_error
+from iocourse.lowrank.options import checked_options
+from iocourse.monomials import rank_of
+from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
+
+
+@pytest.fixture
+def arrays():
+    return dense_attention.draw(0, (2,), 12, 15, 3, 4)
+
+
+def refused(error, match, Q, K, V, dO, **options):
+    """Both faces refuse."""
+    with pytest.raises(error, match=match):
+        lowrank.attention(Q, K, V, **options)
+    with pytest.raises(error, match=match):
+        lowrank.gradient(Q, K, V, dO, **options)
+
+
+# ---- entries ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("which", range(4))
+def test_entries_that_are_not_finite_are_named(engine, arrays, which, bad):
+    arrays[which][1, 7, 2] = bad
+    name = ("Q", "K", "V", "dO")[which]
+    if name == "dO" and engine.startswith("torch"):
+        pytest.skip("a gradient that autograd brings is passed on as it is")
+    with pytest.raises(ValueError, match=f"^{name} has an entry that is not finite in row 7$"):
+        dense_attention.by(engine, *arrays, degree=2)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_large_finite_entries_are_not_called_infinite():
+    error_certificates.check_finite("Q", np.full((3, 2), 1e30, np.float32))  # whose squares are
+
+
+@pytest.mark.parametrize("which", range(2))
+def test_a_bound_that_was_promised(engine, arrays, which):
+    arrays[which][0, 5, 1] = -40.0
+    name = ("Q", "K")[which]
+    with pytest.raises(ValueError, match=f"^{name} has an entry of size 40 in row 5; bound is 6$"):
+        dense_attention.by(engine, *arrays, degree=2, bound=6)
+    arrays[which][0, 5, 1] = -6.0
+    dense_attention.by(engine, *arrays, degree=2, bound=6.0)
+    arrays[2][0, 5, 1] = 1000.0  # the values of V may be of any size
+    dense_attention.by(engine, *arrays, degree=2, bound=6.0)
+
+
+@pytest.mark.parametrize("polynomial", polynomials.NAMES)
+def test_entries_whose_powers_overflow(engine, polynomial):
+    Q, K, V, dO = dense_attention.draw(1, (), 20, 20, 3, 3, np.float32)
+    with pytest.raises(lowrank.NotCertified, match=r"row 0 of Q .*±inf"):
+        dense_attention.by(
+            engine, Q * np.float32(1e20), K * np.float32(1e20), V, dO, degree=2, polynomial=polynomial
+        )
+
+
+def test_values_whose_sums_overflow(engine):
+    Q, K, V, dO = dense_attention.draw(2, (), 20, 20, 3, 3, np.float32)
+    V[:] = 3e38
+    with pytest.raises(ValueError, match=r"^V has entries whose weighted sums are not finite"):
+        dense_attention.by(engine, Q, K, V, dO, degree=2)
+
+
+# ---- options ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["degree", "gradient_degree", "threads"])
+@pytest.mark.parametrize("bad", [0, -3, 2.0, True, "2", [2], np.float64(2)])
+def test_whole_numbers(arrays, name, bad):
+    for good in (1, 2):  # 2.0 == 2 and True == 1: these must not be found in the place of what is bad
+        lowrank.attention(*arrays[:3], **{"degree": 2, name: good})
+    refused((TypeError, ValueError), f"^{name} must be .*at least 1", *arrays, **{"degree": 2, name: bad})
+
+
+@pytest.mark.parametrize("name", ["bound", "radius", "key_variance"])
+@pytest.mark.parametrize("bad", [0, -1.0, np.inf, np.nan])
+def test_positive_numbers(arrays, name, bad):
+    refused(
+        ValueError, f"^{name} is {bad}; it must be positive and finite$", *arrays, **{"degree": 2, name: bad}
+    )
+
+
+@pytest.mark.parametrize("name", ["scale", "bound", "radius", "key_variance"])
+@pytest.mark.parametrize("bad", ["1", [1.0], True, 1j])
+def test_numbers(arrays, name, bad):
+    what = re.escape(f"{name} is {bad!r}; it must be a number")
+    refused(TypeError, f"^{what}$", *arrays, **{"degree": 2, name: bad})
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_scale_is_finite(arrays, bad):
+    refused(ValueError, rf"^scale is {bad}; it must be within ±1e\+18$", *arrays, degree=2, scale=bad)
+
+
+@pytest.mark.parametrize("name", ["degree", "gradient_degree", "threads"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int32, np.int64])
+def test_whole_numbers_of_numpy_are_those_of_python(arrays, name, kind):
+    found = lowrank.gradient(*arrays, **{"degree": 2, name: kind(2)})
+    for x, y in zip(found, lowrank.gradient(*arrays, **{"degree": 2, name: 2}), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert type(getattr(checked_options(**{"degree": 2, name: kind(2)}), name)) is int
+
+
+@pytest.mark.parametrize("bad", ["no", 0, 1, None, np.int64(1), [True]])
+def test_causal_is_true_or_false(arrays, bad):
+    refused(
+        TypeError,
+        rf"^causal is {re.escape(repr(bad))}; it must be True or False$",
+        *arrays,
+        degree=2,
+        causal=bad,
+    )
+    Q, K, V, dO = arrays
+    lowrank.gradient(Q, K[:, :12], V[:, :12], dO, degree=2, polynomial="taylor", causal=np.True_)
+
+
+def test_the_gradient_shows_its_options():
+    of_attention, of_gradient = (signature(face).parameters for face in (lowrank.attention, lowrank.gradient))
+    assert list(of_gradient) == ["Q", "K", "V", "dO", *list(of_attention)[3:]]
+    assert all(of_gradient[name] == of_attention[name] for name in of_attention)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "allowed"),
+    [
+        ("polynomial", "pade", "hermite, taylor, chebyshev, minimax"),
+        ("engine", "cuda", "numpy, numba, torch"),
+    ],
+)
+def test_unknown_names(arrays, name, bad, allowed):
+    refused(
+        ValueError, f"^{name} is '{bad}'; it must be one of {allowed}$", *arrays, **{"degree": 2, name: bad}
+    )
+    with pytest.raises(TypeError, match="degrees"):
+        lowrank.gradient(*arrays, degree=2, degrees=3)
+
+
+def test_the_engine_of_tensors_refuses_arrays(arrays):
+    match = "^engine is 'torch', which works on torch tensors; Q is a NumPy array$"
+    refused(ValueError, match, *arrays, degree=2, engine="torch")
+
+
+@pytest.mark.parametrize("rows, used", [(9, "numpy"), (10, "numba")])
+def test_small_problems_are_not_worth_compiling(arrays, monkeypatch, rows, used):
+    """Nothing asks for an engine: NumPy works on less than SMALL rows times features."""
+    pytest.importorskip("numba")
+    Q, K, V, _ = (X[0, :rows] for X in arrays)
+    monkeypatch.setattr(per_head, "SMALL", 10 * rank_of(3, 2))
+    calls = []
+    monkeypatch.setattr(
+        per_head.fast, "forward", lambda *_: calls.append("numba") or per_head.plain.forward(*_[:4])
+    )
+    lowrank.attention(Q, K, V, degree=2)
+    assert calls == ["numba"] * (used == "numba")
+    lowrank.attention(Q, K, V, degree=2, engine="numba")
+    assert len(calls) == 1 + (used == "numba")
+
+
+def test_numba_that_is_not_installed(arrays, monkeypatch):
+    wanted = lowrank.attention(*arrays[:3], degree=2, engine="numpy")
+    monkeypatch.setattr(numba_backend, "problem", lambda: "No module named 'numba'")
+    np.testing.assert_array_equal(lowrank.attention(*arrays[:3], degree=2), wanted)  # NumPy does it then
+    with pytest.raises(
+        ImportError, match=r"engine is \"numba\" \(No module named 'numba'\): python -m pip install"
+    ):
+        lowrank.attention(*arrays[:3], degree=2, engine="numba")
+
+
+# ---- shapes and types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shapes, match",
+    [
+        (((4,), (5, 3), (5, 2)), r"Q has shape \(4,\); it must be \(…, rows, columns\)"),
+        (((4, 0), (5, 0), (5, 2)), r"Q has shape \(4, 0\); .*none of them 0"),
+        (((4, 3), (0, 3), (0, 2)), r"K has shape \(0, 3\); .*none of them 0"),
+        (((0, 4, 3), (0, 5, 3), (0, 5, 2)), r"Q has shape \(0, 4, 3\); .*none of them 0"),
+        (((4, 3), (5, 3), (5, 0)), r"V has shape \(5, 0\); .*none of them 0"),
+        (((4, 3), (5, 2), (5, 2)), "K has 2 columns and Q 3; they must be the same"),
+        (((4, 3), (5, 3), (6, 2)), "V has 6 rows and K 5; they must be the same"),
+        (((2, 4, 3), (1, 5, 3), (2, 5, 2)), "heads and batch must be the same"),
+        (((2, 4, 3), (5, 3), (5, 2)), "heads and batch must be the same"),
+    ],
+)
+def test_shapes(engine, shapes, match):
+    Q, K, V = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError, match=match):
+        dense_attention.by(engine, Q, K, V, np.ones(1), degree=2)
+
+
+def test_the_shape_and_type_of_dO(arrays):
+    Q, K, V, dO = arrays
+    with pytest.raises(ValueError, match=r"dO has shape \(12, 4\); it must be that of O, \(2, 12, 4\)"):
+        lowrank.gradient(Q, K, V, dO[0], degree=2)
+    with pytest.raises(TypeError, match="dO has dtype float32 and Q float64; they must be the same"):
+        lowrank.gradient(Q, K, V, dO.astype(np.float32), degree=2)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.int64, np.complex128, bool, object])
+def test_types(arrays, kind):
+    Q, K, V, dO = (X.astype(kind) for X in arrays)
+    match = f"Q has dtype {np.dtype(kind)}; it must be float32 or float64"
+    refused(TypeError, match, Q, K, V, dO, degree=2)
+
+
+def test_mixed_types(arrays):
+    Q, K, V, dO = arrays
+    match = "V has dtype float32 and Q float64; they must be the same"
+    refused(TypeError, match, Q, K, V.astype(np.float32), dO, degree=2)
+
+
+# ---- ranks that do not fit -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [8, 40, 10**6, 10**9])
+def test_a_rank_that_does_not_fit_is_refused_at_once(engine, degree):
+    Q, K, V, dO = dense_attention.draw(3, (), 10, 10, 64, 64, np.float32)
+    tracemalloc.start()
+    start = time.thread_time()
+    with pytest.raises(
+        lowrank.RankTooLarge,
+        match=rf"degree is {degree}: at d = 64 that is [\d.,e+]+ features, .* take [\d.,e+]+ GB; at",
+    ):
+        dense_attention.by(engine, Q, K, V, dO, degree=degree)
+    took, peak = time.thread_time() - start, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert took < 0.1 and peak < 1e6
+
+
+def test_the_estimate_is_shown_in_full():
+    rank = rank_of(64, 4)
+    needed = rank * 4 * (2 * 65 + 2 * 256) / 1e9
+    with pytest.raises(
+        lowrank.RankTooLarge, match=rf"814,385 features, whose states take {needed:.1f} GB; at most 0.5 GB"
+    ):
+        error_certificates.check_rank(64, 4, 64, memory=10**9)
+    assert error_certificates.check_rank(64, 4, 64, memory=10**10) == rank
+
+
+def test_the_gradients_degree_must_fit_too(arrays):
+    with pytest.raises(lowrank.RankTooLarge, match="degree is 5000"):
+        lowrank.attention(*arrays[:3], degree=2, gradient_degree=5000)
+
+
+# ---- denominators ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree, causal", [(3, False), (5, False), (1, True), (3, True), (5, True)])
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
+def test_odd_taylor_is_refused_where_its_denominators_fail(engine, degree, causal):
+    Q, K, V, dO = dense_attention.draw(4, (), 100, 100, 4, 3, size=4.0)
+    if causal:  # far from every key, so that none is exact and large beside what is wrong
+        Q, K = abs(Q), -abs(K)
+    with pytest.raises(lowrank.NotCertified) as caught:
+        dense_attention.by(engine, Q, K, V, dO, degree=degree, polynomial="taylor", causal=causal)
+    even = degree + 1
+    words = (
+        r"^row (\d+) of Q has the denominator (-?[\d.e+]+) with the polynomial 'taylor' of degree "
+        rf"{degree}: its logits can reach ±([\d.]+) \(\|q\| times the largest \|k\|\), and it is positive "
+        rf"for \|s\| < [\d.]+\. Degree {even} \(rank {rank_of(4, even)}\) of 'taylor' or "
+        "'hermite' is positive everywhere; "
+    )
+    row, den, limit = re.match(words, str(caught.value)).groups()
+    k = K if causal else K - K.mean(0)
+    wanted = np.linalg.norm(Q[int(row)]) / 2 * np.linalg.norm(k, axis=1).max()
+    assert float(limit) == pytest.approx(wanted, rel=5e-3)
+    P = dense_attention.attend(Q, K, V, dO, degree=degree, polynomial="taylor", causal=causal).P
+    assert float(den) == pytest.approx(P[int(row)].sum(), rel=5e-3)
+    dense_attention.by(
+        engine, Q, K, V, dO, degree=even, polynomial="taylor", causal=causal
+    )  # what the message says
+
+
+def test_the_message_names_an_accurate_degree_and_its_rank():
+    with pytest.raises(
+        lowrank.NotCertified, match=r"'minimax' of degree 7 \(rank 330\) is within 1 % of exp on \[-4, 4\]"
+    ):
+        raise lowrank.NotCertified(error_certificates.what_would_do(4, 3, 4.0))
+    assert "none that float64 can evaluate is within 1 %" in error_certificates.what_would_do(4, 3, 50.0)
+
+
+def test_degree_1_is_refused_by_its_output(engine):
+    """Its denominators are n, whatever the logits: keys less their mean sum to 0."""
+    Q, K, V, dO = dense_attention.draw(4, (), 100, 100, 4, 3, size=4.0)
+    with pytest.raises(
+        lowrank.NotCertified,
+        match=r"^the output leaves the range of V's columns: .*'taylor' of degree 1 is positive for "
+        r"\|s\| < 1, .*'taylor' and 'hermite' of degree 2 are positive everywhere\.$",
+    ):
+        dense_attention.by(engine, Q, K, V, dO, degree=1, polynomial="taylor")
+
+
+def test_an_odd_degree_is_certified_by_the_data(engine):
+    """Logits beyond the root, but denominators that are measured and large enough."""
+    arrays = dense_attention.draw(5, (), 60, 80, 4, 3, size=0.8)
+    k = arrays[1] - arrays[1].mean(0)
+    assert np.linalg.norm(arrays[0], axis=1).max() / 2 * np.linalg.norm(k, axis=1).max() > 1.6
+    found = dense_attention.by(engine, *arrays, degree=3, polynomial="taylor")[0]
+    assert (
+        dense_attention.off(found, dense_attention.every_head(*arrays, degree=3, polynomial="taylor")[0])
+        < 1e-12
+    )
+
+
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
+def test_a_polynomial_that_is_negative_at_0_is_not_certified_by_small_logits(engine):
+    """All its values there have one sign, the wrong one beside the exact tile of causal attention."""
+    arrays = dense_attention.draw(6, (), 130, 130, 2, 2, size=0.1)
+    with pytest.raises(
+        lowrank.NotCertified, match=r"row 64 .*'chebyshev' of degree 3: .*it is positive for \|s\| < 0\."
+    ):
+        dense_attention.by(engine, *arrays, degree=3, polynomial="chebyshev", radius=4.0, causal=True)
+
+
+@pytest.mark.parametrize("name, largest", [("minimax", 15), ("chebyshev", 700)])
+def test_an_interval_of_the_data_that_is_too_wide(engine, name, largest):
+    Q, K, V, dO = dense_attention.draw(7, (), 20, 20, 4, 3)
+    with pytest.raises(
+        lowrank.NotCertified,
+        match=rf"row \d+ of Q has logits that can reach ±.*'{name}' can be made up to ±{largest}",
+    ):
+        dense_attention.by(engine, 40 * Q, 40 * K, V, dO, degree=4, polynomial=name)
+
+
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
+def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
+    """Certified denominators of an odd degree once gave an output of 400 times the largest value."""
+    worst, refusals = 0.0, 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        n = rng.integers(3, 40)
+        Q, K, V = (
+            rng.standard_normal((20, 2)) * rng.choice([5, 30]),
+            rng.standard_normal((n, 2)),
+            rng.standard_normal((n, 2)),
+        )
+        try:
+            O = lowrank.attention(Q, K, V, degree=int(rng.choice([1, 3])), polynomial="taylor")
+            worst = max(worst, abs(O).max() / abs(V).max())
+        except lowrank.NotCertified as error:
+            refusals += "the output leaves" in str(error)
+    assert 1 < worst <= 2 and refusals > 0
+
+
+@given(
+    st.sampled_from(polynomials.NAMES),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(1, 30),
+    st.integers(1, 30),
+    st.sampled_from([1e-30, 1e-3, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4, 1e12, 1e30]),
+    st.sampled_from([1e-30, 1e-3, 1.0, 10.0, 1e6]),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=100)
+@pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
+def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K, dtype, seed):
+    """UsageError, or finite, and within twice the values; positive polynomials stay within them."""
+    Q, K, V, dO = dense_attention.draw(seed, (), n, n_k, d, 3, dtype, size=1.0)
+    Q, K = Q * dtype(of_Q), K * dtype(of_K)
+    try:
+        found = dense_attention.by(engine, Q, K, V, dO, degree=degree, polynomial=name)
+    except ValueError as error:
+        assert isinstance(error, lowrank.NotCertified)
+        assert "of Q" in str(error) or "both signs" in str(error) or "not finite" in str(error)
+        return
+    assert all(np.isfinite(X).all() for X in found)
+    positive = degree % 2 == 0 and name in ("hermite", "taylor")
+    assert abs(found[0]).max() <= (1 + 1e-4 if positive else 2) * abs(V).max()
+
+
+# ---- accuracy --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry, share", [(100, 20), (1e4, 100), (1e10, 100)])
+@pytest.mark.parametrize("polynomial", ["hermite", "taylor"])
+def test_there_is_a_warning_where_one_huge_entry_spoils_many_rows(engine, polynomial, entry, share):
+    """Denominators are positive and nothing is refused, and rows are wrong by several times their size."""
+    Q, K, V, dO = (X.astype(np.float32) for X in dense_attention.draw(3, (), 64, 64, 8, 8, size=0.3))
+    K[5, 3] = entry
+    with pytest.warns(
+        RuntimeWarning, match=rf"degree 2 is too low .* about {share}% of the rows .* is 1\.73 or"
+    ):
+        O = dense_attention.by(engine, Q, K, V, dO, degree=2, polynomial=polynomial)[0]
+    exact = softmax(Q.astype(np.float64) @ K.T / 8**0.5) @ V
+    assert (np.linalg.norm(O - exact, axis=1) / np.linalg.norm(exact, axis=1)).max() > 1
+
+
+@pytest.mark.parametrize("which, entry", [(1, 0.3), (1, 10), (0, 1e4)])
+def test_there_is_no_warning_where_few_rows_are_off(engine, which, entry):
+    """One row of 64 at the most: a warning, which would be an error here, needs one row in ten."""
+    arrays = dense_attention.draw(3, (), 64, 64, 8, 8, size=0.3)
+    arrays[which][5, 3] = entry
+    dense_attention.by(engine, *arrays, degree=2)
+
+
+def test_causal_attention_looks_at_no_statistics(engine):
+    Q, K, V, dO = dense_attention.draw(3, (), 70, 70, 2, 2, size=0.3)
+    K[::2, 0], K[1::2, 0] = 20, -20
+    with pytest.warns(RuntimeWarning, match="too low"):
+        dense_attention.by(engine, Q, K, V, dO, degree=2)
+    dense_attention.by(engine, Q, K, V, dO, degree=2, polynomial="taylor", causal=True)
+
+
+@pytest.mark.parametrize("degree", range(1, 9))
+def test_the_variance_from_which_on_a_row_is_off_by_half(degree):
+    assert predicted_error(np.array([error_certificates.largest_variance(degree)]), degree) == pytest.approx(
+        0.5
+    )
+
+
+# ---- exams -----------------------------------------------------------------------------------------------
+
+
+def test_the_library_does_not_answer_in_an_exam(engine, arrays):
+    Q, K, V, dO = arrays
+    with solutions_blocked():
+        with pytest.raises(LibrarySolutionUsed):
+            dense_attention.by(engine, *arrays, degree=2)
+        with pytest.raises(LibrarySolutionUsed):
+            lowrank.attention(Q, K, V, degree=2)
+        with pytest.raises(LibrarySolutionUsed):
+            lowrank.gradient(Q, K, V, dO, degree=2)
+        with pytest.raises(LibrarySolutionUsed):
+            polynomials.largest_error(polynomials.taylor(3), 1.0)
+    dense_attention.by(engine, *arrays, degree=2)

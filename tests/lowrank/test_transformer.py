@@ -1,0 +1,188 @@
+"""The small transformer: its attention is what it is given, causal, bounded where that is asked for."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from iocourse import exact  # noqa: E402
+from iocourse.lowrank.transformer import LargestLogit, Shape, exactly, low_rank, transformer, turned, uniformly  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SMALL = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4)
+BOUNDED = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=1.0)
+
+
+def tokens(shape, seed=0, batch=2):
+    return torch.randint(
+        shape.vocabulary, (batch, shape.length), generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def gradients(model, attend):
+    """All parameters' gradients of a cross-entropy as one vector."""
+    model.attend = attend
+    model.zero_grad()
+    wanted = tokens(model.shape, seed=1)
+    loss = torch.nn.functional.cross_entropy(model(tokens(model.shape)).flatten(0, 1), wanted.flatten())
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def off(x, y):
+    return float((x - y).norm() / y.norm())
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ---------------------------------------------------------------------- ways to attend
+@pytest.mark.parametrize("causal", [False, True])
+def test_exactly_is_softmax_of_q_k_with_no_further_scale(causal):
+    q, k, v = (drawn(2, 3, 9, 4, seed=seed) for seed in range(3))
+    found = exactly(causal)(q, k, v)
+    S = (q @ k.mT).numpy()
+    if causal:
+        S = np.where(np.tri(9, dtype=bool), S, -np.inf)
+    np.testing.assert_allclose(found.numpy(), exact.softmax(S) @ v.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("degree, limit", [(2, 0.1), (4, 5e-3), (8, 1e-6)])
+def test_low_rank_comes_as_near_as_its_degree_allows(causal, degree, limit):
+    q, k = (torch.nn.functional.normalize(drawn(2, 3, 150, 4, seed=seed), dim=-1) for seed in range(2))
+    v = drawn(2, 3, 150, 4, seed=2)
+    error = off(low_rank(degree, causal, polynomial="taylor")(q, k, v), exactly(causal)(q, k, v))
+    assert limit / 100 < error < limit
+
+
+def test_uniform_weights_are_those_of_queries_that_are_0():
+    q, k, v = (drawn(1, 2, 33, 4, seed=seed) for seed in range(3))
+    np.testing.assert_allclose(uniformly(q, k, v), exactly()(0 * q, k, v), atol=1e-14)
+
+
+def test_the_largest_logit_is_among_those_that_are_looked_at():
+    q, k, v = (drawn(1, 1, 20, 4, seed=seed) for seed in range(3))
+    k[0, 0, -1] = 100 * q[0, 0, 3]  # row 3 does not see the last key, the last row does
+    causal, full = LargestLogit(), LargestLogit(causal=False)
+    assert torch.equal(causal(q, k, v), exactly()(q, k, v)) and torch.equal(
+        full(q, k, v), exactly(False)(q, k, v)
+    )
+    S = (q @ k.mT).abs()[0, 0]
+    assert causal.largest == float(S.tril().max()) < full.largest == float(S.max())
+
+
+# ---------------------------------------------------------------------- the transformer
+@pytest.mark.parametrize("shape", [SMALL, BOUNDED], ids=["free", "bounded"])
+@pytest.mark.parametrize("attend", [exactly(), uniformly, low_rank(2, polynomial="taylor")])
+def test_no_score_depends_on_later_tokens(shape, attend):
+    model, x = transformer(shape, attend), tokens(shape)
+    with torch.no_grad():
+        before = model(x)
+        x[:, 40:] = (x[:, 40:] + 1) % shape.vocabulary
+        after = model(x)
+    assert torch.equal(before[:, :40], after[:, :40]) and not torch.equal(before[:, 40:], after[:, 40:])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_error_of_all_parameters_gradient_falls_with_the_degree(causal):
+    model = transformer(BOUNDED, exactly(causal)).double()
+    wanted = gradients(model, exactly(causal))
+    errors = [
+        off(gradients(model, low_rank(g, causal, polynomial="minimax", radius=1.0)), wanted)
+        for g in (2, 4, 6)
+    ]
+    assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0
+    assert errors[2] < 1e-5
+
+
+def test_a_gradient_of_one_degree_more_is_nearer():
+    model = transformer(SMALL, exactly()).double()
+    wanted, options = gradients(model, exactly()), {"key_variance": SMALL.key_variance}
+    plain, better = (gradients(model, low_rank(4, gradient_degree=g, **options)) for g in (None, 5))
+    assert off(better, wanted) < off(plain, wanted) / 1.5
+
+
+@pytest.mark.parametrize("bound", [0.5, 2.0, 4.0])
+def test_bounded_logits_are_bounded_whatever_the_weights(bound):
+    shape = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=bound)
+    watching = LargestLogit(causal=False)
+    model = transformer(shape, watching)
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.W_Q.weight.mul_(1000)
+            layer.W_K.weight.mul_(1000)
+        assert model(tokens(shape)).isfinite().all()
+    assert 0.8 * bound < watching.largest <= bound * (1 + 1e-6)
+
+
+def test_logits_without_a_bound_have_none():
+    watching = LargestLogit()
+    model = transformer(SMALL, watching)
+    with torch.no_grad():
+        model.layers[0].W_Q.weight.mul_(1000)
+        model(tokens(SMALL))
+    assert watching.largest > 100
+
+
+def test_the_gradient_flows_through_the_bound():
+    found = transformer(BOUNDED, exactly())
+    gradients(found, exactly())
+    assert all(float(layer.W_Q.weight.grad.norm()) > 0 for layer in found.layers)
+
+
+@pytest.mark.parametrize("bound", [None, 2.0])
+def test_the_key_variance_is_that_of_the_keys_at_the_start(bound):
+    shape = Shape(vocabulary=64, length=512, layers=1, bound=bound)
+    seen = []
+    model = transformer(shape, lambda q, k, v: seen.append(k) or v)
+    model(tokens(shape))
+    assert float(seen[0].detach().var()) == pytest.approx(shape.key_variance, rel=0.1)
+
+
+def test_turning_keeps_lengths_and_products_depend_on_the_distance():
+    q, k = (drawn(1, 6, seed=seed).expand(30, 6) for seed in range(2))
+    a, b = turned(q), turned(k)
+    assert torch.allclose(a.norm(dim=-1), q.norm(dim=-1), atol=1e-13)
+    S = a @ b.T
+    for distance in (-20, 0, 1, 7):
+        along = S.diagonal(distance)
+        assert torch.allclose(along, along[:1].expand_as(along), atol=1e-12)
+    assert abs(S[0, 0] - S[0, 1]) > 1e-3
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_torch_s_own_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, same, other = (transformer(SMALL, exactly(), seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.layers[0].W_Q.weight, other.layers[0].W_Q.weight)
+
+
+def test_from_stream_is_the_rest_of_the_model():
+    model, x = transformer(SMALL, exactly()), tokens(SMALL)
+    assert torch.equal(model(x), model.from_stream(model.embed(x)))
+    assert model(x).shape == (2, SMALL.length, SMALL.vocabulary)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"d": 5}, "d is 5; it must be even"),
+        ({"bound": 0.0}, "bound is 0.0"),
+        ({"bound": float("inf")}, "bound is inf"),
+        ({"layers": 0}, "layers"),
+        ({"heads": 1.5}, "heads"),
+        ({"layers": True}, "layers must be a whole number"),
+    ],
+)
+def test_sizes_that_cannot_be(wrong, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        Shape(**{"vocabulary": 11, "length": 70} | wrong)
+
+
+def test_sizes_of_numpy_are_those_of_python():
+    found = Shape(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
+    assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # no uint8 holds it
