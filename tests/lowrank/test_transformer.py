@@ -6,7 +6,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from iocourse import exact  # noqa: E402
-from iocourse.lowrank.transformer import LargestLogit, Shape, exactly, low_rank, transformer, turned, uniformly  # noqa: E402
+from iocourse.lowrank.transformer import (  # noqa: E402
+    LargestLogit,
+    Shape,
+    exactly,
+    low_rank,
+    transformer,
+    turned,
+    uniformly,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4)
