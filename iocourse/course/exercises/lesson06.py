@@ -268,8 +268,8 @@ EXERCISES = (
             "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed "
             "times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is "
             "stored.",
-            "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves for "
-            "s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
+            "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves "
+            "for s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
             "missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
         ),
         cases=backward_cases(costs.fused_backward, _gradients),
