@@ -14,7 +14,7 @@ from iocourse.explore.draw.line_chart import Scale, spread
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.text import big, figures, words
-from iocourse.explore.figures.memory import COLUMNS, condensed
+from iocourse.explore.figures.fast_memory import COLUMNS, condensed
 from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
 

@@ -51,7 +51,7 @@ from ..models.tile_tuner import (
     play,
     tiles_of,
 )  # fmt: skip
-from .memory import by_presence, footprint, limit_line, stacked, verdict
+from .fast_memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
