@@ -79,7 +79,7 @@ class _Rows(NamedTuple):
 
 
 @figure
-def bench_bars(
+def benchmark_bars(
     record: dict[str, Any] | None,
     *,
     pass_: str = "forward",

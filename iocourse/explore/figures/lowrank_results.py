@@ -22,7 +22,9 @@ PASSES = ("forward", "forward+backward")
 
 
 @figure
-def lowrank_rows(record: Record | None, *, section: str = "forward", title: str | None = None) -> Picture:
+def lowrank_vs_published(
+    record: Record | None, *, section: str = "forward", title: str | None = None
+) -> Picture:
     """Error and speed-up of each published row, ours of every degree beside what was published elsewhere.
 
     All speed-ups but the published ones are over one baseline, the record's faster exact softmax attention.
@@ -157,7 +159,7 @@ def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 
 
 @figure
-def lowrank_contenders(
+def lowrank_baselines(
     record: Record | None, *, against: str = "features", title: str | None = None
 ) -> Picture:
     """Error of O against the number of features, or against measured time; a panel for each spread of logits.

@@ -19,7 +19,7 @@ FILLS = (Fill("#BDBDBD", ""), Fill(BLUE, ""), Fill(SKY, "/"))  # exact, ours, th
 
 
 @figure
-def lowrank_row(record: Record | None, d: int = 12, g: int = 3) -> Picture:
+def lowrank_times(record: Record | None, d: int = 12, g: int = 3) -> Picture:
     """Milliseconds of one row at degree g, forward, both passes and causal, on one logarithmic scale.
 
     Beside each bar its speed-up over exact attention of the same run, and its error in per cent: in the
@@ -79,7 +79,7 @@ def _said(row: Measured) -> list[str]:
     return [row.who, f"{figures(row.ms)} ms", "" if exact else f"{figures(row.speedup)}×", off]
 
 
-def lowrank_row_words(found: Sequence[Compared]) -> str:
+def lowrank_times_words(found: Sequence[Compared]) -> str:
     """The first line: what the forward pass of ours says beside the script's."""
     _, script, ours = found[0].rows
     better = "a smaller error" if (ours.error or 0.0) < (script.error or 0.0) else "a larger error"
