@@ -7,7 +7,7 @@ from figure_layout import texts
 from iocourse import explore
 from iocourse.data.recorded import recorded
 from iocourse.explore.draw.text import figures
-from iocourse.explore.figures.lowrank_times import lowrank_times_words
+from iocourse.explore.figures.lowrank_results import lowrank_times_words
 from iocourse.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...data.recorded import recorded
 from ..draw.text import in_html
-from ..figures.lowrank_times import lowrank_times, lowrank_times_words
+from ..figures.lowrank_results import lowrank_times, lowrank_times_words
 from ..models.lowrank_record import compared, degrees, sizes
 from .controls import by_name, slider
 from .explorer import Explorer, Shown, explorer

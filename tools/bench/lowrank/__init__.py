@@ -129,7 +129,7 @@ def show(result: Record) -> str:
 
 def pictures(result: Record) -> dict[str, Picture]:
     """The rows, the scaling and the contenders, by file name."""
-    from iocourse.explore import lowrank_baselines, lowrank_vs_published, lowrank_scaling
+    from iocourse.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
 
     return {
         "rows": lowrank_vs_published(result),
