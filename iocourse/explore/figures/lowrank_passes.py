@@ -22,6 +22,7 @@ LONGEST, WIDEST, TALLEST = 250.0, 26.0, 90.0  # N rows, d + 1 columns, r rows of
 KEYS, STATES, QUERIES, STEP = 356.0, 500.0, 610.0, 34.0  # where the parts begin, and from strip to strip
 READ, MADE, WEIGHTS, STATE = Fill(SKY, ""), Fill(ORANGE, WRITTEN), Fill(PURPLE, "."), Fill(BLUE, "")
 
+ARROW = ((0.0, 0.0), (16.0, 0.0), (16.0, -4.0), (24.0, 0.0), (16.0, 4.0), (16.0, 0.0))  # along, aside
 WAYS = {True: "keys to the queries", False: "queries to the keys"}
 
 
@@ -60,7 +61,9 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
         f"N = {N:,}, d = {d:,}, degree {g}: {N * N:,} weights, or {r * (d + 1):,} words in {each}{names}"
     )
     drawn = [*_weights(N, scale), *_side(KEYS, p.keys, p.made_of_keys, "keys", N, d, scale)]
-    drawn += [*_side(QUERIES, p.queries, p.made_of_queries, "queries", N, d, scale), *_key()]
+    drawn += [*_side(QUERIES, p.queries, p.made_of_queries, "queries", N, d, scale)]
+    for x, fill, said in ((356.0, READ, "read"), (450.0, MADE, "made"), (544.0, STATE, "state, r x (d + 1)")):
+        drawn += swatch(x, TOP + LONGEST + 66, fill, said)
     for k, (name, onwards) in enumerate(p.states):
         drawn += _state(name, onwards, TOP + 40 + 120 * k, r, d, scale)
     return titled(heading, (760.0, 430.0), *_in_words(heading, p, N, d, r), drawn)
@@ -91,17 +94,7 @@ def _state(name: str, onwards: bool, y: float, r: int, d: int, scale: float) -> 
     yield Rect(STATES + 34, y, width, height, STATE.colour, STATE.hatch, INK, 0.7)
     yield Text(STATES + 34, y - 8, name, NORMAL, bold=True)
     for start in (STATES, STATES + 34 + width + 10):
-        yield _arrow(start, y + 12, onwards)
-
-
-def _arrow(x: float, y: float, onwards: bool) -> Poly:
-    along = ((0.0, 0.0), (16.0, 0.0), (16.0, -4.0), (24.0, 0.0), (16.0, 4.0), (16.0, 0.0))
-    return Poly(tuple((x + (far if onwards else 24 - far), y + aside) for far, aside in along))
-
-
-def _key() -> Iterator[Element]:
-    for x, fill, said in ((356.0, READ, "read"), (450.0, MADE, "made"), (544.0, STATE, "state, r x (d + 1)")):
-        yield from swatch(x, TOP + LONGEST + 66, fill, said)
+        yield Poly(tuple((start + (far if onwards else 24 - far), y + 12 + aside) for far, aside in ARROW))
 
 
 def _in_words(heading: str, p: Pass, N: int, d: int, r: int) -> tuple[str, str]:
@@ -156,14 +149,9 @@ def causal_tiles(
     return titled(heading, (WIDTH, HEIGHT), *_causal_in_words(heading, n, C, at, forward), drawn)
 
 
-def _edges(n: int, C: int) -> list[float]:
-    """Where the tiles begin and end, in pixels from the first."""
-    return [min(k * C, n) * SIDE / n for k in range(ceil_div(n, C) + 1)]
-
-
 def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
-    edges = _edges(n, C)
-    count = len(edges) - 1
+    count = ceil_div(n, C)
+    edges = [min(k * C, n) * SIDE / n for k in range(count + 1)]  # in pixels from the first tile on
     yield Square(X, Y, SIDE, n).paper(NOTHING.colour)
     for row in range(count):
         top, height = Y + edges[row], edges[row + 1] - edges[row]
@@ -172,16 +160,11 @@ def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
             used = at == (row if forward else column)
             fill = IN_STATE if used else FAR
             yield Rect(left, top, width, height, fill.colour, fill.hatch, GRID, 0.6, BLUE)
-        yield from _diagonal(edges[row], edges[row + 1])
+        left, right, bottom = X + edges[row], X + edges[row + 1], Y + edges[row + 1]
+        yield Rect(left, top, height, height, PAPER, "", GRID, 0.6)
+        yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 0.8, (), EXACT.colour)  # pairs seen
     if at is not None:
         yield from _outlines(edges, at, forward)
-
-
-def _diagonal(start: float, stop: float) -> list[Element]:
-    """A tile on the diagonal: the triangle of the pairs that are seen."""
-    box = Rect(X + start, Y + start, stop - start, stop - start, PAPER, "", GRID, 0.6)
-    corners = ((X + start, Y + start), (X + start, Y + stop), (X + stop, Y + stop))
-    return [box, Poly(corners, INK, 0.8, (), EXACT.colour)]
 
 
 def _outlines(edges: list[float], at: int, forward: bool) -> Iterator[Element]:

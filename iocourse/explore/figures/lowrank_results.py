@@ -71,13 +71,10 @@ _READ: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
 }
 
 
-def _points(rows: Sequence[Row], key: str) -> tuple[tuple[float, float], ...]:
-    return tuple((float(row["d"]), float(row[key])) for row in rows if row[key] is not None)
-
-
 def _row_lines(rows: Sequence[Row], number: Callable[[Row], float], published: str) -> list[Line]:
     """A line for what was published and one for each degree."""
-    lines = [Line(ELSEWHERE, _points(rows, published), PUBLISHED, marker_every=1)]
+    known = tuple((float(row["d"]), float(row[published])) for row in rows if row[published] is not None)
+    lines = [Line(ELSEWHERE, known, PUBLISHED, marker_every=1)]
     for g in sorted({one["g"] for row in rows for one in row["degrees"]}):
         points = tuple(
             (float(row["d"]), number(one)) for row in rows for one in row["degrees"] if one["g"] == g
@@ -114,8 +111,15 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
     panels = []
     for pass_ in PASSES:
         some = [row for row in rows if row["pass"] == pass_]
-        fits = [fit for fit in record["fits"] if fit["pass"] == pass_ and fit["contender"] == "SDPA"]
-        lines = [*_length_lines(some), *_extrapolated(fits, last)]
+        kinds = sorted({_kind(row) for row in some}, key=lambda kind: (kind.startswith("SDPA"), kind))
+        lines = []
+        for at, kind in enumerate(kinds):
+            points = tuple((float(row["n"]), float(row["ms"])) for row in some if _kind(row) == kind)
+            lines.append(Line(kind, points, stroke_of(at), marker_every=1))
+        for fit in record["fits"]:  # from the last measured length on, a line for each d under one name
+            if (fit["pass"], fit["contender"], fit["threads"]) == (pass_, "SDPA", 1) and fit["to"] < last:
+                points = tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last))
+                lines.append(Line("SDPA, extrapolated", points, EXTRAPOLATED, marker_every=0))
         panels.append(Panel(f"milliseconds, {pass_}", "tokens n", lines, (10, 10)))
     return panels_picture(name, panels, _source(record), _lengths_table(rows, record["fits"]))
 
@@ -123,30 +127,6 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
 def _kind(row: Row) -> str:
     degree = "" if row["g"] is None else f", g = {row['g']}"
     return f"{row['contender']}, d = {row['d']}{degree}"
-
-
-def _length_lines(rows: Sequence[Row]) -> list[Line]:
-    kinds = sorted({_kind(row) for row in rows}, key=lambda kind: (kind.startswith("SDPA"), kind))
-    return [
-        Line(
-            kind, tuple((float(row["n"]), float(row["ms"])) for row in rows if _kind(row) == kind),
-            stroke_of(at), marker_every=1,
-        )
-        for at, kind in enumerate(kinds)
-    ]  # fmt: skip
-
-
-def _extrapolated(fits: Sequence[Row], last: int) -> list[Line]:
-    """From the last measured length on, one line for each d; all under one name."""
-    return [
-        Line(
-            "SDPA, extrapolated",
-            tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last)),
-            EXTRAPOLATED, marker_every=0,
-        )
-        for fit in fits
-        if fit["to"] < last and fit["threads"] == 1
-    ]  # fmt: skip
 
 
 def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
@@ -186,17 +166,14 @@ def lowrank_baselines(
     names = list(dict.fromkeys(row["contender"] for row in rows))
     panels = []
     for spread in dict.fromkeys(row["spread"] for row in rows):
-        some = [row for row in rows if row["spread"] == spread]
-        lines = [_contender(some, who, against, at) for at, who in enumerate(names)]
-        shown = [line for line in lines if line.points]
+        shown = []
+        for at, who in enumerate(names):
+            some = [row for row in rows if (row["spread"], row["contender"]) == (spread, who)]
+            if points := tuple((float(row[against]), float(row["error"])) for row in some):
+                shown.append(Line(who, points, stroke_of(at), len(points) > 1, 1))
         xlabel = "features" if against == "features" else "milliseconds"
         panels.append(Panel(f"error of O in %, logits spread by {spread:g}", xlabel, shown, (10, 10)))
     return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]))
-
-
-def _contender(rows: Sequence[Row], who: str, against: str, position: int) -> Line:
-    points = tuple((float(row[against]), float(row["error"])) for row in rows if row["contender"] == who)
-    return Line(who, points, stroke_of(position), len(points) > 1, 1)
 
 
 def _contenders_table(rows: Sequence[Row]) -> str:
@@ -242,29 +219,28 @@ def lowrank_times(record: Record | None, d: int = 12, g: int = 3) -> Picture:
         return none_yet("One row of the table", "lowrank")
     found = compared(record, d, g)
     title = f"d = {d}, n = {10 * 2**d:,}: milliseconds beside exact attention, degree {g}"
-    low, high = _range(record)
+    times = [  # of every row of the record, so that a bar means the same in every picture
+        row.ms
+        for columns in sizes(record)
+        for degree in degrees(record, columns)
+        for one in compared(record, columns, degree)
+        for row in one.rows
+    ]
     source = f"{source_of(record)}; bars on one logarithmic scale"
     drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
     y = TOP
     for one in found:
         drawn.append(Text(18, y, one.what, NORMAL, bold=True))
-        drawn += _bars(one.rows, y + 8, low, high)
+        drawn += _bars(one.rows, y + 8, min(times), max(times))
         y += STEP * len(one.rows) + 40
     for line in wrap(FASTER_EXACT, CHARACTERS):
         drawn.append(Text(18, y, line, SMALL, colour=QUIET))
         y += LINE
-    rows = [[one.what, *_said(row)] for one in found for row in one.rows]
+    rows = [[one.what, *_facts(row)] for one in found for row in one.rows]
     numbers = table([["passes", "who", "ms", "speed-up", "error"], *rows], left=2)
     sentences = ". ".join(f"{what}: {who} {ms} {times} {off}".rstrip() for what, who, ms, times, off in rows)
     alt = f"{title}. {sentences}. {FASTER_EXACT} {source}."
     return titled(title, (780.0, y), alt, f"{numbers}\n{FASTER_EXACT}\n{source}", drawn)
-
-
-def _range(record: Record) -> tuple[float, float]:
-    """The least and the largest time of the record's rows, so that a bar means the same in every picture."""
-    every = [row for d in sizes(record) for g in degrees(record, d) for one in compared(record, d, g)
-             for row in one.rows]  # fmt: skip
-    return min(row.ms for row in every), max(row.ms for row in every)
 
 
 def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iterator[Element]:
@@ -273,11 +249,11 @@ def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iter
         length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
         yield Text(18, centred(y + BAR / 2, SMALL), row.who, SMALL)
         yield Rect(LEFT, y, length, BAR, fill.colour, fill.hatch, INK, 0.7)
-        said = ", ".join(filter(None, _said(row)[1:]))
+        said = ", ".join(filter(None, _facts(row)[1:]))
         yield Text(LEFT + length + 8, centred(y + BAR / 2, SMALL), said, SMALL)
 
 
-def _said(row: Measured) -> list[str]:
+def _facts(row: Measured) -> list[str]:
     """Who, milliseconds, speed-up and error, in words."""
     exact = row.error is None
     off = "" if exact else f"off by {figures(row.error or 0.0)} %"

@@ -11,7 +11,7 @@ from ...console import table
 from ...distributed import load_balance
 from ...sizes import check_sizes, positive_int
 from ..draw.figure import example, figure
-from ..draw.palette import FILLS, INK, PAPER, QUIET
+from ..draw.palette import FILLS, INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
 from ..draw.shapes import Square, swatch
 
@@ -34,7 +34,14 @@ def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
     the order of the columns. Raises ValueError where an a does not divide P, for more than 64 ranks, and for
     none or more than 3 grids.
     """
-    P = _checked(P, grids)
+    (P,) = check_sizes(P=P)
+    if P > MOST:
+        raise ValueError(f"P = {P} is too many to draw; at most {MOST}")
+    if not 1 <= len(grids) <= MOST_GRIDS:
+        raise ValueError(f"got {len(grids)} grids; draw 1 to {MOST_GRIDS}")
+    for a in grids:
+        if P % positive_int("a", a):
+            raise ValueError(f"a = {a} does not divide the P = {P} ranks into rows")
     heading = title or f"The pairs of {P} ranks, and what rank {P // 3} needs for its own"
     drawn = list[Element]()
     for k, a in enumerate(grids):
@@ -45,37 +52,19 @@ def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
     return titled(heading, (width, TOP + SIDE + 98), *_in_words(heading, P, grids), drawn)
 
 
-def _checked(P: int, grids: tuple[int, ...]) -> int:
-    (P,) = check_sizes(P=P)
-    if P > MOST:
-        raise ValueError(f"P = {P} is too many to draw; at most {MOST}")
-    if not 1 <= len(grids) <= MOST_GRIDS:
-        raise ValueError(f"got {len(grids)} grids; draw 1 to {MOST_GRIDS}")
-    for a in grids:
-        if P % positive_int("a", a):
-            raise ValueError(f"a = {a} does not divide the P = {P} ranks into rows")
-    return P
-
-
 def _square(x: float, a: int, b: int) -> Iterator[Element]:
     """The square at x in a × b boxes, the bands beside it, and its shape in words."""
     height, width, marked = SIDE / a, SIDE / b, a * b // 3
     i, j = divmod(marked, b)
-    yield Text(x, TOP - BAND - 14, _name(a, b), NORMAL, bold=True)
+    yield Text(x, TOP - BAND - 14, f"{a} × {b}", NORMAL, bold=True)
     for rank in range(a * b):
-        box = (x + rank % b * width, TOP + rank // b * height, width, height)
-        fill = MADE if rank == marked else None
-        yield Rect(*box, fill.colour if fill else PAPER, fill.hatch if fill else "", INK, 0.75)
+        left, top = x + rank % b * width, TOP + rank // b * height
+        yield Rect(left, top, width, height, *(MADE if rank == marked else Fill(PAPER, "")), INK, 0.75)
         if a * b <= NUMBERED:
-            yield Text(box[0] + width / 2 - 4 * len(str(rank)), box[1] + height / 2 + 4, str(rank), SMALL)
-    left, top = (x - BAND - 4, TOP + i * height, BAND, height), (x + j * width, TOP - BAND - 4, width, BAND)
-    yield Rect(*left, QUERIES.colour, QUERIES.hatch, INK)
-    yield Rect(*top, KEYS.colour, KEYS.hatch, INK)
+            yield Text(left + width / 2 - 4 * len(str(rank)), top + height / 2 + 4, str(rank), SMALL)
+    yield Rect(x - BAND - 4, TOP + i * height, BAND, height, *QUERIES, INK)
+    yield Rect(x + j * width, TOP - BAND - 4, width, BAND, *KEYS, INK)
     yield Text(x, TOP + SIDE + 22, _needs(a, b), SMALL)
-
-
-def _name(a: int, b: int) -> str:
-    return f"{a} × {b}"
 
 
 def _needs(a: int, b: int) -> str:
@@ -84,7 +73,7 @@ def _needs(a: int, b: int) -> str:
 
 
 def _in_words(heading: str, P: int, grids: tuple[int, ...]) -> tuple[str, str]:
-    names = [(_name(a, P // a), _needs(a, P // a)) for a in grids]
+    names = [(f"{a} × {P // a}", _needs(a, P // a)) for a in grids]
     alt = f"{heading}: squares of all pairs cut into {P} equal boxes, a box for each rank. "
     alt += " ".join(f"Cut into {name}, a rank needs {needs}." for name, needs in names)
     return alt, table([["grid", "a rank needs"], *map(list, names)], left=2)
@@ -121,10 +110,9 @@ def _triangle(square: Square, layout: str, P: int) -> Iterator[Element]:
     yield Text(square.x, square.y - 12, layout, NORMAL, bold=True)
     yield square.paper(PAPER)
     for rank in range(P):
-        fill = FILLS[rank]
         for row in distributed.rows_of(layout, square.N, P, rank):
             box = square.box((int(row), int(row) + 1), (0, int(row) + 1))
-            yield Rect(box.x, box.y, box.width, box.height, fill.colour, fill.hatch, INK, 0.5)
+            yield Rect(box.x, box.y, box.width, box.height, *FILLS[rank], INK, 0.5)
     pairs = load_balance.pairs_of_ranks(layout, square.N, P)
     said = ", ".join(map(str, pairs)) if P <= 4 else f"{min(pairs)} to {max(pairs)}"
     yield Text(square.x, square.y + TRIANGLE + 20, f"pairs {said}", SMALL)

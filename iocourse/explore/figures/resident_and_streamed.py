@@ -41,7 +41,13 @@ def resident_and_streamed(
     those that are added to: where they pass they are read and written. Raises ValueError for another
     `stays`, a side with no array or more than 4, or a sum that is on neither side.
     """
-    _check(stays, rows, columns, sums)
+    _check_stays(stays)
+    for side, names in (("rows", rows), ("columns", columns)):
+        if not 1 <= len(names) <= MOST:
+            raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
+    for name in sums:
+        if name not in (*rows, *columns):
+            raise ValueError(f"sums has {name!r}, which is neither in rows nor in columns")
     here, there = (rows, columns) if stays == "rows" else (columns, rows)
     back = [name for name in there if name in sums]
     moved = len(there) + len(back)
@@ -52,15 +58,9 @@ def resident_and_streamed(
     return titled(heading, (760.0, 480.0), *_in_words(heading, stays, here, there, back), drawn)
 
 
-def _check(stays: str, rows: Sequence[str], columns: Sequence[str], sums: Collection[str]) -> None:
+def _check_stays(stays: str) -> None:
     if stays not in ("rows", "columns"):
         raise ValueError(f"stays is {stays!r}; it must be 'rows' or 'columns'")
-    for side, names in (("rows", rows), ("columns", columns)):
-        if not 1 <= len(names) <= MOST:
-            raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
-    for name in sums:
-        if name not in (*rows, *columns):
-            raise ValueError(f"sums has {name!r}, which is neither in rows nor in columns")
 
 
 def _spans(stays: str) -> tuple[Span, Span]:
@@ -76,18 +76,10 @@ def _square(stays: str) -> Iterator[Element]:
     else:
         yield Rect(X + across[0], Y, across[1] - across[0], SIDE, BAND)
     yield from outline(Rect(X + across[0], Y + down[0], across[1] - across[0], down[1] - down[0]))
-    yield _arrow(stays)
-    yield Text(X + SIDE, Y + SIDE + 20, "N x N pairs", SMALL, "end", QUIET)
-
-
-def _arrow(stays: str) -> Poly:
-    """From the tile at work on, the way in which the other side passes."""
     far, middle = PASSING[1] + 8, SIDE / 2
-    return (
-        arrow((X + far, Y + middle), down=False)
-        if stays == "rows"
-        else arrow((X + middle, Y + far), down=True)
-    )
+    onwards = (X + far, Y + middle) if stays == "rows" else (X + middle, Y + far)
+    yield arrow(onwards, down=stays != "rows")
+    yield Text(X + SIDE, Y + SIDE + 20, "N x N pairs", SMALL, "end", QUIET)
 
 
 def _arrays(
@@ -184,7 +176,9 @@ def backward_tile(
     `gradients` are those that the sweep computes; D is taken as given. Raises ValueError for another
     `stays`, for no gradient or one that is none, and for sizes below 1.
     """
-    _check_tile(stays, gradients)
+    _check_stays(stays)
+    if not gradients or not set(gradients) <= set(GRADIENTS):
+        raise ValueError(f"gradients is {gradients!r}; it must name one or more of {listed(GRADIENTS)}")
     d, Br, Bc = positive_int("d", d), positive_int("Br", Br), positive_int("Bc", Bc)
     wanted = [name for name in GRADIENTS if name in gradients]
     rows, columns = _sides(stays, wanted, d, Br, Bc)
@@ -195,13 +189,6 @@ def backward_tile(
     drawn += _tile_key((*here, *there), makes, wanted)
     words = _tile_in_words(heading, (*rows, *columns), makes, wanted, Br * Bc)
     return titled(heading, (860.0, 380.0), *words, drawn)
-
-
-def _check_tile(stays: str, gradients: Collection[str]) -> None:
-    if stays not in ("rows", "columns"):
-        raise ValueError(f"stays is {stays!r}; it must be 'rows' or 'columns'")
-    if not gradients or not set(gradients) <= set(GRADIENTS):
-        raise ValueError(f"gradients is {gradients!r}; it must name one or more of {listed(GRADIENTS)}")
 
 
 def _sides(stays: str, wanted: Sequence[str], d: int, Br: int, Bc: int) -> tuple[list[Array], list[Array]]:
@@ -282,14 +269,12 @@ def _tile_in_words(
     heading: str, arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[str], pairs: int
 ) -> tuple[str, str]:
     alt = f"{heading}. A tile of {counted(pairs, 'pair')}, the arrays of its queries to the left and "
-    alt += "those of its keys above. " + " ".join(_fate(fill, does, arrays) for fill, does in FATES.items())
-    alt = f"{alt.strip()} In the tile {'; '.join(makes)} are made and never leave. "
+    alt += "those of its keys above. "
+    for fill, does in FATES.items():
+        if named := [f"{one.name} of {counted(one.words, 'word')}" for one in arrays if one.fill == fill]:
+            alt += f"{does.capitalize()}: {listed(named)}. "
+    alt += f"In the tile {'; '.join(makes)} are made and never leave. "
     alt += f"Then {'; '.join(ADDS[name] for name in wanted)}."
     lines = [[array.name, FATES[array.fill], f"{array.words:,}"] for array in arrays]
     lines += [[", ".join(_made(makes)), "made here, never leave", f"{pairs:,}"]]
     return alt, table([["", "", "words"], *lines], left=2)
-
-
-def _fate(fill: Fill, does: str, arrays: Sequence[Array]) -> str:
-    named = [f"{array.name} of {counted(array.words, 'word')}" for array in arrays if array.fill == fill]
-    return f"{does.capitalize()}: {listed(named)}." if named else ""

@@ -69,11 +69,20 @@ def roofline(
         ValueError: no chip or one that is not in the table, a number that is not positive and finite, or a
             measured rate beside several chips: it was measured on one.
     """
-    shown = _chips(chips)
+    asked = list(chips) if isinstance(chips, Sequence) else [chips]
+    if not asked:
+        raise ValueError("chips is empty: name at least one, such as 90")
+    shown = [one if isinstance(one, Chip) else chip_of(one) for one in asked]
     read = sorted((_point(label, given) for label, given in points.items()), key=lambda p: p.intensity)
     if len(shown) > 1 and any(point.measured is not None for point in read):
         raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
-    roofs = _roofs(shown, read)
+    places = [*map(ridge_point, shown), *(point.intensity for point in read)]
+    low, high = min(places) / 4, max(places) * 4
+    roofs = []
+    for k, chip in enumerate(shown):
+        label = f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}"
+        points_of = tuple((x, attainable_tflops(x, chip)) for x in (low, ridge_point(chip), high))
+        roofs.append(Line(label, points_of, stroke_of(k), marker_every=1))
     frame = _frame(roofs, read)
     notes, floor = caveats(shown), frame.y.start + 66
     drawn: list[Element] = [
@@ -81,7 +90,13 @@ def roofline(
         *every_line(frame, [roof._replace(marker_every=0) for roof in roofs]),
     ]
     for row, point in enumerate(read):
-        drawn += [*_flag(frame, FLAGS + FLAG * row, point), *_dots(frame, shown, point)]
+        x, y = (
+            frame.x(point.intensity),
+            FLAGS + FLAG * row,
+        )  # larger ones hang lower, so that none are crossed
+        drawn.append(Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)))
+        drawn.append(Text(x + 6, y, str(point) if point.measured is None else f"{point} ◆", SMALL))
+        drawn += _dots(frame, shown, point)
     drawn += [*end_labels(frame, roofs), *remarks(notes, floor)]
     ends = [frame.x(p.intensity) + 40 + text_width(str(p), SMALL) for p in read]
     size = max([WIDTH, *ends]), floor + 18 * len(notes)
@@ -91,13 +106,6 @@ def roofline(
 def remarks(lines: Sequence[str], y: float) -> list[Element]:
     """Quiet lines below a chart."""
     return [Text(18, y + 18 * k, line, SMALL, colour=QUIET) for k, line in enumerate(lines)]
-
-
-def _chips(given: int | Chip | Sequence[int | Chip]) -> list[Chip]:
-    asked = list(given) if isinstance(given, Sequence) else [given]
-    if not asked:
-        raise ValueError("chips is empty: name at least one, such as 90")
-    return [one if isinstance(one, Chip) else chip_of(one) for one in asked]
 
 
 def _point(label: str, given: float | tuple[float, float]) -> _Point:
@@ -111,20 +119,6 @@ def _point(label: str, given: float | tuple[float, float]) -> _Point:
 
 
 # ---------------------------------------------------------------------- the chart
-def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
-    places = [*(ridge_point(chip) for chip in chips), *(point.intensity for point in points)]
-    low, high = min(places) / 4, max(places) * 4
-    return [
-        Line(
-            f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}",
-            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge_point(chip), high)),
-            stroke_of(k),
-            marker_every=1,
-        )
-        for k, chip in enumerate(chips)
-    ]
-
-
 def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
     top = FLAGS + FLAG * len(points) + 22
     across = [x for roof in roofs for x, _ in roof.points]
@@ -132,13 +126,6 @@ def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
     rates += [point.measured for point in points if point.measured is not None]
     x = Axis(LEFT, WIDTH - label_room(roofs) - 6, 10)
     return Frame(x.over(across), Axis(top + PLOT, top, 10, 1.25).over(rates))
-
-
-def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
-    """A label on a pole that stands on the axis; larger intensities have lower flags, so none are crossed."""
-    x = frame.x(point.intensity)
-    label = str(point) if point.measured is None else f"{point} ◆"
-    return [Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)), Text(x + 6, y, label, SMALL)]
 
 
 def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Element]:
@@ -278,15 +265,11 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     for lane, one in enumerate(sorted(shown.points, key=lambda one: one.intensity)):
         drawn += _range(frame, LANES + LANE * lane, one, shown.chip, LOOKS[one.name])
     end = TABLE + LINE * (len(shown.points) + 1)
-    drawn += [_diamond(frame.at((one.intensity, one.tflops))) for one in found]
+    drawn += [diamond(frame.at((one.intensity, one.tflops)), 6, 7) for one in found]
     drawn += [*_table(shown), *remarks(notes, end + 8)]
-    return titled(
-        title_of(s),
-        (EXPLORER_WIDTH, end + 18 * len(notes)),
-        _explorer_alt(shown),
-        _explorer_numbers(shown),
-        drawn,
-    )
+    rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in found]
+    numbers = "\n".join([table(rows_of(s, shown.points), left=0), *rates, shown.remark])
+    return titled(title_of(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn)
 
 
 def title_of(s: Sizes) -> str:
@@ -319,17 +302,12 @@ def _roof(frame: Frame, chip: Chip) -> Iterator[Element]:
 
 
 def _key() -> Iterator[Element]:
-    yield from marker((26, 52), _quiet(STROKES[0]))
+    yield from marker((26, 52), STROKES[0]._replace(colour=QUIET))
     yield Text(36, 56, "bytes of the closed form: caches serve nothing", SMALL)
     yield from marker((356, 52), STROKES[0])
     yield Text(366, 56, "each array once: caches serve the rest", SMALL)
-    yield _diamond((636, 52))
+    yield diamond((636, 52), 6, 7)
     yield Text(648, 56, "measured", SMALL)
-
-
-def _quiet(stroke: Stroke) -> Stroke:
-    """The same marker in the quiet colour: the end of the range that is not the roof's."""
-    return Stroke(QUIET, stroke.dash, stroke.marker)
 
 
 def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> Iterator[Element]:
@@ -338,27 +316,22 @@ def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> 
     roof = frame.y(attainable_tflops(point.intensity, chip))
     yield Poly(((right, y), (right, roof)), QUIET, 1.2, (2, 3))
     yield Poly(((left, y), (right, y)), stroke.colour, 3)
-    yield from marker((left, y), _quiet(stroke))
+    yield from marker((left, y), stroke._replace(colour=QUIET))  # the end that is not the roof's
     yield from marker((right, y), stroke, 5.5)
     yield from marker((right, roof), stroke, 5.5)
     yield Text(right + 12, centred(y, NORMAL), f"{point.name}: {point.limit(chip)}", NORMAL)
 
 
-def _diamond(at: tuple[float, float]) -> Poly:
-    return diamond(at, 6, 7)
-
-
 # ---------------------------------------------------------------------- the table
 def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
     """The table as text: a heading, and a line for each pass."""
-    return [list(HEAD), *(_row(one, s.chip) for one in found)]
-
-
-def _row(one: Point, chip: Chip) -> list[str]:
-    least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
-    at_the_roof = [one.limit(chip), words(one.microseconds(chip))]
-    moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
-    return [one.name, *least, *at_the_roof, *moved, one.tile]
+    rows = [list(HEAD)]
+    for one in found:
+        least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
+        at_the_roof = [one.limit(s.chip), words(one.microseconds(s.chip))]
+        moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
+        rows.append([one.name, *least, *at_the_roof, *moved, one.tile])
+    return rows
 
 
 def _table(shown: _Shown) -> Iterator[Element]:
@@ -372,26 +345,18 @@ def _table(shown: _Shown) -> Iterator[Element]:
 def _explorer_alt(shown: _Shown) -> str:
     chip = shown.chip
     told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
-    told += [_pass_in_words(one, chip) for one in shown.points]
+    told += [
+        f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
+        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; by its closed form "
+        f"{words(one.ledger_intensity)} FLOP per byte"
+        for one in shown.points
+    ]
     told += [
         f"Measured {one.name} ({one.sizes}): {words(one.tflops)} TFLOP/s, "
         f"{one.tflops / attainable_tflops(one.intensity, chip):.0%} of the roof"
         for one in shown.measured
     ]
     return ". ".join([*told, shown.remark.removesuffix("."), *caveats([chip])]) + "."
-
-
-def _pass_in_words(one: Point, chip: Chip) -> str:
-    return (
-        f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
-        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; by its closed form "
-        f"{words(one.ledger_intensity)} FLOP per byte"
-    )
-
-
-def _explorer_numbers(shown: _Shown) -> str:
-    rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in shown.measured]
-    return "\n".join([table(rows_of(shown.sizes, shown.points), left=0), *rates, shown.remark])
 
 
 def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> str:

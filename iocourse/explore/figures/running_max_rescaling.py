@@ -63,10 +63,12 @@ def running_max_rescaling(
     ]
     for k, stage in enumerate(stages):
         drawn += _row(TOP + ROW * k, k + 1, stage, LENGTH / longest)
-    numbered = list(enumerate(stages, 1))
-    rows = [["piece", "brings", "factor", "unit", "count"], *(_facts(k, one) for k, one in numbered)]
+    rows = [["piece", "brings", "factor", "unit", "count"]]
+    for k, stage in enumerate(stages, 1):
+        brings = ", ".join(f"{one:g}" for one in stage.piece)
+        rows.append([f"{k}", brings, f"{stage.factor:.4g}", f"{stage.unit:g}", f"{stage.now:.4g}"])
     alt = f"{title}. Bars as long as the sums so far, each above a ruler in its own unit. "
-    alt += " ".join(_said(k, one) for k, one in numbered)
+    alt += " ".join(_said(k, one) for k, one in enumerate(stages, 1))
     return titled(title, (860.0, TOP + ROW * len(stages)), alt, table(rows, left=2), drawn)
 
 
@@ -96,7 +98,8 @@ def _row(y: float, number: int, stage: Stage, scale: float) -> Iterator[Element]
     yield Rect(LEFT + carried, y, added, BAR, ADDED.colour, ADDED.hatch, INK, 0.7)
     yield from _ruler(y + BAR + 6, stage, scale)
     yield Text(NOTES, middle, f"unit {stage.unit:g}, count {stage.now:.4g}", NORMAL, bold=True)
-    yield Text(NOTES, middle + 19, _exchange(stage), SMALL)
+    before = f"{stage.old:.4g} × {stage.factor:.4g} before, " if stage.old else ""
+    yield Text(NOTES, middle + 19, f"{before}{stage.added:.4g} new", SMALL)
 
 
 def _ruler(y: float, stage: Stage, scale: float) -> Iterator[Element]:
@@ -109,20 +112,9 @@ def _ruler(y: float, stage: Stage, scale: float) -> Iterator[Element]:
             yield Text(x, y + 19, f"{mark}", SMALL, "middle", QUIET)
 
 
-def _exchange(stage: Stage) -> str:
-    if not stage.old:
-        return f"{stage.added:.4g} new"
-    return f"{stage.old:.4g} × {stage.factor:.4g} before, {stage.added:.4g} new"
-
-
 def _listed(piece: Sequence[float]) -> str:
     shown = ", ".join(f"{number:g}" for number in piece[:3])
     return shown if len(piece) <= 3 else f"{shown}, …"
-
-
-def _facts(number: int, stage: Stage) -> list[str]:
-    brings = ", ".join(f"{one:g}" for one in stage.piece)
-    return [f"{number}", brings, f"{stage.factor:.4g}", f"{stage.unit:g}", f"{stage.now:.4g}"]
 
 
 def _said(number: int, stage: Stage) -> str:
@@ -156,6 +148,15 @@ class Part:
         """Where its box begins."""
         return 56.0 + LEVEL * self.level
 
+    @property
+    def in_words(self) -> str:
+        """What its two parts are in its unit."""
+        both = (
+            f"{one.count:.4g} in units of {one.unit:g}, times {one.unit / self.unit:.3g}"
+            for one in self.merged
+        )
+        return f"{', and '.join(both)}, are {self.count:.4g} in units of {self.unit:g}."
+
 
 @example([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
 @example([(3, 1)])
@@ -171,11 +172,24 @@ def merge_tree(
     levels = _levels(parts)
     everyone = [part for level in levels for part in level]
     merges = [part for part in everyone if part.merged]
-    drawn = [element for part in merges for child in part.merged for element in _edge(child, part)]
-    drawn += [element for part in everyone for element in _box(part)]
-    rows = [["parts", "factors", "unit", "count"], *map(_merge_facts, merges or everyone)]
+    drawn: list[Element] = []
+    for part in merges:
+        for child in part.merged:
+            drawn += _edge(child, part)
+    rows = [["parts", "factors", "unit", "count"]]
+    for part in everyone:
+        drawn.append(Rect(part.x - WIDE / 2, part.top, WIDE, HIGH, PAPER, "", INK, 1.2))
+        drawn.append(Text(part.x, part.top + 18, f"unit {part.unit:g}", SMALL, "middle"))
+        drawn.append(Text(part.x, part.top + 36, f"count {part.count:.4g}", SMALL, "middle", bold=True))
+    for part in merges or everyone:
+        merged = " and ".join(f"{one.count:.4g} of {one.unit:g}" for one in part.merged) or "alone"
+        factors = ", ".join(f"{one.unit / part.unit:.3g}" for one in part.merged)
+        rows.append([merged, factors, f"{part.unit:g}", f"{part.count:.4g}"])
     alt = f"{title}: {len(parts)} parts in {len(levels)} levels, the merged ones below their two. "
-    alt += " ".join(map(_merge_said, merges)) or f"One part, unit {parts[0][0]:g}, count {parts[0][1]:g}."
+    alt += (
+        " ".join(part.in_words for part in merges)
+        or f"One part, unit {parts[0][0]:g}, count {parts[0][1]:g}."
+    )
     width = max(levels[0][-1].x + WIDE / 2 + 18, 420.0)
     return titled(title, (width, everyone[-1].top + HIGH + 18), alt, table(rows, left=2), drawn)
 
@@ -190,22 +204,15 @@ def _levels(parts: Sequence[tuple[float, float]]) -> list[list[Part]]:
     waiting = [Part(u, c, 18 + WIDE / 2 + k * (WIDE + GAP), 0) for k, (u, c) in enumerate(parts)]
     levels = [waiting]
     while len(waiting) > 1:
-        pairs = [tuple(waiting[k : k + 2]) for k in range(0, len(waiting), 2)]
-        waiting = [_merged(pair, len(levels)) if len(pair) == 2 else pair[0] for pair in pairs]
-        levels.append([part for part in waiting if part.level == len(levels)])
+        last = waiting[len(waiting) - len(waiting) % 2 :]
+        merged = []
+        for a, b in zip(waiting[::2], waiting[1::2], strict=False):
+            unit = max(a.unit, b.unit)
+            count = a.count * a.unit / unit + b.count * b.unit / unit
+            merged.append(Part(unit, count, (a.x + b.x) / 2, len(levels), (a, b)))
+        levels.append(merged)
+        waiting = [*merged, *last]
     return levels
-
-
-def _merged(pair: tuple[Part, ...], level: int) -> Part:
-    unit = max(part.unit for part in pair)
-    count = sum(part.count * part.unit / unit for part in pair)
-    return Part(unit, count, sum(part.x for part in pair) / 2, level, pair)
-
-
-def _box(part: Part) -> Iterator[Element]:
-    yield Rect(part.x - WIDE / 2, part.top, WIDE, HIGH, PAPER, "", INK, 1.2)
-    yield Text(part.x, part.top + 18, f"unit {part.unit:g}", SMALL, "middle")
-    yield Text(part.x, part.top + 36, f"count {part.count:.4g}", SMALL, "middle", bold=True)
 
 
 def _edge(child: Part, parent: Part) -> Iterator[Element]:
@@ -219,17 +226,3 @@ def _edge(child: Part, parent: Part) -> Iterator[Element]:
     x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
     yield Rect(x - width / 2, y - 9, width, 18, PAPER)
     yield Text(x, y + 5, said, NORMAL, "middle")
-
-
-def _merge_facts(part: Part) -> list[str]:
-    from_ = " and ".join(f"{one.count:.4g} of {one.unit:g}" for one in part.merged) or "alone"
-    factors = ", ".join(f"{one.unit / part.unit:.3g}" for one in part.merged)
-    return [from_, factors, f"{part.unit:g}", f"{part.count:.4g}"]
-
-
-def _merge_said(part: Part) -> str:
-    a, b = part.merged
-    return (
-        f"{a.count:.4g} in units of {a.unit:g}, times {a.unit / part.unit:.3g}, and {b.count:.4g} in units "
-        f"of {b.unit:g}, times {b.unit / part.unit:.3g}, are {part.count:.4g} in units of {part.unit:g}."
-    )
