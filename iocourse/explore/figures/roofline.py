@@ -90,10 +90,7 @@ def roofline(
         *every_line(frame, [roof._replace(marker_every=0) for roof in roofs]),
     ]
     for row, point in enumerate(read):
-        x, y = (
-            frame.x(point.intensity),
-            FLAGS + FLAG * row,
-        )  # larger ones hang lower, so that none are crossed
+        x, y = frame.x(point.intensity), FLAGS + FLAG * row  # larger ones hang lower: none are crossed
         drawn.append(Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)))
         drawn.append(Text(x + 6, y, str(point) if point.measured is None else f"{point} ◆", SMALL))
         drawn += _dots(frame, shown, point)
