@@ -14,8 +14,8 @@ from ...masks import Mask
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
 from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, titled
-from ..draw.shapes import Square, swatch
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.shapes import Square, colour_cells, swatch
 
 WIDTH, HEIGHT = 800.0, 456.0
 X, Y, SIDE = 64.0, 84.0, 340.0
@@ -53,8 +53,10 @@ def mask_tiles(mask: Mask, Br: int, Bc: int | None = None, *, title: str | None 
     kinds = kinds_of(pairs, Br, Bc)
     heading = title or f"{type(mask).__name__}, N = {N:,}, in tiles of {Br:,} × {Bc:,}"
     square = Square(X, Y, SIDE, N)
+    lies_in = _of_pairs(kinds, Br, Bc, N)
+    shade = np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)  # pale where hidden inside a cut one
     drawn = [
-        _shaded(pairs, kinds, Br, Bc),
+        colour_cells(square.paper(), [*(fill.colour for fill in FILLS), HIDDEN_IN_CUT], shade),
         *_outlines(square, kinds, Br, Bc, N),
         Text(X + SIDE / 2, Y - 10, f"{N:,} keys", SMALL, "middle", QUIET),
         Text(X - 10, Y + SIDE / 2, f"{N:,} queries", SMALL, "middle", QUIET, turned=True),
@@ -73,16 +75,6 @@ def kinds_of(pairs: NDArray[np.bool_], Br: int, Bc: int) -> NDArray[np.intp]:
 def _of_pairs(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> NDArray[np.intp]:
     """The kind of the tile in which each pair lies, (N, N)."""
     return kinds.repeat(Br, axis=0)[:N].repeat(Bc, axis=1)[:, :N]
-
-
-def _shaded(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) -> Raster:
-    """Every pair in the colour of its tile; pale where it is hidden inside a cut one."""
-    N = len(pairs)
-    colours = [fill.colour for fill in FILLS] + [HIDDEN_IN_CUT]
-    palette = np.array([[int(one[k : k + 2], 16) for k in (1, 3, 5)] for one in colours], np.uint8)
-    lies_in = _of_pairs(kinds, Br, Bc, N)
-    pixels = palette[np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)]
-    return Raster(X, Y, SIDE, SIDE, N, N, pixels.tobytes())
 
 
 def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> Iterator[Element]:
