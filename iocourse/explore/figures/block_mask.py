@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from math import floor
 from typing import NamedTuple
 
@@ -237,12 +238,7 @@ def _in_words(s: Sparse, cursor: tuple[int, int] | None) -> tuple[str, str]:
 
 def _runs(found: list[int]) -> str:
     """Numbers with neighbours joined: 0 to 3, 7."""
-    runs: list[list[int]] = []
-    for k in found:
-        if runs and runs[-1][-1] == k - 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
+    runs = [[k for _, k in run] for _, run in groupby(enumerate(found), lambda at: at[1] - at[0])]
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs) or "none"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from ...console import counted, table
 from ...ledger import Ledger
@@ -70,21 +71,15 @@ def stacked(
     for position, kind in enumerate(kinds):
         below = [sum(one.get(k, 0) for k in kinds[:position]) for one in columns]
         spans = [(low, low + one.get(kind, 0)) for low, one in zip(below, columns, strict=True)]
-        for first, last, (low, high) in _runs(spans):
+        last = 0
+        for (low, high), run in groupby(spans):
+            first, last = last, last + len(list(run))
+            if low == high:
+                continue
             x, y = frame.at((first * width, high))
             right, bottom = frame.at((last * width, low))
             edge = INK if bottom - y >= 2 and right - x >= 2 else ""
             yield Rect(x, y, right - x, bottom - y, *fill_of(kind, position), edge, 0.5)
-
-
-def _runs(spans: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """(first, last + 1, span) for every run of equal spans that are not empty."""
-    start = 0
-    for k in range(1, len(spans) + 1):
-        if k == len(spans) or spans[k] != spans[start]:
-            if spans[start][0] < spans[start][1]:
-                yield start, k, spans[start]
-            start = k
 
 
 def limit_line(frame: Frame, M: int) -> list[Element]:

@@ -234,7 +234,7 @@ def _map(shown: Shown) -> Iterator[Element]:
 def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
     said = verdict(row) if row else ""
     fill = CELLS[said]
-    yield Rect(box.x, box.y, box.width, box.height, fill.colour, fill.hatch, QUIET, 0.6, "#B5651D")
+    yield Rect(box.x, box.y, box.width, box.height, *fill, QUIET, 0.6, "#B5651D")
     if row:
         middle, height = box.x + box.width / 2, box.y + box.height / 2
         yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)

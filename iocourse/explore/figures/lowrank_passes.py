@@ -71,7 +71,7 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
 
 def _weights(N: int, scale: float) -> Iterator[Element]:
     side = N * scale
-    yield Rect(LEFT, TOP, side, side, WEIGHTS.colour, WEIGHTS.hatch, INK, 0.7)
+    yield Rect(LEFT, TOP, side, side, *WEIGHTS, INK, 0.7)
     yield Text(LEFT, TOP + LONGEST + 22, f"N x N weights: {N * N:,} words", NORMAL)
     yield Text(LEFT, TOP + LONGEST + 42, "low rank never forms them", SMALL)
 
@@ -83,7 +83,7 @@ def _side(
     width = max(THINNEST, d * scale)
     for k, name in enumerate((*read, *made)):
         fill = READ if name in read else MADE
-        yield Rect(left + STEP * k, TOP, width, N * scale, fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(left + STEP * k, TOP, width, N * scale, *fill, INK, 0.7)
         yield Text(left + STEP * k, TOP - 8, name, NORMAL)
     yield Text(left, TOP + LONGEST + 22, f"{of}, {N * d:,} each", NORMAL)
 
@@ -91,7 +91,7 @@ def _side(
 def _state(name: str, onwards: bool, y: float, r: int, d: int, scale: float) -> Iterator[Element]:
     """A state, r x (d + 1), and arrows from the side that makes it to the side that asks it."""
     height, width = max(THINNEST, r * scale), max(THINNEST, (d + 1) * scale)
-    yield Rect(STATES + 34, y, width, height, STATE.colour, STATE.hatch, INK, 0.7)
+    yield Rect(STATES + 34, y, width, height, *STATE, INK, 0.7)
     yield Text(STATES + 34, y - 8, name, NORMAL, bold=True)
     for start in (STATES, STATES + 34 + width + 10):
         yield Poly(tuple((start + (far if onwards else 24 - far), y + 12 + aside) for far, aside in ARROW))
@@ -159,7 +159,7 @@ def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
             left, width = X + edges[column], edges[column + 1] - edges[column]
             used = at == (row if forward else column)
             fill = IN_STATE if used else FAR
-            yield Rect(left, top, width, height, fill.colour, fill.hatch, GRID, 0.6, BLUE)
+            yield Rect(left, top, width, height, *fill, GRID, 0.6, BLUE)
         left, right, bottom = X + edges[row], X + edges[row + 1], Y + edges[row + 1]
         yield Rect(left, top, height, height, PAPER, "", GRID, 0.6)
         yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 0.8, (), EXACT.colour)  # pairs seen

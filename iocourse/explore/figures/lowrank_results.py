@@ -248,7 +248,7 @@ def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iter
         y, fill = top + STEP * at, FILLS[0 if at == 0 else 1 if at == len(rows) - 1 else 2]
         length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
         yield Text(18, centred(y + BAR / 2, SMALL), row.who, SMALL)
-        yield Rect(LEFT, y, length, BAR, fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(LEFT, y, length, BAR, *fill, INK, 0.7)
         said = ", ".join(filter(None, _facts(row)[1:]))
         yield Text(LEFT + length + 8, centred(y + BAR / 2, SMALL), said, SMALL)
 

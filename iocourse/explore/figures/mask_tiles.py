@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import masks
-from ...console import table
+from ...console import counted, table
 from ...costs import ceil_div
 from ...masks import Mask
 from ...sizes import check_sizes
@@ -89,16 +89,13 @@ def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int)
 def _key(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) -> Iterator[Element]:
     for at, kind in enumerate((WHOLE, CUT, NEVER)):
         y = Y + 8 + 62 * at
-        yield from swatch(RIGHT, y, FILLS[kind], f"{KINDS[kind]}: {_tiles(int((kinds == kind).sum()))}")
+        number = counted(int((kinds == kind).sum()), "tile")
+        yield from swatch(RIGHT, y, FILLS[kind], f"{KINDS[kind]}: {number}")
         yield Text(RIGHT + 24, y + 34, SAID[kind], SMALL, colour=QUIET)
     computed, seen = _computed(kinds, Br, Bc, len(pairs)), int(pairs.sum())
     yield Text(RIGHT, Y + 218, f"pairs computed: {computed:,} of {pairs.size:,}", NORMAL)
     yield Text(RIGHT, Y + 242, f"pairs seen: {seen:,}", NORMAL)
     yield from swatch(RIGHT, Y + 258, Fill(HIDDEN_IN_CUT, ""), f"computed and hidden: {computed - seen:,}")
-
-
-def _tiles(count: int) -> str:
-    return f"{count:,} tile" + "s" * (count != 1)
 
 
 def _computed(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> int:
@@ -117,10 +114,9 @@ def _in_words(
         counts = ((kinds == kind).sum(), inside.sum(), (inside & pairs).sum())
         rows.append([KINDS[kind], *(f"{int(n):,}" for n in counts)])
     computed, seen = _computed(kinds, Br, Bc, N), int(pairs.sum())
-    whole, cut, never = (int((kinds == kind).sum()) for kind in (WHOLE, CUT, NEVER))
-    alt = (
-        f"{heading}: a square of {N:,} queries by {N:,} keys under {kinds.shape[0]:,} by {kinds.shape[1]:,} "
-    )
-    alt += f"tiles. {_tiles(whole)} whole, every pair seen; {_tiles(cut)} cut, with some pairs seen; "
-    alt += f"{_tiles(never)} never loaded. {computed:,} pairs are computed, {seen:,} of them seen."
+    whole, cut, never = (counted(int((kinds == kind).sum()), "tile") for kind in (WHOLE, CUT, NEVER))
+    down, across = kinds.shape
+    alt = f"{heading}: a square of {N:,} queries by {N:,} keys under {down:,} by {across:,} tiles. "
+    alt += f"{whole} whole, every pair seen; {cut} cut, with some pairs seen; {never} never loaded. "
+    alt += f"{computed:,} pairs are computed, {seen:,} of them seen."
     return alt, "\n".join([table(rows, left=1), f"computed and hidden: {computed - seen:,} pairs"])

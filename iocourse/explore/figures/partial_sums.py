@@ -54,13 +54,13 @@ def partial_sums(events: Sequence[str]) -> Picture:
     floor = TOP + LEVEL * max(life.heights)
     size = (LEFT + COLUMN * len(life.events) + 24, floor + 122)
     drawn = [*_levels(life, floor), *_bars(life, floor), *_counts(life, floor)]
-    counts = zip(life.events, life.heights[1:], accumulate(life.reads), accumulate(life.entries), strict=True)
-    rows = [["event", "n", "reads", "entries"], *([event, *map(int, numbers)] for event, *numbers in counts)]
+    numbers = (accumulate(map(int, marked)) for marked in (life.reads, life.entries))
+    counts = zip(life.events, life.heights[1:], *numbers, strict=True)
+    rows = [("event", "n", "reads", "entries"), *counts]
     steps = ", ".join(f"{event} {n}" for event, n in zip(life.events, life.heights[1:], strict=True))
-    alt = (
-        f"A staircase over {counted(len(life.events), 'event')}: the number n of partial sums of one output "
-    )
-    alt += f"in fast memory after each of them. It starts at 0: {steps}. Numbers in squares count "
+    over = counted(len(life.events), "event")
+    alt = f"A staircase over {over}: the number n of partial sums of one output in fast memory after each "
+    alt += f"of them. It starts at 0: {steps}. Numbers in squares count "
     alt += f"{counted(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
     return titled(heading, size, alt, table(rows, left=0), drawn)
 

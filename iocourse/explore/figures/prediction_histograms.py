@@ -35,10 +35,9 @@ def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mappi
     for name, counts in answers.items():
         if min(counts.values()) < 0:
             raise ValueError(f"{name} has a negative count")
-    bars = {
-        name: _labels(counts) + BAR + 8 + text_width("999 right", SMALL) for name, counts in answers.items()
-    }
-    wide = 40 + max(max(across, text_width(name, NORMAL) * 1.1) for name, across in bars.items())
+    wide, note = 0.0, text_width("999 right", SMALL)
+    for name, counts in answers.items():
+        wide = max(wide, 40 + max(_labels(counts) + BAR + 8 + note, 1.1 * text_width(name, NORMAL)))
     drawn, names, top = list[Element](), list(answers), 56.0
     for row in (names[start : start + COLUMNS] for start in range(0, len(names), COLUMNS)):
         for column, name in enumerate(row):

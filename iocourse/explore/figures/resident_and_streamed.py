@@ -91,13 +91,13 @@ def _arrays(
         left = X - 14 - STEP * (len(rows) - k) + STEP - STRIP
         fill = _fill(stays == "rows", name in sums)
         yield Rect(left, Y, STRIP, SIDE, PAPER, "", QUIET, 0.8)
-        yield Rect(left, Y + down[0], STRIP, down[1] - down[0], fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(left, Y + down[0], STRIP, down[1] - down[0], *fill, INK, 0.7)
         yield Text(left + STRIP / 2, Y + SIDE + 20, name, NORMAL, "middle")
     for k, name in enumerate(columns):
         top = Y - 14 - STEP * (len(columns) - k) + STEP - STRIP
         fill = _fill(stays == "columns", name in sums)
         yield Rect(X, top, SIDE, STRIP, PAPER, "", QUIET, 0.8)
-        yield Rect(X + across[0], top, across[1] - across[0], STRIP, fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(X + across[0], top, across[1] - across[0], STRIP, *fill, INK, 0.7)
         yield Text(X + SIDE + 8, centred(top + STRIP / 2, NORMAL), name, NORMAL)
 
 

@@ -94,8 +94,8 @@ def _row(y: float, number: int, stage: Stage, scale: float) -> Iterator[Element]
     carried, added = (count * stage.unit * scale for count in (stage.exchanged, stage.added))
     yield Text(18, middle, f"piece {number}: {_listed(stage.piece)}", NORMAL)
     if carried:
-        yield Rect(LEFT, y, carried, BAR, CARRIED.colour, CARRIED.hatch, INK, 0.7)
-    yield Rect(LEFT + carried, y, added, BAR, ADDED.colour, ADDED.hatch, INK, 0.7)
+        yield Rect(LEFT, y, carried, BAR, *CARRIED, INK, 0.7)
+    yield Rect(LEFT + carried, y, added, BAR, *ADDED, INK, 0.7)
     yield from _ruler(y + BAR + 6, stage, scale)
     yield Text(NOTES, middle, f"unit {stage.unit:g}, count {stage.now:.4g}", NORMAL, bold=True)
     before = f"{stage.old:.4g} × {stage.factor:.4g} before, " if stage.old else ""
