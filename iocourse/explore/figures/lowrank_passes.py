@@ -11,7 +11,7 @@ from ...console import table
 from ...costs import ceil_div
 from ...monomials import rank_of
 from ...sizes import check_sizes, positive_int
-from ..draw.figure import example, figure
+from ..draw.figure import check_choice, example, figure
 from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, PURPLE, SKY, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, titled
 from ..draw.shapes import WRITTEN, Square, swatch
@@ -51,8 +51,7 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
     `pass_` is "forward" or "backward". Raises ValueError for another, and for sizes below 1.
     """
     N, d, g = check_sizes(N=N, d=d, g=g)
-    if pass_ not in PASSES:
-        raise ValueError(f"pass_ is {pass_!r}; it must be 'forward' or 'backward'")
+    check_choice("pass_", pass_, tuple(PASSES))
     p, r = PASSES[pass_], rank_of(d, g)
     scale = min(LONGEST / N, TALLEST / r, WIDEST / (d + 1))
     names = " and ".join(name for name, _ in p.states)
@@ -140,8 +139,7 @@ def causal_tiles(
         raise ValueError(f"n = {n:,} in tiles of C = {C:,} has {count:,} tiles a side; at most {MOST_TILES}")
     if at is not None and not 0 <= at < count:
         raise ValueError(f"at = {at}: the tiles are 0 to {count - 1}")
-    if pass_ not in ("forward", "backward"):
-        raise ValueError(f"pass_ is {pass_!r}; it must be 'forward' or 'backward'")
+    check_choice("pass_", pass_, tuple(PASSES))
     heading = title or f"Causal low rank, n = {n:,}, tiles of C = {C:,}"
     forward = pass_ == "forward"
     names = Square(X, Y, SIDE, n).names("keys", "queries")

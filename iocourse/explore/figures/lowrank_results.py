@@ -52,7 +52,7 @@ def lowrank_vs_published(
     rows: Sequence[Row] = record[section]
     if not rows:
         raise ValueError(f"record has no rows of {section}")
-    error, speed = _READ[section]
+    error, speed = _ERROR_AND_SPEED[section]
     lines = [_row_lines(rows, error, "published_error"), _row_lines(rows, speed, "published_speedup")]
     if section == "forward":
         points = tuple((float(row["d"]), row["baseline_ms"] / row["their_ms"]) for row in rows)
@@ -64,7 +64,7 @@ def lowrank_vs_published(
     return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), FASTER_EXACT)
 
 
-_READ: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
+_ERROR_AND_SPEED: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
     "forward": (lambda one: float(one["judged_error"]), lambda one: float(one["speedup"])),
     "gradient": (lambda one: float(one["worst"]), lambda one: float(one["speedup"])),
     "causal": (lambda one: float(one["their_errors"]["O"]), lambda one: float(one["forward_speedup"])),

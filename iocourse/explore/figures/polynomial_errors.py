@@ -18,7 +18,7 @@ from ...lowrank.polynomials import (
 )
 from ...monomials import Array, rank_of
 from ...sizes import positive_int
-from ..draw.figure import example, figure
+from ..draw.figure import check_choice, check_count, example, figure
 from ..draw.line_chart import Axis, Frame, Line, Scale, chart, end_labels, every_line, label_room
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
 from ..draw.picture import Element, Picture, Poly, titled
@@ -53,8 +53,7 @@ def polynomial_errors(
         raise ValueError(f"variance is {variance}; it must be 0 or more, and finite")
     if error is not None and not 0 < error < inf:
         raise ValueError(f"error is {error}; it must be positive and finite")
-    if not 1 <= len(curves) <= len(STROKES):
-        raise ValueError(f"curves has {len(curves)} entries; allowed are 1 to {len(STROKES)}")
+    check_count("curves", curves, len(STROKES))
     s = np.linspace(-R, R, POINTS)
     made = {f"{name}, g = {g}": _coefficients(name, g, R, variance) for name, g in curves}
     values = [abs(relative_error_at(p, s)) for p in made.values()]
@@ -115,10 +114,8 @@ def rank_growth(
     the state and none for the rank. Raises ValueError for an empty or too long list, a size below 1, another
     `of`, a line that is not positive and finite.
     """
-    if of not in ("state", "rank"):
-        raise ValueError(f"of is {of!r}; it must be 'state' or 'rank'")
-    if not 1 <= len(ds) <= len(STROKES):
-        raise ValueError(f"ds has {len(ds)} entries; allowed are 1 to {len(STROKES)}")
+    check_choice("of", of, ("state", "rank"))
+    check_count("ds", ds, len(STROKES))
     if not degrees:
         raise ValueError("degrees is empty; give at least one")
     ds = [positive_int("d", d) for d in ds]

@@ -116,10 +116,8 @@ def _triangle(square: Square, layout: str, P: int) -> Iterator[Element]:
     pairs = load_balance.pairs_of_ranks(layout, square.N, P)
     said = ", ".join(map(str, pairs)) if P <= 4 else f"{min(pairs)} to {max(pairs)}"
     yield Text(square.x, square.y + TRIANGLE + 20, f"pairs {said}", SMALL)
-    most = load_balance.imbalance(pairs)
-    yield Text(
-        square.x, square.y + TRIANGLE + 40, f"busiest rank: {most:.2f} × the mean", SMALL, colour=QUIET
-    )
+    busiest = f"busiest rank: {load_balance.imbalance(pairs):.2f} × the mean"
+    yield Text(square.x, square.y + TRIANGLE + 40, busiest, SMALL, colour=QUIET)
 
 
 def _loads_in_words(heading: str, N: int, P: int) -> tuple[str, str]:

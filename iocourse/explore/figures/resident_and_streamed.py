@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...console import counted, table
 from ...sizes import positive_int
-from ..draw.figure import example, figure
+from ..draw.figure import check_choice, example, figure
 from ..draw.palette import INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
@@ -41,7 +41,7 @@ def resident_and_streamed(
     those that are added to: where they pass they are read and written. Raises ValueError for another
     `stays`, a side with no array or more than 4, or a sum that is on neither side.
     """
-    _check_stays(stays)
+    check_choice("stays", stays, ("rows", "columns"))
     for side, names in (("rows", rows), ("columns", columns)):
         if not 1 <= len(names) <= MOST:
             raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
@@ -56,11 +56,6 @@ def resident_and_streamed(
     )
     drawn = [*_square(stays), *_arrays(stays, rows, columns, sums), *_key(here, there, back)]
     return titled(heading, (760.0, 480.0), *_in_words(heading, stays, here, there, back), drawn)
-
-
-def _check_stays(stays: str) -> None:
-    if stays not in ("rows", "columns"):
-        raise ValueError(f"stays is {stays!r}; it must be 'rows' or 'columns'")
 
 
 def _spans(stays: str) -> tuple[Span, Span]:
@@ -176,7 +171,7 @@ def backward_tile(
     `gradients` are those that the sweep computes; D is taken as given. Raises ValueError for another
     `stays`, for no gradient or one that is none, and for sizes below 1.
     """
-    _check_stays(stays)
+    check_choice("stays", stays, ("rows", "columns"))
     if not gradients or not set(gradients) <= set(GRADIENTS):
         raise ValueError(f"gradients is {gradients!r}; it must name one or more of {listed(GRADIENTS)}")
     d, Br, Bc = positive_int("d", d), positive_int("Br", Br), positive_int("Bc", Bc)

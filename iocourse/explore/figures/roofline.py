@@ -36,7 +36,7 @@ LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # the chart's left edge, the picture's w
 FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are
 
 
-class _Point(NamedTuple):
+class _Kernel(NamedTuple):
     """A kernel: its operations a byte, and its measured TFLOP/s if there is one."""
 
     label: str
@@ -73,7 +73,7 @@ def roofline(
     if not asked:
         raise ValueError("chips is empty: name at least one, such as 90")
     shown = [one if isinstance(one, Chip) else chip_of(one) for one in asked]
-    read = sorted((_point(label, given) for label, given in points.items()), key=lambda p: p.intensity)
+    read = sorted((_kernel(label, given) for label, given in points.items()), key=lambda p: p.intensity)
     if len(shown) > 1 and any(point.measured is not None for point in read):
         raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
     places = [*map(ridge_point, shown), *(point.intensity for point in read)]
@@ -105,18 +105,18 @@ def remarks(lines: Sequence[str], y: float) -> list[Element]:
     return [Text(18, y + 18 * k, line, SMALL, colour=QUIET) for k, line in enumerate(lines)]
 
 
-def _point(label: str, given: float | tuple[float, float]) -> _Point:
+def _kernel(label: str, given: float | tuple[float, float]) -> _Kernel:
     values = given if isinstance(given, tuple) else (given,)
     if len(values) not in (1, 2) or not all(isfinite(value) and value > 0 for value in values):
         raise ValueError(
             f"points[{label!r}] is {given!r}; wanted: FLOP per byte, or (FLOP per byte, TFLOP/s), "
             "positive and finite"
         )
-    return _Point(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
+    return _Kernel(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
 
 
 # ---------------------------------------------------------------------- the chart
-def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
+def _frame(roofs: Sequence[Line], points: Sequence[_Kernel]) -> Frame:
     top = FLAGS + FLAG * len(points) + 22
     across = [x for roof in roofs for x, _ in roof.points]
     rates = [y for roof in roofs for _, y in roof.points]
@@ -125,7 +125,7 @@ def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
     return Frame(x.over(across), Axis(top + PLOT, top, 10, 1.25).over(rates))
 
 
-def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Element]:
+def _dots(frame: Frame, chips: Sequence[Chip], point: _Kernel) -> Iterator[Element]:
     for k, chip in enumerate(chips):
         yield from marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
     if point.measured is not None:
@@ -133,20 +133,20 @@ def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Elemen
 
 
 # ---------------------------------------------------------------------- in words
-def _allowed(chip: Chip, point: _Point, where: str = "") -> str:
+def _allowed(chip: Chip, point: _Kernel, where: str = "") -> str:
     """The rate that a chip allows a point, and what limits it there."""
     limit = "memory" if point.intensity < ridge_point(chip) else "products"
     return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
-def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
     told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
     told += [f"{chip.name} rises with {roof_in_words(chip, ' of memory')}" for chip in chips]
     told += [_told(chips, point) for point in points]
     return ". ".join([*told, *caveats(chips)]) + "."
 
 
-def _told(chips: Sequence[Chip], point: _Point) -> str:
+def _told(chips: Sequence[Chip], point: _Kernel) -> str:
     allowed = ", ".join(_allowed(chip, point, f" on {chip.name}") for chip in chips)
     told = f"{point} may reach {allowed}"
     if point.measured is None:
@@ -169,7 +169,7 @@ def caveats(chips: Sequence[Chip]) -> list[str]:
     return [f"* Triton uses no tensor cores on a {name}: its kernels stay below this roof" for name in names]
 
 
-def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+def _numbers(chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
     facts = [
         ["", *(chip.name for chip in chips)],
         ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],

@@ -10,7 +10,7 @@ from math import floor, isfinite
 from typing import NamedTuple
 
 from ...console import table
-from ..draw.figure import example, figure
+from ..draw.figure import check_count, example, figure
 from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
@@ -196,8 +196,7 @@ def merge_tree(
 
 def _levels(parts: Sequence[tuple[float, float]]) -> list[list[Part]]:
     """The parts as given, then what is new on each level; who has no partner waits for the next."""
-    if not 1 <= len(parts) <= MOST:
-        raise ValueError(f"parts has {len(parts)} entries; allowed are 1 to {MOST}")
+    check_count("parts", parts, MOST)
     for number in (number for part in parts for number in part):
         if not (isfinite(number) and number > 0):
             raise ValueError(f"parts has {number}; units and counts must be positive and finite")

@@ -12,7 +12,7 @@ from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ...monomials import rank_of
-from ..draw.figure import figure
+from ..draw.figure import check_count, figure
 from ..draw.line_chart import (
     Axis,
     Frame,
@@ -307,8 +307,7 @@ def traffic_vs_length(
     empty range.
     """
     d, degree = positive_int("d", d), positive_int("degree", degree)
-    if not 1 <= len(Ms) <= MOST:
-        raise ValueError(f"Ms has {len(Ms)} entries; allowed are 1 to {MOST}")
+    check_count("Ms", Ms, MOST)
     found = {M: schedules.break_even_length(d, degree, M) for M in sorted(Ms)}
     crossings = [one.N for one in found.values()]
     low, high = range_of("Ns", "n", Ns or (max(1, min(crossings) // 16), max(crossings) * 16))

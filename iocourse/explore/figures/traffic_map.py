@@ -55,7 +55,7 @@ class View(NamedTuple):
     high: int
 
     @property
-    def asked(self) -> list[Schedule]:
+    def drawn(self) -> list[Schedule]:
         """The schedules that are drawn."""
         return chosen(self.pass_, self.schedules)
 
@@ -85,9 +85,9 @@ def map_of(view: View) -> Picture:
     """The map of a view. Raises ValueError where nothing is left to draw."""
     lines, bound_lines = _schedule_lines(view), _bound_lines(view)
     frame = _frame(view, [*lines, *bound_lines])
-    least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
+    least = min((s.smallest_M(view.N, view.d) for s in view.drawn), default=view.low)
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
-    reigning = best_schedule_ranges(view.asked, view.N, view.d, memories(view.low, view.high))
+    reigning = best_schedule_ranges(view.drawn, view.N, view.d, memories(view.low, view.high))
     title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
     drawn = [
         *_bands(frame, found),
@@ -132,7 +132,7 @@ def view_of(
 def _schedule_lines(v: View) -> list[Line]:
     """A line for each schedule, in the stroke of its place in the pass, whichever others are drawn."""
     lines = []
-    for schedule in v.asked:
+    for schedule in v.drawn:
         at = [(M, move(schedule.name, v.N, v.d, M)) for M in memories(v.low, v.high)]
         points = tuple((float(M), float(m.words)) for M, m in at if m is not None)
         lines.append(Line(schedule.title, points, _stroke(v.pass_, schedule.name), True, 6))
@@ -255,7 +255,7 @@ def _at_M(frame: Frame, v: View) -> Iterator[Element]:
         told = headline(v, sizes=False)  # the table has them
     for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
-    ranked = moves(v.asked, v.N, v.d, v.M)
+    ranked = moves(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
@@ -287,7 +287,7 @@ def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
-    ranked = moves(v.asked, v.N, v.d, v.M)
+    ranked = moves(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
@@ -329,9 +329,9 @@ def rows_at_M(v: View) -> list[list[str]]:
         return []
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
-    for m in moves(v.asked, v.N, v.d, v.M):
+    for m in moves(v.drawn, v.N, v.d, v.M):
         rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
-    short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
+    short = [s for s in v.drawn if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.title, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
     return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
@@ -342,7 +342,7 @@ def _rows(v: View) -> list[list[str]]:
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
         least, _ = best_bound(v.pass_, v.N, v.d, M)
-        ranked = moves(v.asked, v.N, v.d, M)
+        ranked = moves(v.drawn, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.title] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
         rows.append([f"{M:,}", *best, f"{least:,}", ratio])
