@@ -108,15 +108,17 @@ def benchmark_bars(
     rows = _read(record, pass_, d, dtype, causal)
     source = source_of(record)
     name = title or f"TFLOP/s of attention, {rows.kind}"
-    places = _Places.of(rows)
+    number = max(text_width(entry.short, SMALL) for entry in rows.entries.values())
+    left = 40 + max(text_width(contender, SMALL) for contender in rows.contenders)
+    columns = [left + (LONGEST + number + GAP) * k for k in range(len(rows.shapes) + 1)]
     drawn: list[Element] = [Text(18, 52, source, SMALL, colour=QUIET)]
     y = TOP
     for kind in rows.causal:
-        drawn += _block(rows, kind, y, places)
+        drawn += _block(rows, kind, y, columns)
         y += HEAD + LINE * len(rows.of(kind))
     if any(contender == RIVAL_OF_ALL for contender in rows.contenders):
         drawn.append(Text(18, y, f"black line: {RIVAL_OF_ALL} in the same run", SMALL, colour=QUIET))
-    width = max(places.column(len(rows.shapes)), 36 + text_width(source, SMALL), 420.0)
+    width = max(columns[-1], 36 + text_width(source, SMALL), 420.0)
     told = [f"{name}: bars for {', '.join(rows.contenders)} at each N, measured with {source}"]
     for kind in rows.causal:
         fused = [(shape, rows.entries.get((kind, shape, "fused"))) for shape in rows.shapes]
@@ -143,33 +145,15 @@ def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool |
 
 
 # ---------------------------------------------------------------------- the bars
-class _Places(NamedTuple):
-    """Where the columns stand."""
-
-    left: float
-    step: float
-
-    @classmethod
-    def of(cls, rows: _Rows) -> _Places:
-        """Room for the longest name and the longest number."""
-        number = max(text_width(entry.short, SMALL) for entry in rows.entries.values())
-        return cls(40 + max(text_width(c, SMALL) for c in rows.contenders), LONGEST + number + GAP)
-
-    def column(self, number: int) -> float:
-        """The left edge of a column."""
-        return self.left + number * self.step
-
-
-def _block(rows: _Rows, causal: bool, top: float, places: _Places) -> Iterator[Element]:
+def _block(rows: _Rows, causal: bool, top: float, columns: Sequence[float]) -> Iterator[Element]:
     """Full or causal attention: a line for each contender, a column for each N."""
     contenders = rows.of(causal)
     bottom = top + 12 + LINE * len(contenders)
     yield Text(18, top, KINDS[causal], SMALL, bold=True)
     for k, contender in enumerate(contenders):
         middle = top + 10 + LINE * k + LINE / 2
-        yield Text(places.left - 8, centred(middle, SMALL), contender, SMALL, "end")
-    for number, shape in enumerate(rows.shapes):
-        x = places.column(number)
+        yield Text(columns[0] - 8, centred(middle, SMALL), contender, SMALL, "end")
+    for x, shape in zip(columns, rows.shapes, strict=False):
         yield Text(x, top, str(shape), SMALL, bold=True)
         yield Poly(((x, top + 8), (x, bottom)), QUIET, 1.0)
         rival = rows.entries.get((causal, shape, RIVAL_OF_ALL))

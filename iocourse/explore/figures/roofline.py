@@ -203,11 +203,6 @@ class _Shown(NamedTuple):
     measured: list[Measured]
     remark: str
 
-    @property
-    def chip(self) -> Chip:
-        """The chip of the roof."""
-        return self.sizes.chip
-
 
 @figure
 def roofline_explorer_picture(
@@ -253,14 +248,14 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     """The picture of checked sizes against records, {} where there is none."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
-    frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.chip])]
+    frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
     drawn: list[Element] = [
         *_key(),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
-        *_roof(frame, shown.chip),
+        *_roof(frame, shown.sizes.chip),
     ]
     for lane, one in enumerate(sorted(shown.points, key=lambda one: one.intensity)):
-        drawn += _range(frame, LANES + LANE * lane, one, shown.chip, LOOKS[one.name])
+        drawn += _range(frame, LANES + LANE * lane, one, shown.sizes.chip, LOOKS[one.name])
     end = TABLE + LINE * (len(shown.points) + 1)
     drawn += [diamond(frame.at((one.intensity, one.tflops)), 6, 7) for one in found]
     drawn += [*_table(shown), *remarks(notes, end + 8)]
@@ -279,7 +274,7 @@ def title_of(s: Sizes) -> str:
 # ---------------------------------------------------------------------- the chart
 def _explorer_frame(shown: _Shown) -> Frame:
     """The same scales for every setting of a chip, unless a point lies beyond them."""
-    chip = shown.chip
+    chip = shown.sizes.chip
     across = [*SPAN, *(x for one in shown.points for x in (one.intensity, one.ledger_intensity))]
     across += [one.intensity for one in shown.measured]
     rates = [attainable_tflops(min(across), chip), 2 * chip.tensor_tflops]
@@ -340,7 +335,7 @@ def _table(shown: _Shown) -> Iterator[Element]:
 
 # ---------------------------------------------------------------------- in words
 def _explorer_alt(shown: _Shown) -> str:
-    chip = shown.chip
+    chip = shown.sizes.chip
     told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
     told += [
         f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "

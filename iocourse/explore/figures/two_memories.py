@@ -43,6 +43,7 @@ WIDTH, HEIGHT = 872.0, 462.0
 PANEL, GAP, EDGE = 408.0, 20.0, 18.0
 CELL, FINE = 4, 2  # a word in pixels of the picture; pixels of the raster in one of them
 FAST_COLUMNS, FAST_TOP, SLOW_TOP, BOTTOM = 24, 88, 206, 346
+FAST_LEFT = (int(PANEL) - FAST_COLUMNS * CELL) // 2
 EMPTY = "#EBEBEB"  # a cell of fast memory that holds nothing
 SPACE = 12  # between arrays, and left and right of them
 BAR_TOP, BAR_LEFT, BAR_RIGHT = 398.0, 92.0, 742.0
@@ -113,15 +114,14 @@ def arrived(side: Side, step: int) -> int:
 # ---------------------------------------------------------------------- two memories
 def _half(side: Side, step: int, x: float) -> Iterator[Element]:
     words = arrived(side, step)
-    fast_left, fast_width = _fast_corner()[0], FAST_COLUMNS * CELL
     fast_height = ceil_div(M, FAST_COLUMNS) * CELL
     yield Text(x, 58, side.called, NORMAL, bold=True)
     yield Text(x + 1.25 * text_width(side.called, NORMAL), 58, side.run.schedule.title, SMALL, colour=QUIET)
     yield Text(x + PANEL, 60, f"{words:,} words", LARGE, "end", bold=True)
     yield _cells(side, step, x)
-    yield Rect(x + fast_left - 4, FAST_TOP - 4, fast_width + 8, fast_height + 8, "", "", INK, 1.6)
-    yield Text(x + fast_left - 12, FAST_TOP + 14, "fast memory", SMALL, "end")
-    yield Text(x + fast_left - 12, FAST_TOP + 30, f"{M} words", SMALL, "end", QUIET)
+    yield Rect(x + FAST_LEFT - 4, FAST_TOP - 4, FAST_COLUMNS * CELL + 8, fast_height + 8, "", "", INK, 1.6)
+    yield Text(x + FAST_LEFT - 12, FAST_TOP + 14, "fast memory", SMALL, "end")
+    yield Text(x + FAST_LEFT - 12, FAST_TOP + 30, f"{M} words", SMALL, "end", QUIET)
     yield Rect(x, SLOW_TOP - 34, PANEL, BOTTOM - SLOW_TOP + 34, "", "", INK, 1.6)
     yield Text(x + 4, SLOW_TOP - 40, "slow memory", SMALL)
     for name, left in _array_corners().items():
@@ -157,10 +157,6 @@ def _array_corners() -> dict[str, int]:
         found[name] = x
         x += _columns(name) * CELL + SPACE
     return found
-
-
-def _fast_corner() -> tuple[int, int]:
-    return (int(PANEL) - FAST_COLUMNS * CELL) // 2, FAST_TOP
 
 
 # ---------------------------------------------------------------------- every word is a cell
@@ -206,7 +202,7 @@ def _slow(name: str, row: int, column: int) -> tuple[Place, str]:
 
 def _fast(cell: int) -> Place:
     row, column = divmod(cell, FAST_COLUMNS)
-    return _fast_corner()[0] + column * CELL, row * CELL
+    return FAST_LEFT + column * CELL, row * CELL
 
 
 def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
