@@ -136,6 +136,7 @@ def attention_map(
     largest, frame = float(weights.max()), Rect(margin, y, side, side, "", "", QUIET)
     drawn: list[Element] = [colour_cells(frame, SHADES, _shades(weights / (largest or 1.0))), frame]
     drawn += _token_labels(names, margin, y, side / N) if names else _index_labels(N, margin, y, side)
+    # The bar has equal steps of weight, as the map shades them.
     bar = Rect(margin + side + 34, y, 22, side, "", "", QUIET)
     drawn += [colour_cells(bar, SHADES, _shades(np.linspace(1.0, 0.0, 128))[:, None]), bar]
     for quarter in range(5):
