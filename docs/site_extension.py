@@ -249,12 +249,15 @@ def figures(record: Json) -> Iterator[Picture]:
     """The figures that `iocourse.explore` draws of a record."""
     if record["subject"] == "attention":
         for pass_, dtype, d in dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in record["rows"]):
-            yield explore.bench_bars(record, pass_=pass_, dtype=dtype, d=d)
+            yield explore.benchmark_bars(record, pass_=pass_, dtype=dtype, d=d)
     elif record["subject"] == "depth":
         yield from (explore.depth_errors(record), explore.training_curves(record))
     elif record["subject"] == "lowrank":
-        yield from (explore.lowrank_rows(record), explore.lowrank_rows(record, section="gradient"))
-        yield from (explore.lowrank_scaling(record), explore.lowrank_contenders(record))
+        yield from (
+            explore.lowrank_vs_published(record),
+            explore.lowrank_vs_published(record, section="gradient"),
+        )
+        yield from (explore.lowrank_scaling(record), explore.lowrank_baselines(record))
     elif record["subject"] == "resources":
         yield explore.kernel_resources(record["forward_by_tile"], d=128, chips=[75, 80, 90])
 

@@ -543,7 +543,7 @@ if lowrank_run:
                 count = one["features"] or "no"
                 said = f"{one['contender']}, {count} features, {one['ms']:.3g} ms"
             print(f"{problem}, at most {limit:g} %: {said}")
-explore.lowrank_contenders(lowrank_run)
+explore.lowrank_baselines(lowrank_run)
 
 # %% [markdown]
 # At spreads of 0.25 and 0.5 our polynomial is ahead on both axes: from 45 to 495 features, a quarter of these keys, no other method is as accurate with so many, and all take longer; Taylor's coefficients in the same passes take as long, and are up to three times as far off. From a spread of 1 on exact attention is the fastest at every one of the three errors; WildCat's 495 features, below 10 percent at a spread of 1, take sixteen times as long. Of the heads only the flattest has another winner, and at 10 percent alone: our 33 features (at degree 1 Taylor's coefficients are our own), in less than two fifths of exact attention's time. That exact attention is PyTorch's. Forward, a compiled exact run was measured 1.4 to 3.8 times faster than this baseline at $d$ from 8 to 12, so divide the ratios by that factor. At spreads of 0.25 and 0.5 the polynomial stays the fastest wherever it is so above; WildCat's sixteen grows by the factor; on the flattest head, with its 32 columns, no faster exact run was timed, so that the order there is open.

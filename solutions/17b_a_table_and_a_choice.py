@@ -283,7 +283,7 @@ if lowrank_run:
     measured("17.9", rows=faster)
 
 # %%
-explore.lowrank_rows(lowrank_run)
+explore.lowrank_vs_published(lowrank_run)
 
 # %% [markdown]
 # <details><summary>In how many rows, and where not</summary>

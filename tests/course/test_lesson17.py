@@ -407,8 +407,8 @@ def test_the_text_of_17_10_says_what_each_trick_gains():
 
 
 def test_pictures_without_a_record_say_so():
-    for draw in (explore.depth_errors, explore.training_curves, explore.lowrank_rows, explore.lowrank_scaling,
-                 explore.lowrank_contenders):  # fmt: skip
+    for draw in (explore.depth_errors, explore.training_curves, explore.lowrank_vs_published,
+                 explore.lowrank_scaling, explore.lowrank_baselines):  # fmt: skip
         assert "no recorded run yet" in draw(None).alt
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fake_depth_record import depth_record, training_record
 from fake_lowrank_record import degree as lowrank_degree
 from fake_lowrank_record import record as lowrank_record
-from fake_lowrank_record import row as lowrank_row
+from fake_lowrank_record import row as lowrank_entry
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
@@ -280,14 +280,14 @@ EXAMPLES = {
         lambda: explore.causal_tiles(2048, 32, at=0),
         lambda: explore.causal_tiles(1, 99, at=0, pass_="backward"),
     ],
-    "bench_bars": [
-        lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),
-        lambda: explore.bench_bars(bench_record((128,), ("fused",)), causal=True),
-        lambda: explore.bench_bars(
+    "benchmark_bars": [
+        lambda: explore.benchmark_bars(bench_record((1024, 2048, 8192, 16_384))),
+        lambda: explore.benchmark_bars(bench_record((128,), ("fused",)), causal=True),
+        lambda: explore.benchmark_bars(
             bench_record((512, 8192), CONTENDERS[:7], "forward+backward", (0,)),
             pass_="forward+backward", title="T" * 100,
         ),
-        lambda: explore.bench_bars(bench_record((8192,), ("SDPA math",))),
+        lambda: explore.benchmark_bars(bench_record((8192,), ("SDPA math",))),
     ],
     "program_grid": [
         lambda: explore.program_grid(100, 70, 32, 16, outlined=(3, 4)),
@@ -300,17 +300,17 @@ EXAMPLES = {
         lambda: explore.program_grid(2048, 2040, 64, 64, order=np.argwhere(np.ones((32, 32))).tolist()),
         lambda: explore.program_grid(1024, 1, 1, 1),
     ],
-    "lowrank_rows": [
-        lambda: explore.lowrank_rows(lowrank_record()),
-        lambda: explore.lowrank_rows(lowrank_record(), section="gradient", title="T" * 90),
-        lambda: explore.lowrank_rows(lowrank_record([lowrank_row(4, lowrank_degree(3, 0.7, 2.0))])),
-        lambda: explore.lowrank_rows(None),
+    "lowrank_vs_published": [
+        lambda: explore.lowrank_vs_published(lowrank_record()),
+        lambda: explore.lowrank_vs_published(lowrank_record(), section="gradient", title="T" * 90),
+        lambda: explore.lowrank_vs_published(lowrank_record([lowrank_entry(4, lowrank_degree(3, 0.7, 2.0))])),
+        lambda: explore.lowrank_vs_published(None),
     ],
-    "lowrank_row": [
-        lambda: explore.lowrank_row(lowrank_record()),
-        lambda: explore.lowrank_row(lowrank_record(), 4, 2),
-        lambda: explore.lowrank_row(lowrank_record([lowrank_row(4, lowrank_degree(3, 0.7, 2.0))]), 4),
-        lambda: explore.lowrank_row(None),
+    "lowrank_times": [
+        lambda: explore.lowrank_times(lowrank_record()),
+        lambda: explore.lowrank_times(lowrank_record(), 4, 2),
+        lambda: explore.lowrank_times(lowrank_record([lowrank_entry(4, lowrank_degree(3, 0.7, 2.0))]), 4),
+        lambda: explore.lowrank_times(None),
     ],
     "lowrank_scaling": [
         lambda: explore.lowrank_scaling(lowrank_record()),
@@ -318,11 +318,11 @@ EXAMPLES = {
         lambda: explore.lowrank_scaling(lowrank_record(lengths=tuple(2**p for p in range(10, 21)))),
         lambda: explore.lowrank_scaling(None),
     ],
-    "lowrank_contenders": [
-        lambda: explore.lowrank_contenders(lowrank_record()),
-        lambda: explore.lowrank_contenders(lowrank_record(), against="ms"),
-        lambda: explore.lowrank_contenders(lowrank_record(panels=lowrank_record()["panels"][:1])),
-        lambda: explore.lowrank_contenders(None),
+    "lowrank_baselines": [
+        lambda: explore.lowrank_baselines(lowrank_record()),
+        lambda: explore.lowrank_baselines(lowrank_record(), against="ms"),
+        lambda: explore.lowrank_baselines(lowrank_record(panels=lowrank_record()["panels"][:1])),
+        lambda: explore.lowrank_baselines(None),
     ],
     "depth_errors": [
         lambda: explore.depth_errors(depth_record()),

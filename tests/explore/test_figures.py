@@ -10,11 +10,12 @@ from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.console import counted
-from iocourse.explore.draw.line_chart import Scale, spread
+from iocourse.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
+from iocourse.explore.draw.palette import BOUND, FORBIDDEN
 from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.text import big, figures, words
-from iocourse.explore.figures.memory import COLUMNS, condensed
+from iocourse.explore.figures.fast_memory import COLUMNS, condensed
 from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.ledger import Ledger
 
@@ -321,3 +322,12 @@ def test_a_mark_that_all_bars_share_is_told_once():
 )
 def test_numbers_are_said_the_same_everywhere(said, expected):
     assert said == expected
+
+
+def test_the_area_below_the_highest_of_the_bounds_is_filled():
+    frame = Frame(Scale(1, 4, 0, 300), Scale(0, 10, 200, 0))
+    lines = [Line("low", ((1, 2), (4, 2)), BOUND), Line("high", ((1, 1), (2, 5)), BOUND)]
+    (area,) = area_below(frame, lines)
+    assert area.points == ((0, 160), (100, 100), (300, 160), (300, 200), (0, 200))
+    assert area.fill == FORBIDDEN
+    assert area_below(frame, [Line("one point", ((1, 2),), BOUND)]) == []

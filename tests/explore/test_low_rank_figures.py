@@ -17,7 +17,7 @@ from iocourse.explore import (
 )
 from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.causal_tiles import EXACT, FAR, IN_STATE, SIDE, X, Y
+from iocourse.explore.figures.lowrank_passes import EXACT, FAR, IN_STATE, SIDE, X, Y
 from iocourse.explore.models.lowrank_explorer import percent
 from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 

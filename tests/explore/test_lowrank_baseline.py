@@ -40,7 +40,7 @@ def test_every_table_of_the_bench_with_a_ratio_says_it(found):
 @pytest.mark.parametrize("section", ["forward", "gradient", "causal"])
 @pytest.mark.parametrize("found", [record(), recorded("lowrank")], ids=["made up", "recorded"])
 def test_every_picture_of_rows_says_it_to_the_eye_in_words_and_in_numbers(found, section):
-    for picture in (explore.lowrank_rows(found, section=section), explore.lowrank_row(found, 8, 3)):
+    for picture in (explore.lowrank_vs_published(found, section=section), explore.lowrank_times(found, 8, 3)):
         check_layout(picture)
         assert RATIO.search(picture.numbers)
         assert says_it(picture.numbers) and says_it(picture.alt) and says_it(" ".join(texts(picture)))

@@ -9,7 +9,7 @@ from iocourse.explore.draw.line_chart import Line, Panel, panels_picture
 from iocourse.explore.draw.palette import stroke_of
 from iocourse.explore.draw.picture import Poly
 
-DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contenders]
+DRAWN = [explore.lowrank_vs_published, explore.lowrank_scaling, explore.lowrank_baselines]
 
 
 @pytest.mark.parametrize("draw", DRAWN)
@@ -31,7 +31,7 @@ def test_a_picture_says_where_its_numbers_come_from(draw):
     ("forward", "0.0859 %, 158×"), ("gradient", "0.0859 %, 158×"), ("causal", "0.0107 %, 174×"),
 ])  # fmt: skip
 def test_rows_stand_beside_what_was_published(section, shown):
-    picture = explore.lowrank_rows(record(), section=section)
+    picture = explore.lowrank_vs_published(record(), section=section)
     assert "12  40,960    0.773 %, 79×" in picture.numbers and shown in picture.numbers
     assert {"published (forward), another machine", "ours, g = 2", "ours, g = 3"} <= set(texts(picture))
     assert ("their algorithm here" in texts(picture)) == (section == "forward")
@@ -40,7 +40,7 @@ def test_rows_stand_beside_what_was_published(section, shown):
 
 def test_their_algorithm_is_over_the_same_baseline_as_ours():
     """Made up: 0.9 times as many times faster than exact softmax as published."""
-    assert "their algorithm here: from 1.28 at 4 to 71.1 at 12" in explore.lowrank_rows(record()).alt
+    assert "their algorithm here: from 1.28 at 4 to 71.1 at 12" in explore.lowrank_vs_published(record()).alt
 
 
 def test_only_exact_attention_is_extrapolated_and_said_to_be():
@@ -52,20 +52,20 @@ def test_only_exact_attention_is_extrapolated_and_said_to_be():
 
 
 def test_there_is_a_panel_for_every_spread_and_refusals_are_in_the_numbers():
-    picture = explore.lowrank_contenders(record())
+    picture = explore.lowrank_baselines(record())
     title = "error of O in %, logits spread by {}"
     assert {title.format(0.25), title.format(2)} <= set(texts(picture))
     assert "refused" in picture.numbers and "elu + 1: 40 at 8" in picture.alt
-    assert "milliseconds" in texts(explore.lowrank_contenders(record(), against="ms"))
+    assert "milliseconds" in texts(explore.lowrank_baselines(record(), against="ms"))
 
 
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="section is 'backward'; allowed: forward, gradient, causal"):
-        explore.lowrank_rows(record(), section="backward")
+        explore.lowrank_vs_published(record(), section="backward")
     with pytest.raises(ValueError, match="record has no rows of causal"):
-        explore.lowrank_rows(record(causal=[]), section="causal")
+        explore.lowrank_vs_published(record(causal=[]), section="causal")
     with pytest.raises(ValueError, match="against is 'words'; allowed: features, ms"):
-        explore.lowrank_contenders(record(), against="words")
+        explore.lowrank_baselines(record(), against="words")
     with pytest.raises(ValueError, match="one panel or more, each with a line"):
         panels_picture("T", [], "s", "1")
 

@@ -46,7 +46,7 @@ def number(text):
 def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
     N, d, M = shape
     view = view_of(N, d, M, pass_)
-    found = moves(view.asked, N, d, M)
+    found = moves(view.drawn, N, d, M)
     try:
         best = schedules.best(N, d, M, pass_)
     except ValueError:

@@ -1,10 +1,10 @@
 """The list of figures: every function that draws a picture for a reader registers here. For those that draw a
-recorded run: where its numbers come from, and what stands there before there is one.
+recorded run: where its numbers come from, and what stands there before there is one. And checks of arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, ParamSpec
 
@@ -51,3 +51,16 @@ def none_yet(title: str, subject: str) -> Picture:
     said = f"{NONE_YET}: `python -m tools.bench {subject}` makes one"
     alt = f"{title}: nothing is drawn, because there is {said}."
     return titled(title, (480.0, 80.0), alt, f"0 rows: {said}", [Text(18, 58, said, NORMAL, colour=QUIET)])
+
+
+# ---------------------------------------------------------------------- arguments that several figures take
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises ValueError where an argument is none of its few values."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be {' or '.join(map(repr, choices))}")
+
+
+def check_count(name: str, values: Sized, most: int) -> None:
+    """Raises ValueError where an argument is empty or has more entries than a figure has room for."""
+    if not 1 <= len(values) <= most:
+        raise ValueError(f"{name} has {len(values)} entries; allowed are 1 to {most}")

@@ -10,7 +10,7 @@ from math import ceil, floor, log, log10
 from textwrap import wrap
 from typing import NamedTuple
 
-from .palette import GRID, INK, PAPER, QUIET, Stroke
+from .palette import FORBIDDEN, GRID, INK, PAPER, QUIET, Stroke
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Poly, Text, centred, text_width, titled
 from .text import tick_label, words
 
@@ -316,3 +316,13 @@ def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
         yield from key_line(line, x, x + 34, y)
         yield Text(x + 42, centred(y, SMALL), line.label, SMALL)
         x += needed
+
+
+def area_below(frame: Frame, lines: Sequence[Line]) -> list[Element]:
+    """The area below the highest of some lower bounds, where no schedule can be."""
+    heights = [dict(line.points) for line in lines]
+    xs = sorted({x for at in heights for x in at})
+    if len(xs) < 2:
+        return []
+    top, floor = [frame.at((x, max(at[x] for at in heights if x in at))) for x in xs], frame.y.start
+    return [Poly((*top, (top[-1][0], floor), (top[0][0], floor)), "", 0, (), FORBIDDEN)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import cos, pi, sin
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .palette import BLUE, INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
-from .picture import NORMAL, SMALL, Element, Point, Poly, Rect, Text, centred
+from .picture import NORMAL, SMALL, Element, Point, Poly, Raster, Rect, Text, centred
 
 Range = tuple[int, int]
 Tile = tuple[Range, Range]
@@ -139,3 +142,10 @@ def place(tile: Tile) -> str:
     """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
     rows, columns = tile
     return f"{span('row', rows)}, {span('column', columns)}"
+
+
+def colour_cells(box: Rect, colours: Sequence[str], index: NDArray[Any]) -> Raster:
+    """A box of cells without borders, a colour for each: `index` (rows, columns) says which of `colours`."""
+    channels = np.array([list(bytes.fromhex(colour[1:])) for colour in colours], np.uint8)
+    rows, columns = index.shape
+    return Raster(box.x, box.y, box.width, box.height, columns, rows, channels[index].tobytes())

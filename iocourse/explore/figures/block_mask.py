@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
 from math import floor
 from typing import NamedTuple
 
@@ -22,14 +24,13 @@ from ..draw.picture import (
     Picture,
     Point,
     Poly,
-    Raster,
     Rect,
     Text,
     centred,
     text_width,
     titled,
 )  # fmt: skip
-from ..draw.shapes import Square, outline
+from ..draw.shapes import Square, colour_cells, outline
 
 WIDTH, HEIGHT = 900.0, 440.0
 X, Y, SIDE = 78.0, 84.0, 320.0
@@ -124,22 +125,21 @@ def tile_at(mask: BlockMask, x: float, y: float) -> tuple[int, int]:
 def _tiles(mask: BlockMask) -> Iterator[Element]:
     yield Rect(X, Y, SIDE, SIDE, HIDDEN, "", QUIET)
     if max(mask.tiles.shape) > DRAWN:
-        yield _raster(mask)
+        rows, columns = mask.tiles.shape
+        width, height = columns * mask.Bc * SIDE / mask.N, rows * mask.Br * SIDE / mask.N
+        grid = Rect(X, Y, min(width, SIDE), min(height, SIDE))
+        yield colour_cells(grid, (HIDDEN, SEEN), mask.tiles.astype(np.intp))
         yield Rect(X, Y, SIDE, SIDE, "", "", QUIET)
         return
     for y in (_box(mask, row, 0).y for row in range(1, len(mask.tiles))):
         yield Poly(((X, y), (X + SIDE, y)), GRID, 0.8)
     for x in (_box(mask, 0, column).x for column in range(1, mask.tiles.shape[1])):
         yield Poly(((x, Y), (x, Y + SIDE)), GRID, 0.8)
-    for row, column in np.argwhere(mask.tiles):
-        yield _tile(mask, int(row), int(column))
-
-
-def _tile(mask: BlockMask, row: int, column: int) -> Element:
-    if is_half(mask, row, column):
-        return Poly(_lower_half(mask, row, column), BLUE, 0.8, (), HALF)
-    box = _box(mask, row, column)
-    return Rect(box.x, box.y, box.width, box.height, SEEN, "", BLUE, 0.8)
+    for row, column in np.argwhere(mask.tiles).tolist():
+        if is_half(mask, row, column):
+            yield Poly(_lower_half(mask, row, column), BLUE, 0.8, (), HALF)
+        else:
+            yield replace(_box(mask, row, column), fill=SEEN, stroke=BLUE, line=0.8)
 
 
 def is_half(mask: BlockMask, row: int, column: int) -> bool:
@@ -155,14 +155,6 @@ def _lower_half(mask: BlockMask, row: int, column: int) -> tuple[Point, ...]:
     upper = [(left, top), (top, top)] if left < top else [(left, left)]
     lower = [(right, right), (right, bottom)] if right < bottom else [(bottom, bottom)]
     return tuple((X + x, Y + y) for x, y in (*upper, *lower, (left, bottom)))
-
-
-def _raster(mask: BlockMask) -> Raster:
-    rows, columns = mask.tiles.shape
-    palette = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in (HIDDEN, SEEN)], np.uint8)
-    pixels = palette[mask.tiles.astype(np.intp)]
-    width, height = columns * mask.Bc * SIDE / mask.N, rows * mask.Br * SIDE / mask.N
-    return Raster(X, Y, min(width, SIDE), min(height, SIDE), columns, rows, pixels.tobytes())
 
 
 def _edges(mask: BlockMask) -> Iterator[Element]:
@@ -236,26 +228,17 @@ def _in_words(s: Sparse, cursor: tuple[int, int] | None) -> tuple[str, str]:
     alt += f"bound of {s.least:,}. "
     if cursor is not None:
         alt += f"Tile {cursor[0]}, {cursor[1]} is outlined: {state_of(mask, *cursor)}. "
-    alt += spelled_rows(mask) if max(rows, columns) <= DRAWN else "Too many tiles to name each."
+    seen = (f"row {row}: {_runs(np.flatnonzero(tiles).tolist())}" for row, tiles in enumerate(mask.tiles))
+    named = f"Tiles seen in {'; '.join(seen)}."
+    alt += named if max(rows, columns) <= DRAWN else "Too many tiles to name each."
     lines = [["", "words"], ["this mask", f"{s.ledger.total:,}"], ["all tiles", f"{s.dense.total:,}"]]
     lines.append([f"lower bound ({s.bound})", f"{s.least:,}"])
     return alt, "\n".join([table(lines, left=0), *facts(s)])
 
 
-def spelled_rows(mask: BlockMask) -> str:
-    """For each row of tiles the columns that are seen: row 0: 0; row 1: 0 to 1."""
-    rows = (f"row {row}: {_runs(np.flatnonzero(seen).tolist())}" for row, seen in enumerate(mask.tiles))
-    return "Tiles seen in " + "; ".join(rows) + "."
-
-
 def _runs(found: list[int]) -> str:
     """Numbers with neighbours joined: 0 to 3, 7."""
-    runs: list[list[int]] = []
-    for k in found:
-        if runs and runs[-1][-1] == k - 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
+    runs = [[k for _, k in run] for _, run in groupby(enumerate(found), lambda at: at[1] - at[0])]
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs) or "none"
 
 

@@ -17,6 +17,7 @@ GAP, APART = 16.0, 74.0  # between two arrays, between two panels
 KEY = 122.0  # the lines below a panel
 BAND = "#EFEFEF"  # all that passes the tile
 MOST = 64  # words a side: a column of one word is seen
+ARROW = ((0.0, 0.0), (30.0, 0.0), (23.0, -3.5), (23.0, 3.5), (30.0, 0.0))  # along, aside
 Range = tuple[int, int]
 
 
@@ -117,18 +118,13 @@ def _at_work(p: Product, left: float, corner: tuple[float, float], scale: float)
     yield Rect(x, TOP + at, width, scale, *fill_of(p.above[0], 0), INK, 0.7)
     tile = Rect(x, y, width, height, *fill_of(_stays(p), 0))
     yield from (tile, *outline(tile))
-    yield _arrow(left + at, y - 8, across=True)
-    yield _arrow(x - 8, TOP + at, across=False)
+    yield Poly(tuple((left + at + a, y - 8 + b) for a, b in ARROW), INK, 1.4)
+    yield Poly(tuple((x - 8 + b, TOP + at + a) for a, b in ARROW), INK, 1.4)
 
 
 def _stays(p: Product) -> str:
     """The kind of tile, by which it is coloured: scores that grow are not yet those that are stored."""
     return "scores" if p.result == "S" else p.result
-
-
-def _arrow(x: float, y: float, *, across: bool) -> Poly:
-    along = ((0.0, 0.0), (30.0, 0.0), (23.0, -3.5), (23.0, 3.5), (30.0, 0.0))
-    return Poly(tuple((x + a, y + b) if across else (x + b, y + a) for a, b in along), INK, 1.4)
 
 
 def _key(p: Product, left: float, y: float) -> Iterator[Element]:

@@ -4,8 +4,9 @@ depth`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, sqrt
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +22,11 @@ WIDTH, LEFT, TOP = 860.0, 78.0, 88.0
 TALL, GAP = 300.0, 74.0  # of the one chart, between two
 UPPER, LOWER = 190.0, 240.0
 AVERAGED = 10  # steps in a row that are one point of a loss curve
-LEAST = 1e-5  # losses are recorded to five digits
+LEAST = 1e-5  # losses are recorded to five digits; smaller differences are drawn as this
 HEAD = (
     "attention", "last loss", "largest difference", "kept text, own", "kept text, exact", "largest logit",
 )  # fmt: skip
+KEPT = ("validation_own", "validation_exact", "largest_logit")  # in a record, the last columns of HEAD
 ERRORS = {
     "output": "scores",
     "dX": "gradient by the input",
@@ -55,9 +57,15 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
     dots = [Line(f"g = {g}", points, stroke_of(k), False, 1) for k, (g, points) in enumerate(errors.items())]
     laws = [law for line in dots for law in _laws(line, line is dots[-1])]
     chart = _chart([*laws, *dots], TOP, TALL, ("number of layers m", "relative error"), (2, 10))
-    said = " ".join(_growth(line) for line in dots)
-    alt = f"{name}: {said} Beside them lines that grow as √m, and one that grows as eᵐ."
-    return _picture(name, record, chart, TOP + TALL, alt, _errors_table(errors))
+    said = []
+    for line in dots:
+        (m, error), (last_m, last) = line.points[0], line.points[-1]
+        said.append(
+            f"At {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
+            f"layers, {last / error:.2g} times as much, where √m says {sqrt(last_m / m):.2g}."
+        )
+    alt = f"{name}: {' '.join(said)} Beside them lines that grow as √m, and one that grows as eᵐ."
+    return _measured_picture(name, record, chart, TOP + TALL, alt, _errors_table(errors))
 
 
 def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]]:
@@ -81,14 +89,6 @@ def _laws(line: Line, last: bool) -> Iterator[Line]:
     if last:
         steep = tuple((float(m), error * exp(m - first)) for m in places if m - first < 6)
         yield Line("~ eᵐ", steep, Stroke(line.stroke.colour, (2, 3), ""), marker_every=0)
-
-
-def _growth(line: Line) -> str:
-    (m, error), (last_m, last) = line.points[0], line.points[-1]
-    return (
-        f"At {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
-        f"layers, {last / error:.2g} times as much, where √m says {sqrt(last_m / m):.2g}."
-    )
 
 
 def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
@@ -127,13 +127,12 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
     if record is None:
         return none_yet(name, "depth")
     exact, others = _runs(record["training"]["runs"], bound)
-    curves = [Line("exact", _averaged(exact.losses), BOUND, marker_every=0)]
+    curves = [Line("exact", _by_parts(exact.losses, fmean), BOUND, marker_every=0)]
     below = []
     for k, run in enumerate(others):
-        curves.append(Line(run.label, _averaged(run.losses), stroke_of(k), marker_every=0))
-        below.append(
-            Line(run.label, _largest(run.off), stroke_of(k), marker_every=max(1, len(run.off) // 60))
-        )
+        curves.append(Line(run.label, _by_parts(run.losses, fmean), stroke_of(k), marker_every=0))
+        largest = _by_parts([max(LEAST, off) for off in run.off], max)
+        below.append(Line(run.label, largest, stroke_of(k), marker_every=max(1, len(run.off) // 60)))
     chart = _chart(curves, TOP, UPPER, ("", "loss (nats a character)"), (None, None), labelled=curves[:1])
     bottom = TOP + UPPER
     if below:
@@ -142,8 +141,11 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
         bottom += GAP + LOWER
     said = [f"Exact attention ends at a loss of {exact.losses[-1]:.3f}."]
     said += [f"{run.label}: never further from it than {max(run.off):.2g}." for run in others]
-    alt = f"{name}. {' '.join(said)}"
-    return _picture(name, record, chart, bottom, alt, table([HEAD, *map(_run_row, [exact, *others])], left=0))
+    rows: list[Sequence[str]] = [HEAD]
+    for run in (exact, *others):
+        kept = (number(run.record.get(key), 4) for key in KEPT)
+        rows.append([run.label, f"{run.losses[-1]:.4f}", f"{max(run.off):.5f}", *kept])
+    return _measured_picture(name, record, chart, bottom, f"{name}. {' '.join(said)}", table(rows, left=0))
 
 
 def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
@@ -153,40 +155,22 @@ def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]
     if exact is None:
         there = list(dict.fromkeys(run["bound"] for run in runs))
         raise ValueError(f"bound is {bound}; the record has an exact training for these: {there}")
-    found = [_run(run, exact) for run in some]
+    found = []
+    for run in some:
+        label = run["attention"] + (f", g = {run['degree']}" if run["degree"] else "")
+        off = tuple(abs(a - b) for a, b in zip(run["losses"], exact["losses"], strict=True))
+        found.append(_Run(label, tuple(run["losses"]), off, run))
     return next(run for run in found if run.label == "exact"), [run for run in found if run.label != "exact"]
 
 
-def _run(run: Record, exact: Record) -> _Run:
-    label = run["attention"] + (f", g = {run['degree']}" if run["degree"] else "")
-    off = tuple(abs(a - b) for a, b in zip(run["losses"], exact["losses"], strict=True))
-    return _Run(label, tuple(run["losses"]), off, run)
-
-
-def _averaged(losses: Sequence[float]) -> tuple[Point, ...]:
-    """The mean of every 10 losses, at the last of their steps."""
-    return tuple((float(end), sum(part) / len(part)) for end, part in _parts(losses))
-
-
-def _largest(off: Sequence[float]) -> tuple[Point, ...]:
-    """The largest of every 10 differences; what is smaller than the record's digits is drawn as these."""
-    return tuple((float(end), max(LEAST, *part)) for end, part in _parts(off))
-
-
-def _parts(values: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
-    for at in range(0, len(values), AVERAGED):
-        part = values[at : at + AVERAGED]
-        yield at + len(part), part
-
-
-def _run_row(run: _Run) -> list[str]:
-    keys = ("validation_own", "validation_exact", "largest_logit")
-    kept = (number(run.record.get(key), 4) for key in keys)
-    return [run.label, f"{run.losses[-1]:.4f}", f"{max(run.off):.5f}", *kept]
+def _by_parts(values: Sequence[float], of: Callable[[Sequence[float]], float]) -> tuple[Point, ...]:
+    """One number of every 10 values, at the last of their steps."""
+    parts = [(at, values[at : at + AVERAGED]) for at in range(0, len(values), AVERAGED)]
+    return tuple((float(at + len(part)), of(part)) for at, part in parts)
 
 
 # ---------------------------------------------------------------------- both
-def _picture(
+def _measured_picture(
     name: str, record: Record, chart: Sequence[Element], bottom: float, alt: str, numbers: str
 ) -> Picture:
     """Name, where the numbers come from, and the charts, the last of which ends at `bottom`."""

@@ -17,8 +17,8 @@ from ...distributed.time_model import (
 )
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
-from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, frame_around, label_room
-from ..draw.palette import BLACK, BOUND, FORBIDDEN, INK, Stroke, stroke_of
+from ..draw.line_chart import Axis, Frame, Line, area_below, end_labels, every_line, frame_around, label_room
+from ..draw.palette import BLACK, BOUND, INK, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
 from ..draw.shapes import circle
 from ..draw.text import figures
@@ -114,16 +114,22 @@ def distributed_traffic(
 def map_of(v: View) -> Picture:
     """The map of a checked view."""
     lines, bound = _lines(v), _bound_line(v)
-    frame, rows = _frame(lines, bound), rows_of(v)
-    above = [*lines, *_claimed_line(v)]
+    frame, rows, above = _frame(lines, bound), rows_of(v), lines
+    claimed = ((P, claimed_words(v.pass_, v.N, v.d, P, v.H)) for P in _ranks(v))
+    if at := tuple((float(P), float(words)) for P, words in claimed if words):
+        above = [*lines, Line("bound, claimed", at, CLAIMED, marker_every=0)]  # without an area below it
     drawn: list[Element] = [
-        *_forbidden(frame, bound),
+        *area_below(frame, [bound]),
         *frame.elements("ranks P", "words W of the busiest rank"),
         *every_line(frame, [bound, *above]),
         *_at_P(frame, v),
         *end_labels(frame, [*above, *([bound] if bound.points else [])]),
-        *_table(rows),
     ]
+    for line, row in enumerate(rows):
+        for k, (at_x, cell) in enumerate(zip(ENDS, row, strict=True)):
+            if cell:
+                bold, anchor = line == 0 or k == 0, "end" if k else "start"
+                drawn.append(Text(at_x, TABLE + LINE * line, cell, SMALL, anchor, bold=bold))
     end = TABLE + LINE * len(rows)
     drawn.append(Text(18, end + 6, REMARK, SMALL))
     shown = [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(headline(v))]
@@ -153,14 +159,10 @@ def _lines(v: View) -> list[Line]:
             if entry.words:
                 points[entry.name].append((float(P), float(entry.words)))
     return [
-        Line(name.replace("_", " "), tuple(at), _stroke(v, name), marker_every=1)
-        for name, at in points.items()
+        Line(name.replace("_", " "), tuple(at), stroke_of(k), marker_every=1)
+        for k, (name, at) in enumerate(points.items())
         if at
     ]
-
-
-def _stroke(v: View, name: str) -> Stroke:
-    return stroke_of(schedules_of(v.pass_).index(name))
 
 
 def _bound_line(v: View) -> Line:
@@ -170,25 +172,10 @@ def _bound_line(v: View) -> Line:
     return Line("lower bound", points, BOUND, marker_every=0)
 
 
-def _claimed_line(v: View) -> list[Line]:
-    """What is claimed where there are more ranks than heads: a line without an area."""
-    at = ((P, claimed_words(v.pass_, v.N, v.d, P, v.H)) for P in _ranks(v))
-    points = tuple((float(P), float(words)) for P, words in at if words)
-    return [Line("bound, claimed", points, CLAIMED, marker_every=0)] if points else []
-
-
 def _frame(lines: Sequence[Line], bound: Line) -> Frame:
     drawn = [*lines, *([bound] if bound.points else [])]
     x = Axis(LEFT, WIDTH - label_room([*lines, bound]), 2, 1.1)
     return frame_around(drawn, x, Axis(BOTTOM, TOP, 10, 1.3))
-
-
-def _forbidden(frame: Frame, bound: Line) -> list[Element]:
-    """The area below the bound."""
-    if len(bound.points) < 2:
-        return []
-    top = [frame.at(point) for point in bound.points]
-    return [Poly((*top, (top[-1][0], BOTTOM), (top[0][0], BOTTOM)), "", 0, (), FORBIDDEN)]
 
 
 def _at_P(frame: Frame, v: View) -> Iterator[Element]:
@@ -230,14 +217,6 @@ def rows_of(v: View) -> list[list[str]]:
 
 def _milliseconds(seconds: float) -> str:
     return f"{figures(1000 * seconds)} ms"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[Element]:
-    for line, row in enumerate(rows):
-        y = TABLE + LINE * line
-        for k, (at, cell) in enumerate(zip(ENDS, row, strict=True)):
-            if cell:
-                yield Text(at, y, cell, SMALL, "end" if k else "start", bold=line == 0 or k == 0)
 
 
 # ---------------------------------------------------------------------- in words

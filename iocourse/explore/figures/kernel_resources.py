@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log2
 from typing import Any, NamedTuple
 
@@ -33,6 +34,20 @@ class _Tile(NamedTuple):
     spilled: int = 0
     shared: int = 0
     tensor_core: int = 0
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> _Tile:
+        """A row of the record."""
+        at = row["BM"], row["BN"], row["warps"]
+        if "error" in row:
+            return cls(*at, str(row["error"]))
+        return cls(*at, "", row["registers"], row["spill_bytes"], row["shared_bytes"], row["tensor_core"])
+
+    def __str__(self) -> str:
+        if self.refused:
+            return "refused"
+        told = f"{self.registers}, {self.spilled}, {self.shared / 1024:.0f}, {self.warps}"
+        return told if self.tensor_core else f"{told} *"
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -74,7 +89,13 @@ def kernel_resources(
         drawn += _chip(sizes, TOP + ROW * k, arch, tiles)
     size = sizes.panel(3) + sizes.across + 24, TOP + ROW * len(shown) + 4
     chosen = f"{warps} warps" if warps else "each tile with the warps that spill least"
-    return titled(name, size, _alt(name, shown, chosen), _numbers(shown, sizes, chosen), drawn)
+    told = [
+        f"{name}: for each chip bars of registers a thread, bytes spilled a thread and KB of shared memory "
+        f"by BN and BM, and the number of tensor-core instructions, {chosen}",
+        f"BN = 1 has no bar: tl.dot takes {SMALLEST_DOT} at least",
+    ]
+    told += [_chip_in_words(arch, list(tiles.values())) for arch, tiles in shown.items()]
+    return titled(name, size, ". ".join(told) + ".", _numbers(shown, sizes, chosen), drawn)
 
 
 def _read(
@@ -90,26 +111,16 @@ def _read(
     found: _Chips = {}
     for arch in arches:
         chip_of(arch)
-        found[arch] = _best(_tile(row) for row in wanted if row["arch"] == arch)
+        best: dict[tuple[int, int], _Tile] = {}
+        for row in (row for row in wanted if row["arch"] == arch):
+            tile = _Tile.of(row)
+            at = tile.BM, tile.BN
+            if at not in best or tile.rank < best[at].rank:
+                best[at] = tile
+        found[arch] = best
         if not found[arch]:
             raise ValueError(f"rows holds nothing for chips = {arch}, d = {d}, warps = {warps}")
     return found
-
-
-def _tile(row: Mapping[str, Any]) -> _Tile:
-    at = row["BM"], row["BN"], row["warps"]
-    if "error" in row:
-        return _Tile(*at, str(row["error"]))
-    return _Tile(*at, "", row["registers"], row["spill_bytes"], row["shared_bytes"], row["tensor_core"])
-
-
-def _best(tiles: Iterator[_Tile]) -> dict[tuple[int, int], _Tile]:
-    best: dict[tuple[int, int], _Tile] = {}
-    for tile in tiles:
-        at = tile.BM, tile.BN
-        if at not in best or tile.rank < best[at].rank:
-            best[at] = tile
-    return best
 
 
 # ---------------------------------------------------------------------- where things stand
@@ -209,7 +220,8 @@ def _bars(sizes: _Sizes, floor: float, tile: _Tile, limit: int) -> Iterator[Elem
     spilled = log2(tile.spilled) / log2(max(sizes.most_spilled, 2)) if tile.spilled else 0.0
     kilobytes = tile.shared / 1024
     yield from _bar(sizes, 0, floor, tile, tile.registers / REGISTERS_A_THREAD, str(tile.registers))
-    yield from _bar(sizes, 1, floor, tile, spilled, _short(tile.spilled))
+    few = str(tile.spilled) if tile.spilled < 1000 else f"{tile.spilled / 1000:.0f}K"  # three letters at most
+    yield from _bar(sizes, 1, floor, tile, spilled, few)
     yield from _bar(
         sizes, 2, floor, tile, kilobytes / sizes.most_shared, f"{kilobytes:.0f}", tile.shared > limit
     )
@@ -221,18 +233,12 @@ def _bar(
     """A bar with its number above it; outlined, and its number bold, where the chip has not that much."""
     left, height = sizes.bar(sizes.panel(panel), tile), PLOT * share
     bad = over or (panel < 2 and tile.spilled > 0)
-    fill = _fill(sizes, tile.BM)
     if height:
         edge, line = (VERMILION, 2.5) if bad else (INK, 0.8)
-        yield Rect(left + 1.5, floor - height, BAR - 3, height, fill.colour, fill.hatch, edge, line)
+        yield Rect(left + 1.5, floor - height, BAR - 3, height, *_fill(sizes, tile.BM), edge, line)
     colour = WRONG if bad else INK
     yield Rect(left + 2, floor - height - 12, BAR - 4, 9, PAPER)  # the limit's line must not cross the number
     yield Text(left + BAR / 2, floor - height - 4, label, TINY, "middle", colour, bad)
-
-
-def _short(value: int) -> str:
-    """A number in at most three letters: 504, 5K, 23K."""
-    return str(value) if value < 1000 else f"{value / 1000:.0f}K"
 
 
 def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
@@ -242,46 +248,30 @@ def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Ti
         yield Text(at, top + 10, label, TINY, "middle", QUIET)
     for row, BM in enumerate(sizes.BMs):
         y = top + 32 + 22 * row
-        fill = _fill(sizes, BM)
-        yield Rect(left, y - 10, 12, 12, fill.colour, fill.hatch, INK, 0.8)
+        yield Rect(left, y - 10, 12, 12, *_fill(sizes, BM), INK, 0.8)
         for (at, _), BN in zip(_centres(sizes, left), sizes.BNs, strict=True):
-            if (BM, BN) in tiles:
-                yield _instructions(at, y, tiles[BM, BN])
-
-
-def _instructions(x: float, y: float, tile: _Tile) -> Element:
-    if tile.tensor_core:
-        return Text(x, y, words(tile.tensor_core), TINY, "middle")
-    return Text(x, y, "refused" if tile.refused else "none", TINY, "middle", WRONG, True)
+            if tile := tiles.get((BM, BN)):
+                none = "refused" if tile.refused else "none"
+                said, colour = (words(tile.tensor_core), INK) if tile.tensor_core else (none, WRONG)
+                yield Text(at, y, said, TINY, "middle", colour, not tile.tensor_core)
 
 
 # ---------------------------------------------------------------------- the key
 def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
     """What colours, outlines and hatches mean, in two lines."""
-    tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
     entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: tl.dot takes 16 at least"))
     entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
-    if any(tile.refused for tile in tiles):
+    if any(tile.refused for tiles in shown.values() for tile in tiles.values()):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))
     x = 18.0
     for box, label in entries:
-        yield Rect(x, 48, 14, 14, box.fill, box.hatch, box.stroke, box.line, box.ink)
+        yield replace(box, x=x, y=48)
         yield Text(x + 20, 60, label, SMALL)
         x += 40 + text_width(label, SMALL)
 
 
 # ---------------------------------------------------------------------- in words
-def _alt(name: str, shown: _Chips, chosen: str) -> str:
-    told = [
-        f"{name}: for each chip bars of registers a thread, bytes spilled a thread and KB of shared memory "
-        f"by BN and BM, and the number of tensor-core instructions, {chosen}",
-        f"BN = 1 has no bar: tl.dot takes {SMALLEST_DOT} at least",
-    ]
-    told += [_chip_in_words(arch, list(tiles.values())) for arch, tiles in shown.items()]
-    return ". ".join(told) + "."
-
-
 def _chip_in_words(arch: int, tiles: Sequence[_Tile]) -> str:
     chip, compiled = chip_of(arch), [tile for tile in tiles if not tile.refused]
     told = [f"{chip.name}: {len(tiles)} tiles"]
@@ -307,7 +297,7 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
         [
             f"{chip_of(arch).name} (of {chip_of(arch).shared_bytes // 1024} KB)",
             str(BM),
-            *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs),
+            *(str(tiles.get((BM, BN), "not compiled")) for BN in sizes.BNs),
         ]
         for arch, tiles in shown.items()
         for BM in sizes.BMs
@@ -320,12 +310,3 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
     ]
     note = f"{chosen}; * no tensor-core instruction"
     return "\n".join([table([head, *lines], left=0), note, *reasons])
-
-
-def _cell(tile: _Tile | None) -> str:
-    if tile is None:
-        return "not compiled"
-    if tile.refused:
-        return "refused"
-    told = f"{tile.registers}, {tile.spilled}, {tile.shared / 1024:.0f}, {tile.warps}"
-    return told if tile.tensor_core else f"{told} *"

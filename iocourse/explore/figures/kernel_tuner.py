@@ -113,16 +113,17 @@ def _footprint(shown: Shown) -> Iterator[Element]:
     scale = LEFT_WIDTH / (1.01 * max(shown.held, shown.budget))
     x, y = LEFT, 98.0
     for k, (name, tile) in enumerate(shown.tiles.items()):
-        fill = fill_of(name, k)
-        yield Rect(x, y, tile.bytes * scale, 26, fill.colour, fill.hatch, INK, 0.6)
+        yield Rect(x, y, tile.bytes * scale, 26, *fill_of(name, k), INK, 0.6)
         x += tile.bytes * scale
     shared, end = LEFT + shown.chip.shared_bytes * scale, LEFT + shown.budget * scale
     if x > end:
         yield Rect(end, y, x - end, 26, PAPER, TOO_MUCH.hatch, VERMILION, 2.5, VERMILION)
     yield Rect(LEFT, y + 30, shared - LEFT, 18, "#E8F3FB", "", QUIET)
     yield Rect(shared, y + 30, end - shared, 18, "#E9F6EF", "", QUIET)
-    yield from _room(LEFT, shared, f"shared {shown.chip.shared_bytes // 1024} KB")
-    yield from _room(shared, end, f"registers {4 * shown.chip.registers // 1024} KB")
+    sizes = f"shared {shown.chip.shared_bytes // 1024} KB", f"registers {4 * shown.chip.registers // 1024} KB"
+    for left, right, label in ((LEFT, shared, sizes[0]), (shared, end, sizes[1])):
+        if text_width(label, SMALL) < right - left:
+            yield Text((left + right) / 2, centred(137, SMALL), label, SMALL, "middle")
     over = shown.held > shown.budget
     yield Text(LEFT, y + 68, filling(shown), NORMAL, bold=over, colour=WRONG if over else INK)
     for k, (name, tile) in enumerate(shown.tiles.items()):
@@ -130,52 +131,33 @@ def _footprint(shown: Shown) -> Iterator[Element]:
         yield from swatch(at, row, fill_of(name, k), f"{name} {tile.words:,}")
 
 
-def _room(left: float, right: float, label: str) -> Iterator[Element]:
-    if text_width(label, SMALL) < right - left:
-        yield Text((left + right) / 2, centred(137, SMALL), label, SMALL, "middle")
-
-
 # ---------------------------------------------------------------------- what the compiler took
-class _Gauge(NamedTuple):
-    """A number of the record against what the chip has; `full` is where its bar would end."""
-
-    label: str
-    value: float
-    full: float
-    said: str
-    bad: bool
-
-
 def _gauges(shown: Shown) -> Iterator[Element]:
     yield Text(RIGHT, 88, "What the compiler took", NORMAL, bold=True)
     report = resources_of(shown.found[0]) if shown.found else None
-    for k, gauge in enumerate(_measured(report, shown.chip) if report else _unknown(shown)):
-        y = 98 + 46.0 * k
-        yield Text(RIGHT, y + 10, gauge.label, SMALL)
-        colour = WRONG if gauge.bad else INK
-        yield Text(RIGHT + RIGHT_WIDTH, y + 10, gauge.said, SMALL, "end", colour, gauge.bad)
+    unknown = (0, 1, "refused" if shown.found else "not recorded", bool(shown.found))
+    readings = _readings(report, shown.chip) if report else [unknown] * len(GAUGES)
+    for k, (label, (value, full, said, bad)) in enumerate(zip(GAUGES, readings, strict=True)):
+        y, fill = 98 + 46.0 * k, Fill(VERMILION, "x") if bad else Fill(BLUE, "")
+        yield Text(RIGHT, y + 10, label, SMALL)
+        yield Text(RIGHT + RIGHT_WIDTH, y + 10, said, SMALL, "end", WRONG if bad else INK, bad)
         yield Rect(RIGHT, y + 16, RIGHT_WIDTH, 14, PAPER, "", QUIET)
-        share = min(gauge.value / gauge.full, 1.0)
-        fill = Fill(VERMILION, "x") if gauge.bad else Fill(BLUE, "")
-        if share:
-            yield Rect(RIGHT, y + 16, RIGHT_WIDTH * share, 14, fill.colour, fill.hatch, INK, 0.6)
+        if value:
+            yield Rect(RIGHT, y + 16, RIGHT_WIDTH * min(value / full, 1.0), 14, *fill, INK, 0.6)
 
 
-def _measured(report: Resources, chip: Chip) -> list[_Gauge]:
+def _readings(report: Resources, chip: Chip) -> list[tuple[int, int, str, bool]]:
+    """For each gauge: a number of the record, where its bar would end, its words, and whether it is too
+    much.
+    """
     a_thread, spilled = report.registers, report.spill_bytes
     of_all, shared, limit = 32 * report.warps * a_thread, report.shared_bytes, chip.shared_bytes
-    told = (
+    return [
         (a_thread, REGISTERS_A_THREAD, f"{a_thread} of {REGISTERS_A_THREAD}", spilled > 0),
         (of_all, chip.registers, f"{of_all:,} of {chip.registers:,}", of_all > chip.registers),
         (spilled, SPILLED, f"{spilled:,} bytes a thread", spilled > 0),
         (shared, limit, f"{kilobytes(shared)} of {kilobytes(limit)} KB", shared > limit),
-    )
-    return [_Gauge(label, *one) for label, one in zip(GAUGES, told, strict=True)]
-
-
-def _unknown(shown: Shown) -> list[_Gauge]:
-    said = "refused" if shown.found else "not recorded"
-    return [_Gauge(label, 0, 1, said, bool(shown.found)) for label in GAUGES]
+    ]
 
 
 # ---------------------------------------------------------------------- words moved
@@ -189,15 +171,10 @@ def _words(shown: Shown) -> Iterator[Element]:
         bars.append(Moved(name, colour, read, written, said))
     total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × what one tile of N × N moves"
     bars.append(Moved("total", SUM, ledger.read, ledger.written, total))
-    scale = min(map(_room_for, bars))
+    rooms = (LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(bar.said, SMALL) for bar in bars)
+    scale = min(room / max(bar.read + bar.written, 1) for room, bar in zip(rooms, bars, strict=True))
     for k, bar in enumerate(bars):
         yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, scale)
-
-
-def _room_for(bar: Moved) -> float:
-    """Pixels of a word, so that what is said behind the bar still fits."""
-    room = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(bar.said, SMALL)
-    return room / max(bar.read + bar.written, 1)
 
 
 # ---------------------------------------------------------------------- the map of recorded tiles
@@ -257,7 +234,7 @@ def _map(shown: Shown) -> Iterator[Element]:
 def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
     said = verdict(row) if row else ""
     fill = CELLS[said]
-    yield Rect(box.x, box.y, box.width, box.height, fill.colour, fill.hatch, QUIET, 0.6, "#B5651D")
+    yield Rect(box.x, box.y, box.width, box.height, *fill, QUIET, 0.6, "#B5651D")
     if row:
         middle, height = box.x + box.width / 2, box.y + box.height / 2
         yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)

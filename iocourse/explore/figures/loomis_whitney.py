@@ -81,7 +81,11 @@ def loomis_whitney(
         drawn += box.elements(left)
         left += box.width + MARGIN
     width = max(left, 36 + 0.75 * LARGE * len(title))
-    return titled(title, (width, height), " ".join(map(_sentence, read)), _numbers(read), drawn)
+    rows: list[list[Any]] = [["", "A", "B", "C", "words", "multiply-adds", "√(A·B·C)"]]
+    for one in read:
+        counts = one.counts.values()
+        rows.append([one.name, *counts, sum(counts), len(one.points), f"{one.limit:.2f}"])
+    return titled(title, (width, height), " ".join(map(_sentence, read)), table(rows, left=0), drawn)
 
 
 def _checked(name: str, arrays: Sequence[ArrayLike]) -> _Choice:
@@ -178,14 +182,3 @@ def _sentence(choice: _Choice) -> str:
         f"{choice.name}: a box of {m} x {n} x {k} triples, with {a} words of A, {b} of B and {c} of C "
         f"on three walls; in it {made}, drawn as cubes whose shadows are on these words."
     )
-
-
-def _numbers(choices: Sequence[_Choice]) -> str:
-    head = ["", "A", "B", "C", "words", "multiply-adds", "√(A·B·C)"]
-    return table([head, *map(_row, choices)], left=0)
-
-
-def _row(choice: _Choice) -> list[str]:
-    counts = list(choice.counts.values())
-    numbers: list[Any] = [*counts, sum(counts), len(choice.points)]
-    return [choice.name, *map(str, numbers), f"{choice.limit:.2f}"]

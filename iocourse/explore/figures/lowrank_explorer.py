@@ -118,12 +118,16 @@ def picture_of(f: Facts) -> Picture:
         *_curve(f, errors, s),
         Text(18, SHARES[0] - 16, f"Where the logits lie: {f.data.name}", NORMAL, bold=True),
         *shares.elements("logit s = q·(k - mean)/√d", ""),
-        *_bars(shares, counts),
-        *_steps(shares, weights),
-        *_key(),
-        *_numbers_beside(f),
-        *_words_moved(f),
+        *_histogram(shares, counts, weights),
+        *swatch(LEFT, 528, Fill(SKY, ""), "share of the logits"),
+        Poly(((LEFT + 166, 535), (LEFT + 190, 535)), MAROON, 1.8),
+        Text(LEFT + 198, 540, "of attention weight", NORMAL),
+        *swatch(LEFT + 350, 528, NEGATIVE, "p is not positive"),
     ]
+    for k, (name, value) in enumerate(rows_of(f)):
+        drawn.append(Text(RIGHT, 104 + 22.0 * k, name, SMALL))
+        drawn.append(Text(RIGHT + RIGHT_WIDTH, 104 + 22.0 * k, value, SMALL, "end", bold=True))
+    drawn += _words_moved(f)
     return titled(title_of(f), (WIDTH, HEIGHT), _alt(f), _numbers(f), drawn)
 
 
@@ -217,39 +221,19 @@ def _shares(f: Facts, x: Scale) -> tuple[Array, Array]:
     return counts, weights
 
 
-def _bars(frame: Frame, counts: Array) -> Iterator[Element]:
-    width = (STOP - LEFT) / BINS
-    for k, share in enumerate(counts):
-        y = frame.y(float(share))
+def _histogram(frame: Frame, counts: Array, weights: Array) -> Iterator[Element]:
+    """A bar for the logits of each bin, and steps for their attention weight."""
+    width, floor = (STOP - LEFT) / BINS, SHARES[1]
+    corners = [(LEFT, floor)]
+    for k, (share, weight) in enumerate(zip(counts.tolist(), weights.tolist(), strict=True)):
+        left, y = LEFT + k * width, frame.y(weight)
         if share:
-            yield Rect(LEFT + k * width, y, width, SHARES[1] - y, SKY, "", BLUE, 0.5)
-
-
-def _steps(frame: Frame, weights: Array) -> Iterator[Element]:
-    width = (STOP - LEFT) / BINS
-    corners = [(LEFT, SHARES[1])]
-    for k, share in enumerate(weights):
-        y = frame.y(float(share))
-        corners += [(LEFT + k * width, y), (LEFT + (k + 1) * width, y)]
-    yield Poly((*corners, (STOP, SHARES[1])), MAROON, 1.8)
-
-
-def _key() -> Iterator[Element]:
-    y = 528.0
-    yield from swatch(LEFT, y, Fill(SKY, ""), "share of the logits")
-    yield Poly(((LEFT + 166, y + 7), (LEFT + 190, y + 7)), MAROON, 1.8)
-    yield Text(LEFT + 198, y + 12, "of attention weight", NORMAL)
-    yield from swatch(LEFT + 350, y, NEGATIVE, "p is not positive")
+            yield Rect(left, frame.y(share), width, floor - frame.y(share), SKY, "", BLUE, 0.5)
+        corners += [(left, y), (LEFT + (k + 1) * width, y)]
+    yield Poly((*corners, (STOP, floor)), MAROON, 1.8)
 
 
 # ---------------------------------------------------------------------- numbers and words
-def _numbers_beside(f: Facts) -> Iterator[Element]:
-    for k, (name, value) in enumerate(rows_of(f)):
-        y = 104 + 22.0 * k
-        yield Text(RIGHT, y, name, SMALL)
-        yield Text(RIGHT + RIGHT_WIDTH, y, value, SMALL, "end", bold=True)
-
-
 def _words_moved(f: Facts) -> Iterator[Element]:
     low, exact = f.low_rank.total, f.exact.total
     yield Text(RIGHT, 402, f"Words moved at n = {f.s.n:,}", NORMAL, bold=True)

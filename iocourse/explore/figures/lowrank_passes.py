@@ -1,4 +1,6 @@
-"""Low rank to scale: the N x N weights beside the arrays of the tokens and the states between them."""
+"""The passes of low-rank attention: its arrays and states to scale beside the N x N weights, and under a
+causal mask by tiles, exact on the diagonal and a polynomial below it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...console import table
+from ...costs import ceil_div
 from ...monomials import rank_of
-from ...sizes import check_sizes
-from ..draw.figure import example, figure
-from ..draw.palette import BLUE, INK, ORANGE, PURPLE, SKY, Fill
+from ...sizes import check_sizes, positive_int
+from ..draw.figure import check_choice, example, figure
+from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, PURPLE, SKY, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, titled
-from ..draw.shapes import WRITTEN, swatch
+from ..draw.shapes import WRITTEN, Square, swatch
 
+# ---------------------------------------------------------------------- arrays and states to scale
 LEFT, TOP, THINNEST = 30.0, 64.0, 3.0
 LONGEST, WIDEST, TALLEST = 250.0, 26.0, 90.0  # N rows, d + 1 columns, r rows of a state
 KEYS, STATES, QUERIES, STEP = 356.0, 500.0, 610.0, 34.0  # where the parts begin, and from strip to strip
 READ, MADE, WEIGHTS, STATE = Fill(SKY, ""), Fill(ORANGE, WRITTEN), Fill(PURPLE, "."), Fill(BLUE, "")
 
+ARROW = ((0.0, 0.0), (16.0, 0.0), (16.0, -4.0), (24.0, 0.0), (16.0, 4.0), (16.0, 0.0))  # along, aside
 WAYS = {True: "keys to the queries", False: "queries to the keys"}
 
 
@@ -46,8 +51,7 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
     `pass_` is "forward" or "backward". Raises ValueError for another, and for sizes below 1.
     """
     N, d, g = check_sizes(N=N, d=d, g=g)
-    if pass_ not in PASSES:
-        raise ValueError(f"pass_ is {pass_!r}; it must be 'forward' or 'backward'")
+    check_choice("pass_", pass_, tuple(PASSES))
     p, r = PASSES[pass_], rank_of(d, g)
     scale = min(LONGEST / N, TALLEST / r, WIDEST / (d + 1))
     names = " and ".join(name for name, _ in p.states)
@@ -56,7 +60,9 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
         f"N = {N:,}, d = {d:,}, degree {g}: {N * N:,} weights, or {r * (d + 1):,} words in {each}{names}"
     )
     drawn = [*_weights(N, scale), *_side(KEYS, p.keys, p.made_of_keys, "keys", N, d, scale)]
-    drawn += [*_side(QUERIES, p.queries, p.made_of_queries, "queries", N, d, scale), *_key()]
+    drawn += [*_side(QUERIES, p.queries, p.made_of_queries, "queries", N, d, scale)]
+    for x, fill, said in ((356.0, READ, "read"), (450.0, MADE, "made"), (544.0, STATE, "state, r x (d + 1)")):
+        drawn += swatch(x, TOP + LONGEST + 66, fill, said)
     for k, (name, onwards) in enumerate(p.states):
         drawn += _state(name, onwards, TOP + 40 + 120 * k, r, d, scale)
     return titled(heading, (760.0, 430.0), *_in_words(heading, p, N, d, r), drawn)
@@ -64,7 +70,7 @@ def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture
 
 def _weights(N: int, scale: float) -> Iterator[Element]:
     side = N * scale
-    yield Rect(LEFT, TOP, side, side, WEIGHTS.colour, WEIGHTS.hatch, INK, 0.7)
+    yield Rect(LEFT, TOP, side, side, *WEIGHTS, INK, 0.7)
     yield Text(LEFT, TOP + LONGEST + 22, f"N x N weights: {N * N:,} words", NORMAL)
     yield Text(LEFT, TOP + LONGEST + 42, "low rank never forms them", SMALL)
 
@@ -76,7 +82,7 @@ def _side(
     width = max(THINNEST, d * scale)
     for k, name in enumerate((*read, *made)):
         fill = READ if name in read else MADE
-        yield Rect(left + STEP * k, TOP, width, N * scale, fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(left + STEP * k, TOP, width, N * scale, *fill, INK, 0.7)
         yield Text(left + STEP * k, TOP - 8, name, NORMAL)
     yield Text(left, TOP + LONGEST + 22, f"{of}, {N * d:,} each", NORMAL)
 
@@ -84,20 +90,10 @@ def _side(
 def _state(name: str, onwards: bool, y: float, r: int, d: int, scale: float) -> Iterator[Element]:
     """A state, r x (d + 1), and arrows from the side that makes it to the side that asks it."""
     height, width = max(THINNEST, r * scale), max(THINNEST, (d + 1) * scale)
-    yield Rect(STATES + 34, y, width, height, STATE.colour, STATE.hatch, INK, 0.7)
+    yield Rect(STATES + 34, y, width, height, *STATE, INK, 0.7)
     yield Text(STATES + 34, y - 8, name, NORMAL, bold=True)
     for start in (STATES, STATES + 34 + width + 10):
-        yield _arrow(start, y + 12, onwards)
-
-
-def _arrow(x: float, y: float, onwards: bool) -> Poly:
-    along = ((0.0, 0.0), (16.0, 0.0), (16.0, -4.0), (24.0, 0.0), (16.0, 4.0), (16.0, 0.0))
-    return Poly(tuple((x + (far if onwards else 24 - far), y + aside) for far, aside in along))
-
-
-def _key() -> Iterator[Element]:
-    for x, fill, said in ((356.0, READ, "read"), (450.0, MADE, "made"), (544.0, STATE, "state, r x (d + 1)")):
-        yield from swatch(x, TOP + LONGEST + 66, fill, said)
+        yield Poly(tuple((start + (far if onwards else 24 - far), y + 12 + aside) for far, aside in ARROW))
 
 
 def _in_words(heading: str, p: Pass, N: int, d: int, r: int) -> tuple[str, str]:
@@ -116,3 +112,117 @@ def _done(read: tuple[str, ...], made: tuple[str, ...]) -> str:
     """K and V read, dK and dV made."""
     parts = [f"{' and '.join(read)} read"] + ([f"{' and '.join(made)} made"] if made else [])
     return ", ".join(parts)
+
+
+# ---------------------------------------------------------------------- causal, by tiles
+WIDTH, HEIGHT = 860.0, 500.0
+X, Y, SIDE = 84.0, 84.0, 376.0
+RIGHT = 500.0
+MOST_TILES = 64
+EXACT, FAR, IN_STATE, NOTHING = Fill(ORANGE, "/"), Fill("#CFE8F8", ""), Fill(SKY, "."), Fill(PAPER, "")
+
+
+@figure
+def causal_tiles(
+    n: int, C: int, *, at: int | None = None, pass_: str = "forward", title: str | None = None
+) -> Picture:
+    """n x n scores in tiles of C tokens: exact on the diagonal, by the polynomial below, none above.
+
+    `at` outlines what one tile of tokens needs. Forward: its queries take their diagonal tile exactly, and
+    all keys before from the prefix state T. Backward: its keys take their diagonal tile, and all queries
+    after from the suffix state U. Raises ValueError for sizes below 1, more than 64 tiles a side, an `at`
+    that is not there, another pass.
+    """
+    n, C = positive_int("n", n), positive_int("C", C)
+    count = ceil_div(n, C)
+    if count > MOST_TILES:
+        raise ValueError(f"n = {n:,} in tiles of C = {C:,} has {count:,} tiles a side; at most {MOST_TILES}")
+    if at is not None and not 0 <= at < count:
+        raise ValueError(f"at = {at}: the tiles are 0 to {count - 1}")
+    check_choice("pass_", pass_, tuple(PASSES))
+    heading = title or f"Causal low rank, n = {n:,}, tiles of C = {C:,}"
+    forward = pass_ == "forward"
+    names = Square(X, Y, SIDE, n).names("keys", "queries")
+    drawn = [*_tiles(n, C, at, forward), *names, *_causal_key(n, C, at, forward)]
+    return titled(heading, (WIDTH, HEIGHT), *_causal_in_words(heading, n, C, at, forward), drawn)
+
+
+def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
+    count = ceil_div(n, C)
+    edges = [min(k * C, n) * SIDE / n for k in range(count + 1)]  # in pixels from the first tile on
+    yield Square(X, Y, SIDE, n).paper(NOTHING.colour)
+    for row in range(count):
+        top, height = Y + edges[row], edges[row + 1] - edges[row]
+        for column in range(row):
+            left, width = X + edges[column], edges[column + 1] - edges[column]
+            used = at == (row if forward else column)
+            fill = IN_STATE if used else FAR
+            yield Rect(left, top, width, height, *fill, GRID, 0.6, BLUE)
+        left, right, bottom = X + edges[row], X + edges[row + 1], Y + edges[row + 1]
+        yield Rect(left, top, height, height, PAPER, "", GRID, 0.6)
+        yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 0.8, (), EXACT.colour)  # pairs seen
+    if at is not None:
+        yield from _outlines(edges, at, forward)
+
+
+def _outlines(edges: list[float], at: int, forward: bool) -> Iterator[Element]:
+    start, stop = edges[at], edges[at + 1]
+    yield Rect(X + start, Y + start, stop - start, stop - start, "", "", VERMILION, 3)
+    if forward and at:
+        yield Rect(X, Y + start, start, stop - start, "", "", BLUE, 3)
+    if not forward and stop < SIDE:
+        yield Rect(X + start, Y + stop, stop - start, SIDE - stop, "", "", BLUE, 3)
+
+
+def _causal_key(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
+    triangle = ((RIGHT, Y), (RIGHT, Y + 18), (RIGHT + 18, Y + 18))
+    yield Poly(triangle, INK, 0.8, (), EXACT.colour)
+    yield Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL)
+    yield from swatch(RIGHT, Y + 32, FAR, "polynomial, through a state of r(d + 1) words")
+    yield from swatch(RIGHT, Y + 64, NOTHING, "not seen: keys that come later")
+    for k, line in enumerate(_steps(n, C, at, forward)):
+        yield Text(RIGHT, Y + 128 + 22 * k, line, NORMAL, bold=not k and at is not None)
+
+
+def _span(first: int, stop: int) -> str:
+    return f"{first:,}" if stop == first + 1 else f"{first:,} to {stop - 1:,}"
+
+
+def _steps(n: int, C: int, at: int | None, forward: bool) -> list[str]:
+    """What happens at one tile, line by line."""
+    if at is None:
+        order = "forwards: T holds the keys before" if forward else "backwards: U holds the queries after"
+        return [f"Tiles are passed {order}."]
+    first, stop = at * C, min(n, at * C + C)
+    if forward:
+        before = f"T = Σ ψ(k)[v, 1] of keys {_span(0, first)}" if first else "T is 0: no key comes before"
+        return [
+            f"Tile {at}: queries {_span(first, stop)}",
+            before,
+            "O: exact part + φ(q)T, over both row sums",
+            f"then T takes in keys {_span(first, stop)}",
+        ]
+    after = (
+        f"U = Σ φ(q)[dO, -δ]/l of queries {_span(stop, n)}" if stop < n else "U is 0: no query comes after"
+    )
+    return [
+        f"Tile {at}: keys {_span(first, stop)}",
+        after,
+        "dV, dK: exact part + what ψ(k) and U give",
+        f"then U takes in queries {_span(first, stop)}",
+    ]
+
+
+def _causal_in_words(heading: str, n: int, C: int, at: int | None, forward: bool) -> tuple[str, str]:
+    sizes = [min(C, n - k * C) for k in range(ceil_div(n, C))]
+    seen, exact = n * (n + 1) // 2, sum(size * (size + 1) // 2 for size in sizes)
+    rows = [["", "pairs", "share of those seen"]]
+    rows += [
+        [name, f"{pairs:,}", f"{pairs / seen:.2%}"]
+        for name, pairs in (("exact", exact), ("polynomial", seen - exact), ("seen", seen))
+    ]
+    alt = f"{heading}: a square of scores, {len(sizes)} tiles a side. On the diagonal the lower triangles "
+    alt += f"are exact, {exact:,} pairs; below them the polynomial stands for {seen - exact:,} pairs; above "
+    alt += f"nothing is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
+    steps = _steps(n, C, at, forward)
+    return alt, "\n".join([table(rows, left=0), *steps])

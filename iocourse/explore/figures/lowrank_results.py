@@ -1,16 +1,21 @@
-"""A recorded run of `tools.bench lowrank`: the published rows, how time grows, and who else there is."""
+"""A recorded run of `tools.bench lowrank`: the published rows, one of them bar by bar, how time grows with
+the length, and other methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import log
+from textwrap import wrap
 from typing import Any
 
 from ...console import counted, table
 from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.line_chart import Line, Panel, panels_picture
-from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
-from ..draw.picture import Picture
-from ..models.lowrank_record import FASTER_EXACT
+from ..draw.palette import BLACK, BLUE, INK, QUIET, SKY, Fill, Stroke, stroke_of
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
+from ..draw.text import figures
+from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"
@@ -22,7 +27,9 @@ PASSES = ("forward", "forward+backward")
 
 
 @figure
-def lowrank_rows(record: Record | None, *, section: str = "forward", title: str | None = None) -> Picture:
+def lowrank_vs_published(
+    record: Record | None, *, section: str = "forward", title: str | None = None
+) -> Picture:
     """Error and speed-up of each published row, ours of every degree beside what was published elsewhere.
 
     All speed-ups but the published ones are over one baseline, the record's faster exact softmax attention.
@@ -45,7 +52,7 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
     rows: Sequence[Row] = record[section]
     if not rows:
         raise ValueError(f"record has no rows of {section}")
-    error, speed = _READ[section]
+    error, speed = _ERROR_AND_SPEED[section]
     lines = [_row_lines(rows, error, "published_error"), _row_lines(rows, speed, "published_speedup")]
     if section == "forward":
         points = tuple((float(row["d"]), row["baseline_ms"] / row["their_ms"]) for row in rows)
@@ -57,20 +64,17 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
     return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), FASTER_EXACT)
 
 
-_READ: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
+_ERROR_AND_SPEED: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
     "forward": (lambda one: float(one["judged_error"]), lambda one: float(one["speedup"])),
     "gradient": (lambda one: float(one["worst"]), lambda one: float(one["speedup"])),
     "causal": (lambda one: float(one["their_errors"]["O"]), lambda one: float(one["forward_speedup"])),
 }
 
 
-def _points(rows: Sequence[Row], key: str) -> tuple[tuple[float, float], ...]:
-    return tuple((float(row["d"]), float(row[key])) for row in rows if row[key] is not None)
-
-
 def _row_lines(rows: Sequence[Row], number: Callable[[Row], float], published: str) -> list[Line]:
     """A line for what was published and one for each degree."""
-    lines = [Line(ELSEWHERE, _points(rows, published), PUBLISHED, marker_every=1)]
+    known = tuple((float(row["d"]), float(row[published])) for row in rows if row[published] is not None)
+    lines = [Line(ELSEWHERE, known, PUBLISHED, marker_every=1)]
     for g in sorted({one["g"] for row in rows for one in row["degrees"]}):
         points = tuple(
             (float(row["d"]), number(one)) for row in rows for one in row["degrees"] if one["g"] == g
@@ -107,8 +111,15 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
     panels = []
     for pass_ in PASSES:
         some = [row for row in rows if row["pass"] == pass_]
-        fits = [fit for fit in record["fits"] if fit["pass"] == pass_ and fit["contender"] == "SDPA"]
-        lines = [*_length_lines(some), *_extrapolated(fits, last)]
+        kinds = sorted({_kind(row) for row in some}, key=lambda kind: (kind.startswith("SDPA"), kind))
+        lines = []
+        for at, kind in enumerate(kinds):
+            points = tuple((float(row["n"]), float(row["ms"])) for row in some if _kind(row) == kind)
+            lines.append(Line(kind, points, stroke_of(at), marker_every=1))
+        for fit in record["fits"]:  # from the last measured length on, a line for each d under one name
+            if (fit["pass"], fit["contender"], fit["threads"]) == (pass_, "SDPA", 1) and fit["to"] < last:
+                points = tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last))
+                lines.append(Line("SDPA, extrapolated", points, EXTRAPOLATED, marker_every=0))
         panels.append(Panel(f"milliseconds, {pass_}", "tokens n", lines, (10, 10)))
     return panels_picture(name, panels, _source(record), _lengths_table(rows, record["fits"]))
 
@@ -116,30 +127,6 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
 def _kind(row: Row) -> str:
     degree = "" if row["g"] is None else f", g = {row['g']}"
     return f"{row['contender']}, d = {row['d']}{degree}"
-
-
-def _length_lines(rows: Sequence[Row]) -> list[Line]:
-    kinds = sorted({_kind(row) for row in rows}, key=lambda kind: (kind.startswith("SDPA"), kind))
-    return [
-        Line(
-            kind, tuple((float(row["n"]), float(row["ms"])) for row in rows if _kind(row) == kind),
-            stroke_of(at), marker_every=1,
-        )
-        for at, kind in enumerate(kinds)
-    ]  # fmt: skip
-
-
-def _extrapolated(fits: Sequence[Row], last: int) -> list[Line]:
-    """From the last measured length on, one line for each d; all under one name."""
-    return [
-        Line(
-            "SDPA, extrapolated",
-            tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last)),
-            EXTRAPOLATED, marker_every=0,
-        )
-        for fit in fits
-        if fit["to"] < last and fit["threads"] == 1
-    ]  # fmt: skip
 
 
 def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
@@ -157,7 +144,7 @@ def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 
 
 @figure
-def lowrank_contenders(
+def lowrank_baselines(
     record: Record | None, *, against: str = "features", title: str | None = None
 ) -> Picture:
     """Error of O against the number of features, or against measured time; a panel for each spread of logits.
@@ -179,17 +166,14 @@ def lowrank_contenders(
     names = list(dict.fromkeys(row["contender"] for row in rows))
     panels = []
     for spread in dict.fromkeys(row["spread"] for row in rows):
-        some = [row for row in rows if row["spread"] == spread]
-        lines = [_contender(some, who, against, at) for at, who in enumerate(names)]
-        shown = [line for line in lines if line.points]
+        shown = []
+        for at, who in enumerate(names):
+            some = [row for row in rows if (row["spread"], row["contender"]) == (spread, who)]
+            if points := tuple((float(row[against]), float(row["error"])) for row in some):
+                shown.append(Line(who, points, stroke_of(at), len(points) > 1, 1))
         xlabel = "features" if against == "features" else "milliseconds"
         panels.append(Panel(f"error of O in %, logits spread by {spread:g}", xlabel, shown, (10, 10)))
     return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]))
-
-
-def _contender(rows: Sequence[Row], who: str, against: str, position: int) -> Line:
-    points = tuple((float(row[against]), float(row["error"])) for row in rows if row["contender"] == who)
-    return Line(who, points, stroke_of(position), len(points) > 1, 1)
 
 
 def _contenders_table(rows: Sequence[Row]) -> str:
@@ -208,3 +192,78 @@ def _contenders_table(rows: Sequence[Row]) -> str:
 # ---------------------------------------------------------------------- in words
 def _source(record: Record) -> str:
     return source_of(record, f", {counted(record['threads'], 'thread')}")
+
+
+# ---------------------------------------------------------------------- one row, bar by bar
+LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
+CHARACTERS, LINE = 110, 18.0  # of a line of words below the bars
+FILLS = (Fill("#BDBDBD", ""), Fill(BLUE, ""), Fill(SKY, "/"))  # exact, ours, the script
+
+
+@figure
+def lowrank_times(record: Record | None, d: int = 12, g: int = 3) -> Picture:
+    """Milliseconds of one row at degree g, forward, both passes and causal, on one logarithmic scale.
+
+    Beside each bar its speed-up over exact attention of the same run, and its error in per cent: in the
+    published metric, ‖x - y‖ / ‖x + y‖, of O, or where there is a gradient the worst of dQ, dK, dV.
+
+    Args:
+        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
+        d: columns; n = 10 · 2ᵈ.
+        g: degree.
+
+    Raises:
+        ValueError: a row or a degree that the record has not, naming those it has.
+    """
+    if record is None:
+        return none_yet("One row of the table", "lowrank")
+    found = compared(record, d, g)
+    title = f"d = {d}, n = {10 * 2**d:,}: milliseconds beside exact attention, degree {g}"
+    times = [  # of every row of the record, so that a bar means the same in every picture
+        row.ms
+        for columns in sizes(record)
+        for degree in degrees(record, columns)
+        for one in compared(record, columns, degree)
+        for row in one.rows
+    ]
+    source = f"{source_of(record)}; bars on one logarithmic scale"
+    drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
+    y = TOP
+    for one in found:
+        drawn.append(Text(18, y, one.what, NORMAL, bold=True))
+        drawn += _bars(one.rows, y + 8, min(times), max(times))
+        y += STEP * len(one.rows) + 40
+    for line in wrap(FASTER_EXACT, CHARACTERS):
+        drawn.append(Text(18, y, line, SMALL, colour=QUIET))
+        y += LINE
+    rows = [[one.what, *_facts(row)] for one in found for row in one.rows]
+    numbers = table([["passes", "who", "ms", "speed-up", "error"], *rows], left=2)
+    sentences = ". ".join(f"{what}: {who} {ms} {times} {off}".rstrip() for what, who, ms, times, off in rows)
+    alt = f"{title}. {sentences}. {FASTER_EXACT} {source}."
+    return titled(title, (780.0, y), alt, f"{numbers}\n{FASTER_EXACT}\n{source}", drawn)
+
+
+def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iterator[Element]:
+    for at, row in enumerate(rows):
+        y, fill = top + STEP * at, FILLS[0 if at == 0 else 1 if at == len(rows) - 1 else 2]
+        length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
+        yield Text(18, centred(y + BAR / 2, SMALL), row.who, SMALL)
+        yield Rect(LEFT, y, length, BAR, *fill, INK, 0.7)
+        said = ", ".join(filter(None, _facts(row)[1:]))
+        yield Text(LEFT + length + 8, centred(y + BAR / 2, SMALL), said, SMALL)
+
+
+def _facts(row: Measured) -> list[str]:
+    """Who, milliseconds, speed-up and error, in words."""
+    exact = row.error is None
+    off = "" if exact else f"off by {figures(row.error or 0.0)} %"
+    return [row.who, f"{figures(row.ms)} ms", "" if exact else f"{figures(row.speedup)}×", off]
+
+
+def lowrank_times_words(found: Sequence[Compared]) -> str:
+    """The first line: what the forward pass of ours says beside the script's."""
+    _, script, ours = found[0].rows
+    better = "a smaller error" if (ours.error or 0.0) < (script.error or 0.0) else "a larger error"
+    faster = "and less time" if ours.ms < script.ms else "and more time"
+    times = f"{figures(ours.speedup)} times as fast as exact attention, the script {figures(script.speedup)}"
+    return f"Forward: {better} {faster} than the script; {times}. {FASTER_EXACT}"

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import masks
-from ...console import table
+from ...console import counted, table
 from ...costs import ceil_div
 from ...masks import Mask
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
 from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, titled
-from ..draw.shapes import Square, swatch
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.shapes import Square, colour_cells, swatch
 
 WIDTH, HEIGHT = 800.0, 456.0
 X, Y, SIDE = 64.0, 84.0, 340.0
@@ -53,8 +53,10 @@ def mask_tiles(mask: Mask, Br: int, Bc: int | None = None, *, title: str | None 
     kinds = kinds_of(pairs, Br, Bc)
     heading = title or f"{type(mask).__name__}, N = {N:,}, in tiles of {Br:,} × {Bc:,}"
     square = Square(X, Y, SIDE, N)
+    lies_in = _of_pairs(kinds, Br, Bc, N)
+    shade = np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)  # pale where hidden inside a cut one
     drawn = [
-        _shaded(pairs, kinds, Br, Bc),
+        colour_cells(square.paper(), [*(fill.colour for fill in FILLS), HIDDEN_IN_CUT], shade),
         *_outlines(square, kinds, Br, Bc, N),
         Text(X + SIDE / 2, Y - 10, f"{N:,} keys", SMALL, "middle", QUIET),
         Text(X - 10, Y + SIDE / 2, f"{N:,} queries", SMALL, "middle", QUIET, turned=True),
@@ -75,16 +77,6 @@ def _of_pairs(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> NDArray[np.i
     return kinds.repeat(Br, axis=0)[:N].repeat(Bc, axis=1)[:, :N]
 
 
-def _shaded(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) -> Raster:
-    """Every pair in the colour of its tile; pale where it is hidden inside a cut one."""
-    N = len(pairs)
-    colours = [fill.colour for fill in FILLS] + [HIDDEN_IN_CUT]
-    palette = np.array([[int(one[k : k + 2], 16) for k in (1, 3, 5)] for one in colours], np.uint8)
-    lies_in = _of_pairs(kinds, Br, Bc, N)
-    pixels = palette[np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)]
-    return Raster(X, Y, SIDE, SIDE, N, N, pixels.tobytes())
-
-
 def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> Iterator[Element]:
     """A frame around each tile that is loaded, and one around all."""
     for row, column in np.argwhere(kinds != NEVER).tolist():
@@ -97,16 +89,13 @@ def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int)
 def _key(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) -> Iterator[Element]:
     for at, kind in enumerate((WHOLE, CUT, NEVER)):
         y = Y + 8 + 62 * at
-        yield from swatch(RIGHT, y, FILLS[kind], f"{KINDS[kind]}: {_tiles(int((kinds == kind).sum()))}")
+        number = counted(int((kinds == kind).sum()), "tile")
+        yield from swatch(RIGHT, y, FILLS[kind], f"{KINDS[kind]}: {number}")
         yield Text(RIGHT + 24, y + 34, SAID[kind], SMALL, colour=QUIET)
     computed, seen = _computed(kinds, Br, Bc, len(pairs)), int(pairs.sum())
     yield Text(RIGHT, Y + 218, f"pairs computed: {computed:,} of {pairs.size:,}", NORMAL)
     yield Text(RIGHT, Y + 242, f"pairs seen: {seen:,}", NORMAL)
     yield from swatch(RIGHT, Y + 258, Fill(HIDDEN_IN_CUT, ""), f"computed and hidden: {computed - seen:,}")
-
-
-def _tiles(count: int) -> str:
-    return f"{count:,} tile" + "s" * (count != 1)
 
 
 def _computed(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> int:
@@ -125,10 +114,9 @@ def _in_words(
         counts = ((kinds == kind).sum(), inside.sum(), (inside & pairs).sum())
         rows.append([KINDS[kind], *(f"{int(n):,}" for n in counts)])
     computed, seen = _computed(kinds, Br, Bc, N), int(pairs.sum())
-    whole, cut, never = (int((kinds == kind).sum()) for kind in (WHOLE, CUT, NEVER))
-    alt = (
-        f"{heading}: a square of {N:,} queries by {N:,} keys under {kinds.shape[0]:,} by {kinds.shape[1]:,} "
-    )
-    alt += f"tiles. {_tiles(whole)} whole, every pair seen; {_tiles(cut)} cut, with some pairs seen; "
-    alt += f"{_tiles(never)} never loaded. {computed:,} pairs are computed, {seen:,} of them seen."
+    whole, cut, never = (counted(int((kinds == kind).sum()), "tile") for kind in (WHOLE, CUT, NEVER))
+    down, across = kinds.shape
+    alt = f"{heading}: a square of {N:,} queries by {N:,} keys under {down:,} by {across:,} tiles. "
+    alt += f"{whole} whole, every pair seen; {cut} cut, with some pairs seen; {never} never loaded. "
+    alt += f"{computed:,} pairs are computed, {seen:,} of them seen."
     return alt, "\n".join([table(rows, left=1), f"computed and hidden: {computed - seen:,} pairs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from ...bounds.whole_rows import BACKWARD, FORWARD, QueryKeyPair
@@ -51,7 +52,9 @@ def pair_residency(
     rows = [*_in_order(pair.queries), *_in_order(pair.keys)]
     right = LEFT + WIDE * (len(steps) + 1)
     bottom = TOP + LINE * len(rows)
-    drawn = [*_bars(steps, rows, pair, right), *_charges(steps, bottom, right, paid), *_key(bottom + 44)]
+    drawn = [*_bars(steps, rows, pair, right), *_charges(steps, bottom, right, paid)]
+    drawn += swatch(LEFT - 30, bottom + 44, OF_QUERY, "row of the query")
+    drawn += swatch(LEFT + 130, bottom + 44, OF_KEY, "row of the key")
     return titled(heading, (right + 90, bottom + 80), *_in_words(heading, steps), drawn)
 
 
@@ -93,8 +96,9 @@ def _bars(steps: Sequence[Step], rows: Sequence[str], pair: QueryKeyPair, right:
         y = TOP + LINE * n
         yield Text(LEFT - 16, centred(y + BAR / 2, NORMAL), row, NORMAL, "end")
         yield Poly(((LEFT, y + BAR / 2), (right, y + BAR / 2)), GRID, 1)
-        for come, go in _stays(steps, row):
-            fill = OF_QUERY if row in pair.queries else OF_KEY
+        fill = OF_QUERY if row in pair.queries else OF_KEY
+        own = [at for at, step in enumerate(steps) if step.row == row]
+        for come, go in zip_longest(own[::2], own[1::2], fillvalue=len(steps)):  # the last may not leave
             yield Rect(_at(come), y, WIDE * (go - come), BAR, *fill, INK, 0.7)
     if any(step.done for step in steps):
         yield Text(LEFT - 16, TOP - 10, "done", SMALL, "end", QUIET)
@@ -107,13 +111,6 @@ def _at(n: int) -> float:
     return LEFT + WIDE * (n + 0.5)
 
 
-def _stays(steps: Sequence[Step], row: str) -> Iterator[tuple[int, int]]:
-    """The events with which the row comes and goes, from stay to stay; the last may not end."""
-    own = [n for n, step in enumerate(steps) if step.row == row]
-    own += [len(steps)] * (len(own) % 2)
-    yield from zip(own[::2], own[1::2], strict=True)
-
-
 def _charges(steps: Sequence[Step], bottom: float, right: float, paid: int) -> Iterator[Element]:
     y = bottom + 18
     yield Text(LEFT - 16, y, "pays", SMALL, "end", QUIET)
@@ -121,11 +118,6 @@ def _charges(steps: Sequence[Step], bottom: float, right: float, paid: int) -> I
         said = "–" if step.event.startswith("drop") else str(step.charge)
         yield Text(_at(n), y, said, NORMAL, "middle", INK if step.charge else QUIET, bold=step.charge > 0)
     yield Text(right + 8, y, f"= {paid}", NORMAL, bold=True)
-
-
-def _key(y: float) -> Iterator[Element]:
-    yield from swatch(LEFT - 30, y, OF_QUERY, "row of the query")
-    yield from swatch(LEFT + 130, y, OF_KEY, "row of the key")
 
 
 # ---------------------------------------------------------------------- and in words

@@ -50,13 +50,19 @@ def partial_sums(events: Sequence[str]) -> Picture:
     Raises ValueError for no events, for another word, and for an event that nothing is there for.
     """
     life = _checked(tuple(events))
-    heading = f"One output's partial sums: {_entries(life)}, "
-    heading += counted(sum(life.reads), "read")
+    heading = f"One output's partial sums: {_entries(life)}, {counted(sum(life.reads), 'read')}"
     floor = TOP + LEVEL * max(life.heights)
     size = (LEFT + COLUMN * len(life.events) + 24, floor + 122)
     drawn = [*_levels(life, floor), *_bars(life, floor), *_counts(life, floor)]
-    rows = [["event", "n", "reads", "entries"], *_rows(life)]
-    return titled(heading, size, _in_words(life), table(rows, left=0), drawn)
+    numbers = (accumulate(map(int, marked)) for marked in (life.reads, life.entries))
+    counts = zip(life.events, life.heights[1:], *numbers, strict=True)
+    rows = [("event", "n", "reads", "entries"), *counts]
+    steps = ", ".join(f"{event} {n}" for event, n in zip(life.events, life.heights[1:], strict=True))
+    over = counted(len(life.events), "event")
+    alt = f"A staircase over {over}: the number n of partial sums of one output in fast memory after each "
+    alt += f"of them. It starts at 0: {steps}. Numbers in squares count "
+    alt += f"{counted(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
+    return titled(heading, size, alt, table(rows, left=0), drawn)
 
 
 def _checked(events: tuple[str, ...]) -> _Life:
@@ -104,7 +110,7 @@ def _counts(life: _Life, floor: float) -> Iterator[Element]:
         yield Text(LEFT + (k + 0.5) * COLUMN, floor + 30, event, NORMAL, "middle")
     for name, marked, colour, down in lines:
         yield Text(LEFT - 8, centred(floor + down, SMALL), name, SMALL, "end", INK, True)
-        for k, (here, number) in enumerate(zip(marked, _counted(marked), strict=True)):
+        for k, (here, number) in enumerate(zip(marked, accumulate(map(int, marked)), strict=True)):
             x, y = LEFT + (k + 0.5) * COLUMN, floor + down
             if here and colour == BLUE:
                 yield Rect(x - 11, y - 11, 22, 22, PAPER, "", colour, 2)
@@ -117,21 +123,3 @@ def _counts(life: _Life, floor: float) -> Iterator[Element]:
 def _entries(life: _Life) -> str:
     number = sum(life.entries)
     return f"{number} {'entry' if number == 1 else 'entries'}"
-
-
-def _counted(marked: Sequence[bool]) -> Iterator[int]:
-    return accumulate(map(int, marked))
-
-
-def _rows(life: _Life) -> Iterator[list[str]]:
-    told = zip(life.events, life.heights[1:], _counted(life.reads), _counted(life.entries), strict=True)
-    return ([event, *map(str, numbers)] for event, *numbers in told)
-
-
-def _in_words(life: _Life) -> str:
-    steps = ", ".join(f"{event} {n}" for event, n in zip(life.events, life.heights[1:], strict=True))
-    return (
-        f"A staircase over {counted(len(life.events), 'event')}: the number n of partial sums of one output "
-        f"in fast memory after each of them. It starts at 0: {steps}. Numbers in squares count "
-        f"{counted(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
-    )

@@ -100,15 +100,10 @@ def pebbles(
     game = Game(graph, 1 if M is None else M, recompute, slide)
     game = game if M is not None else Game(game.graph, game.smallest_M, recompute, slide)
     states = replay(game.graph, moves or (), game.M, recompute=recompute, slide=slide)
-    return picture_of(Play(game, states, _checked(step, len(states) - 1)))
-
-
-def _checked(step: int | None, last: int) -> int:
-    if step is None:
-        return last
-    if zero_or_more("step", step) > last:
+    last = len(states) - 1
+    if step is not None and zero_or_more("step", step) > last:
         raise ValueError(f"step = {step}: this pebbling has the steps 0 (the start) to {last}")
-    return step
+    return picture_of(Play(game, states, last if step is None else step))
 
 
 def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
@@ -123,7 +118,10 @@ def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
     panel = list(_panel(play, board.right + 26, chosen))
     height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
     width = board.right + 26 + PANEL + 18
-    title = f"Red-blue pebbling with M = {game.M}: {_where(play)}"
+    before = f", before {counted(play.last, 'move')}" if play.last else ""
+    move = play.state.move
+    where = f"the start{before}" if move is None else f"move {play.step} of {play.last}, {move}"
+    title = f"Red-blue pebbling with M = {game.M}: {where}"
     drawn: list[Element] = [
         Text(18, 28, _cut(title, LARGE, width - 36), LARGE, bold=True),
         Text(18, 52, _cut(meaning(play), NORMAL, width - 36), NORMAL),
@@ -142,12 +140,6 @@ def places_of(graph: Graph) -> dict[Vertex, Point]:
     """The centre of each vertex in the picture, in pixels."""
     board = _Board(graph)
     return {v: board.at(v) for v in graph.vertices}
-
-
-def _where(play: Play) -> str:
-    if play.state.move is None:
-        return f"the start, before {counted(play.last, 'move')}" if play.last else "the start"
-    return f"move {play.step} of {play.last}, {play.state.move}"
 
 
 def meaning(play: Play) -> str:

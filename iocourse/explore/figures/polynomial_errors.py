@@ -18,10 +18,10 @@ from ...lowrank.polynomials import (
 )
 from ...monomials import Array, rank_of
 from ...sizes import positive_int
-from ..draw.figure import example, figure
+from ..draw.figure import check_choice, check_count, example, figure
 from ..draw.line_chart import Axis, Frame, Line, Scale, chart, end_labels, every_line, label_room
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
-from ..draw.picture import Element, Picture, Point, Poly, titled
+from ..draw.picture import Element, Picture, Poly, titled
 from ..draw.text import big, words
 from ..models.lowrank_explorer import LARGEST_R, of_row, percent
 
@@ -47,43 +47,36 @@ def polynomial_errors(
     a dashed line. Raises ValueError for no or too many curves, another name, a degree below 1, an R that is
     not positive or beyond 300, an error that is not positive and finite, a variance that is negative.
     """
-    _check(R, curves, variance, error)
-    s = np.linspace(-R, R, POINTS)
-    made = {f"{name}, g = {g}": _coefficients(name, g, R, variance) for name, g in curves}
-    values = [abs(relative_error_at(p, s)) for p in made.values()]
-    low, high = _range([*values, *([] if error is None else [np.array([error])])])
-    lines = [
-        Line(label, _points(s, at, low, high), stroke_of(k), marker_every=POINTS // 8)
-        for k, (label, at) in enumerate(zip(made, values, strict=True))
-    ]
-    heading = title or f"How far polynomials are from exp on [-{R:g}, {R:g}]"
-    frame = Frame(Scale(-R, R, LEFT, WIDTH - label_room(lines)), Scale(low, high, HEIGHT - 58.0, 74.0, 10))
-    rows = [_row(label, p, R) for label, p in made.items()]
-    alt = f"{heading}: relative error against the logit, logarithmic. " + " ".join(map(_said, rows))
-    alt += "" if error is None else f" A dashed line stands at {percent(error)}."
-    head = ["polynomial", f"largest error on [-{R:g}, {R:g}]", "is positive for"]
-    numbers = table([head, *rows], left=0)
-    return titled(heading, (WIDTH, HEIGHT), alt, numbers, _error_chart(frame, lines, error))
-
-
-def _check(R: float, curves: Sequence[tuple[str, int]], variance: float, error: float | None) -> None:
     if not 0 < R <= LARGEST_R:
         raise ValueError(f"R is {R}; it must be positive and at most {LARGEST_R:g}")
     if not 0 <= variance < inf:
         raise ValueError(f"variance is {variance}; it must be 0 or more, and finite")
     if error is not None and not 0 < error < inf:
         raise ValueError(f"error is {error}; it must be positive and finite")
-    if not 1 <= len(curves) <= len(STROKES):
-        raise ValueError(f"curves has {len(curves)} entries; allowed are 1 to {len(STROKES)}")
-
-
-def _error_chart(frame: Frame, lines: Sequence[Line], error: float | None) -> Iterator[Element]:
-    yield from frame.elements("logit s", "relative error |p(s)e⁻ˢ - 1|")
+    check_count("curves", curves, len(STROKES))
+    s = np.linspace(-R, R, POINTS)
+    made = {f"{name}, g = {g}": _coefficients(name, g, R, variance) for name, g in curves}
+    values = [abs(relative_error_at(p, s)) for p in made.values()]
+    low, high = _range([*values, *([] if error is None else [np.array([error])])])
+    lines = []
+    for k, (label, at) in enumerate(zip(made, values, strict=True)):
+        points = zip(s.tolist(), np.clip(at, low, high).tolist(), strict=True)  # between the ends of the axis
+        lines.append(Line(label, tuple(points), stroke_of(k), marker_every=POINTS // 8))
+    heading = title or f"How far polynomials are from exp on [-{R:g}, {R:g}]"
+    frame = Frame(Scale(-R, R, LEFT, WIDTH - label_room(lines)), Scale(low, high, HEIGHT - 58.0, 74.0, 10))
+    drawn = list(frame.elements("logit s", "relative error |p(s)e⁻ˢ - 1|"))
+    rows = [["polynomial", f"largest error on [-{R:g}, {R:g}]", "is positive for"]]
+    alt = f"{heading}: relative error against the logit, logarithmic."
+    for label, p in made.items():
+        root, largest = positive_to(p), percent(largest_error(p, R))
+        rows.append([label, largest, "all s" if root == inf else f"|s| < {root:.3g}"])
+        alt += f" {label}: off by up to {largest}, positive for {rows[-1][-1]}."
     if error is not None:
+        alt += f" A dashed line stands at {percent(error)}."
         y = frame.y(error)
-        yield Poly(((frame.x.start, y), (frame.x.stop, y)), QUIET, 1.6, (7, 3))
-    yield from every_line(frame, lines)
-    yield from end_labels(frame, lines)
+        drawn.append(Poly(((frame.x.start, y), (frame.x.stop, y)), QUIET, 1.6, (7, 3)))
+    drawn += [*every_line(frame, lines), *end_labels(frame, lines)]
+    return titled(heading, (WIDTH, HEIGHT), alt, table(rows, left=0), drawn)
 
 
 def _coefficients(name: str, g: int, R: float, variance: float) -> Array:
@@ -104,22 +97,6 @@ def _range(values: Sequence[Array]) -> tuple[float, float]:
     return float(low), float(min(max(high, 100 * low), max(HIGHEST, 100 * low)))
 
 
-def _points(s: Array, values: Array, low: float, high: float) -> tuple[Point, ...]:
-    """The curve, kept between the ends of the axis."""
-    kept = np.clip(values, low, high)
-    return tuple((float(x), float(y)) for x, y in zip(s, kept, strict=True))
-
-
-def _row(label: str, p: Array, R: float) -> list[str]:
-    root = positive_to(p)
-    return [label, percent(largest_error(p, R)), "all s" if root == inf else f"|s| < {root:.3g}"]
-
-
-def _said(row: Sequence[str]) -> str:
-    label, largest, positive = row
-    return f"{label}: off by up to {largest}, positive for {positive}."
-
-
 # ---------------------------------------------------------------------- rank
 @example()
 @figure
@@ -137,15 +114,16 @@ def rank_growth(
     the state and none for the rank. Raises ValueError for an empty or too long list, a size below 1, another
     `of`, a line that is not positive and finite.
     """
-    if of not in ("state", "rank"):
-        raise ValueError(f"of is {of!r}; it must be 'state' or 'rank'")
-    if not 1 <= len(ds) <= len(STROKES):
-        raise ValueError(f"ds has {len(ds)} entries; allowed are 1 to {len(STROKES)}")
+    check_choice("of", of, ("state", "rank"))
+    check_count("ds", ds, len(STROKES))
     if not degrees:
         raise ValueError("degrees is empty; give at least one")
     ds = [positive_int("d", d) for d in ds]
     degrees = sorted(positive_int("degree", g) for g in degrees)
-    levels = _levels(of, lines)
+    levels = dict(lines if lines is not None else MEMORIES if of == "state" else {})
+    for label, value in levels.items():
+        if not 0 < value < inf:
+            raise ValueError(f"lines[{label!r}] is {value}; it must be positive and finite")
     what = "words of the state, r(d + 1)" if of == "state" else "rank r = C(d + g, g)"
     heading = title or f"How the {of} of low-rank attention grows"
     ranks = [["degree", *[f"r, d = {d}" for d in ds]]]
@@ -154,33 +132,20 @@ def rank_growth(
     grown = ", ".join(f"{big(rank_of(d, degrees[-1]))} for d = {d}" for d in ds)
     alt = f"{heading}: {what}, against the degree, on a logarithmic axis. "
     alt += " ".join([f"The rank of degree {degrees[-1]} is {grown}.", *over])
-    shown = _growth([*_grown(ds, degrees, of), *_flat(levels, degrees)], degrees, what)
+    drawn = []
+    for k, d in enumerate(ds):
+        points = tuple((float(g), float(_size(d, g, of))) for g in degrees)
+        drawn.append(Line(f"d = {d}", points, stroke_of(k), marker_every=1))
+    for k, (label, value) in enumerate(levels.items()):
+        ends = ((float(degrees[0]), float(value)), (float(degrees[-1]), float(value)))
+        drawn.append(Line(label, ends, BOUNDS[k % len(BOUNDS)], marker_every=0))
+    shown = _growth(drawn, degrees, what)
     return titled(heading, (WIDTH, HEIGHT), alt, "\n".join([table(ranks, left=0), *over]), shown)
 
 
 def _size(d: int, g: int, of: str) -> int:
     """The rank, or the words of the state."""
     return rank_of(d, g) * (d + 1 if of == "state" else 1)
-
-
-def _grown(ds: Sequence[int], degrees: Sequence[int], of: str) -> Iterator[Line]:
-    for k, d in enumerate(ds):
-        points = tuple((float(g), float(_size(d, g, of))) for g in degrees)
-        yield Line(f"d = {d}", points, stroke_of(k), marker_every=1)
-
-
-def _flat(levels: Mapping[str, float], degrees: Sequence[int]) -> Iterator[Line]:
-    for k, (label, at) in enumerate(levels.items()):
-        ends = ((float(degrees[0]), at), (float(degrees[-1]), at))
-        yield Line(label, ends, BOUNDS[k % len(BOUNDS)], marker_every=0)
-
-
-def _levels(of: str, lines: Mapping[str, float] | None) -> dict[str, float]:
-    levels = dict(lines if lines is not None else MEMORIES if of == "state" else {})
-    for label, value in levels.items():
-        if not 0 < value < inf:
-            raise ValueError(f"lines[{label!r}] is {value}; it must be positive and finite")
-    return {label: float(value) for label, value in levels.items()}
 
 
 def _growth(lines: Sequence[Line], degrees: Sequence[int], what: str) -> Iterator[Element]:

@@ -35,43 +35,27 @@ def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mappi
     for name, counts in answers.items():
         if min(counts.values()) < 0:
             raise ValueError(f"{name} has a negative count")
-    drawn, width, height = _grid(answers, right)
+    wide, note = 0.0, text_width("999 right", SMALL)
+    for name, counts in answers.items():
+        wide = max(wide, 40 + max(_labels(counts) + BAR + 8 + note, 1.1 * text_width(name, NORMAL)))
+    drawn, names, top = list[Element](), list(answers), 56.0
+    for row in (names[start : start + COLUMNS] for start in range(0, len(names), COLUMNS)):
+        for column, name in enumerate(row):
+            drawn += _histogram(18 + column * wide, top, name, answers[name], right.get(name))
+        top += HEAD + ROW * max(len(answers[name]) for name in row) + GAP
     title = "What was predicted, and how often"
-    told = " ".join(_said(name, counts, right.get(name)) for name, counts in answers.items())
-    marked = ", the right one hatched and marked" if right else ""
-    alt = f"{title}: a bar for each answer{marked}. {told}"
+    alt = f"{title}: a bar for each answer{', the right one hatched and marked' if right else ''}."
+    for name, counts in answers.items():
+        told = ", ".join(f"{text} {counted(count, 'time')}" for text, count in counts.items())
+        alt += f" {name}: {told}{f'; right is {right[name]}' if right.get(name) else ''}."
     rows = [
         [name, text, count, "right" if text == right.get(name) else ""]
         for name, counts in answers.items()
         for text, count in counts.items()
     ]
     numbers = table([["number", "answer", "given by", ""], *rows], left=2)
-    return titled(title, (width, height), alt, numbers, drawn)
-
-
-def _said(name: str, counts: Mapping[str, int], right: str | None) -> str:
-    told = ", ".join(f"{text} {counted(count, 'time')}" for text, count in counts.items())
-    return f"{name}: {told}" + (f"; right is {right}." if right else ".")
-
-
-def _grid(
-    answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]
-) -> tuple[list[Element], float, float]:
-    """The histograms in rows of three, with the width and height that they take."""
-    names = list(answers)
-    wide = 40 + max(_width(name, answers[name]) for name in names)
-    drawn: list[Element] = []
-    top = 56.0
-    for start in range(0, len(names), COLUMNS):
-        row = names[start : start + COLUMNS]
-        for column, name in enumerate(row):
-            drawn += _histogram(18 + column * wide, top, name, answers[name], right.get(name))
-        top += HEAD + ROW * max(len(answers[name]) for name in row) + GAP
-    return drawn, 18 + wide * min(COLUMNS, len(names)), top - GAP + 12
-
-
-def _width(name: str, counts: Mapping[str, int]) -> float:
-    return max(_labels(counts) + BAR + 8 + text_width("999 right", SMALL), text_width(name, NORMAL) * 1.1)
+    size = 18 + wide * min(COLUMNS, len(names)), top - GAP + 12
+    return titled(title, size, alt, numbers, drawn)
 
 
 def _labels(counts: Sequence[str] | Mapping[str, int]) -> float:

@@ -106,12 +106,19 @@ def program_grid(
     across, down = grid.lane_sizes()
     width, height = X + grid.shape[1] * BN * across + 24, Y + grid.shape[0] * BM * down + FOOT
     drawn = [
-        *_lanes(grid),
+        Rect(X, Y, grid.shape[1] * BN * across, grid.shape[0] * BM * down, FORBIDDEN, "\\", "", 1.0, QUIET),
         *_programs(grid),
         *([] if outlined is None else outline(_box(grid, outlined))),
         *_labels(grid, height),
     ]
-    return titled(name, (max(width, 560.0), height), _alt(name, grid, outlined), _numbers(grid), drawn)
+    rows_of = [
+        ("programs", f"{grid.shape[0]:,} × {grid.shape[1]:,} = {grid.programs:,}"),
+        ("lanes", f"{grid.lanes:,}"),
+        ("elements", f"{rows * columns:,}"),
+        ("masked lanes", f"{grid.masked:,} ({grid.masked / grid.lanes:.1%})"),
+    ]
+    alt = _alt(name, grid, outlined)
+    return titled(name, (max(width, 560.0), height), alt, table(rows_of, left=0), drawn)
 
 
 def _check(grid: _Grid, outlined: Tile | None) -> None:
@@ -129,20 +136,12 @@ def _check(grid: _Grid, outlined: Tile | None) -> None:
 
 
 # ---------------------------------------------------------------------- the drawing
-def _lanes(grid: _Grid) -> list[Element]:
-    """All lanes hatched as masked, and the matrix over them."""
-    across, down = grid.lane_sizes()
-    width, height = grid.shape[1] * grid.BN * across, grid.shape[0] * grid.BM * down
-    return [
-        Rect(X, Y, width, height, FORBIDDEN, "\\", "", 1.0, QUIET),
-        Rect(X, Y, grid.columns * across, grid.rows * down, PAPER),
-    ]
-
-
 def _programs(grid: _Grid) -> list[Element]:
-    """Each tile with its label; the part inside the matrix is shaded where there is an order."""
+    """The matrix over all lanes; each tile with its label, its part of the matrix shaded in an order."""
     tiles = grid.order or [(i, j) for i in range(grid.shape[0]) for j in range(grid.shape[1])]
-    drawn, names = list[Element](), list[Element]()
+    across, down = grid.lane_sizes()
+    matrix = Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5)
+    drawn, names = list[Element]([Rect(X, Y, matrix.width, matrix.height, PAPER)]), list[Element]()
     for k, tile in enumerate(tiles):
         shade = ramp(0.08 + 0.66 * k / max(len(tiles) - 1, 1)) if grid.order else ramp(0.12)
         inside, whole = _box(grid, tile, cut=True), _box(grid, tile)
@@ -151,8 +150,6 @@ def _programs(grid: _Grid) -> list[Element]:
         drawn.append(replace(whole, stroke=edge))
         if grid.named:
             names += _name(inside, whole, str(k) if grid.order else f"{tile[0]}, {tile[1]}", shade)
-    across, down = grid.lane_sizes()
-    matrix = Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5)
     return [*drawn, *framed(matrix), *names]
 
 
@@ -211,14 +208,3 @@ def _alt(name: str, grid: _Grid, outlined: Tile | None) -> str:
     if outlined is not None:
         told.append(f"Tile ({outlined[0]}, {outlined[1]}) is outlined: {place(grid.part(outlined))}")
     return ". ".join(told) + "."
-
-
-def _numbers(grid: _Grid) -> str:
-    down, across = grid.shape
-    rows = [
-        ("programs", f"{down:,} × {across:,} = {grid.programs:,}"),
-        ("lanes", f"{grid.lanes:,}"),
-        ("elements", f"{grid.rows * grid.columns:,}"),
-        ("masked lanes", f"{grid.masked:,} ({grid.masked / grid.lanes:.1%})"),
-    ]
-    return table(rows, left=0)

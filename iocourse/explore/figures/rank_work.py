@@ -1,16 +1,21 @@
-"""Which pairs of a query and a key each rank makes: strips or a grid, and the rows that one of them needs."""
+"""Which pairs of a query and a key each rank makes: strips or a grid of them with the rows that one rank
+needs, and the rows of a causal triangle dealt out in three ways.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ... import distributed
 from ...console import table
+from ...distributed import load_balance
 from ...sizes import check_sizes, positive_int
 from ..draw.figure import example, figure
-from ..draw.palette import FILLS, INK, PAPER
+from ..draw.palette import FILLS, INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
-from ..draw.shapes import swatch
+from ..draw.shapes import Square, swatch
 
+# ---------------------------------------------------------------------- strips or a grid
 SIDE, GAP, LEFT, TOP, BAND = 256.0, 76.0, 60.0, 104.0, 12.0
 MOST, MOST_GRIDS = 64, 3
 NUMBERED = 16  # ranks at most whose numbers are written
@@ -29,7 +34,14 @@ def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
     the order of the columns. Raises ValueError where an a does not divide P, for more than 64 ranks, and for
     none or more than 3 grids.
     """
-    P = _checked(P, grids)
+    (P,) = check_sizes(P=P)
+    if P > MOST:
+        raise ValueError(f"P = {P} is too many to draw; at most {MOST}")
+    if not 1 <= len(grids) <= MOST_GRIDS:
+        raise ValueError(f"got {len(grids)} grids; draw 1 to {MOST_GRIDS}")
+    for a in grids:
+        if P % positive_int("a", a):
+            raise ValueError(f"a = {a} does not divide the P = {P} ranks into rows")
     heading = title or f"The pairs of {P} ranks, and what rank {P // 3} needs for its own"
     drawn = list[Element]()
     for k, a in enumerate(grids):
@@ -40,37 +52,19 @@ def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
     return titled(heading, (width, TOP + SIDE + 98), *_in_words(heading, P, grids), drawn)
 
 
-def _checked(P: int, grids: tuple[int, ...]) -> int:
-    (P,) = check_sizes(P=P)
-    if P > MOST:
-        raise ValueError(f"P = {P} is too many to draw; at most {MOST}")
-    if not 1 <= len(grids) <= MOST_GRIDS:
-        raise ValueError(f"got {len(grids)} grids; draw 1 to {MOST_GRIDS}")
-    for a in grids:
-        if P % positive_int("a", a):
-            raise ValueError(f"a = {a} does not divide the P = {P} ranks into rows")
-    return P
-
-
 def _square(x: float, a: int, b: int) -> Iterator[Element]:
     """The square at x in a × b boxes, the bands beside it, and its shape in words."""
     height, width, marked = SIDE / a, SIDE / b, a * b // 3
     i, j = divmod(marked, b)
-    yield Text(x, TOP - BAND - 14, _name(a, b), NORMAL, bold=True)
+    yield Text(x, TOP - BAND - 14, f"{a} × {b}", NORMAL, bold=True)
     for rank in range(a * b):
-        box = (x + rank % b * width, TOP + rank // b * height, width, height)
-        fill = MADE if rank == marked else None
-        yield Rect(*box, fill.colour if fill else PAPER, fill.hatch if fill else "", INK, 0.75)
+        left, top = x + rank % b * width, TOP + rank // b * height
+        yield Rect(left, top, width, height, *(MADE if rank == marked else Fill(PAPER, "")), INK, 0.75)
         if a * b <= NUMBERED:
-            yield Text(box[0] + width / 2 - 4 * len(str(rank)), box[1] + height / 2 + 4, str(rank), SMALL)
-    left, top = (x - BAND - 4, TOP + i * height, BAND, height), (x + j * width, TOP - BAND - 4, width, BAND)
-    yield Rect(*left, QUERIES.colour, QUERIES.hatch, INK)
-    yield Rect(*top, KEYS.colour, KEYS.hatch, INK)
+            yield Text(left + width / 2 - 4 * len(str(rank)), top + height / 2 + 4, str(rank), SMALL)
+    yield Rect(x - BAND - 4, TOP + i * height, BAND, height, *QUERIES, INK)
+    yield Rect(x + j * width, TOP - BAND - 4, width, BAND, *KEYS, INK)
     yield Text(x, TOP + SIDE + 22, _needs(a, b), SMALL)
-
-
-def _name(a: int, b: int) -> str:
-    return f"{a} × {b}"
 
 
 def _needs(a: int, b: int) -> str:
@@ -79,7 +73,58 @@ def _needs(a: int, b: int) -> str:
 
 
 def _in_words(heading: str, P: int, grids: tuple[int, ...]) -> tuple[str, str]:
-    names = [(_name(a, P // a), _needs(a, P // a)) for a in grids]
+    names = [(f"{a} × {P // a}", _needs(a, P // a)) for a in grids]
     alt = f"{heading}: squares of all pairs cut into {P} equal boxes, a box for each rank. "
     alt += " ".join(f"Cut into {name}, a rank needs {needs}." for name, needs in names)
     return alt, table([["grid", "a rank needs"], *map(list, names)], left=2)
+
+
+# ---------------------------------------------------------------------- a causal triangle
+TRIANGLE, BETWEEN, MARGIN, HEAD = 232.0, 44.0, 48.0, 96.0
+MOST_ROWS = 64
+
+
+@example(16, 4)
+@figure
+def causal_load(N: int, P: int, *, title: str | None = None) -> Picture:
+    """N × N causal scores, each row in the fill of the rank that has it: contiguous, zigzag, striped.
+
+    Below each triangle stand the pairs of every rank. Raises ValueError for sizes below 1, more than 64 rows
+    or 7 ranks.
+    """
+    N, P = check_sizes(N=N, P=P)
+    for name, size, most in (("N", N, MOST_ROWS), ("P", P, len(FILLS))):
+        if size > most:
+            raise ValueError(f"{name} = {size} is too many to draw; at most {most}")
+    heading = title or f"Causal rows on {P} ranks, N = {N}"
+    drawn = list[Element]()
+    for k, layout in enumerate(distributed.LAYOUTS):
+        drawn += _triangle(Square(MARGIN + k * (TRIANGLE + BETWEEN), HEAD, TRIANGLE, N), layout, P)
+    for rank in range(P):
+        drawn += swatch(MARGIN + 110.0 * rank, HEAD + TRIANGLE + 62, FILLS[rank], f"rank {rank}")
+    width = 2 * MARGIN + 3 * TRIANGLE + 2 * BETWEEN
+    return titled(heading, (width, HEAD + TRIANGLE + 96), *_loads_in_words(heading, N, P), drawn)
+
+
+def _triangle(square: Square, layout: str, P: int) -> Iterator[Element]:
+    yield Text(square.x, square.y - 12, layout, NORMAL, bold=True)
+    yield square.paper(PAPER)
+    for rank in range(P):
+        for row in distributed.rows_of(layout, square.N, P, rank):
+            box = square.box((int(row), int(row) + 1), (0, int(row) + 1))
+            yield Rect(box.x, box.y, box.width, box.height, *FILLS[rank], INK, 0.5)
+    pairs = load_balance.pairs_of_ranks(layout, square.N, P)
+    said = ", ".join(map(str, pairs)) if P <= 4 else f"{min(pairs)} to {max(pairs)}"
+    yield Text(square.x, square.y + TRIANGLE + 20, f"pairs {said}", SMALL)
+    busiest = f"busiest rank: {load_balance.imbalance(pairs):.2f} × the mean"
+    yield Text(square.x, square.y + TRIANGLE + 40, busiest, SMALL, colour=QUIET)
+
+
+def _loads_in_words(heading: str, N: int, P: int) -> tuple[str, str]:
+    rows = [["layout", *(f"rank {rank}" for rank in range(P))]]
+    rows += [[layout, *map(str, load_balance.pairs_of_ranks(layout, N, P))] for layout in distributed.LAYOUTS]
+    told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[1:])
+    alt = f"{heading}: three lower triangles, each row in the fill of its rank. Contiguous gives each rank a "
+    alt += "band, zigzag an early and a late band, striped every row in turn. "
+    alt += f"Pairs of the ranks from the first to the last: {told}."
+    return alt, table(rows, left=1)

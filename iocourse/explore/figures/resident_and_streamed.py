@@ -1,16 +1,21 @@
-"""One sweep through the pairs: which arrays stay in fast memory, and which pass by."""
+"""Which arrays stay in fast memory and which pass by: in one sweep through the pairs, and in one tile of a
+backward pass, with what is made there and never leaves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
-from ...console import table
-from ..draw.figure import example, figure
+from ...console import counted, table
+from ...sizes import positive_int
+from ..draw.figure import check_choice, example, figure
 from ..draw.palette import INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.text import listed
 
+# ---------------------------------------------------------------------- a sweep
 X, Y, SIDE = 176.0, 190.0, 250.0
 STRIP, STEP = 20.0, 30.0  # an array's width, and from one array to the next
 BLOCK, PASSING = (SIDE / 3, 2 * SIDE / 3), (0.5 * SIDE, 0.56 * SIDE)  # what stays, and what passes just now
@@ -36,7 +41,13 @@ def resident_and_streamed(
     those that are added to: where they pass they are read and written. Raises ValueError for another
     `stays`, a side with no array or more than 4, or a sum that is on neither side.
     """
-    _check(stays, rows, columns, sums)
+    check_choice("stays", stays, ("rows", "columns"))
+    for side, names in (("rows", rows), ("columns", columns)):
+        if not 1 <= len(names) <= MOST:
+            raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
+    for name in sums:
+        if name not in (*rows, *columns):
+            raise ValueError(f"sums has {name!r}, which is neither in rows nor in columns")
     here, there = (rows, columns) if stays == "rows" else (columns, rows)
     back = [name for name in there if name in sums]
     moved = len(there) + len(back)
@@ -45,17 +56,6 @@ def resident_and_streamed(
     )
     drawn = [*_square(stays), *_arrays(stays, rows, columns, sums), *_key(here, there, back)]
     return titled(heading, (760.0, 480.0), *_in_words(heading, stays, here, there, back), drawn)
-
-
-def _check(stays: str, rows: Sequence[str], columns: Sequence[str], sums: Collection[str]) -> None:
-    if stays not in ("rows", "columns"):
-        raise ValueError(f"stays is {stays!r}; it must be 'rows' or 'columns'")
-    for side, names in (("rows", rows), ("columns", columns)):
-        if not 1 <= len(names) <= MOST:
-            raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
-    for name in sums:
-        if name not in (*rows, *columns):
-            raise ValueError(f"sums has {name!r}, which is neither in rows nor in columns")
 
 
 def _spans(stays: str) -> tuple[Span, Span]:
@@ -71,18 +71,10 @@ def _square(stays: str) -> Iterator[Element]:
     else:
         yield Rect(X + across[0], Y, across[1] - across[0], SIDE, BAND)
     yield from outline(Rect(X + across[0], Y + down[0], across[1] - across[0], down[1] - down[0]))
-    yield _arrow(stays)
-    yield Text(X + SIDE, Y + SIDE + 20, "N x N pairs", SMALL, "end", QUIET)
-
-
-def _arrow(stays: str) -> Poly:
-    """From the tile at work on, the way in which the other side passes."""
     far, middle = PASSING[1] + 8, SIDE / 2
-    return (
-        arrow((X + far, Y + middle), down=False)
-        if stays == "rows"
-        else arrow((X + middle, Y + far), down=True)
-    )
+    onwards = (X + far, Y + middle) if stays == "rows" else (X + middle, Y + far)
+    yield arrow(onwards, down=stays != "rows")
+    yield Text(X + SIDE, Y + SIDE + 20, "N x N pairs", SMALL, "end", QUIET)
 
 
 def _arrays(
@@ -94,13 +86,13 @@ def _arrays(
         left = X - 14 - STEP * (len(rows) - k) + STEP - STRIP
         fill = _fill(stays == "rows", name in sums)
         yield Rect(left, Y, STRIP, SIDE, PAPER, "", QUIET, 0.8)
-        yield Rect(left, Y + down[0], STRIP, down[1] - down[0], fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(left, Y + down[0], STRIP, down[1] - down[0], *fill, INK, 0.7)
         yield Text(left + STRIP / 2, Y + SIDE + 20, name, NORMAL, "middle")
     for k, name in enumerate(columns):
         top = Y - 14 - STEP * (len(columns) - k) + STEP - STRIP
         fill = _fill(stays == "columns", name in sums)
         yield Rect(X, top, SIDE, STRIP, PAPER, "", QUIET, 0.8)
-        yield Rect(X + across[0], top, across[1] - across[0], STRIP, fill.colour, fill.hatch, INK, 0.7)
+        yield Rect(X + across[0], top, across[1] - across[0], STRIP, *fill, INK, 0.7)
         yield Text(X + SIDE + 8, centred(top + STRIP / 2, NORMAL), name, NORMAL)
 
 
@@ -133,3 +125,151 @@ def _in_words(
     moved = len(there) + len(back)
     counts = [["stay, r", str(len(here))], ["move past, t", str(moved)], ["r · t", str(len(here) * moved)]]
     return alt, table([["arrays", "number"], *counts], left=0)
+
+
+# ---------------------------------------------------------------------- a tile of a backward pass
+TILE_X, TILE_Y, ACROSS, DOWN = 246.0, 206.0, 200.0, 132.0  # the tile: its corner, its width and its height
+BROAD, THIN, TALL, GAP = 34.0, 12.0, 30.0, 10.0  # rows of d words and of one, columns, what is between them
+RIGHT = 520.0
+MADE = Fill("#F3E3ED", "")  # light enough to write on
+GRADIENTS = ("dQ", "dK", "dV")
+SCORES = ("S = QKᵀ/√d", "P = exp(S − L)")
+SLOPES = ("dP = dO Vᵀ", "dS = P ∘ (dP − D)")
+ADDS = {"dQ": "dQ += dS K/√d", "dK": "dK += dSᵀQ/√d", "dV": "dV += PᵀdO"}
+
+
+class Array(NamedTuple):
+    """Its rows in the tile: their name, their words, and what becomes of them."""
+
+    name: str
+    words: int
+    fill: Fill
+    thin: bool = False
+
+    @property
+    def thickness(self) -> float:
+        """Pixels of a row."""
+        return THIN if self.thin else BROAD
+
+
+@example("columns", d=8, Br=4, Bc=16, title="B3")
+@example("rows", gradients={"dQ"}, d=64, Br=1300, Bc=1)
+@example("columns", gradients={"dV"}, d=64, Br=1, Bc=1000)
+@figure
+def backward_tile(
+    stays: str,
+    *,
+    gradients: Collection[str] = GRADIENTS,
+    d: int,
+    Br: int,
+    Bc: int,
+    title: str | None = None,
+) -> Picture:
+    """A tile of Br queries and Bc keys: its rows to the left, its columns above, what it makes inside.
+
+    `stays` is "rows" or "columns": the side whose arrays are in fast memory while the others pass by.
+    `gradients` are those that the sweep computes; D is taken as given. Raises ValueError for another
+    `stays`, for no gradient or one that is none, and for sizes below 1.
+    """
+    check_choice("stays", stays, ("rows", "columns"))
+    if not gradients or not set(gradients) <= set(GRADIENTS):
+        raise ValueError(f"gradients is {gradients!r}; it must name one or more of {listed(GRADIENTS)}")
+    d, Br, Bc = positive_int("d", d), positive_int("Br", Br), positive_int("Bc", Bc)
+    wanted = [name for name in GRADIENTS if name in gradients]
+    rows, columns = _sides(stays, wanted, d, Br, Bc)
+    makes = (*SCORES, *(() if wanted == ["dV"] else SLOPES))
+    here, there = (rows, columns) if stays == "rows" else (columns, rows)
+    heading = f"{title or 'A tile'}: {listed(_names(here))} stay, {listed(_names(there))} pass"
+    drawn = [*_left_of_tile(rows), *_above_tile(columns), *_tile(makes), _passing(stays, rows, columns)]
+    drawn += _tile_key((*here, *there), makes, wanted)
+    words = _tile_in_words(heading, (*rows, *columns), makes, wanted, Br * Bc)
+    return titled(heading, (860.0, 380.0), *words, drawn)
+
+
+def _sides(stays: str, wanted: Sequence[str], d: int, Br: int, Bc: int) -> tuple[list[Array], list[Array]]:
+    """The arrays of the tile's rows and of its columns; dV alone needs neither V nor D."""
+    slopes = wanted != ["dV"]
+    inside, passing = (STAYS, READ) if stays == "rows" else (READ, STAYS)
+    rows = [Array(name, Br * d, inside) for name in ("Q", "dO")]
+    rows += [Array("dQ", Br * d, _of_sum(inside))] if "dQ" in wanted else []
+    rows += [Array(name, Br, inside, thin=True) for name in ("L", "D")[: 1 + slopes]]
+    columns = [Array(name, Bc * d, passing) for name in ("K", "V")[: 1 + slopes]]
+    columns += [Array(name, Bc * d, _of_sum(passing)) for name in wanted if name != "dQ"]
+    return rows, columns
+
+
+def _of_sum(fill: Fill) -> Fill:
+    return READ_AND_WRITTEN if fill == READ else fill
+
+
+def _names(arrays: Sequence[Array]) -> list[str]:
+    return [array.name for array in arrays]
+
+
+# ---------------------------------------------------------------------- the drawing
+def _left_of_tile(rows: Sequence[Array]) -> Iterator[Element]:
+    left = TILE_X - 14 + GAP
+    for array in reversed(rows):
+        left -= array.thickness + GAP
+        yield Rect(left, TILE_Y, array.thickness, DOWN, *array.fill, INK, 0.7)
+        yield Text(left + array.thickness / 2, TILE_Y + DOWN + 18, array.name, NORMAL, "middle")
+
+
+def _above_tile(columns: Sequence[Array]) -> Iterator[Element]:
+    top = TILE_Y - 14 + GAP
+    for array in reversed(columns):
+        top -= TALL + GAP
+        yield Rect(TILE_X, top, ACROSS, TALL, *array.fill, INK, 0.7)
+        yield Text(TILE_X + ACROSS + 8, centred(top + TALL / 2, NORMAL), array.name, NORMAL)
+
+
+def _passing(stays: str, rows: Sequence[Array], columns: Sequence[Array]) -> Poly:
+    """Beside the arrays that pass, in the way they go."""
+    if stays == "rows":
+        return arrow((TILE_X, TILE_Y - 12 - len(columns) * (TALL + GAP)), down=False)
+    across = sum(array.thickness + GAP for array in rows)
+    return arrow((TILE_X - 18 - across, TILE_Y), down=True)
+
+
+def _tile(makes: Sequence[str]) -> Iterator[Element]:
+    box = Rect(TILE_X, TILE_Y, ACROSS, DOWN, MADE.colour)
+    yield box
+    yield from outline(box, 2.5)
+    step = DOWN / (len(makes) + 1)
+    for k, made in enumerate(makes, 1):
+        yield Text(TILE_X + ACROSS / 2, centred(TILE_Y + k * step, SMALL), made, SMALL, "middle")
+
+
+def _tile_key(arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[str]) -> Iterator[Element]:
+    y = 84.0
+    for fill, does in FATES.items():
+        if names := [array.name for array in arrays if array.fill == fill]:
+            yield from swatch(RIGHT, y, fill, f"{does}: {listed(names)}")
+            y += 30
+    yield from swatch(RIGHT, y, MADE, f"made here, never leave: {listed(_made(makes))}")
+    yield Text(RIGHT, TILE_Y + 34, "What the tile adds", NORMAL, bold=True)
+    for k, name in enumerate(wanted, 1):
+        yield Text(RIGHT, TILE_Y + 34 + 24 * k, ADDS[name], NORMAL)
+
+
+FATES = {STAYS: "stay", READ: "pass, read", READ_AND_WRITTEN: "pass, read and written"}
+
+
+def _made(makes: Sequence[str]) -> list[str]:
+    return [made.split(" = ")[0] for made in makes]
+
+
+# ---------------------------------------------------------------------- and in words
+def _tile_in_words(
+    heading: str, arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[str], pairs: int
+) -> tuple[str, str]:
+    alt = f"{heading}. A tile of {counted(pairs, 'pair')}, the arrays of its queries to the left and "
+    alt += "those of its keys above. "
+    for fill, does in FATES.items():
+        if named := [f"{one.name} of {counted(one.words, 'word')}" for one in arrays if one.fill == fill]:
+            alt += f"{does.capitalize()}: {listed(named)}. "
+    alt += f"In the tile {'; '.join(makes)} are made and never leave. "
+    alt += f"Then {'; '.join(ADDS[name] for name in wanted)}."
+    lines = [[array.name, FATES[array.fill], f"{array.words:,}"] for array in arrays]
+    lines += [[", ".join(_made(makes)), "made here, never leave", f"{pairs:,}"]]
+    return alt, table([["", "", "words"], *lines], left=2)

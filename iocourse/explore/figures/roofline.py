@@ -1,26 +1,42 @@
-"""The roofline: how fast a chip can compute when each byte from memory serves so many operations."""
+"""Rooflines: how fast a chip can compute when each byte from memory serves so many operations; and four
+passes of attention under one chip's roof.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
-from typing import NamedTuple
+from textwrap import wrap
+from typing import Any, NamedTuple
 
 from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge_point
 from ..draw.figure import figure
-from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, label_room, marker
-from ..draw.palette import QUIET, stroke_of
-from ..draw.picture import SMALL, Element, Picture, Poly, Text, text_width, titled
+from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, label_room, marker
+from ..draw.palette import INK, QUIET, STROKES, Stroke, stroke_of
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, text_width, titled
 from ..draw.shapes import diamond
 from ..draw.text import words
+from ..models.roofline_explorer import (
+    PASSES,
+    Measured,
+    Point,
+    Record,
+    Sizes,
+    measured,
+    points,
+    records_of,
+    remark,
+)
 
+# ---------------------------------------------------------------------- kernels under the roofs of several
+# chips
 LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # the chart's left edge, the picture's width, the chart's height
 FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are
 
 
-class _Point(NamedTuple):
+class _Kernel(NamedTuple):
     """A kernel: its operations a byte, and its measured TFLOP/s if there is one."""
 
     label: str
@@ -53,11 +69,20 @@ def roofline(
         ValueError: no chip or one that is not in the table, a number that is not positive and finite, or a
             measured rate beside several chips: it was measured on one.
     """
-    shown = _chips(chips)
-    read = sorted((_point(label, given) for label, given in points.items()), key=lambda p: p.intensity)
+    asked = list(chips) if isinstance(chips, Sequence) else [chips]
+    if not asked:
+        raise ValueError("chips is empty: name at least one, such as 90")
+    shown = [one if isinstance(one, Chip) else chip_of(one) for one in asked]
+    read = sorted((_kernel(label, given) for label, given in points.items()), key=lambda p: p.intensity)
     if len(shown) > 1 and any(point.measured is not None for point in read):
         raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
-    roofs = _roofs(shown, read)
+    places = [*map(ridge_point, shown), *(point.intensity for point in read)]
+    low, high = min(places) / 4, max(places) * 4
+    roofs = []
+    for k, chip in enumerate(shown):
+        label = f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}"
+        points_of = tuple((x, attainable_tflops(x, chip)) for x in (low, ridge_point(chip), high))
+        roofs.append(Line(label, points_of, stroke_of(k), marker_every=1))
     frame = _frame(roofs, read)
     notes, floor = caveats(shown), frame.y.start + 66
     drawn: list[Element] = [
@@ -65,7 +90,10 @@ def roofline(
         *every_line(frame, [roof._replace(marker_every=0) for roof in roofs]),
     ]
     for row, point in enumerate(read):
-        drawn += [*_flag(frame, FLAGS + FLAG * row, point), *_dots(frame, shown, point)]
+        x, y = frame.x(point.intensity), FLAGS + FLAG * row  # larger ones hang lower: none are crossed
+        drawn.append(Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)))
+        drawn.append(Text(x + 6, y, str(point) if point.measured is None else f"{point} ◆", SMALL))
+        drawn += _dots(frame, shown, point)
     drawn += [*end_labels(frame, roofs), *remarks(notes, floor)]
     ends = [frame.x(p.intensity) + 40 + text_width(str(p), SMALL) for p in read]
     size = max([WIDTH, *ends]), floor + 18 * len(notes)
@@ -77,39 +105,18 @@ def remarks(lines: Sequence[str], y: float) -> list[Element]:
     return [Text(18, y + 18 * k, line, SMALL, colour=QUIET) for k, line in enumerate(lines)]
 
 
-def _chips(given: int | Chip | Sequence[int | Chip]) -> list[Chip]:
-    asked = list(given) if isinstance(given, Sequence) else [given]
-    if not asked:
-        raise ValueError("chips is empty: name at least one, such as 90")
-    return [one if isinstance(one, Chip) else chip_of(one) for one in asked]
-
-
-def _point(label: str, given: float | tuple[float, float]) -> _Point:
+def _kernel(label: str, given: float | tuple[float, float]) -> _Kernel:
     values = given if isinstance(given, tuple) else (given,)
     if len(values) not in (1, 2) or not all(isfinite(value) and value > 0 for value in values):
         raise ValueError(
             f"points[{label!r}] is {given!r}; wanted: FLOP per byte, or (FLOP per byte, TFLOP/s), "
             "positive and finite"
         )
-    return _Point(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
+    return _Kernel(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
 
 
 # ---------------------------------------------------------------------- the chart
-def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
-    places = [*(ridge_point(chip) for chip in chips), *(point.intensity for point in points)]
-    low, high = min(places) / 4, max(places) * 4
-    return [
-        Line(
-            f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}",
-            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge_point(chip), high)),
-            stroke_of(k),
-            marker_every=1,
-        )
-        for k, chip in enumerate(chips)
-    ]
-
-
-def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
+def _frame(roofs: Sequence[Line], points: Sequence[_Kernel]) -> Frame:
     top = FLAGS + FLAG * len(points) + 22
     across = [x for roof in roofs for x, _ in roof.points]
     rates = [y for roof in roofs for _, y in roof.points]
@@ -118,14 +125,7 @@ def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
     return Frame(x.over(across), Axis(top + PLOT, top, 10, 1.25).over(rates))
 
 
-def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
-    """A label on a pole that stands on the axis; larger intensities have lower flags, so none are crossed."""
-    x = frame.x(point.intensity)
-    label = str(point) if point.measured is None else f"{point} ◆"
-    return [Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)), Text(x + 6, y, label, SMALL)]
-
-
-def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Element]:
+def _dots(frame: Frame, chips: Sequence[Chip], point: _Kernel) -> Iterator[Element]:
     for k, chip in enumerate(chips):
         yield from marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
     if point.measured is not None:
@@ -133,20 +133,20 @@ def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Elemen
 
 
 # ---------------------------------------------------------------------- in words
-def _allowed(chip: Chip, point: _Point, where: str = "") -> str:
+def _allowed(chip: Chip, point: _Kernel, where: str = "") -> str:
     """The rate that a chip allows a point, and what limits it there."""
     limit = "memory" if point.intensity < ridge_point(chip) else "products"
     return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
-def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
     told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
     told += [f"{chip.name} rises with {roof_in_words(chip, ' of memory')}" for chip in chips]
     told += [_told(chips, point) for point in points]
     return ". ".join([*told, *caveats(chips)]) + "."
 
 
-def _told(chips: Sequence[Chip], point: _Point) -> str:
+def _told(chips: Sequence[Chip], point: _Kernel) -> str:
     allowed = ", ".join(_allowed(chip, point, f" on {chip.name}") for chip in chips)
     told = f"{point} may reach {allowed}"
     if point.measured is None:
@@ -169,7 +169,7 @@ def caveats(chips: Sequence[Chip]) -> list[str]:
     return [f"* Triton uses no tensor cores on a {name}: its kernels stay below this roof" for name in names]
 
 
-def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+def _numbers(chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
     facts = [
         ["", *(chip.name for chip in chips)],
         ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],
@@ -179,3 +179,182 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
     for point in points:
         facts.append([str(point), *(_allowed(chip, point) for chip in chips)])
     return "\n".join([table(facts, left=0), *caveats(chips)])
+
+
+# ---------------------------------------------------------------------- the picture of the roofline explorer
+EXPLORER_WIDTH, LEFT, RIGHT = 960.0, 78.0, 800.0
+LANES, LANE = 84.0, 26.0  # height of the first lane of a pass, and from one to the next
+TOP, BOTTOM = 212.0, 452.0  # of the chart's rates
+TABLE, LINE = 526.0, 22.0  # where the table begins, and its lines
+SPAN = (0.25, 2.0**18)  # FLOP per byte that are always in view, so that points move and the roof stays
+COLUMNS = (106.0, 186.0, 300.0, 384.0, 470.0, 582.0, 704.0, 788.0, 942.0)  # right ends of the table's columns
+HEAD = (
+    "", "GFLOP", "MB, each once", "FLOP/byte", "limited by", "µs at the roof",
+    "MB, closed form", "FLOP/byte", "tile",
+)  # fmt: skip
+LOOKS = dict(zip(PASSES, (STROKES[0], STROKES[1], STROKES[2], STROKES[4]), strict=True))
+
+
+class _Shown(NamedTuple):
+    """Sizes with their points, what was measured, and what is said where nothing was."""
+
+    sizes: Sizes
+    points: list[Point]
+    measured: list[Measured]
+    remark: str
+
+
+@figure
+def roofline_explorer_picture(
+    arch: int,
+    N: int,
+    d: int,
+    H: int,
+    H_kv: int,
+    *,
+    B: int = 1,
+    causal: bool = True,
+    density: float = 0.25,
+    records: Mapping[str, Mapping[str, Any] | None] | None = None,
+) -> Picture:
+    """Four passes of attention under a chip's roof: FLOP, bytes, which roof is met, the time at it.
+
+    A pass is a bar from FLOP per byte of its closed form, as if caches served nothing, to FLOP per compulsory
+    byte, as if they served every byte but the first time. The roof's time is of the latter. Decode is one
+    query a head against N keys; the block mask keeps `density` of the tiles of every row, and no causal mask.
+    Numbers have 16 bits, as the tensor cores' rate has it.
+    A measured rate is drawn where a recorded run has this d, N and mask on this chip, and only there.
+
+    Args:
+        arch: 75, 80, 89, 90 or 100.
+        N: queries, and keys, of a head.
+        d: head size.
+        H: heads of queries.
+        H_kv: heads of keys and values; divides H.
+        B: batches.
+        causal: whether query i sees the keys up to i only, forward and backward.
+        density: share of the tiles that the block mask keeps, more than 0 and 1 at most.
+        records: by name, as `recorded(name)` gives them: resources for the tiles; attention, sparse and
+            decode for measured rates. None: those that are shipped; {}: as where there are none.
+
+    Raises:
+        ValueError, TypeError: an argument is not as described; the message names it.
+    """
+    sizes = Sizes(arch, N, d, H, H_kv, B, causal, density).checked()
+    return picture_of(sizes, records_of(records))
+
+
+def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
+    """The picture of checked sizes against records, {} where there is none."""
+    found = measured(s, records)
+    shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
+    frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
+    drawn: list[Element] = [
+        *_key(),
+        *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
+        *_roof(frame, shown.sizes.chip),
+    ]
+    for lane, one in enumerate(sorted(shown.points, key=lambda one: one.intensity)):
+        drawn += _range(frame, LANES + LANE * lane, one, shown.sizes.chip, LOOKS[one.name])
+    end = TABLE + LINE * (len(shown.points) + 1)
+    drawn += [diamond(frame.at((one.intensity, one.tflops)), 6, 7) for one in found]
+    drawn += [*_table(shown), *remarks(notes, end + 8)]
+    rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in found]
+    numbers = "\n".join([table(rows_of(s, shown.points), left=0), *rates, shown.remark])
+    return titled(title_of(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn)
+
+
+def title_of(s: Sizes) -> str:
+    """The setting in a line."""
+    mask = "causal" if s.causal else "no mask"
+    heads = f"H = {s.H:,}, H_kv = {s.H_kv:,}"
+    return f"{s.chip.name}: N = {s.N:,}, d = {s.d:,}, {heads}, B = {s.B:,}, {mask}, density {s.density:.3g}"
+
+
+# ---------------------------------------------------------------------- the chart
+def _explorer_frame(shown: _Shown) -> Frame:
+    """The same scales for every setting of a chip, unless a point lies beyond them."""
+    chip = shown.sizes.chip
+    across = [*SPAN, *(x for one in shown.points for x in (one.intensity, one.ledger_intensity))]
+    across += [one.intensity for one in shown.measured]
+    rates = [attainable_tflops(min(across), chip), 2 * chip.tensor_tflops]
+    rates += [one.tflops for one in shown.measured]
+    x = Scale(min(across), max(across), LEFT, RIGHT, 10)
+    return Frame(x, Scale(min(rates), max(rates), BOTTOM, TOP, 10))
+
+
+def _roof(frame: Frame, chip: Chip) -> Iterator[Element]:
+    low, high = frame.x.low, frame.x.high
+    corners = (low, ridge_point(chip), high)
+    yield Poly(tuple(frame.at((x, attainable_tflops(x, chip))) for x in corners), INK, 2.4)
+    y = frame.y(chip.tensor_tflops)
+    yield Text(RIGHT + 8, centred(y, NORMAL), f"{words(chip.tensor_tflops)} TFLOP/s")
+    yield Text(RIGHT + 8, y + 22, f"{words(chip.gbytes_per_s)} GB/s", SMALL, colour=QUIET)
+    yield Text(RIGHT + 8, y + 40, f"ridge {words(ridge_point(chip))}", SMALL, colour=QUIET)
+
+
+def _key() -> Iterator[Element]:
+    yield from marker((26, 52), STROKES[0]._replace(colour=QUIET))
+    yield Text(36, 56, "bytes of the closed form: caches serve nothing", SMALL)
+    yield from marker((356, 52), STROKES[0])
+    yield Text(366, 56, "each array once: caches serve the rest", SMALL)
+    yield diamond((636, 52), 6, 7)
+    yield Text(648, 56, "measured", SMALL)
+
+
+def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> Iterator[Element]:
+    """A pass's bar in its lane, with a pole down to the roof from its right end."""
+    left, right = frame.x(point.ledger_intensity), frame.x(point.intensity)
+    roof = frame.y(attainable_tflops(point.intensity, chip))
+    yield Poly(((right, y), (right, roof)), QUIET, 1.2, (2, 3))
+    yield Poly(((left, y), (right, y)), stroke.colour, 3)
+    yield from marker((left, y), stroke._replace(colour=QUIET))  # the end that is not the roof's
+    yield from marker((right, y), stroke, 5.5)
+    yield from marker((right, roof), stroke, 5.5)
+    yield Text(right + 12, centred(y, NORMAL), f"{point.name}: {point.limit(chip)}", NORMAL)
+
+
+# ---------------------------------------------------------------------- the table
+def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
+    """The table as text: a heading, and a line for each pass."""
+    rows = [list(HEAD)]
+    for one in found:
+        least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
+        at_the_roof = [one.limit(s.chip), words(one.microseconds(s.chip))]
+        moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
+        rows.append([one.name, *least, *at_the_roof, *moved, one.tile])
+    return rows
+
+
+def _table(shown: _Shown) -> Iterator[Element]:
+    for line, row in enumerate(rows_of(shown.sizes, shown.points)):
+        y = TABLE + LINE * line
+        for k, (end, cell) in enumerate(zip(COLUMNS, row, strict=True)):
+            yield Text(end, y, cell, SMALL, "end", bold=line == 0 or k == 0)
+
+
+# ---------------------------------------------------------------------- in words
+def _explorer_alt(shown: _Shown) -> str:
+    chip = shown.sizes.chip
+    told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
+    told += [
+        f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
+        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; by its closed form "
+        f"{words(one.ledger_intensity)} FLOP per byte"
+        for one in shown.points
+    ]
+    told += [
+        f"Measured {one.name} ({one.sizes}): {words(one.tflops)} TFLOP/s, "
+        f"{one.tflops / attainable_tflops(one.intensity, chip):.0%} of the roof"
+        for one in shown.measured
+    ]
+    return ". ".join([*told, shown.remark.removesuffix("."), *caveats([chip])]) + "."
+
+
+def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> str:
+    """The headline of some sizes: what limits each pass."""
+    found = points(s, records["resources"])
+    limits = "; ".join(
+        f"{one.name} by {one.limit(s.chip)}, {words(one.microseconds(s.chip))} µs" for one in found
+    )
+    return f"At the roof of {s.chip.name}: {limits}."

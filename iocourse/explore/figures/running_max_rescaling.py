@@ -1,17 +1,21 @@
-"""A running sum counted in the largest number so far: bars keep their length when the ruler below changes."""
+"""Sums that are counted in their largest number: piece by piece with a ruler that changes, and in parts that
+are merged in pairs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import floor, isfinite
 from typing import NamedTuple
 
 from ...console import table
-from ..draw.figure import example, figure
-from ..draw.palette import INK, ORANGE, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.figure import check_count, example, figure
+from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
 
+# ---------------------------------------------------------------------- piece by piece
 LEFT, LENGTH, NOTES = 190.0, 400.0, 620.0  # pixels: where bars begin, the longest bar, where notes begin
 TOP, ROW, BAR = 92.0, 86.0, 26.0
 CARRIED, ADDED = Fill(SKY, ""), Fill(ORANGE, "/")
@@ -59,10 +63,12 @@ def running_max_rescaling(
     ]
     for k, stage in enumerate(stages):
         drawn += _row(TOP + ROW * k, k + 1, stage, LENGTH / longest)
-    numbered = list(enumerate(stages, 1))
-    rows = [["piece", "brings", "factor", "unit", "count"], *(_facts(k, one) for k, one in numbered)]
+    rows = [["piece", "brings", "factor", "unit", "count"]]
+    for k, stage in enumerate(stages, 1):
+        brings = ", ".join(f"{one:g}" for one in stage.piece)
+        rows.append([f"{k}", brings, f"{stage.factor:.4g}", f"{stage.unit:g}", f"{stage.now:.4g}"])
     alt = f"{title}. Bars as long as the sums so far, each above a ruler in its own unit. "
-    alt += " ".join(_said(k, one) for k, one in numbered)
+    alt += " ".join(_said(k, one) for k, one in enumerate(stages, 1))
     return titled(title, (860.0, TOP + ROW * len(stages)), alt, table(rows, left=2), drawn)
 
 
@@ -88,11 +94,12 @@ def _row(y: float, number: int, stage: Stage, scale: float) -> Iterator[Element]
     carried, added = (count * stage.unit * scale for count in (stage.exchanged, stage.added))
     yield Text(18, middle, f"piece {number}: {_listed(stage.piece)}", NORMAL)
     if carried:
-        yield Rect(LEFT, y, carried, BAR, CARRIED.colour, CARRIED.hatch, INK, 0.7)
-    yield Rect(LEFT + carried, y, added, BAR, ADDED.colour, ADDED.hatch, INK, 0.7)
+        yield Rect(LEFT, y, carried, BAR, *CARRIED, INK, 0.7)
+    yield Rect(LEFT + carried, y, added, BAR, *ADDED, INK, 0.7)
     yield from _ruler(y + BAR + 6, stage, scale)
     yield Text(NOTES, middle, f"unit {stage.unit:g}, count {stage.now:.4g}", NORMAL, bold=True)
-    yield Text(NOTES, middle + 19, _exchange(stage), SMALL)
+    before = f"{stage.old:.4g} × {stage.factor:.4g} before, " if stage.old else ""
+    yield Text(NOTES, middle + 19, f"{before}{stage.added:.4g} new", SMALL)
 
 
 def _ruler(y: float, stage: Stage, scale: float) -> Iterator[Element]:
@@ -105,20 +112,9 @@ def _ruler(y: float, stage: Stage, scale: float) -> Iterator[Element]:
             yield Text(x, y + 19, f"{mark}", SMALL, "middle", QUIET)
 
 
-def _exchange(stage: Stage) -> str:
-    if not stage.old:
-        return f"{stage.added:.4g} new"
-    return f"{stage.old:.4g} × {stage.factor:.4g} before, {stage.added:.4g} new"
-
-
 def _listed(piece: Sequence[float]) -> str:
     shown = ", ".join(f"{number:g}" for number in piece[:3])
     return shown if len(piece) <= 3 else f"{shown}, …"
-
-
-def _facts(number: int, stage: Stage) -> list[str]:
-    brings = ", ".join(f"{one:g}" for one in stage.piece)
-    return [f"{number}", brings, f"{stage.factor:.4g}", f"{stage.unit:g}", f"{stage.now:.4g}"]
 
 
 def _said(number: int, stage: Stage) -> str:
@@ -130,3 +126,102 @@ def _said(number: int, stage: Stage) -> str:
         f"{brings} and {way}: {stage.old:.4g} counted before are {stage.exchanged:.4g}, "
         f"{stage.added:.4g} are new, the count is {stage.now:.4g}."
     )
+
+
+# ---------------------------------------------------------------------- parts merged in pairs
+MOST = 8  # parts
+WIDE, HIGH, LEVEL, GAP = 96.0, 44.0, 104.0, 14.0  # pixels: a box, from level to level, between two boxes
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the sum: `count` times `unit`, what it was merged from, and where its box stands."""
+
+    unit: float
+    count: float
+    x: float  # of its middle
+    level: int
+    merged: tuple[Part, ...] = ()
+
+    @property
+    def top(self) -> float:
+        """Where its box begins."""
+        return 56.0 + LEVEL * self.level
+
+    @property
+    def in_words(self) -> str:
+        """What its two parts are in its unit."""
+        both = (
+            f"{one.count:.4g} in units of {one.unit:g}, times {one.unit / self.unit:.3g}"
+            for one in self.merged
+        )
+        return f"{', and '.join(both)}, are {self.count:.4g} in units of {self.unit:g}."
+
+
+@example([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
+@example([(3, 1)])
+@example([(10.0**k, 1 + k / 3) for k in range(7)], title="Seven parts, the last without a partner")
+@figure
+def merge_tree(
+    parts: Sequence[tuple[float, float]], *, title: str = "Parts of a row, merged in pairs"
+) -> Picture:
+    """Up to eight parts (unit, count), from the top down: neighbours become one, in the larger unit.
+
+    Raises ValueError for no or more parts, or a unit or count that is not positive and finite.
+    """
+    levels = _levels(parts)
+    everyone = [part for level in levels for part in level]
+    merges = [part for part in everyone if part.merged]
+    drawn: list[Element] = []
+    for part in merges:
+        for child in part.merged:
+            drawn += _edge(child, part)
+    rows = [["parts", "factors", "unit", "count"]]
+    for part in everyone:
+        drawn.append(Rect(part.x - WIDE / 2, part.top, WIDE, HIGH, PAPER, "", INK, 1.2))
+        drawn.append(Text(part.x, part.top + 18, f"unit {part.unit:g}", SMALL, "middle"))
+        drawn.append(Text(part.x, part.top + 36, f"count {part.count:.4g}", SMALL, "middle", bold=True))
+    for part in merges or everyone:
+        merged = " and ".join(f"{one.count:.4g} of {one.unit:g}" for one in part.merged) or "alone"
+        factors = ", ".join(f"{one.unit / part.unit:.3g}" for one in part.merged)
+        rows.append([merged, factors, f"{part.unit:g}", f"{part.count:.4g}"])
+    alt = f"{title}: {len(parts)} parts in {len(levels)} levels, the merged ones below their two. "
+    alt += (
+        " ".join(part.in_words for part in merges)
+        or f"One part, unit {parts[0][0]:g}, count {parts[0][1]:g}."
+    )
+    width = max(levels[0][-1].x + WIDE / 2 + 18, 420.0)
+    return titled(title, (width, everyone[-1].top + HIGH + 18), alt, table(rows, left=2), drawn)
+
+
+def _levels(parts: Sequence[tuple[float, float]]) -> list[list[Part]]:
+    """The parts as given, then what is new on each level; who has no partner waits for the next."""
+    check_count("parts", parts, MOST)
+    for number in (number for part in parts for number in part):
+        if not (isfinite(number) and number > 0):
+            raise ValueError(f"parts has {number}; units and counts must be positive and finite")
+    waiting = [Part(u, c, 18 + WIDE / 2 + k * (WIDE + GAP), 0) for k, (u, c) in enumerate(parts)]
+    levels = [waiting]
+    while len(waiting) > 1:
+        last = waiting[len(waiting) - len(waiting) % 2 :]
+        merged = []
+        for a, b in zip(waiting[::2], waiting[1::2], strict=False):
+            unit = max(a.unit, b.unit)
+            count = a.count * a.unit / unit + b.count * b.unit / unit
+            merged.append(Part(unit, count, (a.x + b.x) / 2, len(levels), (a, b)))
+        levels.append(merged)
+        waiting = [*merged, *last]
+    return levels
+
+
+def _edge(child: Part, parent: Part) -> Iterator[Element]:
+    """The way from a part to what it becomes, with its factor; thick where the unit changes."""
+    factor = child.unit / parent.unit
+    start, end = (child.x, child.top + HIGH), (parent.x, parent.top)
+    colour, line = (VERMILION, 3.0) if factor < 1 else (QUIET, 1.2)
+    yield Poly((start, end), colour, line)
+    said = f"× {factor:.3g}"
+    width = text_width(said, NORMAL)
+    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    yield Rect(x - width / 2, y - 9, width, 18, PAPER)
+    yield Text(x, y + 5, said, NORMAL, "middle")

@@ -51,11 +51,16 @@ from ..models.tile_tuner import (
     play,
     tiles_of,
 )  # fmt: skip
-from .memory import by_presence, footprint, limit_line, stacked, verdict
+from .fast_memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
 LENS, TINY = 156.0, 10.5  # the side of the lens over the scores, and the size of its words
+STRIPS = (
+    ("Q", GRID_X - 18, GRID_Y, 12.0, SIDE),
+    ("K", GRID_X, GRID_Y - 34, SIDE, 12.0),
+    ("V", GRID_X, GRID_Y - 18, SIDE, 12.0),
+)
 RIGHT, RIGHT_WIDTH = 392.0, 530.0
 SHOWN = 48  # moves of the timeline around the current one
 
@@ -79,12 +84,9 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
         *footprint(parts, M, RIGHT, 340, RIGHT_WIDTH),
         *_timeline(setting, played, ledger.peak),
     ]
-    return titled(_title(setting), (WIDTH, HEIGHT), *_in_words(setting, played, ledger, parts), drawn)
-
-
-def _title(s: Setting) -> str:
-    sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles_of(s).items())
-    return f"{schedules.get(s.schedule).title}: N = {s.N:,}, d = {s.d:,}, M = {s.M:,}, {sizes}"
+    sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles_of(setting).items())
+    heading = f"{schedules.get(schedule).title}: N = {N:,}, d = {d:,}, M = {M:,}, {sizes}"
+    return titled(heading, (WIDTH, HEIGHT), *_in_words(heading, setting, played, ledger, parts), drawn)
 
 
 # ---------------------------------------------------------------------- the N x N scores
@@ -95,7 +97,10 @@ def _scores(s: Setting, played: Playback) -> Iterator[Element]:
     for began, rows, columns in played.visited:
         if began <= s.step:
             yield square.box(rows, columns, ramp(0.35))
-    yield from _tile_lines(s)
+    for y in _borders(GRID_Y, s.Br, s.N):
+        yield Poly(((GRID_X, y), (GRID_X + SIDE, y)), GRID, 0.8)
+    for x in _borders(GRID_X, s.Bc, s.N):
+        yield Poly(((x, GRID_Y), (x, GRID_Y + SIDE)), GRID, 0.8)
     yield from _strips(s, played)
     state, everything = played.states[s.step], (0, s.N)
     if state.rows or state.columns:
@@ -150,7 +155,10 @@ def _first_tile(s: Setting) -> Iterator[Element]:
         yield Text(held.x + held.side - 6, held.y + held.side - 7, said, TINY, "end", QUIET)
     yield from _tile_in(held, s, over, line)
     yield circle(held.corner(s), 5, VERMILION if over else INK, 1, 16)
-    yield Text(GRID_X, GRID_Y + SIDE + 37, _what_fits(s, line), SMALL, colour=QUIET)
+    fits = f"dashed: the largest tiles that fit M = {s.M:,}"
+    if not line or line[-1] == (s.N, s.N):
+        fits = f"{'every' if line else 'no'} tile fits M = {s.M:,}"
+    yield Text(GRID_X, GRID_Y + SIDE + 37, fits, SMALL, colour=QUIET)
 
 
 def _tile_in(plane: Plane, s: Setting, over: bool, line: Frontier) -> Iterator[Element]:
@@ -161,24 +169,8 @@ def _tile_in(plane: Plane, s: Setting, over: bool, line: Frontier) -> Iterator[E
         yield Poly(tuple(plane.at(*tile) for tile in line), INDIGO, 2, (6, 3))
 
 
-def _what_fits(s: Setting, line: Frontier) -> str:
-    if not line:
-        return f"no tile fits M = {s.M:,}"
-    if line[-1] == (s.N, s.N):
-        return f"every tile fits M = {s.M:,}"
-    return f"dashed: the largest tiles that fit M = {s.M:,}"
-
-
-def _tile_lines(s: Setting) -> Iterator[Element]:
-    """Borders of the tiles, where they are far enough apart to be told from each other."""
-    right, bottom = GRID_X + SIDE, GRID_Y + SIDE
-    for y in _borders(GRID_Y, s.Br, s.N):
-        yield Poly(((GRID_X, y), (right, y)), GRID, 0.8)
-    for x in _borders(GRID_X, s.Bc, s.N):
-        yield Poly(((x, GRID_Y), (x, bottom)), GRID, 0.8)
-
-
 def _borders(start: float, size: int, N: int) -> list[float]:
+    """Where tiles end, where these are far enough apart to be told from each other."""
     step = size * SIDE / N
     return [start + k * step for k in range(1, ceil_div(N, size))] if step >= 4 else []
 
@@ -187,26 +179,15 @@ def _strips(s: Setting, played: Playback) -> Iterator[Element]:
     """Beside the scores: which rows of Q, K and V are in fast memory."""
     state, scale = played.states[s.step], SIDE / s.N
     held = {tile.kind for tile in state.tiles}
-    yield from _strip("Q", GRID_X - 18, GRID_Y, 12, SIDE)
-    yield from _strip("K", GRID_X, GRID_Y - 34, SIDE, 12)
-    yield from _strip("V", GRID_X, GRID_Y - 18, SIDE, 12)
-    if state.rows and "Q" in held:
-        top, bottom = state.rows
-        yield _filled("Q", GRID_X - 18, GRID_Y + top * scale, 12, max(1.5, (bottom - top) * scale))
-    for name, y in (("K", GRID_Y - 34), ("V", GRID_Y - 18)):
-        if state.columns and name in held:
-            left, right = state.columns
-            yield _filled(name, GRID_X + left * scale, y, max(1.5, (right - left) * scale), 12)
-
-
-def _strip(name: str, x: float, y: float, width: float, height: float) -> list[Element]:
-    label = Text(x - 6, centred(y + 6, SMALL), name, SMALL, "end")
-    return [Rect(x, y, width, height, PAPER, "", QUIET, 0.8), label]
-
-
-def _filled(name: str, x: float, y: float, width: float, height: float) -> Rect:
-    fill = fill_of(name, 0)
-    return Rect(x, y, width, height, fill.colour, fill.hatch, INK, 0.6)
+    for name, x, y, across, down in STRIPS:
+        yield Rect(x, y, across, down, PAPER, "", QUIET, 0.8)
+        yield Text(x - 6, centred(y + 6, SMALL), name, SMALL, "end")
+    for name, x, y, across, down in STRIPS:
+        part = state.rows if name == "Q" else state.columns
+        if part and name in held:
+            start, length = part[0] * scale, max(1.5, (part[1] - part[0]) * scale)
+            box = (x, y + start, across, length) if name == "Q" else (x + start, y, length, down)
+            yield Rect(*box, *fill_of(name, 0), INK, 0.6)
 
 
 def _where(s: Setting, played: Playback) -> str:
@@ -245,7 +226,9 @@ def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     kinds = by_presence([totals(state) for state in played.states])
     x = frame.x(s.step - start)
     yield Text(18, 440, move_in_words(s), NORMAL, bold=True)
-    yield Text(WIDTH - 18, 440, _filling(played.states[s.step].words, s.M), NORMAL, "end")
+    words = played.states[s.step].words
+    over = f", {words - s.M:,} more than M" if words > s.M else ""
+    yield Text(WIDTH - 18, 440, f"{counted(words, 'word')} in fast memory{over}", NORMAL, "end")
     yield from _axis(frame, played.first + start + 1)
     yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
     yield from stacked(frame, window, kinds)
@@ -258,11 +241,6 @@ def move_in_words(s: Setting) -> str:
     """The move that is shown: its number, what it moves, and how many words."""
     played = play(s)
     return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
-
-
-def _filling(words: int, M: int) -> str:
-    over = f", {words - M:,} more than M" if words > M else ""
-    return f"{counted(words, 'word')} in fast memory{over}"
 
 
 def _axis(frame: Frame, first: int) -> Iterator[Element]:
@@ -287,11 +265,13 @@ def _held(amounts: Mapping[str, int], kinds: list[str]) -> list[Element]:
 
 
 # ---------------------------------------------------------------------- in words
-def _in_words(s: Setting, played: Playback, ledger: Ledger, parts: Mapping[str, int]) -> tuple[str, str]:
+def _in_words(
+    heading: str, s: Setting, played: Playback, ledger: Ledger, parts: Mapping[str, int]
+) -> tuple[str, str]:
     least, title = bound_of(s)
     held = totals(played.states[s.step])
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
-    alt = f"{_title(s)}. It moves {ledger.total:,} words, {ledger.total / least:.2f} times the lower bound "
+    alt = f"{heading}. It moves {ledger.total:,} words, {ledger.total / least:.2f} times the lower bound "
     alt += f"({title}). Its footprint of {ledger.peak:,} words {verdict(ledger.peak, s.M)}. "
     alt += f"Move {played.first + s.step + 1:,} is shown: {in_words(played.moves[s.step])}; "
     alt += f"{_where(s, played)}; in fast memory then: {listed}."

@@ -1,18 +1,44 @@
-"""Charts of words: lines against memory, measured points against predicted lines, bars."""
+"""Charts of words: lines against memory and against the length, measured points against predicted lines,
+bars.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite, log2
-from typing import Any
 
-from ... import bounds
+from ... import bounds, schedules
 from ...console import table
+from ...costs import ceil_div
 from ...machine import positive_int
-from ...schedules import Schedule
-from ..draw.figure import figure
-from ..draw.line_chart import Axis, Frame, Line, Scale, chart, frame_around, label_room
-from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
+from ...monomials import rank_of
+from ..draw.figure import check_count, figure
+from ..draw.line_chart import (
+    Axis,
+    Frame,
+    Line,
+    Scale,
+    chart,
+    end_labels,
+    every_line,
+    frame_around,
+    label_room,
+    marker,
+)
+from ..draw.palette import (
+    BLACK,
+    BLUE,
+    BOUND,
+    FLOOR,
+    GREEN,
+    INK,
+    PAPER,
+    QUIET,
+    SKY,
+    VERMILION,
+    Stroke,
+    stroke_of,
+)
 from ..draw.picture import (
     NORMAL,
     SMALL,
@@ -26,7 +52,7 @@ from ..draw.picture import (
     text_width,
     titled,
 )
-from ..draw.text import words
+from ..draw.text import big, figures, words
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
 from ..models.traffic_map import memories
 
@@ -48,8 +74,15 @@ def traffic_vs_memory(
     N, d = positive_int("N", N), positive_int("d", d)
     low, high = range_of("M_range", "M", M_range or (4 * d, max(8 * d, 4 * N * d)))
     at = memories(low, high, PER_OCTAVE)
-    drawn_ones = chosen("forward", schedules)
-    lines = [_schedule_line(s, N, d, at, k) for k, s in enumerate(drawn_ones)]
+    lines, remarks = list[Line](), dict[str, list[str]](drawn=[], left_out=[])
+    for k, one in enumerate(chosen("forward", schedules)):
+        first = one.smallest_M(N, d)
+        fitting = [(M, one.cost(N, d, **one.tiles(N, d, M)).total) for M in at if first <= M]
+        lines.append(Line(one.title, tuple((float(M), float(moved)) for M, moved in fitting), stroke_of(k)))
+        if low < first <= high:
+            remarks["drawn"].append(f"{one.title} needs {first:,} words and is drawn from there")
+        elif high < first:
+            remarks["left_out"].append(f"{one.title} needs {first:,} words and is left out")
     bound = tuple((float(M), float(bounds.lower_bound("forward", N, d, M)[0])) for M in at)
     least = bounds.compulsory(N, d)
     drawn = [line for line in lines if line.points]
@@ -58,26 +91,8 @@ def traffic_vs_memory(
     drawn.append(Line("compulsory 4Nd", flat, FLOOR, marker_every=0))
     title = f"Words moved by a forward pass, N = {N:,}, d = {d:,}"
     shown = _chart(drawn, "fast memory M (words)", "words moved", (2, 10))
-    remarks = _left_out(drawn_ones, N, d, low, high)
-    alt = _memory_alt(N, d, low, high, lines, remarks)
+    alt = _memory_alt(N, d, low, high, lines, [*remarks["drawn"], *remarks["left_out"]])
     return titled(title, (WIDTH, HEIGHT), alt, _memory_table(lines, bound, least), shown)
-
-
-def _schedule_line(schedule: Schedule, N: int, d: int, memories: Sequence[int], position: int) -> Line:
-    least = schedule.smallest_M(N, d)
-    points = tuple((float(M), float(_words_at(schedule, N, d, M))) for M in memories if least <= M)
-    return Line(schedule.title, points, stroke_of(position))
-
-
-def _words_at(schedule: Schedule, N: int, d: int, M: int) -> int:
-    tiles: dict[str, Any] = schedule.tiles(N, d, M)
-    return schedule.cost(N, d, **tiles).total
-
-
-def _left_out(asked: Sequence[Schedule], N: int, d: int, low: int, high: int) -> list[str]:
-    needs = [(s.title, s.smallest_M(N, d)) for s in asked]
-    some = [f"{name} needs {M:,} words and is drawn from there" for name, M in needs if low < M <= high]
-    return some + [f"{name} needs {M:,} words and is left out" for name, M in needs if high < M]
 
 
 def _memory_alt(N: int, d: int, low: int, high: int, lines: Sequence[Line], remarks: Sequence[str]) -> str:
@@ -125,10 +140,18 @@ def curve(
     if not dots and not lines:
         raise ValueError("curve needs at least one point in measured or predicted")
     drawn = [Line(label, at, stroke_of(k), False, 1) for k, (label, at) in enumerate(dots)]
-    drawn += [_predicted(label, at, list(measured), k) for k, (label, at) in enumerate(lines)]
+    colours = list(measured)  # a predicted line has the colour of the points under the same label
+    for k, (label, at) in enumerate(lines, len(colours)):
+        name, place = (f"{label}, predicted", colours.index(label)) if label in colours else (label, k)
+        drawn.append(Line(name, at, stroke_of(place), marker_every=0))
     noted = _noted(drawn, notes or {})
     shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None), noted)
-    alt = f"{title}: {ylabel} against {xlabel}. " + " ".join(_way(line) for line in drawn)
+    ways = [
+        f"{line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
+        for line in drawn
+        for (x, y), (last_x, last_y) in [(line.points[0], line.points[-1])]
+    ]
+    alt = f"{title}: {ylabel} against {xlabel}. {' '.join(ways)}"
     alt += "".join(f" Along {line.label} is written: {said}." for line, said in noted)
     return titled(title, (WIDTH, HEIGHT), alt, _curve_table(drawn, xlabel, ylabel), shown)
 
@@ -143,18 +166,6 @@ def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
     rows += [[words(x), *[column.get(x, "") for column in values]] for x in shown]
     left_out = f"\n{len(shown)} of {len(places)} values of {xlabel}" if step > 1 else ""
     return f"{ylabel}\n{table(rows, left=0)}{left_out}"
-
-
-def _predicted(label: str, at: tuple[Point, ...], measured: Sequence[str], position: int) -> Line:
-    """A predicted line has the colour of the points under the same label, else one of its own."""
-    if label in measured:
-        return Line(f"{label}, predicted", at, stroke_of(measured.index(label)), marker_every=0)
-    return Line(label, at, stroke_of(len(measured) + position), marker_every=0)
-
-
-def _way(line: Line) -> str:
-    (x, y), (last_x, last_y) = line.points[0], line.points[-1]
-    return f"{line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
 
 
 def _points(
@@ -221,15 +232,24 @@ def bars(
     Raises ValueError where there is nothing to draw, or a value is negative, not finite, or 0 on `log`.
     """
     expected = dict(predicted or {})
-    _check_bars(measured, expected, log)
+    if not measured and not expected:
+        raise ValueError("bars needs at least one value")
+    for label, value in [*measured.items(), *expected.items()]:
+        if not isfinite(value) or value < 0 or (log and value == 0):
+            raise ValueError(f"{label} = {value} cannot be drawn as a bar; it must be finite and positive")
     labels = list(dict.fromkeys([*measured, *expected]))
     left = 28 + max(text_width(label, NORMAL) for label in labels)
-    once = _one_for_all(expected, labels)
+    numbers_of = set(expected.values())
+    same = len(labels) > 1 and len(expected) == len(labels) and len(numbers_of) == 1
+    once = words(numbers_of.pop()) if same else ""  # one number for all marks is told once
     shown_at = {} if once else expected
     notes = {label: _bar_note(label, measured, shown_at, unit, mark) for label in labels}
     marks = f"{mark} {once}".strip()
-    right = WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values())
-    scale = _bar_scale([*measured.values(), *expected.values()], left, max(right, left + 120), log)
+    right = max(WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values()), left + 120)
+    values = [*measured.values(), *expected.values()]
+    scale = Scale(0.0, max(values) or 1.0, left, right)
+    if log:
+        scale = Scale(2.0 ** (log2(min(values)) - 1), max(max(values), min(values) * 1.01), left, right, 10)
     drawn = list[Element]()
     for row, label in enumerate(labels):
         drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
@@ -241,20 +261,6 @@ def bars(
     return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, numbers, drawn)
 
 
-def _one_for_all(expected: Mapping[str, float], labels: Sequence[str]) -> str:
-    """The number of the black marks where each of several bars has the same, which is told once; else ""."""
-    same = len(labels) > 1 and len(expected) == len(labels) and len(set(expected.values())) == 1
-    return words(next(iter(expected.values()))) if same else ""
-
-
-def _check_bars(measured: Mapping[str, float], expected: Mapping[str, float], log: bool) -> None:
-    if not measured and not expected:
-        raise ValueError("bars needs at least one value")
-    for label, value in [*measured.items(), *expected.items()]:
-        if not isfinite(value) or value < 0 or (log and value == 0):
-            raise ValueError(f"{label} = {value} cannot be drawn as a bar; it must be finite and positive")
-
-
 def _bar_note(
     label: str, measured: Mapping[str, float], expected: Mapping[str, float], unit: str, mark: str
 ) -> str:
@@ -262,12 +268,6 @@ def _bar_note(
     if label not in expected:
         return said
     return f"{said}, {mark} {words(expected[label])}"
-
-
-def _bar_scale(values: Sequence[float], left: float, right: float, log: bool) -> Scale:
-    if log:
-        return Scale(2.0 ** (log2(min(values)) - 1), max(max(values), min(values) * 1.01), left, right, 10)
-    return Scale(0.0, max(values) or 1.0, left, right)
 
 
 def _bar(
@@ -283,3 +283,79 @@ def _bar(
         ends.append(scale(expected) if expected else left)
         yield Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER)
     yield Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL)
+
+
+# ---------------------------------------------------------------------- words a token against the length
+LENGTH_WIDTH, LENGTH_HEIGHT = 900.0, 490.0
+MOST = 3  # values of M
+COLOURS = (VERMILION, BLUE, GREEN)
+MARKERS = ("circle", "square", "triangle")
+LENGTHS_PER_OCTAVE = 24  # lengths between n and 2n: exact attention's words rise in steps
+MARKERS_A_LINE = 6
+HEAD = ["M", "n*", "n*/r", "low rank, words a token", "tiles of the state"]
+
+
+@figure
+def traffic_vs_length(
+    d: int, degree: int, Ms: Sequence[int], *, Ns: tuple[int, int] | None = None, title: str | None = None
+) -> Picture:
+    """Words a token of `flash_optimal` and `low_rank` against n, both logarithmic, with n* marked for each M.
+
+    Both schedules have the tiles they pick for M; the pair of one M has one colour, low rank is dashed. Up
+    to three Ms. `Ns` is the first and last n, by default about a sixteenth of the smallest n* to sixteen
+    times the largest. Raises ValueError for sizes below 1, no or more Ms, an M in which nothing fits, an
+    empty range.
+    """
+    d, degree = positive_int("d", d), positive_int("degree", degree)
+    check_count("Ms", Ms, MOST)
+    found = {M: schedules.break_even_length(d, degree, M) for M in sorted(Ms)}
+    crossings = [one.N for one in found.values()]
+    low, high = range_of("Ns", "n", Ns or (max(1, min(crossings) // 16), max(crossings) * 16))
+    lines, rows, marks, said = list[Line](), [HEAD], list[Point](), list[str]()
+    for k, (M, one) in enumerate(found.items()):
+        lines += _pair(d, degree, M, one, _spaced(low, high), k)
+        moved = schedules.get("low_rank").cost(one.N, d, g=degree, **one.tiles).total / one.N
+        tiles = ceil_div(one.rank, one.tiles["rc"]) * ceil_div(d + 1, one.tiles["Bd"])
+        rows.append([f"{M:,}", big(one.N), figures(one.ranks), figures(moved, 4), big(tiles)])
+        said.append(
+            f"M = {M:,}: low rank moves {figures(moved, 4)} words a token and is below exact attention from "
+            f"n = {big(one.N)} on, {figures(one.ranks)} times the rank."
+        )
+        if low <= one.N <= high:
+            marks.append((float(one.N), moved))
+    least = Line("4d: once each", ((float(low), 4.0 * d), (float(high), 4.0 * d)), FLOOR, marker_every=0)
+    heading = title or f"Words a token, d = {d:,}, degree {degree} (rank {big(rank_of(d, degree))})"
+    alt = f"{heading}, for n from {low:,} to {high:,}, both axes logarithmic. " + " ".join(said)
+    drawn = _length_chart(lines, least, marks)
+    return titled(heading, (LENGTH_WIDTH, LENGTH_HEIGHT), alt, table(rows, left=0), drawn)
+
+
+def _length_chart(lines: Sequence[Line], least: Line, marks: Sequence[Point]) -> Iterator[Element]:
+    across = Axis(84.0, LENGTH_WIDTH - label_room([*lines, least]), 10)
+    frame = frame_around([*lines, least], across, Axis(LENGTH_HEIGHT - 84.0, 74.0, 10, 1.4))
+    yield from frame.elements("n (tokens)", "words moved a token")
+    yield from every_line(frame, [least, *lines])
+    for x, y in map(frame.at, marks):
+        yield Poly(((x, y), (x, frame.y.start)), INK, 1, (2, 3))
+        yield from marker((x, y), Stroke(BLACK, (), "diamond"), 6.5)
+    yield from end_labels(frame, [*lines, least])
+    yield Text(18, LENGTH_HEIGHT - 12, "Black diamonds: n*, from which on low rank moves fewer words.", SMALL)
+
+
+def _spaced(low: int, high: int) -> list[int]:
+    found, k = {low, high}, 0
+    while low * 2 ** (k / LENGTHS_PER_OCTAVE) < high:
+        found.add(round(low * 2 ** (k / LENGTHS_PER_OCTAVE)))
+        k += 1
+    return sorted(found)
+
+
+def _pair(d: int, g: int, M: int, one: schedules.BreakEven, lengths: Sequence[int], k: int) -> list[Line]:
+    flash, low = schedules.get("flash_optimal"), schedules.get("low_rank")
+    every = -(-len(lengths) // MARKERS_A_LINE)
+    exact = tuple((float(n), flash.cost(n, d, **flash.tiles(n, d, M)).total / n) for n in lengths)
+    approximate = tuple((float(n), low.cost(n, d, g=g, **one.tiles).total / n) for n in lengths)
+    return [
+        Line(f"flash_optimal, M = {M:,}", exact, Stroke(COLOURS[k], (), MARKERS[k]), marker_every=every),
+        Line(f"low_rank, M = {M:,}", approximate, Stroke(COLOURS[k], (9, 4), MARKERS[k]), marker_every=every),
+    ]

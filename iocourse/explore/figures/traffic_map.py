@@ -11,8 +11,8 @@ from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule, of_pass
 from ..draw.figure import figure
-from ..draw.line_chart import Frame, Line, Scale, end_labels, every_line, label_room, marker
-from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
+from ..draw.line_chart import Frame, Line, Scale, area_below, end_labels, every_line, label_room, marker
+from ..draw.palette import BOUNDS, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import circle
 from ..draw.text import words
@@ -55,7 +55,7 @@ class View(NamedTuple):
     high: int
 
     @property
-    def asked(self) -> list[Schedule]:
+    def drawn(self) -> list[Schedule]:
         """The schedules that are drawn."""
         return chosen(self.pass_, self.schedules)
 
@@ -85,13 +85,13 @@ def map_of(view: View) -> Picture:
     """The map of a view. Raises ValueError where nothing is left to draw."""
     lines, bound_lines = _schedule_lines(view), _bound_lines(view)
     frame = _frame(view, [*lines, *bound_lines])
-    least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
+    least = min((s.smallest_M(view.N, view.d) for s in view.drawn), default=view.low)
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
-    reigning = best_schedule_ranges(view.asked, view.N, view.d, memories(view.low, view.high))
+    reigning = best_schedule_ranges(view.drawn, view.N, view.d, memories(view.low, view.high))
     title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
     drawn = [
         *_bands(frame, found),
-        *_forbidden(frame, bound_lines),
+        *area_below(frame, bound_lines),
         *frame.elements("fast memory M (words)", ""),
         Text(24, (TOP + BOTTOM) / 2, "words moved", anchor="middle", turned=True),
         *_borders(frame, view),
@@ -132,7 +132,7 @@ def view_of(
 def _schedule_lines(v: View) -> list[Line]:
     """A line for each schedule, in the stroke of its place in the pass, whichever others are drawn."""
     lines = []
-    for schedule in v.asked:
+    for schedule in v.drawn:
         at = [(M, move(schedule.name, v.N, v.d, M)) for M in memories(v.low, v.high)]
         points = tuple((float(M), float(m.words)) for M, m in at if m is not None)
         lines.append(Line(schedule.title, points, _stroke(v.pass_, schedule.name), True, 6))
@@ -149,12 +149,9 @@ def _bound_lines(v: View) -> list[Line]:
     for name in v.bounds:
         at = ((M, bound_at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
         points = tuple((float(M), float(least)) for M, least in at if 2 * least >= floor)
-        lines.append(Line(bound_label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
+        place = bounds_of(v.pass_).index(name)
+        lines.append(Line(bound_label(name), points, BOUNDS[place % len(BOUNDS)], marker_every=0))
     return [line for line in lines if line.points]
-
-
-def _bound_stroke(pass_: str, name: str) -> Stroke:
-    return BOUNDS[bounds_of(pass_).index(name) % len(BOUNDS)]
 
 
 def _frame(v: View, lines: Sequence[Line]) -> Frame:
@@ -209,23 +206,13 @@ def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
     """Neighbours of one name as one area, whose words are those of the first only where it stands alone."""
     for name, together in groupby(found, key=lambda regime: regime.name):
         first, *more = together
-        last = more[-1] if more else first
-        yield Regime(name, "" if more else first.words, first.start, last.stop)
-
-
-def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
-    """The area below the highest of the bounds that are drawn."""
-    heights = [dict(line.points) for line in lines]
-    xs = sorted({x for at in heights for x in at})
-    if len(xs) < 2:
-        return []
-    top = [frame.at((x, max(at[x] for at in heights if x in at))) for x in xs]
-    return [Poly((*top, (top[-1][0], BOTTOM), (top[0][0], BOTTOM)), "", 0, (), FORBIDDEN)]
+        yield Regime(name, "" if more else first.words, first.start, [first, *more][-1].stop)
 
 
 def _borders(frame: Frame, v: View) -> Iterator[Element]:
     """The values of M at which regimes end: each a thin line, with its name beside it where there is room."""
-    first, *between, last = [(share * v.d**2, _share(share)) for share in borders(v.pass_)]
+    named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in borders(v.pass_)]
+    first, *between, last = named
     taken: list[tuple[float, float]] = []
     for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # those that matter most have their names
         if not frame.x.low < M < frame.x.high:
@@ -238,11 +225,6 @@ def _borders(frame: Frame, v: View) -> Iterator[Element]:
             taken.append((left, left + width))
 
 
-def _share(share: float) -> str:
-    """M in units of d²: 0.25 d², d²."""
-    return f"{share:.3g} d²" if f"{share:.3g}" != "1" else "d²"
-
-
 # ---------------------------------------------------------------------- in front of the lines
 def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterator[Element]:
     """Along the foot of the chart: the schedule that moves the fewest words, with its marker."""
@@ -250,17 +232,16 @@ def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterat
         stop = found[k + 1].start if k + 1 < len(found) else reign.stop
         left, right = frame.x(reign.start), frame.x(stop)
         yield Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1)
-        if right - left > 14:
-            yield from _reigning(v, reign.schedule, left, right)
-
-
-def _reigning(v: View, schedule: Schedule, left: float, right: float) -> list[Element]:
-    """The marker of a schedule and, where it fits, its title or its letter."""
-    labels = (f"fewest words: {schedule.title}", schedule.title, schedule.label, "")
-    label = next(t for t in labels if text_width(t, SMALL) + 26 < right - left or not t)
-    start = (left + right - text_width(label, SMALL)) / 2
-    drawn = marker((start - 3 if label else start, BOTTOM - 14), _stroke(v.pass_, schedule.name))
-    return drawn + ([Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)] if label else [])
+        if right - left <= 14:
+            continue
+        title = reign.schedule.title  # or the letter alone, where that fits
+        labels = (f"fewest words: {title}", title, reign.schedule.label, "")
+        label = next(t for t in labels if text_width(t, SMALL) + 26 < right - left or not t)
+        start = (left + right - text_width(label, SMALL)) / 2
+        at = start - 3 if label else start, BOTTOM - 14
+        yield from marker(at, _stroke(v.pass_, reign.schedule.name))
+        if label:
+            yield Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)
 
 
 def _at_M(frame: Frame, v: View) -> Iterator[Element]:
@@ -274,7 +255,7 @@ def _at_M(frame: Frame, v: View) -> Iterator[Element]:
         told = headline(v, sizes=False)  # the table has them
     for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
-    ranked = moves(v.asked, v.N, v.d, v.M)
+    ranked = moves(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
@@ -306,7 +287,7 @@ def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
-    ranked = moves(v.asked, v.N, v.d, v.M)
+    ranked = moves(v.drawn, v.N, v.d, v.M)
     if not ranked:
         return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
@@ -335,15 +316,11 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleR
     alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
     named = [f"{reign.schedule.title} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
     alt += f"Fewest words at the points drawn: {'; '.join(named) or 'none fits'}. "
-    return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
-
-
-def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
     parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
     if v.M is not None:
         least, title = best_bound(v.pass_, v.N, v.d, v.M)
         parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
-    return parts
+    return (alt + " ".join(headline(v))).strip(), "\n".join(parts)
 
 
 def rows_at_M(v: View) -> list[list[str]]:
@@ -352,9 +329,9 @@ def rows_at_M(v: View) -> list[list[str]]:
         return []
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
-    for m in moves(v.asked, v.N, v.d, v.M):
+    for m in moves(v.drawn, v.N, v.d, v.M):
         rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
-    short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
+    short = [s for s in v.drawn if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.title, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
     return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
@@ -365,7 +342,7 @@ def _rows(v: View) -> list[list[str]]:
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
         least, _ = best_bound(v.pass_, v.N, v.d, M)
-        ranked = moves(v.asked, v.N, v.d, M)
+        ranked = moves(v.drawn, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.title] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
         rows.append([f"{M:,}", *best, f"{least:,}", ratio])

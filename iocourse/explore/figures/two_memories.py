@@ -43,6 +43,7 @@ WIDTH, HEIGHT = 872.0, 462.0
 PANEL, GAP, EDGE = 408.0, 20.0, 18.0
 CELL, FINE = 4, 2  # a word in pixels of the picture; pixels of the raster in one of them
 FAST_COLUMNS, FAST_TOP, SLOW_TOP, BOTTOM = 24, 88, 206, 346
+FAST_LEFT = (int(PANEL) - FAST_COLUMNS * CELL) // 2
 EMPTY = "#EBEBEB"  # a cell of fast memory that holds nothing
 SPACE = 12  # between arrays, and left and right of them
 BAR_TOP, BAR_LEFT, BAR_RIGHT = 398.0, 92.0, 742.0
@@ -110,22 +111,17 @@ def arrived(side: Side, step: int) -> int:
     return min(max(step * STEP - FLIGHT, 0), side.words)
 
 
-def _left(side: Side, step: int) -> int:
-    return min(step * STEP, side.words)
-
-
 # ---------------------------------------------------------------------- two memories
 def _half(side: Side, step: int, x: float) -> Iterator[Element]:
     words = arrived(side, step)
-    fast_left, fast_width = _fast_corner()[0], FAST_COLUMNS * CELL
     fast_height = ceil_div(M, FAST_COLUMNS) * CELL
     yield Text(x, 58, side.called, NORMAL, bold=True)
     yield Text(x + 1.25 * text_width(side.called, NORMAL), 58, side.run.schedule.title, SMALL, colour=QUIET)
     yield Text(x + PANEL, 60, f"{words:,} words", LARGE, "end", bold=True)
     yield _cells(side, step, x)
-    yield Rect(x + fast_left - 4, FAST_TOP - 4, fast_width + 8, fast_height + 8, "", "", INK, 1.6)
-    yield Text(x + fast_left - 12, FAST_TOP + 14, "fast memory", SMALL, "end")
-    yield Text(x + fast_left - 12, FAST_TOP + 30, f"{M} words", SMALL, "end", QUIET)
+    yield Rect(x + FAST_LEFT - 4, FAST_TOP - 4, FAST_COLUMNS * CELL + 8, fast_height + 8, "", "", INK, 1.6)
+    yield Text(x + FAST_LEFT - 12, FAST_TOP + 14, "fast memory", SMALL, "end")
+    yield Text(x + FAST_LEFT - 12, FAST_TOP + 30, f"{M} words", SMALL, "end", QUIET)
     yield Rect(x, SLOW_TOP - 34, PANEL, BOTTOM - SLOW_TOP + 34, "", "", INK, 1.6)
     yield Text(x + 4, SLOW_TOP - 40, "slow memory", SMALL)
     for name, left in _array_corners().items():
@@ -163,10 +159,6 @@ def _array_corners() -> dict[str, int]:
     return found
 
 
-def _fast_corner() -> tuple[int, int]:
-    return (int(PANEL) - FAST_COLUMNS * CELL) // 2, FAST_TOP
-
-
 # ---------------------------------------------------------------------- every word is a cell
 Place = tuple[float, float]
 
@@ -175,8 +167,8 @@ def _cells(side: Side, step: int, x: float) -> Raster:
     """Both memories and what is between them, as pixels: each word a small square in its array's colour."""
     width, height = int(PANEL) * FINE, (BOTTOM - FAST_TOP) * FINE
     pixels = np.full((height, width, 3), 255, np.uint8)
-    here, left = arrived(side, step), _left(side, step)
-    _stamp(pixels, [*_resting(side, here), *_flying(side.run.words[here:left], here, step)])
+    here = arrived(side, step)
+    _stamp(pixels, [*_resting(side, here), *_flying(side.run.words[here : step * STEP], here, step)])
     return Raster(x, FAST_TOP, PANEL, BOTTOM - FAST_TOP, width, height, pixels.tobytes())
 
 
@@ -210,7 +202,7 @@ def _slow(name: str, row: int, column: int) -> tuple[Place, str]:
 
 def _fast(cell: int) -> Place:
     row, column = divmod(cell, FAST_COLUMNS)
-    return _fast_corner()[0] + column * CELL, row * CELL
+    return FAST_LEFT + column * CELL, row * CELL
 
 
 def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
@@ -220,12 +212,7 @@ def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
     corners = np.rint(np.array(places) * FINE).astype(int)  # (words, 2)
     xs = corners[:, 0, None, None] + side[None, None, :]
     ys = corners[:, 1, None, None] + side[None, :, None]
-    pixels[ys, xs] = np.array([_rgb(colour) for colour in colours], np.uint8)[:, None, None]
-
-
-@cache
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+    pixels[ys, xs] = np.array([list(bytes.fromhex(one[1:])) for one in colours], np.uint8)[:, None, None]
 
 
 # ---------------------------------------------------------------------- the ledgers
@@ -242,16 +229,13 @@ def _ledgers(step: int) -> Iterator[Element]:
         for name in (name for name in ARRAYS if name in moved):
             width = moved[name] * scale
             yield Rect(x, y, width, 22, fill_of(name, 0).colour, "", INK, 0.6)
-            yield from _inside([f"{name} {moved[name]:,}"] * done + [name], x, y, width)
+            for label in [f"{name} {moved[name]:,}"] * done + [name]:
+                if 1.15 * text_width(label, SMALL) < width - 4:  # the first that it has room for
+                    yield Text(x + 5, centred(y + 11, SMALL), label, SMALL)
+                    break
             x += width
         if done:  # until then the number beside the name ticks
             yield Text(x + 8, centred(y + 11, NORMAL), f"{words:,}", NORMAL, bold=True)
-
-
-def _inside(labels: Iterable[str], x: float, y: float, width: float) -> list[Element]:
-    """The first of the labels that a piece of a bar has room for."""
-    fitting = [label for label in labels if 1.15 * text_width(label, SMALL) < width - 4]
-    return [Text(x + 5, centred(y + 11, SMALL), label, SMALL) for label in fitting[:1]]
 
 
 # ---------------------------------------------------------------------- in words
@@ -260,18 +244,14 @@ def _in_words(step: int) -> tuple[str, str]:
     names = [side.run.schedule.title for side in sides()]
     totals = [sum(count.values()) for count in counts]
     alt = f"Two runs of one attention side by side, N = {N}, d = {D}, each with a fast memory of {M} words "
-    alt += "above a slow one. " + " ".join(
-        f"{side.called} ({name}) has moved {_split(count)}{', and is done' if total == side.words else ''}."
-        for side, name, count, total in zip(sides(), names, counts, totals, strict=True)
-    )
+    alt += "above a slow one."
+    for side, name, count, total in zip(sides(), names, counts, totals, strict=True):
+        parts = ", ".join(f"{array} {count[array]:,}" for array in ARRAYS if array in count)
+        split = f"{total:,} words ({parts})" if parts else "nothing yet"
+        alt += f" {side.called} ({name}) has moved {split}{', and is done' if total == side.words else ''}."
     rows = [["words moved", *names]]
     rows += [[name, *(f"{count.get(name, 0):,}" for count in counts)] for name in ARRAYS]
     return alt, table([*rows, ["total", *(f"{total:,}" for total in totals)]], left=0)
-
-
-def _split(count: dict[str, int]) -> str:
-    parts = ", ".join(f"{name} {count[name]:,}" for name in ARRAYS if name in count)
-    return f"{sum(count.values()):,} words ({parts})" if parts else "nothing yet"
 
 
 def two_memories_words(step: int) -> list[str]:

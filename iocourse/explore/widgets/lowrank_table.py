@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...data.recorded import recorded
 from ..draw.text import in_html
-from ..figures.lowrank_row import lowrank_row, lowrank_row_words
+from ..figures.lowrank_results import lowrank_times, lowrank_times_words
 from ..models.lowrank_record import compared, degrees, sizes
 from .controls import by_name, slider
 from .explorer import Explorer, Shown, explorer
@@ -24,7 +24,7 @@ class LowrankTable(Explorer):
     """Sliders for d and g over the shipped record of `python -m tools.bench lowrank`; nothing is measured.
 
     Degree offers what was measured at d. Where there is no record: a picture that says so, and no sliders.
-    Its controls: d, g. Raises as `lowrank_row`.
+    Its controls: d, g. Raises as `lowrank_times`.
     """
 
     def __init__(self, d: int = 12, g: int = 3) -> None:
@@ -36,9 +36,9 @@ class LowrankTable(Explorer):
         super().__init__(Row(d, g), controls)
 
     def shown(self) -> Shown:
-        picture = lowrank_row(self._record, *self.setting)
+        picture = lowrank_times(self._record, *self.setting)
         known = self._record and compared(self._record, *self.setting)
-        return Shown(picture, in_html([lowrank_row_words(known) if known else picture.alt]))
+        return Shown(picture, in_html([lowrank_times_words(known) if known else picture.alt]))
 
     def _after(self, name: str) -> None:
         if name == "d":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...gpu import CHIPS
 from ..draw.text import in_html
-from ..figures.roofline_explorer import picture_of, roofline_explorer_words
+from ..figures.roofline import picture_of, roofline_explorer_words
 from ..models.roofline_explorer import Sizes, records_of
 from .controls import Control, by_name, choice, slider
 from .explorer import Explorer, Shown, explorer

@@ -129,13 +129,13 @@ def show(result: Record) -> str:
 
 def pictures(result: Record) -> dict[str, Picture]:
     """The rows, the scaling and the contenders, by file name."""
-    from iocourse.explore import lowrank_contenders, lowrank_rows, lowrank_scaling
+    from iocourse.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
 
     return {
-        "rows": lowrank_rows(result),
-        "gradient": lowrank_rows(result, section="gradient"),
+        "rows": lowrank_vs_published(result),
+        "gradient": lowrank_vs_published(result, section="gradient"),
         "scaling": lowrank_scaling(result),
-        "contenders": lowrank_contenders(result),
+        "contenders": lowrank_baselines(result),
     }
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from ...console import counted, table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale, spread
-from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
+from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
 from ..models.memory_states import states, totals
@@ -59,11 +61,7 @@ def condensed(amounts: Sequence[Amounts]) -> tuple[list[Amounts], int]:
 
 def by_presence(columns: Iterable[Amounts]) -> list[str]:
     """Kinds of tile, those that are there longest first: they make a calm base for the others."""
-    seen: dict[str, int] = {}
-    for amounts in columns:
-        for kind in amounts:
-            seen[kind] = seen.get(kind, 0) + 1
-    return sorted(seen, key=lambda kind: -seen[kind])
+    return [kind for kind, _ in Counter(kind for amounts in columns for kind in amounts).most_common()]
 
 
 def stacked(
@@ -73,25 +71,15 @@ def stacked(
     for position, kind in enumerate(kinds):
         below = [sum(one.get(k, 0) for k in kinds[:position]) for one in columns]
         spans = [(low, low + one.get(kind, 0)) for low, one in zip(below, columns, strict=True)]
-        for first, last, (low, high) in runs(spans):
-            yield _area(frame, fill_of(kind, position), first * width, last * width, low, high)
-
-
-def runs(spans: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, tuple[int, int]]]:
-    """(first, last + 1, span) for every run of equal spans that are not empty."""
-    start = 0
-    for k in range(1, len(spans) + 1):
-        if k == len(spans) or spans[k] != spans[start]:
-            if spans[start][0] < spans[start][1]:
-                yield start, k, spans[start]
-            start = k
-
-
-def _area(frame: Frame, fill: Fill, first: float, last: float, low: float, high: float) -> Rect:
-    x, y = frame.at((first, high))
-    right, bottom = frame.at((last, low))
-    edge = INK if bottom - y >= 2 and right - x >= 2 else ""
-    return Rect(x, y, right - x, bottom - y, fill.colour, fill.hatch, edge, 0.5)
+        last = 0
+        for (low, high), run in groupby(spans):
+            first, last = last, last + len(list(run))
+            if low == high:
+                continue
+            x, y = frame.at((first * width, high))
+            right, bottom = frame.at((last * width, low))
+            edge = INK if bottom - y >= 2 and right - x >= 2 else ""
+            yield Rect(x, y, right - x, bottom - y, *fill_of(kind, position), edge, 0.5)
 
 
 def limit_line(frame: Frame, M: int) -> list[Element]:
@@ -151,7 +139,9 @@ def footprint_bar(
     M = positive_int("M", M)
     if not parts or any(words < 0 for words in parts.values()):
         raise ValueError(f"parts = {dict(parts)}: it needs at least one part, and none below 0 words")
-    drawn = [*footprint(parts, M, 24, 66, WIDTH - 48), *_part_labels(parts, 24, 152)]
+    drawn = list(footprint(parts, M, 24, 66, WIDTH - 48))
+    for k, (name, words) in enumerate(parts.items()):
+        drawn += swatch(24 + 275 * (k % 3), 152 + 26 * (k // 3), fill_of(name, k), f"{name}: {words:,}")
     total = sum(parts.values())
     listed = ", ".join(f"{name} {words:,}" for name, words in parts.items())
     alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {verdict(total, M)}."
@@ -175,8 +165,7 @@ def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float
     yield Rect(x, y, M * scale, 34, "#FFFFFF", "", QUIET)
     left = x
     for position, (name, words) in enumerate(parts.items()):
-        fill = fill_of(name, position)
-        yield Rect(left, y, words * scale, 34, fill.colour, fill.hatch, INK, 0.6)
+        yield Rect(left, y, words * scale, 34, *fill_of(name, position), INK, 0.6)
         left += words * scale
     limit = x + M * scale
     if total > M:
@@ -187,9 +176,3 @@ def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float
     yield Text(at, y - 15, label, NORMAL, "middle", bold=True)
     said = f"{total:,} words: {verdict(total, M)}"
     yield Text(x, y + 58, said, NORMAL, bold=total > M, colour=WRONG if total > M else INK)
-
-
-def _part_labels(parts: Mapping[str, int], x: float, y: float) -> Iterator[Element]:
-    for position, (name, words) in enumerate(parts.items()):
-        column, row = position % 3, position // 3
-        yield from swatch(x + 275 * column, y + 26 * row, fill_of(name, position), f"{name}: {words:,}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...console import table
@@ -79,7 +79,7 @@ class _Rows(NamedTuple):
 
 
 @figure
-def bench_bars(
+def benchmark_bars(
     record: dict[str, Any] | None,
     *,
     pass_: str = "forward",
@@ -108,16 +108,25 @@ def bench_bars(
     rows = _read(record, pass_, d, dtype, causal)
     source = source_of(record)
     name = title or f"TFLOP/s of attention, {rows.kind}"
-    places = _Places.of(rows)
+    number = max(text_width(entry.short, SMALL) for entry in rows.entries.values())
+    left = 40 + max(text_width(contender, SMALL) for contender in rows.contenders)
+    columns = [left + (LONGEST + number + GAP) * k for k in range(len(rows.shapes) + 1)]
     drawn: list[Element] = [Text(18, 52, source, SMALL, colour=QUIET)]
     y = TOP
     for kind in rows.causal:
-        drawn += _block(rows, kind, y, places)
+        drawn += _block(rows, kind, y, columns)
         y += HEAD + LINE * len(rows.of(kind))
     if any(contender == RIVAL_OF_ALL for contender in rows.contenders):
         drawn.append(Text(18, y, f"black line: {RIVAL_OF_ALL} in the same run", SMALL, colour=QUIET))
-    width = max(places.column(len(rows.shapes)), 36 + text_width(source, SMALL), 420.0)
-    return titled(name, (width, y + 16), _alt(name, source, rows), _numbers(record, rows), drawn)
+    width = max(columns[-1], 36 + text_width(source, SMALL), 420.0)
+    told = [f"{name}: bars for {', '.join(rows.contenders)} at each N, measured with {source}"]
+    for kind in rows.causal:
+        fused = [(shape, rows.entries.get((kind, shape, "fused"))) for shape in rows.shapes]
+        if said := [f"{entry.long} at {shape}" for shape, entry in fused if entry is not None]:
+            told.append(f"Ours, {KINDS[kind]} (beside it the ratio to {RIVAL_OF_ALL}): {', '.join(said)}")
+    if refused := sum(entry.tflops is None for entry in rows.entries.values()):
+        told.append(f"{refused} of {len(rows.entries)} bars are missing: the contender refused the shape")
+    return titled(name, (width, y + 16), ". ".join(told) + ".", _numbers(record, rows), drawn)
 
 
 def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool | None) -> _Rows:
@@ -126,59 +135,31 @@ def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool |
     if not wanted:
         there = sorted({(row["pass"], row["d"], row["dtype"]) for row in record["rows"]})
         raise ValueError(f"record has no rows with {asked}; it has these (pass, d, dtype): {there}")
-    entries = {(row["causal"], _shape(row), row["contender"]): _entry(row) for row in wanted}
-    return _Rows(
-        entries,
-        tuple(sorted({row["causal"] for row in wanted})),
-        tuple(sorted({_shape(row) for row in wanted})),
-        tuple(dict.fromkeys(row["contender"] for row in wanted)),
-        f"{pass_} pass, d = {d}, {dtype}",
-    )
-
-
-def _shape(row: Mapping[str, Any]) -> _Shape:
-    return _Shape(row["N"], row["B"], row["H"])
-
-
-def _entry(row: Mapping[str, Any]) -> _Entry:
-    if "refused" in row:
-        return _Entry(None, None, str(row["refused"]))
-    return _Entry(row["tflops"], row["ratio"], "")
+    entries: _Table = {}
+    for row in wanted:
+        entry = _Entry(row.get("tflops"), row.get("ratio"), str(row.get("refused", "")))
+        entries[row["causal"], _Shape(row["N"], row["B"], row["H"]), row["contender"]] = entry
+    kinds, shapes = sorted({key[0] for key in entries}), sorted({key[1] for key in entries})
+    contenders, kind = dict.fromkeys(key[2] for key in entries), f"{pass_} pass, d = {d}, {dtype}"
+    return _Rows(entries, tuple(kinds), tuple(shapes), tuple(contenders), kind)
 
 
 # ---------------------------------------------------------------------- the bars
-class _Places(NamedTuple):
-    """Where the columns stand."""
-
-    left: float
-    step: float
-
-    @classmethod
-    def of(cls, rows: _Rows) -> _Places:
-        """Room for the longest name and the longest number."""
-        number = max(text_width(entry.short, SMALL) for entry in rows.entries.values())
-        return cls(40 + max(text_width(c, SMALL) for c in rows.contenders), LONGEST + number + GAP)
-
-    def column(self, number: int) -> float:
-        """The left edge of a column."""
-        return self.left + number * self.step
-
-
-def _block(rows: _Rows, causal: bool, top: float, places: _Places) -> Iterator[Element]:
+def _block(rows: _Rows, causal: bool, top: float, columns: Sequence[float]) -> Iterator[Element]:
     """Full or causal attention: a line for each contender, a column for each N."""
     contenders = rows.of(causal)
+    bottom = top + 12 + LINE * len(contenders)
     yield Text(18, top, KINDS[causal], SMALL, bold=True)
     for k, contender in enumerate(contenders):
         middle = top + 10 + LINE * k + LINE / 2
-        yield Text(places.left - 8, centred(middle, SMALL), contender, SMALL, "end")
-    for number, shape in enumerate(rows.shapes):
-        x = places.column(number)
+        yield Text(columns[0] - 8, centred(middle, SMALL), contender, SMALL, "end")
+    for x, shape in zip(columns, rows.shapes, strict=False):
         yield Text(x, top, str(shape), SMALL, bold=True)
-        yield Poly(((x, top + 8), (x, top + 12 + LINE * len(contenders))), QUIET, 1.0)
+        yield Poly(((x, top + 8), (x, bottom)), QUIET, 1.0)
         rival = rows.entries.get((causal, shape, RIVAL_OF_ALL))
         if rival is not None and rival.tflops is not None:
             at = x + LONGEST * rival.tflops / rows.fastest
-            yield Poly(((at, top + 8), (at, top + 12 + LINE * len(contenders))), INK, 1.2)
+            yield Poly(((at, top + 8), (at, bottom)), INK, 1.2)
         for k, contender in enumerate(contenders):
             entry = rows.entries.get((causal, shape, contender))
             if entry is not None:
@@ -187,43 +168,24 @@ def _block(rows: _Rows, causal: bool, top: float, places: _Places) -> Iterator[E
 
 def _bar(x: float, middle: float, fastest: float, contender: str, entry: _Entry) -> Iterator[Element]:
     length = LONGEST * (entry.tflops or 0.0) / fastest
-    fill = OURS.get(contender, RIVAL)
     if length:
-        yield Rect(x, middle - BAR / 2, length, BAR, fill.colour, fill.hatch, INK, 0.8)
+        yield Rect(x, middle - BAR / 2, length, BAR, *OURS.get(contender, RIVAL), INK, 0.8)
     yield Rect(x + length + 2, middle - BAR / 2, text_width(entry.short, SMALL), BAR, PAPER)  # hides the line
     colour = INK if entry.tflops is not None else WRONG
     yield Text(x + length + 5, centred(middle, SMALL), entry.short, SMALL, "start", colour)
 
 
 # ---------------------------------------------------------------------- in words
-def _alt(name: str, source: str, rows: _Rows) -> str:
-    told = [f"{name}: bars for {', '.join(rows.contenders)} at each N, measured with {source}"]
-    told += [_ours(rows, causal) for causal in rows.causal if "fused" in rows.of(causal)]
-    refusals = sum(entry.tflops is None for entry in rows.entries.values())
-    told.append(f"{refusals} of {len(rows.entries)} bars are missing: the contender refused the shape")
-    return ". ".join(told if refusals else told[:-1]) + "."
-
-
-def _ours(rows: _Rows, causal: bool) -> str:
-    found = [(shape, rows.entries.get((causal, shape, "fused"))) for shape in rows.shapes]
-    said = [f"{entry.long} at {shape}" for shape, entry in found if entry is not None]
-    return f"Ours, {KINDS[causal]} (beside it the ratio to {RIVAL_OF_ALL}): {', '.join(said)}"
-
-
 def _numbers(record: dict[str, Any], rows: _Rows) -> str:
     heads = [f"{shape}, BH = {shape.B * shape.H}" for shape in rows.shapes]
-    lines = [
-        [contender, KINDS[causal], *(_cell(rows, causal, shape, contender) for shape in rows.shapes)]
-        for causal in rows.causal
-        for contender in rows.of(causal)
-    ]
+    lines = []
+    for causal in rows.causal:
+        for contender in rows.of(causal):
+            cells = [rows.entries.get((causal, shape, contender)) for shape in rows.shapes]
+            longs = ["not measured" if cell is None else cell.long for cell in cells]
+            lines.append([contender, KINDS[causal], *longs])
     shown = table([[f"TFLOP/s (ratio to {RIVAL_OF_ALL})", "", *heads], *lines], left=0)
     return "\n".join([shown, *_refusals(rows), provenance(record)])
-
-
-def _cell(rows: _Rows, causal: bool, shape: _Shape, contender: str) -> str:
-    entry = rows.entries.get((causal, shape, contender))
-    return "not measured" if entry is None else entry.long
 
 
 def _refusals(rows: _Rows) -> Sequence[str]:

@@ -7,7 +7,7 @@ from figure_layout import texts
 from iocourse import explore
 from iocourse.data.recorded import recorded
 from iocourse.explore.draw.text import figures
-from iocourse.explore.figures.lowrank_row import lowrank_row_words
+from iocourse.explore.figures.lowrank_results import lowrank_times_words
 from iocourse.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 
 
@@ -41,15 +41,15 @@ def test_a_section_without_this_degree_is_left_out():
 
 def test_what_was_not_measured_is_refused_and_what_was_is_named():
     with pytest.raises(ValueError, match="d is 5; the record has 4, 8, 12"):
-        explore.lowrank_row(record(), 5)
+        explore.lowrank_times(record(), 5)
     with pytest.raises(ValueError, match="g is 7; at d = 12 the record has 2, 3"):
-        explore.lowrank_row(record(), 12, 7)
-    assert "no recorded run yet" in explore.lowrank_row(None).alt
+        explore.lowrank_times(record(), 12, 7)
+    assert "no recorded run yet" in explore.lowrank_times(None).alt
 
 
 def test_the_picture_has_every_number_and_where_it_comes_from():
     found = recorded("lowrank")
-    picture = explore.lowrank_row(found, 12, 3)
+    picture = explore.lowrank_times(found, 12, 3)
     shown = " ".join(texts(picture))
     for bar in (bar for one in compared(found, 12, 3) for bar in one.rows):
         part = [f"{figures(bar.ms)} ms"]
@@ -70,7 +70,7 @@ def test_the_picture_has_every_number_and_where_it_comes_from():
 def test_words_hold_ours_against_the_script_of_the_same_run(error, ms, said):
     """The script: 20 / (0.9 · 9.43) = 2.36 ms, an error of 2.005."""
     found = compared(record([row(8, degree(2, error, 20 / ms, ms=ms))]), 8, 2)
-    assert lowrank_row_words(found).startswith(f"Forward: {said} than the script; ")
+    assert lowrank_times_words(found).startswith(f"Forward: {said} than the script; ")
 
 
 def test_the_fastest_below_an_error_is_found_and_nobody_where_there_is_none():
@@ -88,7 +88,7 @@ def test_the_fastest_below_an_error_is_found_and_nobody_where_there_is_none():
 # ---------------------------------------------------------------------- under one's hand
 def test_the_table_offers_what_was_measured_at_its_d():
     table = explore.lowrank_table(8, 5)
-    assert (table.setting, table.svg) == ((8, 5), explore.lowrank_row(recorded("lowrank"), 8, 5).to_svg())
+    assert (table.setting, table.svg) == ((8, 5), explore.lowrank_times(recorded("lowrank"), 8, 5).to_svg())
     assert "Forward: a smaller error and more time than the script; " in table.words
     table.set("d", 12)
     assert table.setting == (12, 4) and list(table.controls["g"].offered.values()) == [2, 3, 4]
@@ -102,7 +102,7 @@ def test_without_a_record_or_widgets_there_is_a_picture(monkeypatch):
     from iocourse.explore.widgets import lowrank_table as module
 
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert explore.lowrank_table() == explore.lowrank_row(recorded("lowrank"))
+    assert explore.lowrank_table() == explore.lowrank_times(recorded("lowrank"))
     monkeypatch.delenv("IOCOURSE_WIDGETS")
     monkeypatch.setattr(module, "recorded", lambda name: None)
     empty = explore.lowrank_table()

@@ -12,8 +12,8 @@ from ...machine import positive_int
 from ...schedules import get
 from ..draw.figure import figure
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width, titled
-from ..draw.shapes import Square, Tile, outline, place
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.shapes import Square, Tile, colour_cells, outline, place
 from ..models.memory_states import dry_trace, frozen, states, visits
 
 TRACED_MOVES = 8000
@@ -38,24 +38,15 @@ def tile_order(
     rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))
     sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles.items())
     title = f"{get(schedule_name).title}: the order of tiles, N = {N:,}, {sizes}"
-    drawn = [
-        *_grid(Square(70, 78, 400, N), order, None if step is None else order[step]),
-        *_order_key(500, 96, order, step),
-    ]
+    square = Square(70, 78, 400, N)
+    drawn: list[Element] = [square.paper()]
+    for k, tile in enumerate(order):  # light to dark, numbered where there is room
+        drawn += _numbered(square.box(*tile), k, 0.08 + 0.85 * k / max(len(order) - 1, 1))
+    drawn += [] if step is None else outline(square.box(*order[step]))
+    drawn += [*square.names("rows of K and V", "rows of Q and O"), *_order_key(500, 96, order, step)]
     drawn += [Text(500, 440 + 18 * k, part, SMALL) for k, part in enumerate(_reach(order, N).split(", "))]
     alt, numbers = _order_words(schedule_name, N, order, step, rows, columns)
     return titled(title, (760.0, 500.0), alt, numbers, drawn)
-
-
-def _grid(square: Square, order: Sequence[Tile], outlined: Tile | None) -> Iterator[Element]:
-    """A square of scores; tiles shaded light to dark in their order, numbered where there is room."""
-    yield square.paper()
-    last = max(len(order) - 1, 1)
-    for k, tile in enumerate(order):
-        yield from _numbered(square.box(*tile), k, 0.08 + 0.85 * k / last)
-    if outlined is not None:
-        yield from outline(square.box(*outlined))
-    yield from square.names("rows of K and V", "rows of Q and O")
 
 
 def _numbered(box: Rect, number: int, share: float) -> Iterator[Element]:
@@ -142,25 +133,26 @@ def attention_map(
     margin = 46 + max([text_width(name, SMALL) for name in names], default=24)
     side = 440.0 if N <= 32 else 480.0
     y = 62 + (margin - 36 if names else 14)
-    drawn: list[Element] = [_heat(weights, margin, y, side), Rect(margin, y, side, side, "", "", QUIET)]
+    largest, frame = float(weights.max()), Rect(margin, y, side, side, "", "", QUIET)
+    drawn: list[Element] = [colour_cells(frame, SHADES, _shades(weights / (largest or 1.0))), frame]
     drawn += _token_labels(names, margin, y, side / N) if names else _index_labels(N, margin, y, side)
-    drawn += _colour_bar(margin + side + 34, y, side, float(weights.max()))
+    # The bar has equal steps of weight, as the map shades them.
+    bar = Rect(margin + side + 34, y, 22, side, "", "", QUIET)
+    drawn += [colour_cells(bar, SHADES, _shades(np.linspace(1.0, 0.0, 128))[:, None]), bar]
+    for quarter in range(5):
+        label = f"{largest * (4 - quarter) / 4:.2g}"
+        drawn.append(Text(bar.x + 28, centred(y + side * quarter / 4, SMALL), label, SMALL))
+    drawn.append(Text(bar.x, y - 8, "weight", SMALL, colour=INK))
     alt, numbers = _map_words(weights, tokens, title)
     return titled(title, (margin + side + 130, y + side + 24), alt, numbers, drawn)
 
 
-SHADES = np.array([[int(ramp(k / 255)[i : i + 2], 16) for i in (1, 3, 5)] for k in range(256)], np.uint8)
+SHADES = [ramp(k / 255) for k in range(256)]
 
 
-def _shade(share: Any) -> Any:
-    """Square root of the share: small weights, which are most of them, stay visible."""
-    return np.rint(255 * np.sqrt(np.clip(share, 0, 1))).astype(np.intp)
-
-
-def _heat(weights: np.ndarray, x: float, y: float, side: float) -> Raster:
-    largest = float(weights.max()) or 1.0
-    pixels = SHADES[_shade(weights / largest)]
-    return Raster(x, y, side, side, len(weights), len(weights), pixels.tobytes())
+def _shades(shares: Any) -> Any:
+    """The square root of a share: small weights, which are most of them, stay visible."""
+    return np.rint(255 * np.sqrt(np.clip(shares, 0, 1))).astype(np.intp)
 
 
 def _token_labels(names: Sequence[str], x: float, y: float, cell: float) -> Iterable[Element]:
@@ -180,17 +172,6 @@ def _index_labels(N: int, x: float, y: float, side: float) -> Iterable[Element]:
     yield Text(x, y - 22, "key (column) →, query (row) ↓", SMALL, colour=QUIET)
 
 
-def _colour_bar(x: float, y: float, height: float, largest: float) -> Iterable[Element]:
-    levels = np.sqrt(np.linspace(1.0, 0.0, 128))[:, None]  # equal steps of weight, as the map shades them
-    column = SHADES[np.rint(255 * levels).astype(np.intp)]
-    yield Raster(x, y, 22, height, 1, 128, column.tobytes())
-    yield Rect(x, y, 22, height, "", "", QUIET)
-    for quarter in range(5):
-        at = y + height * quarter / 4
-        yield Text(x + 28, centred(at, SMALL), f"{largest * (4 - quarter) / 4:.2g}", SMALL)
-    yield Text(x, y - 8, "weight", SMALL, colour=INK)
-
-
 def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) -> tuple[str, str]:
     N = len(weights)
     # The first of the largest: which one of many near 1 is larger by a rounding error differs by machine.
@@ -199,7 +180,9 @@ def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) ->
     where = f"row {row}, column {column}"
     if tokens is not None:
         where += f' ("{tokens[row]}" to "{tokens[column]}")'
-    needed = _keys_for(weights, 0.9)
+    sorted_rows = -np.sort(-weights, axis=1)
+    held = np.cumsum(sorted_rows, axis=1) >= 0.9 * sorted_rows.sum(axis=1, keepdims=True) - 1e-12
+    needed = float(np.median(held.argmax(axis=1) + 1))  # keys that hold 90 % of a row's weight
     attended = int(weights.sum(axis=0).argmax())
     alt = (
         f"{title}: a {N} by {N} heat map, one row for each query, darker where the weight is larger. "
@@ -214,10 +197,3 @@ def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) ->
     if tokens is not None:
         numbers += f' ("{tokens[attended]}")'
     return alt, numbers
-
-
-def _keys_for(weights: np.ndarray, share: float) -> float:
-    """Median over rows of the number of largest weights that hold `share` of the row's sum."""
-    sorted_rows = -np.sort(-weights, axis=1)
-    reached = np.cumsum(sorted_rows, axis=1) >= share * sorted_rows.sum(axis=1, keepdims=True) - 1e-12
-    return float(np.median(reached.argmax(axis=1) + 1))

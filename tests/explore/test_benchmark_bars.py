@@ -15,7 +15,7 @@ def bars(picture, colour):
 
 def test_bars_are_as_long_as_the_rates():
     record = bench_record((1024, 2048), ("fused", "SDPA flash"))
-    found = bars(explore.bench_bars(record), BLUE)
+    found = bars(explore.benchmark_bars(record), BLUE)
     rates = [row["tflops"] for row in record["rows"] if row["contender"] == "fused"]
     full_then_causal = [rates[0], rates[2], rates[1], rates[3]]
     for bar, rate in zip(found, full_then_causal, strict=True):
@@ -24,7 +24,7 @@ def test_bars_are_as_long_as_the_rates():
 
 def test_the_black_line_stands_at_the_end_of_sdpa_flash():
     record = bench_record((1024,), ("fused", "SDPA flash"), kinds=(0,))
-    picture = explore.bench_bars(record)
+    picture = explore.benchmark_bars(record)
     line = next(e for e in picture.elements if isinstance(e, Poly) and e.stroke == INK)
     flash = next(e for e in picture.elements if isinstance(e, Rect) and e.fill == "#BDBDBD")
     assert line.points[0][0] == pytest.approx(flash.x + flash.width)
@@ -33,37 +33,37 @@ def test_the_black_line_stands_at_the_end_of_sdpa_flash():
 
 def test_without_sdpa_flash_no_black_line_is_spoken_of():
     assert not any(
-        "black line" in text for text in texts(explore.bench_bars(bench_record((128,), ("fused",))))
+        "black line" in text for text in texts(explore.benchmark_bars(bench_record((128,), ("fused",))))
     )
 
 
 def test_full_and_causal_stand_apart_or_alone():
     record = bench_record((1024,), ("fused",))
-    assert {"full", "causal"} <= set(texts(explore.bench_bars(record)))
-    assert "full" not in texts(explore.bench_bars(record, causal=True))
+    assert {"full", "causal"} <= set(texts(explore.benchmark_bars(record)))
+    assert "full" not in texts(explore.benchmark_bars(record, causal=True))
 
 
 def test_a_refusal_is_in_the_picture_and_its_reason_in_the_numbers():
-    picture = explore.bench_bars(bench_record((1024, 8192), ("fused", "SDPA math")))
+    picture = explore.benchmark_bars(bench_record((1024, 8192), ("fused", "SDPA math")))
     assert texts(picture).count("refused") == 2
     assert "SDPA math refused N = 8,192 full, N = 8,192 causal: made up: no room" in picture.numbers
     assert "2 of 8 bars are missing" in picture.alt
 
 
 def test_without_refusals_none_are_spoken_of():
-    assert "missing" not in explore.bench_bars(bench_record((1024,), ("fused",))).alt
+    assert "missing" not in explore.benchmark_bars(bench_record((1024,), ("fused",))).alt
 
 
 def test_a_contender_without_a_row_is_not_measured():
     record = bench_record((1024, 2048), ("fused", "SDPA flash"))
     del record["rows"][0]  # ours, N = 1,024, full
-    picture = explore.bench_bars(record)
+    picture = explore.benchmark_bars(record)
     assert picture.numbers.count("not measured") == 1
     assert len(bars(picture, BLUE)) == 3
 
 
 def test_the_picture_says_where_its_numbers_come_from():
-    picture = explore.bench_bars(bench_record((1024,), ("fused",)))
+    picture = explore.benchmark_bars(bench_record((1024,), ("fused",)))
     source = "no device: made-up numbers of a test, made up 0, no date"
     assert f"{source}, a quick run" in texts(picture) and source in picture.alt and source in picture.numbers
 
@@ -78,9 +78,9 @@ def test_the_picture_says_where_its_numbers_come_from():
 )
 def test_rows_that_are_not_there_are_named(asked, message):
     with pytest.raises(ValueError, match=message):
-        explore.bench_bars(bench_record((1024,), ("fused",)), **asked)
+        explore.benchmark_bars(bench_record((1024,), ("fused",)), **asked)
 
 
 def test_no_record_is_no_picture():
     with pytest.raises(ValueError, match="record is None: no recorded run yet"):
-        explore.bench_bars(None)
+        explore.benchmark_bars(None)
