@@ -1,11 +1,11 @@
-"""Skipping a test module where a package is not installed, without importing the package."""
+"""Skip a test module where a package is not installed, without importing the package."""
 
 from importlib.util import find_spec
 
 import pytest
 
 
-def installed(*packages):
+def unless_installed(*packages):
     """Skip the module that calls this unless all of these are installed.
 
     Tests import them where they use them: every worker imports every module, and runs a share of the tests.

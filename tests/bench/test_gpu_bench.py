@@ -2,7 +2,7 @@
 
 No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
 covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is rehearsed in
-`tests/rehearsal`.
+`tests/gpu_launches`.
 """
 
 import inspect

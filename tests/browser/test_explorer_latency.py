@@ -1,7 +1,8 @@
 """How long each explorer takes from key and pointer to pixels, in JupyterLab and a real Chromium.
 
-What is printed counts on a machine that does nothing else: `pytest -n 0 tests/browser/test_speed.py`. What is
-asserted is the time of a core that a picture takes, of the kernel and of the page, whatever else is running.
+What is printed counts on a machine that does nothing else:
+`pytest -n 0 tests/browser/test_explorer_latency.py`. What is asserted is the time of a core that a picture
+takes, of the kernel and of the page, whatever else is running.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Every launch the library makes, once, through Triton's JIT and onto a stubbed driver: prints what happened.
 
-    TRITON_INTERPRET=0 PYTHONPATH=. python tests/rehearsal/variants.py
+    TRITON_INTERPRET=0 PYTHONPATH=. python tests/gpu_launches/every_launch.py
 
 Compiling takes the time. So dense attention at 64 and 128 has the tiles of the table, and every two of its
 options together once; what is another kind of launch and not another size has small heads and tiles. That the
@@ -17,7 +17,7 @@ import time
 import traceback
 from functools import partial
 
-import stubbed_gpu
+import stub_driver
 import torch
 import triton
 
@@ -126,7 +126,7 @@ def warmed_and_found():
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
     ]
     for one in few:
-        tiles.compile_one(stubbed_gpu.ARCH, *one)
+        tiles.compile_one(stub_driver.ARCH, *one)
     tiles.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
     problems = [tiles.Problem(shape, "cpu") for shape, _, _ in few]
     for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
@@ -141,7 +141,7 @@ def warmed_and_found():
 
 
 def main():
-    stubbed_gpu.install()
+    stub_driver.install()
     started, failed, each = time.perf_counter(), {}, {}
     for name, work in variants().items():
         before = time.perf_counter()
@@ -152,7 +152,7 @@ def main():
         each[name] = round(time.perf_counter() - before, 1)
     said = {
         "triton": triton.__version__, "variants": len(each), "failed": failed, "seconds": each,
-        "launches": dict(stubbed_gpu.launches), "maps": stubbed_gpu.maps,
+        "launches": dict(stub_driver.launches), "maps": stub_driver.maps,
     }  # fmt: skip
     said |= {} if failed else warmed()
     said["all_seconds"] = round(time.perf_counter() - started, 1)

@@ -2,7 +2,7 @@
 operators. No kernel runs: Triton's JIT prepares each launch, and the last step, which would start it, does
 nothing.
 
-    TRITON_INTERPRET=0 PYTHONPATH=. python tests/rehearsal/host_time.py [ROUNDS]
+    TRITON_INTERPRET=0 PYTHONPATH=. python tests/gpu_launches/host_time.py [ROUNDS]
 
 For each backward pass it prints the number of function calls (Python and C) and the fewest microseconds of
 both ways, with their ratios. The ratio of times is the median over the rounds, with its quartiles. Both ways
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 
-import stubbed_gpu
+import stub_driver
 import torch
 
 from iocourse.kernels import attention
@@ -90,8 +90,8 @@ def compared(deterministic, rounds):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
-    stubbed_gpu.install()
-    stubbed_gpu.Launcher.__call__ = lambda *_: None
+    stub_driver.install()
+    stub_driver.Launcher.__call__ = lambda *_: None
     torch.set_num_threads(1)
     said = {name: compared(fixed, rounds) for name, fixed in (("fused", False), ("split", True))}
     print(json.dumps(said, indent=1))

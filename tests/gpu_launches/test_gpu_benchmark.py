@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
-from test_rehearsal import kernels
+from test_launches import kernels
 
 from iocourse.data.recorded import lacking
 from iocourse.data.records import shown
@@ -101,7 +101,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         "tools.bench.__main__.write_json",
         lambda file, record: kept.append(held(record)) or write(file, record),
     )
-    tutorial = Path(__file__).with_name("a_tutorial.py")
+    tutorial = Path(__file__).with_name("stub_tutorial.py")
     assert main(["gpu", "--json", str(file), "--tutorial", str(tutorial)]) == 0
     said, record = capsys.readouterr().out, json.loads(file.read_text())
     assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | {"counters": "not run"}

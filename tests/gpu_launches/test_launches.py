@@ -30,7 +30,7 @@ def rehearse(script, *arguments):
 
 @pytest.mark.timeout(900)
 def test_every_launch_is_compiled_and_packed():
-    done = rehearse("variants.py")
+    done = rehearse("every_launch.py")
     assert done.stdout, done.stderr
     said = json.loads(done.stdout)
     assert said["failed"] == {} and done.returncode == 0, "\n".join(said["failed"].values())

@@ -1,4 +1,4 @@
-"""Odd submissions, one file each in odd/: a change to the solved notebook, the points, the teacher's line."""
+"""Edits of a solved notebook, a file each in notebook_edits/: the change, the points, the teacher's line."""
 
 import copy
 import importlib.util
@@ -10,23 +10,23 @@ from iocourse.course.student_copies.notebook import text_of
 ROOT = Path(__file__).parents[2]
 STEM = "02_two_memories"
 MOST = 15  # 4 for 2A, 5 for 2B, 4 for 2C, 2 for 2D
-FOLDER = Path(__file__).with_name("odd")
+FOLDER = Path(__file__).with_name("notebook_edits")
 
 
 def discovered():
-    """Each odd submission by name: a module with `POINTS`, `LINE` and `change`."""
+    """Each edit by name: a module with `POINTS`, `LINE` and `change`."""
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"odd_{path.stem}", path)
+        spec = importlib.util.spec_from_file_location(f"edit_{path.stem}", path)
         found[path.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found[path.stem])
     return found
 
 
-def made(odd):
+def made(edit):
     """The solved notebook after the change."""
     notebook = solved()
-    odd.change(notebook)
+    edit.change(notebook)
     return notebook
 
 

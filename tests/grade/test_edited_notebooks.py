@@ -4,8 +4,8 @@ import copy
 import json
 from pathlib import Path
 
-import as_nbgrader
-import oddities
+import edited_notebooks
+import nbgrader_points
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,13 +21,13 @@ from iocourse.grade.lesson_cells import read_lessons
 from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission, settled, the_lesson
 
-LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(oddities.ROOT))}
+LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(edited_notebooks.ROOT))}
 NOTEBOOKS = {
-    stem: json.loads((oddities.ROOT / "lessons" / f"{stem}.ipynb").read_text(encoding="utf-8"))
+    stem: json.loads((edited_notebooks.ROOT / "lessons" / f"{stem}.ipynb").read_text(encoding="utf-8"))
     for stem in LESSONS
 }
-LESSON = LESSONS[oddities.STEM]
-ODD = oddities.discovered()
+LESSON = LESSONS[edited_notebooks.STEM]
+EDITS = edited_notebooks.discovered()
 
 
 def handed_in(notebook):
@@ -39,24 +39,26 @@ def handed_in(notebook):
 
 
 def test_there_are_forty():
-    assert len(ODD) >= 40
+    assert len(EDITS) >= 40
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", EDITS)
 def test_both_graders_give_the_declared_points_and_line(name, monkeypatch, tmp_path):
-    odd = ODD[name]
+    edit = EDITS[name]
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
     monkeypatch.setenv("IOCOURSE_SEED", "1")
-    ours = Grade(name, tuple(grade(handed_in(oddities.made(odd)), LESSON, 1, Limits(), False)))
+    ours = Grade(name, tuple(grade(handed_in(edited_notebooks.made(edit)), LESSON, 1, Limits(), False)))
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
-    theirs, line, said = as_nbgrader.graded(oddities.made(odd), oddities.lesson("lessons"))
-    assert round(ours.points, 2) == odd.POINTS, [mark.why for mark in ours.marks]
-    assert round(theirs, 2) == odd.POINTS, said
-    assert note_of(ours) == line == odd.LINE != ""
+    theirs, line, said = nbgrader_points.graded(
+        edited_notebooks.made(edit), edited_notebooks.lesson("lessons")
+    )
+    assert round(ours.points, 2) == edit.POINTS, [mark.why for mark in ours.marks]
+    assert round(theirs, 2) == edit.POINTS, said
+    assert note_of(ours) == line == edit.LINE != ""
 
 
 def test_the_untouched_and_the_solved_notebook_have_no_line():
-    for notebook in (oddities.lesson("lessons"), oddities.solved()):
+    for notebook in (edited_notebooks.lesson("lessons"), edited_notebooks.solved()):
         assert all(not one.notes and not one.fault for one in found(notebook, LESSON).values())
 
 
@@ -108,8 +110,8 @@ def test_no_removal_of_metadata_changes_what_is_graded(data):
 @pytest.mark.parametrize("stem", LESSONS)
 def test_without_ids_and_metadata_the_function_decides(stem):
     notebook = copy.deepcopy(NOTEBOOKS[stem])
-    oddities.without_metadata(notebook)
-    oddities.without_ids(notebook, 4)
+    edited_notebooks.without_metadata(notebook)
+    edited_notebooks.without_ids(notebook, 4)
     assert positions(notebook, LESSONS[stem]) == positions(NOTEBOOKS[stem], LESSONS[stem])
 
 
@@ -123,13 +125,13 @@ def as_the_newer_text(lesson):
     return new
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", EDITS)
 def test_an_update_puts_each_answer_that_is_found_into_the_cell_of_the_lesson(name):
-    mine = as_copy(oddities.lesson("lessons"), oddities.STEM)
-    for cell, answered in zip(mine["cells"], oddities.solved()["cells"], strict=True):
+    mine = as_copy(edited_notebooks.lesson("lessons"), edited_notebooks.STEM)
+    for cell, answered in zip(mine["cells"], edited_notebooks.solved()["cells"], strict=True):
         cell["source"] = answered["source"]
-    ODD[name].change(mine)
-    new = merge(mine, as_the_newer_text(oddities.lesson("lessons")), oddities.STEM).notebook
+    EDITS[name].change(mine)
+    new = merge(mine, as_the_newer_text(edited_notebooks.lesson("lessons")), edited_notebooks.STEM).notebook
     before = {one: answer.at for one, answer in found(mine, LESSON).items()}
     once = [one for one, at in before.items() if at is not None and [*before.values()].count(at) == 1]
     for one in once:

@@ -1,7 +1,7 @@
 """torch.compile meets the questions about the device, which are never asked in the interpreter."""
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_varlen, decode, tiled_mask

@@ -6,9 +6,9 @@ import subprocess
 import sys
 import warnings
 
-import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 

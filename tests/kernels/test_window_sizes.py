@@ -2,9 +2,9 @@
 
 import itertools
 
-import needs_interpreter  # noqa: F401
 import pytest
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import numbers
 from test_varlen import pairs_of, starts

@@ -1,4 +1,4 @@
-"""A pytest plugin for the runs of nbval: they begin sooner, and are otherwise what somebody types."""
+"""A pytest plugin for the runs of nbval: kernels are forked, so they start sooner; nothing else differs."""
 
 import os
 import sys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_without_torch import HIDING, INSTALL
-from wrong import refused, with_wrong_answer
+from wrong_answers import refused, with_wrong_answer
 
 from tools.build.execution import cannot_run, execute, lesson_environment
 
@@ -73,9 +73,9 @@ def test_a_notebook_copied_alone_to_another_folder_passes_and_is_nobodys_progres
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_run_of_a_copy_by_another_program_is_nobodys_progress_because_of_the_mark(
-    marked, tmp_path, begin_warm
+    marked, tmp_path, fork_kernels
 ):
-    begin_warm("")
+    fork_kernels("")
     notebook = json.loads((ROOT / "solutions" / "00_start_here.ipynb").read_text(encoding="utf-8"))
     if not marked:
         notebook["cells"] = [cell for cell in notebook["cells"] if cell["id"] != "install"]

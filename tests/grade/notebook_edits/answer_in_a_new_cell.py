@@ -1,6 +1,6 @@
 """The lesson's cell is not filled in; the answer is in a new cell below it."""
 
-from oddities import cell, code, place, stub
+from edited_notebooks import cell, code, place, stub
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """A new notebook that holds the four answers and nothing else."""
 
-from oddities import cell, code
+from edited_notebooks import cell, code
 
 POINTS = 15
 LINE = (

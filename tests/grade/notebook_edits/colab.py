@@ -1,6 +1,6 @@
 """Colab: format 4.0, its own id in the metadata of each cell."""
 
-from oddities import without_ids
+from edited_notebooks import without_ids
 
 POINTS = 15
 LINE = "2A, 2B, 2C, 2D: the cell has no cell id; it was found by its name and graded: nothing to ask"

@@ -1,6 +1,6 @@
 """Colab, where the cells were copied into a new notebook: only its own metadata."""
 
-from oddities import without_ids
+from edited_notebooks import without_ids
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """One cell was copied and pasted, and the original deleted."""
 
-from oddities import cell, doubled
+from edited_notebooks import cell, doubled
 
 POINTS = 15
 LINE = (

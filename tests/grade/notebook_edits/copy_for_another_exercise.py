@@ -2,7 +2,7 @@
 
 import copy
 
-from oddities import cell, place, stub
+from edited_notebooks import cell, place, stub
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """The exercise cell was deleted."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 11
 LINE = (

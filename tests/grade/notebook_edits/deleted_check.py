@@ -1,6 +1,6 @@
 """The check cell was deleted."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = "2A: its check cell is missing; the answer was graded: nothing to ask"

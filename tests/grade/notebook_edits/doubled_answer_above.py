@@ -1,6 +1,6 @@
 """The original has the answer; a copy below it, which the check used, is not filled in."""
 
-from oddities import doubled, stub
+from edited_notebooks import doubled, stub
 
 POINTS = 11
 LINE = (

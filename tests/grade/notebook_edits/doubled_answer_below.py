@@ -1,6 +1,6 @@
 """A copy below has the answer; the original is not filled in."""
 
-from oddities import cell, doubled, stub
+from edited_notebooks import cell, doubled, stub
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """A copy below the check, where the student tried something else."""
 
-from oddities import doubled, place, stub
+from edited_notebooks import doubled, place, stub
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """Two copies, both with the answer."""
 
-from oddities import doubled
+from edited_notebooks import doubled
 
 POINTS = 15
 LINE = (

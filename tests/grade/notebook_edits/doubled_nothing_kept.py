@@ -1,6 +1,6 @@
 """Two copies without ids and metadata: only the check cell tells which one counts."""
 
-from oddities import cell, doubled, stub, without_ids, without_metadata
+from edited_notebooks import cell, doubled, stub, without_ids, without_metadata
 
 POINTS = 15
 LINE = (

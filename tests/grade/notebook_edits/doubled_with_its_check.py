@@ -2,7 +2,7 @@
 
 import copy
 
-from oddities import cell, stub
+from edited_notebooks import cell, stub
 
 POINTS = 15
 LINE = (

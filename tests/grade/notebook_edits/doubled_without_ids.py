@@ -1,6 +1,6 @@
 """Two copies in format 4.0, where neither has an id."""
 
-from oddities import cell, doubled, stub, without_ids
+from edited_notebooks import cell, doubled, stub, without_ids
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """A helper function in a cell of the student's own."""
 
-from oddities import cell, code, place
+from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (

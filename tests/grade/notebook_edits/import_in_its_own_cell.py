@@ -1,6 +1,6 @@
 """An import in a cell of the student's own, and a helper that uses it."""
 
-from oddities import cell, code, place
+from edited_notebooks import cell, code, place
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """A round trip through jupytext: new ids, and its entry in the metadata."""
 
-from oddities import renumbered
+from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """A round trip through jupytext that filters all metadata of cells."""
 
-from oddities import renumbered, without_metadata
+from edited_notebooks import renumbered, without_metadata
 
 POINTS = 15
 LINE = (

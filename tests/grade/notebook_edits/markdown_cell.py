@@ -1,6 +1,6 @@
 """The cell was turned into a Markdown cell (key m)."""
 
-from oddities import cell, turned
+from edited_notebooks import cell, turned
 
 POINTS = 11
 LINE = (

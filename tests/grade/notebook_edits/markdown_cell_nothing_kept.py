@@ -1,6 +1,6 @@
 """A Markdown cell with an answer, without ids and metadata."""
 
-from oddities import cell, turned, without_ids, without_metadata
+from edited_notebooks import cell, turned, without_ids, without_metadata
 
 POINTS = 11
 LINE = (

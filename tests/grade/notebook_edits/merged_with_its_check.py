@@ -1,6 +1,6 @@
 """The exercise and its check were merged into one cell."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = "2A: its check is in the same cell; the answer was graded: nothing to ask"

@@ -1,6 +1,6 @@
 """Saved in format 4.0 and upgraded to 4.5, which draws new ids."""
 
-from oddities import renumbered, without_ids
+from edited_notebooks import renumbered, without_ids
 
 POINTS = 15
 LINE = (

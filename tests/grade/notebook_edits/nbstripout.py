@@ -1,6 +1,6 @@
 """nbstripout with its default options: ids are 0, 1, 2 and so on."""
 
-from oddities import renumbered
+from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (

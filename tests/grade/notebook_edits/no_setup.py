@@ -1,6 +1,6 @@
 """The set-up cell was deleted."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = (

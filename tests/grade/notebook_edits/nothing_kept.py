@@ -1,6 +1,6 @@
 """Ids and metadata are both gone, as in format 4.4."""
 
-from oddities import without_ids, without_metadata
+from edited_notebooks import without_ids, without_metadata
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """The function has another name."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 11
 LINE = (

@@ -1,6 +1,6 @@
 """Every cell has a new id; names are kept."""
 
-from oddities import renumbered
+from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (

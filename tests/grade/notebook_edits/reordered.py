@@ -1,6 +1,6 @@
 """The last exercise and its check were moved to the top."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = "2D: its check cell is above the answer; the answer was graded: nothing to ask"

@@ -1,6 +1,6 @@
 """Two answers: one in the lesson's cell, another in a new cell below it."""
 
-from oddities import code, place, stub
+from edited_notebooks import code, place, stub
 
 POINTS = 15
 LINE = (

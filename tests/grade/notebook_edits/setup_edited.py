@@ -1,6 +1,6 @@
 """The set-up cell was changed so that it no longer runs."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = (

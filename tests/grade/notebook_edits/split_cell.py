@@ -1,6 +1,6 @@
 """The cell was split: a helper above, the answer below, both with the name."""
 
-from oddities import cell, doubled
+from edited_notebooks import cell, doubled
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """The cell was split inside the function, so its end is not valid Python by itself."""
 
-from oddities import cell, doubled
+from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (

@@ -1,6 +1,6 @@
 """Names and ids are gone; nbgrader's metadata are kept."""
 
-from oddities import renumbered
+from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (

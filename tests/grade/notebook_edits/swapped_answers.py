@@ -1,6 +1,6 @@
 """The answers to 2A and 2B are in each other's cell."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """The ids of 2A and 2B are swapped; names are correct."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = (

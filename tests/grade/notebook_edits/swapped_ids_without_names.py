@@ -1,6 +1,6 @@
 """The ids of 2A and 2B are swapped, and there are no names."""
 
-from oddities import cell, without_metadata
+from edited_notebooks import cell, without_metadata
 
 POINTS = 15
 LINE = (

@@ -1,6 +1,6 @@
 """The answer to 2A is in the cell of 2B, and its own cell was deleted."""
 
-from oddities import cell
+from edited_notebooks import cell
 
 POINTS = 15
 LINE = (

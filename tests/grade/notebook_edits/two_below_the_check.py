@@ -1,6 +1,6 @@
 """Two different answers, both below the check: nothing tells which one counts."""
 
-from oddities import cell, doubled
+from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (

@@ -1,6 +1,6 @@
 """Two different answers, and the check was deleted."""
 
-from oddities import cell, doubled
+from edited_notebooks import cell, doubled
 
 POINTS = 11
 LINE = (

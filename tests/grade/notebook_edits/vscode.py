@@ -1,6 +1,6 @@
 """VS Code: ids as its own, and the language in each cell's metadata."""
 
-from oddities import renumbered
+from edited_notebooks import renumbered
 
 POINTS = 15
 LINE = (
