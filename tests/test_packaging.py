@@ -77,7 +77,8 @@ with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
-with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("dense", "causal", "checks", "compiling")}
+numba = ("noncausal", "causal", "finite_checks", "compiling")
+with_numba = {"iocourse.lowrank.numba_backend." + name for name in numba}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
 with_numba |= {"iocourse.lowrank.numba_backend.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):

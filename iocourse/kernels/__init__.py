@@ -3,7 +3,7 @@
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
 `backward_keys`; then `decode_kernels`,
 `small_cache` (d in slices), `score_kernels` (and the scores written out). How they are launched stands in
-`host`; whether they are interpreted or compiled is decided there, once (see `host.runtime`).
+`host`; whether they are interpreted or compiled is decided there, once (see `host.backend`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _refuse_overflow(given: Mapping[str, Any]) -> None:
 
 
 def _kinds(parts: tuple[Any, ...]) -> str:
-    """What was returned, in words: "int", or "a tuple of Slow, int"."""
+    """What was returned, in words: "int", or "a tuple of SlowArray, int"."""
     names = ", ".join(type(part).__name__ for part in parts)
     return names if len(parts) == 1 else f"a tuple of {names}"
 

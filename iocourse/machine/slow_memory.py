@@ -38,7 +38,7 @@ class SlowArray:
         return np.dtype(np.float64)
 
     def __repr__(self) -> str:
-        return f"Slow({self.name}, shape {self.shape}, {self.dtype})"
+        return f"SlowArray({self.name}, shape {self.shape}, {self.dtype})"
 
     def _text(self) -> str:
         return (

@@ -135,7 +135,7 @@ def test_every_two_values_of_two_options_meet():
 
 
 def test_the_settings_are_the_same_in_every_process():
-    code = "from meetings import settings_of; print(settings_of(dict(a='xyz', b='pqrs', c='uv')))"
+    code = "from pairwise_cases import settings_of; print(settings_of(dict(a='xyz', b='pqrs', c='uv')))"
     told = {"cwd": Path(__file__).parent, "text": True}
     seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in "123")
     said = {subprocess.check_output([sys.executable, "-c", code], env=env, **told) for env in seeds}

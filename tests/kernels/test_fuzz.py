@@ -34,7 +34,7 @@ def test_what_is_drawn():
 @pytest.mark.parametrize("name", ["o", "lse", "dq", "dk", "dv"])
 def test_an_element_beyond_its_bound_is_found(name, monkeypatch):
     """One small number of one result, off by a hundredth of itself: a tolerance for all would pass it."""
-    results = fuzz.oracle.results
+    results = fuzz.reference_attention.results
 
     def off(attend, q, *rest):
         found = results(attend, q, *rest)
@@ -50,5 +50,5 @@ def test_an_element_beyond_its_bound_is_found(name, monkeypatch):
         blocks=None, layouts=("plain",) * 4, options={"scale": None},
     )  # fmt: skip
     assert fuzz.worst(case) <= 1
-    monkeypatch.setattr(fuzz.oracle, "results", off)
+    monkeypatch.setattr(fuzz.reference_attention, "results", off)
     assert fuzz.worst(case) > 1

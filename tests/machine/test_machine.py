@@ -581,7 +581,12 @@ def test_slow_arrays_show_name_shape_and_dtype_and_nothing_else():
     _, A, _ = machine()
     public = {name for name in dir(A) if not name.startswith("_")}
     assert public == {"name", "shape", "dtype"}
-    assert (A.name, A.shape, A.dtype, repr(A)) == ("A", (6, 4), np.float64, "Slow(A, shape (6, 4), float64)")
+    assert (A.name, A.shape, A.dtype, repr(A)) == (
+        "A",
+        (6, 4),
+        np.float64,
+        "SlowArray(A, shape (6, 4), float64)",
+    )
     for name in public:
         with pytest.raises(AttributeError):
             setattr(A, name, None)
@@ -809,7 +814,9 @@ def test_a_shape_will_do_on_a_dry_machine_only():
 def test_what_a_schedule_must_return():
     with pytest.raises(TypeError, match="returned NoneType; it must return the slow array"):
         run(lambda m, A: None, M=9, A=X)
-    with pytest.raises(TypeError, match="returned a tuple of Slow, ndarray; it must return the slow array"):
+    with pytest.raises(
+        TypeError, match="returned a tuple of SlowArray, ndarray; it must return the slow array"
+    ):
         run(lambda m, A: (A, X), M=9, A=X)
     assert (run(lambda m, A: A, M=9, A=X).O == X).all()
     assert [o.shape for o in run(lambda m, A, v: (A, v), M=9, A=X, v=X[0]).outputs] == [(6, 4), (4,)]
