@@ -152,9 +152,9 @@ import tomllib
 from iocourse import bounds
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 proofs = tomllib.load(open("docs/proofs.toml", "rb"))
-print(bounds.BOUNDS["outputs"](100, 8), sorted(proofs) == sorted(bounds.BOUNDS | ACROSS_RANKS))
+print(bounds.BOUNDS["A_simple"](100, 8, 64), sorted(proofs) == sorted(bounds.BOUNDS | ACROSS_RANKS))
 """
-    assert printed("-c", code) == "800 True\n"
+    assert printed("-c", code) == "19872 True\n"
     assert checked("tests/bounds/test_bounds.py") == 1
     assert checked("tests/schedules/test_no_schedule_beats_a_bound.py") >= 2
 
