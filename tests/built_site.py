@@ -14,8 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import needs
 import pytest
+import skips
 
 ROOT = Path(__file__).parents[1]
 LITE = "lite"  # the folder of a site that is JupyterLite's own, not checked here
@@ -56,7 +56,7 @@ def shared_site(tmp_path_factory):
 
     The first worker that needs it builds it, and the others wait.
     """
-    needs.installed("sphinx", "myst_nb", "furo")
+    skips.unless_installed("sphinx", "myst_nb", "furo")
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     folder, said = shared / "site", shared / "site.log"

@@ -1,71 +1,86 @@
-"""CONTRIBUTING.md is done as it says: its examples go into a scratch copy, in the files it names alone."""
+"""The steps of CONTRIBUTING.md and docs/guide/adding.md are done in a scratch copy: their examples go into
+the files they name, and their lines "Check:" are run.
+"""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from test_architecture import ROOMS
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
-    r"^`(?P<file>[\w/.]+\.py)`(?:, at its end)?\n\n```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^`(?P<file>[\w/.]+)`(?:, (?P<place>at its end|in `[^\n]*`))?\n\n```(?:python|toml)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
+CHECK = re.compile(r"^Check: `(.+)`$", re.MULTILINE)
 COPIED = (
     "iocourse",
     "tools",
     "solutions",
+    "tests/bounds",
     "tests/mutation",
     "tests/schedules",
     "tests/explore",
     "tests/mutants",
     "tests/course",
 )
-# A file of tests -> what those about an example have in their names.
-ABOUT = {
-    "tests/schedules/test_schedule_invariants.py": "one_row",
-    "tests/course/test_challenges.py": "causal",
-    "tests/explore/test_every_figure.py": "score_square",
-    "tests/explore/test_every_explorer.py": "square_explorer",
-    "tests/mutants/test_exercises.py": "0B and not 10B",
-}
+
+
+def place(before: str, where: str, code: str) -> str:
+    """The text of a file with an example at its place: "at its end", or "in `LINE`", which is after LINE."""
+    if where == "at its end":
+        return f"{before}\n\n{code}"
+    line = where.removeprefix("in `").removesuffix("`") + "\n"
+    assert before.count(f"\n{line}") == 1, f"expected one line {line!r}"
+    return before.replace(f"\n{line}", f"\n{line}{code}")
 
 
 @pytest.fixture(scope="module")
-def examples():
-    found = EXAMPLE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(found) == 8
+def text():
+    return "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+
+
+@pytest.fixture(scope="module")
+def examples(text):
+    found = EXAMPLE.findall(text)
+    assert len(found) == text.count("```python\n") + text.count("```toml\n") == 11
     return found
 
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory, examples):
-    """A copy of what is needed with every example in its file, a new one or at the end of one there is."""
+    """A copy of what is needed, with every example in its file."""
     root = tmp_path_factory.mktemp("scratch")
     for folder in COPIED:  # with what Python has compiled, which it compares with the sources
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
-    for file in ("pyproject.toml", "tests/conftest.py"):
+    (root / "docs").mkdir()
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/page_audit.py", "docs/proofs.toml"):
         shutil.copy(ROOT / file, root / file)
-    for name, code in examples:
+    for name, where, code in examples:
         file = root / name
-        before = file.read_text(encoding="utf-8") + "\n\n" if file.exists() else ""
-        file.write_text(before + code, encoding="utf-8")
+        assert file.exists() == bool(where), f"{name}: a new file has no place, and another has one"
+        file.write_text(place(file.read_text("utf-8"), where, code) if where else code, encoding="utf-8")
     return root
 
 
 @pytest.fixture(scope="module")
 def python(scratch):
-    """A function: a Python command -> how it ended, in the scratch copy."""
+    """A function: a Python command -> its result, in the scratch copy."""
     env = os.environ | {"PYTHONPATH": str(scratch)}
     how = {"cwd": scratch, "env": env, "capture_output": True, "text": True, "check": False}
     return lambda *command: subprocess.run([sys.executable, *command], **how)
 
 
 @pytest.fixture(scope="module")
-def said(python):
-    """What a Python command of the scratch copy prints; it must succeed."""
+def printed(python):
+    """What a Python command prints in the scratch copy; it must succeed."""
 
     def run(*command: str) -> str:
         done = python(*command)
@@ -76,10 +91,17 @@ def said(python):
 
 
 @pytest.fixture(scope="module")
-def passed(python):
-    """How many tests of a file are about an example; all must pass. One run has all: starting takes long."""
-    chosen = " or ".join(f"({Path(file).name} and {example})" for file, example in ABOUT.items())
-    done = python("-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", *ABOUT, "-k", chosen)
+def checked(python, text):
+    """All lines "Check: `pytest …`" in one run, as a start takes long: a file -> how many tests passed."""
+    chosen = {}  # file of tests -> which of its tests
+    for line in CHECK.findall(text):
+        command, *arguments = shlex.split(line)
+        if command == "pytest":
+            assert arguments[:2] == ["-n", "0"] and arguments[-2] == "-k", line
+            chosen |= dict.fromkeys(arguments[2:-2], arguments[-1])
+    assert len(chosen) == 8
+    chosen_tests = " or ".join(f"({Path(file).name} and ({names}))" for file, names in chosen.items())
+    done = python("-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", *chosen, "-k", chosen_tests)
 
     def count(file: str) -> int:
         outcomes = re.findall(rf"^{re.escape(file)}::.* ([A-Z]+) +\[ *\d+%\]$", done.stdout, re.MULTILINE)
@@ -89,36 +111,67 @@ def passed(python):
     return count
 
 
-def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said, passed):
-    names = [line.split()[0] for line in said("-m", "iocourse", "count", "--list").splitlines()[1:]]
+def test_the_page_is_short_and_names_every_room(text):
+    lines = (ROOT / PAGES[0]).read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 200
+    rooms = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    named = [name.strip("/") for cell in rooms for name in re.findall(r"`([\w/]+)`", cell)]
+    assert sorted(named) == sorted({*ROOMS} - {"__main__"}), "the table of rooms"
+
+
+def test_every_file_and_command_that_is_named_exists(text):
+    """Of those that no example makes; a pattern such as lessonNN is one name for many files."""
+    made = {name for name, where, _ in EXAMPLE.findall(text) if not where}
+    paths = re.findall(r"(?<![\w/])((?:iocourse|tests|docs|solutions|tools)/[\w/*.-]+\.\w+)", text)
+    for path in {*paths} - made:
+        pattern = path.replace("NN", "00").replace("_name", "_start_here")
+        assert list(ROOT.glob(pattern)), f"{path} is named, but there is no such file"
+
+
+def test_the_schedule_is_listed_in_its_place_and_moves_what_its_closed_form_says(printed, text, checked):
+    names = [line.split()[0] for line in printed("-m", "iocourse", "count", "--list").splitlines()[1:]]
     assert names.index("flash2") < names.index("one_row") < names.index("flash_optimal")
-    counted = said("-m", "iocourse", "count", "one_row", "--N", "64", "--d", "8", "--M", "100", "--run")
-    assert "one_row" in counted
-    assert passed("tests/schedules/test_schedule_invariants.py") >= 4
+    (command,) = [line for line in CHECK.findall(text) if line.startswith("iocourse ")]
+    assert "one_row" in printed("-m", *command.split())
+    assert checked("tests/schedules/test_schedule_invariants.py") >= 4
 
 
-def test_the_schedule_is_in_pictures(said):
+def test_the_schedule_is_in_figures(printed):
     code = """
 from iocourse import explore
 print(explore.traffic_vs_memory(256, 16, ["flash2", "one_row"]).numbers)
 print("and", explore.traffic_map(256, 16).to_svg())
 """
-    chart, traffic_map = said("-c", code).split("\nand", 1)
+    chart, traffic_map = printed("-c", code).split("\nand", 1)
     assert "one_row" in chart and "one_row" in traffic_map
 
 
-def test_the_challenge_is_found_and_its_librarys_best_is_counted(passed):
-    assert passed("tests/course/test_challenges.py") >= 3
+def test_the_bound_is_evaluated_has_a_proof_and_no_schedule_beats_it(printed, checked):
+    code = """
+import tomllib
+from iocourse import bounds
+from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
+proofs = tomllib.load(open("docs/proofs.toml", "rb"))
+print(bounds.BOUNDS["A_simple"](100, 8, 64), sorted(proofs) == sorted(bounds.BOUNDS | ACROSS_RANKS))
+"""
+    assert printed("-c", code) == "19872 True\n"
+    assert checked("tests/bounds/test_bounds.py") == 1
+    assert checked("tests/schedules/test_no_schedule_beats_a_bound.py") >= 2
 
 
-def test_the_figure_is_found_and_held_to_account(said, passed):
+def test_the_figure_is_found_and_passes_what_every_figure_must(printed, checked):
     code = "from iocourse import explore; print(explore.score_square(512, 64).alt, dir(explore))"
-    alt, names = said("-c", code).split(" [", 1)
-    assert alt.endswith("each of the four arrays 32,768.") and "'score_square'" in names
-    assert passed("tests/explore/test_every_figure.py") >= 4
+    alt, names = printed("-c", code).split(" [", 1)
+    assert alt.endswith("S has 262,144 words and Q has 32,768.") and "'score_square'" in names
+    assert checked("tests/explore/test_every_figure.py") >= 4
+    assert checked("tests/explore/test_contrast.py") >= 1
 
 
-def test_the_explorer_is_found_and_held_to_account(said, passed):
+def test_the_challenge_is_found_and_the_best_of_the_library_is_counted(checked):
+    assert checked("tests/course/test_challenges.py") >= 3
+
+
+def test_the_explorer_is_found_and_passes_what_every_explorer_must(printed, checked):
     code = """
 from iocourse import explore
 square = explore.square_explorer()
@@ -128,11 +181,13 @@ square.touched("down", x + width / 2, y)
 square.touched("move", x + width / 2 + 20, y)
 print(square, square.words)
 """
-    assert re.search(r"SquareExplorer\(N=512, d=64\).*<b>The scores are 8 times as large", said("-c", code))
-    assert passed("tests/explore/test_every_explorer.py") >= 8
+    assert re.search(
+        r"SquareExplorer\(N=512, d=64\).*<b>The scores are 8 times as large", printed("-c", code)
+    )
+    assert checked("tests/explore/test_every_explorer.py") >= 8
 
 
-def test_the_exercise_is_in_its_lesson_and_its_suite_holds(said, passed):
+def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, checked):
     code = """
 from pathlib import Path
 from tools.build.lesson import build
@@ -141,16 +196,17 @@ path = Path("solutions/00_start_here.py")
 for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     print("".join(cell["source"]))
 """
-    lesson = said("-c", code)
+    lesson = printed("-c", code)
     assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
     assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
-    assert passed("tests/mutants/test_exercises.py") >= 8
+    assert checked("tests/mutants/test_exercises.py") >= 8
 
 
-def test_the_examples_are_in_the_style_of_the_house(said, examples):
+def test_the_examples_keep_the_rules_for_code(printed, examples):
+    files = sorted({name for name, _, _ in examples if name.endswith(".py")})
     for command in (["check"], ["format", "--check", "--force-exclude"]):
-        said("-m", "ruff", *command, *(name for name, _ in examples))
-    typed = [name for name, _ in examples if name.startswith("iocourse/explore")]
+        printed("-m", "ruff", *command, *files)
+    typed = [name for name in files if name.startswith(("iocourse/explore", "iocourse/bounds"))]
     # Of all that they import, mypy remembers here what it has seen in the checkout.
-    said("-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), *typed)
+    printed("-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), *typed)

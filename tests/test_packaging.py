@@ -73,7 +73,7 @@ for name in ("torch", "triton", "numba", "llvmlite"):
     sys.modules[name] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
-with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
+with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model")}
 with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}

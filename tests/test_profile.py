@@ -3,8 +3,8 @@
 import argparse
 import json
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 
 from iocourse import profile
 from iocourse.cli import main

@@ -3,8 +3,8 @@ count."""
 
 import types
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 import triton
 import triton.language as tl

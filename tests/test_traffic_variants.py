@@ -4,9 +4,9 @@ nothing is read that nobody needs, and work goes by tiles.
 
 from itertools import accumulate
 
-import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

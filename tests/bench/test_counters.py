@@ -6,8 +6,8 @@ import sys
 import types
 from dataclasses import asdict
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 from fake_ncu import fake, table
 from test_profile import SMALL, asked
 

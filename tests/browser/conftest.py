@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from apart import Apart
+from playwright_thread import InPlaywrightThread
 
 from iocourse.course.lab import OURS
 from tools.build.execution import lesson_environment
@@ -89,7 +89,7 @@ def chromium():
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(CHROMIUM)} is on PATH")
-    with Apart(playwright.sync_playwright()) as started:
+    with InPlaywrightThread(playwright.sync_playwright()) as started:
         browser = started.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()

@@ -3,10 +3,10 @@
 import time
 from itertools import cycle, islice
 
-from apart import Apart
 from playwright import sync_api
+from playwright_thread import InPlaywrightThread
 
-expect = Apart(sync_api.expect)
+expect = InPlaywrightThread(sync_api.expect)
 WAIT = 120_000  # milliseconds
 
 # From a key or the pointer to the first frame after the new picture is in the page.

@@ -3,8 +3,8 @@
 `every_page.py` does the same with all pages; it is run by its name.
 """
 
-import needs
 import pytest
+import skips
 from built_site import ROOT, shared_site  # noqa: F401
 from page_accessibility import (
     broken_words,
@@ -19,7 +19,7 @@ from page_accessibility import (
 
 from iocourse.course.project_paths import read_project
 
-needs.installed("sphinx", "myst_nb", "furo")
+skips.unless_installed("sphinx", "myst_nb", "furo")
 
 LOOKED_AT = (
     "index",

@@ -12,8 +12,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import needs
 import pytest
+import skips
 
 from iocourse.cli import main
 from iocourse.course.exercise import find
@@ -21,7 +21,7 @@ from iocourse.grade import batch
 from iocourse.grade.lesson_cells import text_of
 from tools.build.execution import SEED, lesson_environment
 
-needs.installed("nbgrader")
+skips.unless_installed("nbgrader")
 
 ROOT = Path(__file__).parents[2]
 STEM = "03_online_softmax"

@@ -2,8 +2,8 @@
 
 import math
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_with_lse, using

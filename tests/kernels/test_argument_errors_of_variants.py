@@ -2,9 +2,9 @@
 what is allowed.
 """
 
-import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse import masks

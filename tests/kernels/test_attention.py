@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import needs_interpreter  # noqa: F401
 import pytest
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 from pairwise_cases import all_pairs, pairs_of, settings_of
 

@@ -8,10 +8,10 @@ from copy import deepcopy
 from dataclasses import FrozenInstanceError
 from typing import Any, NamedTuple
 
-import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import gradients, judge, numbers, same_bits
 from hypothesis import example, given, settings

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 import iocourse

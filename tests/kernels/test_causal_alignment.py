@@ -1,7 +1,7 @@
 """Which key is a query's own where Nq ≠ Nk: windows on either diagonal against float64, dense and packed."""
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import judge, numbers
 from reference_attention import seen

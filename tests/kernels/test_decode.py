@@ -7,9 +7,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import needs_interpreter  # noqa: F401
 import pytest
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 from compiled_launches import as_reported
 from hypothesis import given, settings

@@ -6,8 +6,8 @@ The fused backward pass adds to dQ through a descriptor as well, which Triton's 
 
 from itertools import accumulate
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor

@@ -3,8 +3,8 @@
 from dataclasses import fields
 from importlib import import_module
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse import traffic

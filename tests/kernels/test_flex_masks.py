@@ -5,8 +5,8 @@ documents, prefixes, intervals, windows, offsets, reductions, tables, heads, nei
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import gradients, numbers
 from torch import Tensor

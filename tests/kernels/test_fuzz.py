@@ -3,8 +3,8 @@
 import os
 
 import fuzz
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 MANY, EACH = int(os.environ.get("IOCOURSE_FUZZ", 100)), 10

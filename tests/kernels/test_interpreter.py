@@ -2,8 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,7 @@
 """Strides: any of them, in and out, and offsets beyond 2³¹ elements."""
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse import traffic

@@ -3,8 +3,8 @@
 The interpreter reads tensors where they lie; here it is made to take the GPU's way, to see the values.
 """
 
-import needs_interpreter  # noqa: F401
 import pytest
+import skip_without_interpreter  # noqa: F401
 import torch
 from compiled_launches import as_reported
 

@@ -3,9 +3,9 @@
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import needs_interpreter  # noqa: F401
 import pytest
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import gradients, judge, numbers, same_bits
 from hypothesis import example, given, settings

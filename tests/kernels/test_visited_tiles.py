@@ -2,8 +2,8 @@
 tile without a mask that needs one.
 """
 
-import needs_interpreter  # noqa: F401
 import reference_attention
+import skip_without_interpreter  # noqa: F401
 import torch
 import triton
 import triton.language as tl

@@ -49,7 +49,7 @@ def importers():
 
 
 @pytest.fixture
-def begin_warm(importers, monkeypatch):
+def fork_kernels(importers, monkeypatch):
     """A function: text of a notebook, or "" -> from now on this test's kernels begin with what it imports.
 
     It returns the address for other processes, or None where kernels begin cold.
@@ -73,7 +73,16 @@ def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout
     nothing of the environment is ours. `hidden`: a folder with a `sitecustomize.py`, for packages that are to
     be missing. Stops after three failing cells: one error brings down every cell that needs its result.
     """
-    command = ["pytest", "-p", "begin_warm", "-p", "no:cacheprovider", "--color=no", "-q", "--maxfail=3"]
+    command = [
+        "pytest",
+        "-p",
+        "nbval_forked_kernels",
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "-q",
+        "--maxfail=3",
+    ]
     command += ["--no-header", "--nbval" if strict_outputs else "--nbval-lax", "--nbval-current-env"]
     command += [f"--nbval-cell-timeout={cell_timeout}", str(notebook)]
     with lesson_environment(ROOT, strict=bool(strict_checks)) as env, tempfile.TemporaryFile("w+") as output:
@@ -91,11 +100,11 @@ def nbval(notebook, address, *, strict_outputs, strict_checks=None, cell_timeout
 
 
 @pytest.fixture(name="nbval")
-def nbval_fixture(begin_warm):
+def nbval_fixture(fork_kernels):
     pytest.importorskip("nbval")
 
     def run(notebook, **how):
         imported = "" if how.get("hidden") else notebook.read_text(encoding="utf-8")
-        return nbval(notebook, begin_warm(imported), **how)
+        return nbval(notebook, fork_kernels(imported), **how)
 
     return run

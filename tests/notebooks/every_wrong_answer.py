@@ -6,7 +6,7 @@
 from pathlib import Path
 
 import pytest
-from wrong import refused, with_wrong_answer
+from wrong_answers import refused, with_wrong_answer
 
 SOLVED = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.ipynb"))
 

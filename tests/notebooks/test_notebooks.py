@@ -46,8 +46,8 @@ def recorded(env):
 
 
 @pytest.mark.parametrize("notebook", some_quick(STUDENT))
-def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, begin_warm):
-    begin_warm(notebook.read_text(encoding="utf-8"))
+def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook, fork_kernels):
+    fork_kernels(notebook.read_text(encoding="utf-8"))
     with lesson_environment(ROOT, strict=False) as env:
         done = execute(json.loads(notebook.read_text()), name=notebook.name, folder=notebook.parent, env=env)
         assert not recorded(env), "nothing was tried yet, and no hint asked for"

@@ -56,8 +56,8 @@ def text_of(cell):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_no_cell_raises_where_neither_is_installed(notebook, tmp_path, begin_warm):
-    begin_warm("")  # with nothing imported of what is hidden below
+def test_no_cell_raises_where_neither_is_installed(notebook, tmp_path, fork_kernels):
+    fork_kernels("")  # with nothing imported of what is hidden below
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     with lesson_environment(ROOT, strict=False) as env:
         env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])

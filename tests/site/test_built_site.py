@@ -8,8 +8,8 @@ import re
 import shutil
 import zlib
 
-import needs
 import pytest
+import skips
 from built_site import (
     ROOT,
     Page,
@@ -31,7 +31,7 @@ from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
 
-needs.installed("sphinx", "myst_nb", "furo")
+skips.unless_installed("sphinx", "myst_nb", "furo")
 pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it
 
 MODULES = (

@@ -5,15 +5,15 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
-import needs
 import pytest
+import skips
 from built_site import ROOT, build, dummy_lite, extension
 
 from iocourse.bounds import BOUNDS, STATUSES
 from iocourse.course.project_paths import read_project
 from iocourse.explore.widgets.explorer import EXPLORERS
 
-needs.installed("sphinx", "myst_nb", "furo")
+skips.unless_installed("sphinx", "myst_nb", "furo")
 
 PROJECT = replace(read_project(ROOT), claimed=True)
 NOBODYS = replace(PROJECT, claimed=False)

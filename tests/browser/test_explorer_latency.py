@@ -1,0 +1,126 @@
+"""How long each explorer takes from key and pointer to pixels, in JupyterLab and a real Chromium.
+
+What is printed counts on a machine that does nothing else:
+`pytest -n 0 tests/browser/test_explorer_latency.py`. What is asserted is the time of a core that a picture
+takes, of the kernel and of the page, whatever else is running.
+"""
+
+import json
+import os
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import pytest
+from explorer_page import ExplorerPage
+
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer, called
+
+PATIENCE = 0.25  # seconds of a core that a picture may take on average, of the kernel and of the page
+KEYS = 8
+SETTLED = 10_000  # milliseconds after which JupyterLab loads nothing more
+
+
+class Hand(NamedTuple):
+    """A slider to be moved by key, how far the picture is dragged to and fro, in how many steps, and what
+    else is moved by key, where that asks for other work than the slider.
+    """
+
+    slider: str  # its label
+    by: tuple[float, float] | None = None
+    steps: int = 12
+    more: tuple[str, ...] = ()
+
+
+HANDS = {  # of others: their first slider, and no drag
+    "kernel_tuner": Hand("BN (keys)", (-150, -70), 2),  # to other tiles of the map
+    "low_rank_explorer": Hand("n (tokens)", (-80, 0), more=("degree g", "d (columns)", "B (of entries)")),
+    "lowrank_table": Hand("degree g"),
+    "mask_painter": Hand("row", (150, -150), 6),
+    "traffic_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
+    "distributed_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
+    "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
+}
+MADE = {name: made for name, make in EXPLORERS.items() if isinstance(made := make(), Explorer)}
+
+
+def first_slider(made):
+    """The name of the first slider in view."""
+    return next(
+        one.label for one in made.controls.values() if one.kind in ("slider", "player") and not one.hidden
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settled(lab):
+    lab.wait_for_timeout(SETTLED)
+
+
+class Work:
+    """Seconds of a core that the kernel of the notebook in view, and the page, have taken since `begin`."""
+
+    def __init__(self, server, page):
+        (session,) = json.loads(server.ask("api/sessions"))
+        kernel = f"kernel-{session['kernel']['id']}.json".encode()
+        (self.process,) = [one.parent for one in Path("/proc").glob("[0-9]*/cmdline") if kernel in _read(one)]
+        self.metrics = page.context.new_cdp_session(page)
+        self.metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def begin(self):
+        self.began = self._taken()
+
+    def each(self, pictures):
+        """By the kernel and by the page, for each of so many pictures."""
+        return [(now - then) / pictures for then, now in zip(self.began, self._taken(), strict=True)]
+
+    def _taken(self):
+        fields = (self.process / "stat").read_text().rpartition(")")[2].split()
+        told = self.metrics.send("Performance.getMetrics")["metrics"]
+        (page,) = [one["value"] for one in told if one["name"] == "TaskDuration"]
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), page
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+@pytest.fixture
+def work(lab_server):
+    """A function: page -> what its kernel and it have taken."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc to see what a kernel has taken")
+    return lambda page: Work(lab_server, page)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_picture_follows_key_and_pointer(name, shown, work, capsys):
+    made, page = MADE[name], shown(name, f"explore.{name}()")
+    hand = HANDS.get(name) or Hand(first_slider(made))
+    explorer = ExplorerPage(page, called(type(made)))
+    said, taken = [], work(page)
+    for slider in (hand.slider, *hand.more):
+        taken.begin()
+        took = explorer.time_keys(slider, KEYS)
+        kernel, drawn = taken.each(len(took))
+        said.append(f"{slider} key to pixels {_told(took)}, {_each(kernel, drawn)}")
+        assert len(took) == KEYS and kernel < PATIENCE and drawn < PATIENCE, said
+    if hand.by:
+        taken.begin()
+        rate, took = explorer.time_drag(hand.by, hand.steps)
+        kernel, drawn = taken.each(len(took))
+        said.append(f"drag {rate:.0f} frames a second, {_told(took)}, {_each(kernel, drawn)}")
+        assert kernel < PATIENCE and drawn < PATIENCE, said
+    with capsys.disabled():
+        print(f"\n{explorer.name}: {'; '.join(said)}, load {os.getloadavg()[0]:.1f}", end="")
+
+
+def _each(kernel, page):
+    return f"of a core {1000 * kernel:.0f} ms in the kernel and {1000 * page:.0f} in the page"
+
+
+def _told(took):
+    """The middle and the worst of some milliseconds."""
+    return f"{median(took):.0f} ms, at worst {max(took):.0f}"

@@ -1,0 +1,519 @@
+"""`python -m tools.bench gpu` from end to end on small shapes: kernels are interpreted, the times made up."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
+from test_launches import kernels
+
+from iocourse.data.recorded import lacking
+from iocourse.data.records import shown
+from tools.bench import compiled_lessons, contest, gpu, problems, tiles
+from tools.bench.__main__ import main
+from tools.bench.contest import DENSITIES, NO_MASK, Shape
+from tools.bench.problems import Cached, Masked, Packs
+
+torch = pytest.importorskip("torch")
+ROOT = Path(__file__).parents[2]
+KINDS = tuple(gpu.CONTESTS)
+
+
+def dense(causal=True, N=48, d=16):
+    return Shape("float16", d, N, 1, 2, causal)
+
+
+SMALL = {  # by step: shapes that are timed, and those at which values are checked
+    "attention": ([dense(), dense(False)], [dense(N=33)]),
+    "attention-tutorial": ([dense()], []),
+    "sparse": (
+        [Masked("float16", 16, 64, 1, 1, mask) for mask in ("window", NO_MASK, *DENSITIES)],
+        [Masked("float16", 16, 50, 1, 1, "random")],
+    ),
+    "varlen": (
+        [Packs("float16", 16, 1, "log-uniform", 3, 8, 48)],
+        [Packs("float16", 16, 1, "log-uniform", 3, 5, 20)],
+    ),
+    "decode": ([Cached("float16", 16, 200, 2, 4, 2)], [Cached("float16", 16, 70, 1, 2, 1)]),
+    "small-cache": ([dense(N=24, d=24)], [dense(N=20, d=24)]),
+}
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """All of the script with less of everything: no step does something else than on a GPU."""
+    needs_the_interpreter()
+    in_a_hurry(monkeypatch)
+    here = CpuPlace()
+    monkeypatch.setattr(gpu, "cuda_place", lambda: here)
+    for name, (timed, checked) in SMALL.items():
+        change = {"shapes": lambda quick, timed=timed: timed, "small": checked}
+        change |= {"problem": partial(problems.masked, block=16)} if name == "sparse" else {}
+        change |= {"takes_part": lambda shape, name: True} if name == "attention" else {}
+        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], **change))
+    monkeypatch.setattr(problems.copy_speed, "__defaults__", (1024,))
+    monkeypatch.setattr(gpu, "TUNED_HEADS", (64,))
+    monkeypatch.setattr(problems, "filled", lambda dtype, d, N, causal: dense(causal, 32, d))
+    candidates = tiles.candidates
+    monkeypatch.setattr(tiles, "candidates", lambda *asked: candidates(*asked)[:2])
+    monkeypatch.setattr(tiles, "warm", lambda *_: None)  # in processes of their own
+    lesson = {"lesson": "10_x", "cells": 3, "ran": 2, "failed": {"cell 1": "NameError: x"}, "seconds": 1.0}
+    monkeypatch.setattr(compiled_lessons, "row_of", lambda file, root: lesson)
+    monkeypatch.setattr(compiled_lessons, "files", lambda root: [root])
+    return here
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "gpu.json"
+
+
+def states(record):
+    return {name: entry["state"] for name, entry in record["steps"].items()}
+
+
+def rows_of(record, name, contender):
+    return [row for row in record[name]["rows"] if row["contender"] == contender]
+
+
+@pytest.mark.timeout(900)
+def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, monkeypatch):
+    from iocourse.kernels.host import launches
+
+    started, real = set(), launches.start
+
+    def start(kernel, *rest, **more):
+        started.add(kernel.fn.__name__)
+        real(kernel, *rest, **more)
+
+    monkeypatch.setattr(launches, "start", start)
+    kept, write = [], gpu.write_json
+    monkeypatch.setattr(
+        "tools.bench.__main__.write_json",
+        lambda file, record: kept.append(held(record)) or write(file, record),
+    )
+    tutorial = Path(__file__).with_name("stub_tutorial.py")
+    assert main(["gpu", "--json", str(file), "--tutorial", str(tutorial)]) == 0
+    said, record = capsys.readouterr().out, json.loads(file.read_text())
+    assert states(record) == dict.fromkeys(gpu.plan(tutorial), "done") | {"counters": "not run"}
+    assert next(iter(states(record))) == "values" and "ncu" in record["steps"]["counters"]["why"]
+    assert started == kernels(), "values and times meet every kernel"
+    for name in (*KINDS, "tune"):
+        assert lacking(record[name] | {"device": {"name": "x"}}) == [] and record[name]["kernels_code"]
+    for name in KINDS:
+        part = record[name]
+        assert part["shapes"]["done"] == part["shapes"]["asked"] == len(SMALL[name][0])
+        rows = [*part["rows"], *part.get("density_rows", [])]
+        mine = [row for row in rows if row["contender"] in gpu.OURS]
+        assert mine and all(row["ms"] == LAP and row["sm_mhz"] == 1980.0 for row in mine)
+        assert {"what", "reached", "goal", "floor", "verdict"} <= part["goals"][0].keys()
+        assert shown(part) in said
+    assert record["subject"] == "gpu" and record["attention-tutorial"]["subject"] == "attention"
+    assert len(record["tune"]["kernels"]) == record["tune"]["asked"] == 4 and record["tune"]["tiles"] == []
+    # A row is a pass at a shape: its line is printed when it is done, and the file is written then.
+    rows = [
+        line
+        for line in said.splitlines()
+        if line.startswith("float16, d = 16, N = 48, B = 1, H = 2, causal, ")
+    ]
+    assert [line.split(", ")[6].split(":")[0] for line in rows] == [*gpu.PASSES, *gpu.PASSES]
+    passes = sum(len(SMALL[name][0]) * len(gpu.CONTESTS[name].passes) for name in KINDS)
+    checked = sum(len(some) for _, some in SMALL.values())
+    assert len(kept) == passes + checked + 4 + 1 + len(record["steps"])
+    assert kept == sorted(kept) and kept[-1] == held(record) and len(set(kept)) > passes
+    assert "10_x: 2 of 3 cells ran\n  cell 1: NameError: x" in said
+    assert "goals, stated for an H200; this is no GPU but a test" in said and "1,980 MHz" in said
+
+
+def held(record):
+    """How many rows a record has in all."""
+    parts = [record[name] for name in record["steps"] if name in record]
+    return sum(len(part.get(key, ())) for part in parts for key in ("rows", "density_rows", "kernels"))
+
+
+def test_without_a_tutorial_nobody_waits_for_it_and_a_step_can_run_alone(place, file, capsys):
+    assert "attention-tutorial" not in gpu.plan(None)
+    assert main(["gpu", "--json", str(file), "--only", "decode"]) == 0
+    assert states(json.loads(file.read_text())) == {"decode": "done"}
+    assert "--- decode: done" in capsys.readouterr().out
+
+
+def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, monkeypatch):
+    """At the small shapes alone: there the kernel is not timed at any shape, and the others are."""
+    right, timed = problems.ours, []
+
+    def wrong(q, k, v, causal, **options):
+        o = right(q, k, v, causal, **options)
+        return o * 1.2 if q.shape[2] == 33 and options.get("deterministic") is False else o
+
+    monkeypatch.setattr(problems, "ours", wrong)
+    laps = place.stopwatch.laps
+    monkeypatch.setattr(
+        place.stopwatch, "laps", lambda work, repeats: timed.append(work) or laps(work, repeats)
+    )
+    assert main(["gpu", "--json", str(file), "--only", "values", "--only", "attention"]) == 1
+    said, record = capsys.readouterr().out, json.loads(file.read_text())
+    assert "fused WRONG" in said and said.index("fused WRONG") < said.index("--- attention")
+    for row in rows_of(record, "attention", "fused"):
+        assert (
+            row["refused"].startswith("its values are wrong: relative errors O 0.2")
+            and "N = 33" in row["refused"]
+        )
+    assert "fused" not in {row["contender"] for row in record["attention"]["errors"]}
+    others = [row for row in record["attention"]["rows"] if "ms" in row]
+    assert {row["contender"] for row in others} >= {
+        "two-pass",
+        "rows by descriptors",
+        "SDPA flash",
+        "SDPA math",
+    }
+    assert "fused: its values are wrong" in said and "fused not timed" in said
+    assert timed, "the others are timed"
+
+
+def test_a_wrong_gradient_leaves_the_forward_pass(place, file, monkeypatch):
+    right = problems.ours
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, o):
+            return o.clone()
+
+        @staticmethod
+        def backward(ctx, do):
+            return do * 1.5
+
+    monkeypatch.setattr(
+        problems, "ours", lambda q, k, v, causal, **options: Wrong.apply(right(q, k, v, causal, **options))
+    )
+    main(["gpu", "--json", str(file), "--only", "values", "--only", "attention"])
+    rows = rows_of(json.loads(file.read_text()), "attention", "fused")
+    assert [("ms" in row, row["pass"]) for row in rows[:3]] == [
+        (True, "forward"),
+        (False, "backward"),
+        (False, gpu.BOTH),
+    ]
+
+
+def test_a_contender_that_fails_is_skipped_and_one_that_fails_under_the_clock_too(place, file, monkeypatch):
+    def tired(q, k, v, causal):
+        raise RuntimeError("no kernel\nand more lines")
+
+    calls = []
+
+    def soon_tired(q, k, v, causal):
+        calls.append(1)
+        if len(calls) > 4:  # the check calls it four times
+            raise RuntimeError("out of breath")
+        return problems.ours(q, k, v, causal)
+
+    field = {"fused": problems.ours, "tired": tired, "soon tired": soon_tired}
+    monkeypatch.setitem(
+        gpu.CONTESTS, "attention", replace(gpu.CONTESTS["attention"], contenders=lambda place: field)
+    )
+    assert main(["gpu", "--json", str(file), "--only", "attention"]) == 0
+    record = json.loads(file.read_text())
+    assert {row["refused"] for row in rows_of(record, "attention", "tired")} == {"RuntimeError: no kernel"}
+    assert {row["refused"] for row in rows_of(record, "attention", "soon tired")} == {
+        "RuntimeError: out of breath"
+    }
+    assert all("ms" in row for row in rows_of(record, "attention", "fused"))
+
+
+def test_a_step_that_fails_keeps_its_reason_and_the_next_one_runs(place, file, capsys, monkeypatch):
+    broken = replace(gpu.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
+    monkeypatch.setitem(gpu.CONTESTS, "decode", broken)
+    assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 1
+    record = json.loads(file.read_text())
+    assert states(record) == {"decode": "failed", "small-cache": "done"}
+    assert record["steps"]["decode"]["why"] == "ZeroDivisionError: division by zero"
+    assert "decode: ZeroDivisionError" in capsys.readouterr().out
+
+
+# --- cut off ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(place, monkeypatch):
+    """A clock that the stopwatch alone moves: so many seconds for each work that it times."""
+    now, laps = [0.0], place.stopwatch.laps
+    monkeypatch.setattr(
+        gpu, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    )
+    clock = SimpleNamespace(now=now, seconds=1.0)
+
+    def taken(work, repeats):
+        now[0] += clock.seconds
+        return laps(work, repeats)
+
+    monkeypatch.setattr(place.stopwatch, "laps", taken)
+    return clock
+
+
+def only_ours(monkeypatch, *names):
+    field = {"fused": problems.ours}
+    for name in names:
+        monkeypatch.setitem(gpu.CONTESTS, name, replace(gpu.CONTESTS[name], contenders=lambda place: field))
+
+
+def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock, file, monkeypatch, capsys):
+    only_ours(monkeypatch, "attention")
+    clock.seconds = 5.0  # a row is a pass, which the stopwatch is asked for twice: 10 s
+    assert main(["gpu", "--json", str(file), "--only", "attention", "--minutes", "0.75"]) == 0
+    record, said = json.loads(file.read_text()), capsys.readouterr().out
+    assert states(record) == {"attention": "cut off"}
+    rows = rows_of(record, "attention", "fused")
+    assert [(row["causal"], row["pass"]) for row in rows] == [
+        *((True, pass_) for pass_ in gpu.PASSES), (False, "forward"),
+    ]  # fmt: skip
+    assert record["attention"]["shapes"] == {"asked": 2, "done": 1} and clock.now[0] == 40.0 < 45.0
+    assert shown(record["attention"]) in said
+    assert "not judged: 0 of 10 shapes" in said and "cut off" in said
+
+
+def test_what_a_step_leaves_is_for_those_after_it_and_without_time_none_begins(clock, file, monkeypatch):
+    only_ours(monkeypatch, "attention", "small-cache")
+    asked = ["--only", "attention", "--only", "small-cache"]
+    clock.seconds = 0.0
+    main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
+    steps = json.loads(file.read_text())["steps"]
+    assert [entry["at_most"] for entry in steps.values()] == [36, 54], (
+        "3 of 4.5 parts, and then all that is left"
+    )
+    clock.seconds = 200.0
+    main(["gpu", "--json", str(file), *asked, "--minutes", "0.9"])
+    record = json.loads(file.read_text())
+    assert states(record) == {"attention": "cut off", "small-cache": "no time left"}
+    assert len(record["attention"]["rows"]) == 1, "the row during which the time was up is there"
+
+
+@pytest.mark.parametrize("where", ["values", "a row", "a finaliser", "SIGTERM"])
+def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys, where):
+    """A signal within a row; in a finaliser Python loses the exception, and the next row ends the run."""
+    only_ours(monkeypatch, "attention")
+    calls, laps = [], place.stopwatch.laps
+
+    class Finalised:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def interrupted(work, repeats):
+        calls.append(work)
+        if len(calls) == 4:  # within the second row
+            if where == "a finaliser":
+                with contextlib.suppress(KeyboardInterrupt):
+                    Finalised()
+            else:
+                signal.raise_signal(signal.SIGTERM if where == "SIGTERM" else signal.SIGINT)
+        return laps(work, repeats)
+
+    monkeypatch.setattr(place.stopwatch, "laps", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    only = ["--only", "attention", "--only", "decode"]
+    if where == "values":
+        monkeypatch.setattr(contest, "exact_head", lambda *_: signal.raise_signal(signal.SIGINT))
+        only += ["--only", "values"]
+    assert main(["gpu", "--json", str(file), *only]) == 130
+    record, said = json.loads(file.read_text()), capsys.readouterr().out
+    if where == "values":
+        assert states(record) == {"values": "interrupted"} and "values  interrupted" in said
+        return
+    rows = rows_of(record, "attention", "fused")
+    assert states(record) == {"attention": "interrupted"}
+    assert [row["pass"] for row in rows] == list(gpu.PASSES[: 2 if where == "a finaliser" else 1])
+    assert shown(record["attention"]) in said and "attention  interrupted" in said
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handlers are those of before"
+
+
+def test_an_interrupt_waits_for_a_file_that_is_being_written():
+    written = []
+
+    def keep(record):
+        signal.raise_signal(signal.SIGINT)
+        written.append(record)
+
+    with gpu.interrupts() as stop:
+        with contextlib.suppress(KeyboardInterrupt):  # or it would end pytest, and name no test
+            stop.outside(keep)({"rows": 1})
+        assert written == [{"rows": 1}] and stop.seen
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_while_a_step_ends_begins_no_other(place, file, monkeypatch):
+    write = gpu.write_json
+
+    def interrupted(path, record):
+        write(path, record)
+        if states(record) == {"decode": "done"}:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tools.bench.__main__.write_json", interrupted)
+    assert main(["gpu", "--json", str(file), "--only", "decode", "--only", "small-cache"]) == 130
+    assert states(json.loads(file.read_text())) == {"decode": "done"}
+
+
+KILLED = """
+import sys, time
+from tools.bench import gpu
+from tools.bench.__main__ import main
+
+class Place:
+    facts = lambda self: {"name": "a toy"}
+    tidy = close = lambda self: None
+
+def step(visit, seconds):
+    for done in range(1, 200):
+        yield f"row {done}", {"rows": list(range(done)), "shapes": {"asked": 200, "done": done}}
+        time.sleep(0.05)
+
+gpu.cuda_place = Place
+gpu.plan = lambda tutorial: {"toy": (1.0, step)}
+gpu._told = lambda name, part: f"{len(part['rows'])} rows in the end"
+sys.exit(main(["gpu", "--json", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda how: how.name)
+def test_a_run_that_is_killed_loses_nothing_that_was_printed(file, how):
+    running = subprocess.Popen(
+        [sys.executable, "-u", "-c", KILLED, str(file)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    said = [running.stdout.readline()]
+    while said[-1] != "row 4\n":
+        assert said[-1], "it ended by itself"
+        said.append(running.stdout.readline())
+    running.send_signal(how)
+    rest = running.communicate(timeout=120)[0]
+    record = json.loads(file.read_text())
+    # The line is printed, then the file written: a kill may fall between the two.
+    assert len(record["toy"]["rows"]) >= 3
+    if how != signal.SIGKILL:
+        assert running.returncode == 130 and states(record) == {"toy": "interrupted"}
+        assert f"{len(record['toy']['rows'])} rows in the end" in rest
+        assert [one.name for one in file.parent.iterdir()] == ["gpu.json"], "no half of a file is left"
+
+
+# --- lessons ------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
+    """Views of one memory stay so, with offset and strides; in tuples and descriptors too."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from iocourse.kernels.host.launches import Given
+
+    whole = torch.arange(12.0).reshape(3, 4)
+    view, other = whole[:, 1:3], torch.zeros(3)
+    assert whole.data_ptr() % 16 == 0
+    descriptor = TensorDescriptor.from_tensor(whole, [1, 4])
+    seen = []
+
+    def run(kernel, x, y, pair, given, described, scale, *, grid, out):
+        tensors = (x, y, *pair[:1], given.spans, described.base, out)
+        assert not any(one.data_ptr() == mine.data_ptr() for one in tensors for mine in (whole, view, other))
+        assert (x.stride(), x.storage_offset()) == (
+            (4, 1),
+            1,
+        ) and x.untyped_storage()._cdata != whole.untyped_storage()._cdata
+        assert (kernel, pair[1], scale, grid) == ("kernel", 7, 2.0, (1,)) and given.spans_batch == 5
+        x += 100
+        seen.append(bool((y == whole_as_it_was[0] + torch.tensor([0, 100.0, 100.0, 0])).all()))
+        out += 1
+        return "launched"
+
+    whole_as_it_was = whole.clone()
+    given = Given(other, 5, *[0] * 10)
+    launched = compiled_lessons.on_device(run, "cpu")
+    assert (
+        launched("kernel", view, whole[0], (whole, 7), given, descriptor, 2.0, grid=(1,), out=other)
+        == "launched"
+    )
+    assert seen == [True] and other.tolist() == [1.0] * 3
+    assert torch.equal(whole[:, 1:3], whole_as_it_was[:, 1:3] + 100) and torch.equal(
+        whole[:, 0], whole_as_it_was[:, 0]
+    )
+
+
+def test_a_lesson_runs_to_its_end_and_its_row_says_what_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled_lessons, "START", "start = 1")
+    sources = [
+        'import os\nos.environ["TRITON_INTERPRET"] = "1"\nassert start',
+        "1 / 0",
+        "os.environ['TRITON_INTERPRET']",
+    ]
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"c{at}",
+            "metadata": {},
+            "source": [source],
+            "outputs": [],
+            "execution_count": None,
+        }
+        for at, source in enumerate(sources)
+    ]
+    cells.append({"cell_type": "markdown", "id": "m", "metadata": {}, "source": ["text"]})
+    (tmp_path / "solutions").mkdir()
+    lesson = tmp_path / "solutions" / "10_a.ipynb"
+    lesson.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    (tmp_path / "solutions" / "09_b.ipynb").write_text("")
+    assert compiled_lessons.files(tmp_path) == [lesson]
+    row = compiled_lessons.row_of(lesson, tmp_path)
+    assert (row["lesson"], row["cells"], row["ran"]) == ("10_a", 4, 3) and row["seconds"] > 0
+    assert list(row["failed"].values()) == ["ZeroDivisionError: division by zero"]
+    assert "c1" in next(iter(row["failed"]))
+    assert compiled_lessons.text_of(row).startswith("10_a: 3 of 4 cells ran\n  cell 2 (id c1)")
+    changed = compiled_lessons.for_the_gpu(json.loads(lesson.read_text()))
+    assert 'os.environ["TRITON_INTERPRET"] = "0"' in changed["cells"][1]["source"]
+    assert "outputs" in json.loads(lesson.read_text())["cells"][0], "the file stays as it is"
+
+
+def test_every_lesson_on_kernels_says_what_is_replaced():
+    """A lesson that asks for the interpreter in other words would run interpreted, and its row not say so."""
+    for file in compiled_lessons.files(ROOT):
+        text = json.dumps(json.loads(file.read_text())["cells"])
+        asks = text.count('TRITON_INTERPRET\\"] = \\"1\\"')
+        changed = "".join(
+            cell["source"] for cell in compiled_lessons.for_the_gpu(json.loads(file.read_text()))["cells"]
+        )
+        assert (
+            changed.count('["TRITON_INTERPRET"] = "0"') == asks
+            and '["TRITON_INTERPRET"] = "1"' not in changed
+        )
+        assert "assert kernels.INTERPRETED" not in changed
+    assert len(compiled_lessons.files(ROOT)) == 8
+
+
+def test_what_is_counted_is_empty_and_launches_are_wrapped():
+    code = """
+import os
+os.environ["TRITON_INTERPRET"] = "0"
+from tools.bench.compiled_lessons import compile_kernels
+compile_kernels()
+from triton.runtime.jit import JITFunction
+from iocourse import kernels, traffic
+from iocourse.kernels.host import argument_checks
+with traffic.count(Q=1) as ledger:
+    pass
+print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, argument_checks._check_device("cpu"))
+"""
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout == "False 0 launched None\n"
+
+
+def test_the_minutes_are_some(place, capsys):
+    for minutes in ("0", "-3", "nan", "inf"):
+        assert main(["gpu", "--minutes", minutes]) == 2
+        assert f"--minutes is {float(minutes):g}; allowed: more than 0" in capsys.readouterr().err

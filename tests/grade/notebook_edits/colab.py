@@ -1,0 +1,13 @@
+"""Colab: format 4.0, its own id in the metadata of each cell."""
+
+from edited_notebooks import without_ids
+
+POINTS = 15
+LINE = "2A, 2B, 2C, 2D: the cell has no cell id; it was found by its name and graded: nothing to ask"
+
+
+def change(notebook):
+    without_ids(notebook, 0)
+    notebook["metadata"]["colab"] = {"provenance": []}
+    for n, one in enumerate(notebook["cells"]):
+        one["metadata"]["id"] = f"aB3x{n}"

@@ -1,0 +1,14 @@
+"""The original has the answer; a copy below it, which the check used, is not filled in."""
+
+from edited_notebooks import doubled, stub
+
+POINTS = 11
+LINE = (
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), "
+    "the last before its check, was graded: ask the student to keep the one that counts, "
+    "because they differ"
+)
+
+
+def change(notebook):
+    doubled(notebook, "ex-2A")["source"] = stub("ex-2A")

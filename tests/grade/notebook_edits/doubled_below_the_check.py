@@ -1,0 +1,17 @@
+"""A copy below the check, where the student tried something else."""
+
+from edited_notebooks import doubled, place, stub
+
+POINTS = 15
+LINE = (
+    "2A: 2 cells are marked as its cell (cells 19, 21); cell 19 (def my_centre(m, A, *, b):), "
+    "the last before its check, was graded: ask the student to keep the one that counts, "
+    "because they differ"
+)
+
+
+def change(notebook):
+    again = doubled(notebook, "ex-2A")
+    again["source"] = stub("ex-2A")
+    notebook["cells"].remove(again)
+    notebook["cells"].insert(place(notebook, "check-2A") + 1, again)

@@ -1,0 +1,13 @@
+"""Two copies, both with the answer."""
+
+from edited_notebooks import doubled
+
+POINTS = 15
+LINE = (
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), "
+    "the last before its check, was graded: ask the student to keep one of them"
+)
+
+
+def change(notebook):
+    doubled(notebook, "ex-2A")

@@ -1,0 +1,17 @@
+"""Two copies in format 4.0, where neither has an id."""
+
+from edited_notebooks import cell, doubled, stub, without_ids
+
+POINTS = 15
+LINE = (
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 20 (def my_centre(m, A, *, b):), "
+    "the last before its check, was graded: ask the student to keep the one that counts, "
+    "because they differ; 2B, 2C, 2D: the cell has no cell id; it was found by its name and "
+    "graded: nothing to ask"
+)
+
+
+def change(notebook):
+    doubled(notebook, "ex-2A")
+    cell(notebook, "ex-2A")["source"] = stub("ex-2A")
+    without_ids(notebook, 0)

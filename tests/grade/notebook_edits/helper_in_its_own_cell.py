@@ -1,0 +1,16 @@
+"""A helper function in a cell of the student's own."""
+
+from edited_notebooks import cell, code, place
+
+POINTS = 15
+LINE = (
+    "2C: it uses candidates of cell 42, which is the student's own; both were graded: ask the "
+    "student to put it into the cell of the exercise"
+)
+
+
+def change(notebook):
+    helper = "def candidates(m):\n    return range(1, m + 1)"
+    notebook["cells"].insert(place(notebook, "ex-2C"), code(helper))
+    one = cell(notebook, "ex-2C")
+    one["source"] = "assert list(candidates(2)) == [1, 2]\n\n\n" + one["source"]

@@ -1,0 +1,15 @@
+"""The cell was split inside the function, so its end is not valid Python by itself."""
+
+from edited_notebooks import cell, doubled
+
+POINTS = 11
+LINE = (
+    "2A: 2 cells are marked as its cell (cells 19, 20); cell 19 (def my_centre(m, A, *, b):), "
+    "the only one that defines my_centre, was graded: ask the student to keep the one that "
+    "counts, because they differ"
+)
+
+
+def change(notebook):
+    lower, upper = doubled(notebook, "ex-2A", "lower"), cell(notebook, "ex-2A")
+    upper["source"], lower["source"] = upper["source"].rsplit("\n", 1)

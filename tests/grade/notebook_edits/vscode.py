@@ -1,0 +1,15 @@
+"""VS Code: ids as its own, and the language in each cell's metadata."""
+
+from edited_notebooks import renumbered
+
+POINTS = 15
+LINE = (
+    "2A, 2B, 2C, 2D: the cell has another cell id than in the lesson; it was found by its "
+    "name and graded: nothing to ask"
+)
+
+
+def change(notebook):
+    renumbered(notebook, "{:08x}")
+    for one in notebook["cells"]:
+        one["metadata"]["vscode"] = {"languageId": one["cell_type"].replace("code", "python")}
