@@ -191,7 +191,7 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
     if refusal:
         raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
 
-    def play(_: Any, case: Case) -> Trial:
+    def run_case(_: Any, case: Case) -> Trial:
         told = session.ask("play", exercise.id, replace(case, expected=None, budget=None))
         return _trial(told, case)
 
@@ -199,7 +199,7 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
         """Stands for the student's function, which is in the other process."""
 
     submitted.__module__, submitted.__name__ = "__main__", exercise.function
-    return judge(replace(exercise, play=play), submitted, seed)
+    return judge(replace(exercise, run_case=run_case), submitted, seed)
 
 
 def _trial(told: Any, case: Case) -> Trial:

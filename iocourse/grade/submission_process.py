@@ -55,7 +55,7 @@ class SubmissionProcess:
         """What a message asks for, as an answer."""
         what, *rest = message
         self.printed.left = self.printed.most
-        ways: dict[str, Callable[..., Any]] = {"run": self.run, "own": self.own, "play": self.play}
+        ways: dict[str, Callable[..., Any]] = {"run": self.run, "own": self.own, "play": self.run_case}
         return ways[what](*rest)
 
     def run(self, name: str, source: str) -> str | None:
@@ -75,12 +75,12 @@ class SubmissionProcess:
         nothing = replace(exercise, cases=lambda rng: [], properties=())
         return self.judge(nothing, self.names[exercise.function], 0)
 
-    def play(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
+    def run_case(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
         """("trial", its type's name, its fields), or ("stopped", verdicts, None) with nothing to judge."""
         exercise = self.find(exercise_id)
         student = self.names[exercise.function]
         try:
-            trial = exercise.play(student, case)
+            trial = exercise.run_case(student, case)
         except BaseException as error:  # what the play itself does not keep, such as exit()
             return "stopped", [(self.runs, f"{_told(error)} ({case.label})")], None
         if self.printed.left < 0:
@@ -97,7 +97,7 @@ class SubmissionProcess:
 
     def _verdicts_on(self, exercise: Any, student: Any, trials: list[Any]) -> Any:
         cases, played = [trial.case for trial in trials], iter(trials)
-        once = replace(exercise, cases=lambda rng: cases, play=lambda *_: next(played), properties=())
+        once = replace(exercise, cases=lambda rng: cases, run_case=lambda *_: next(played), properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
 

@@ -89,7 +89,7 @@ class _Watch:
 
     last: Trial | None = field(default=None)
 
-    def play(self, schedule: Callable[..., Any], case: Case) -> Trial:
+    def run_case(self, schedule: Callable[..., Any], case: Case) -> Trial:
         self.last = run_schedule(schedule, case)
         return self.last
 
@@ -127,7 +127,7 @@ def _as_exercise(asked: Challenge, tiles: dict[str, int], watch: _Watch) -> Exer
             Property("a dry machine counts what a real one moves", _counts_alike),
             Property("moves no fewer words than are proved", lambda trials: _not_below(asked, trials)),
         ),
-        play=watch.play,
+        run_case=watch.run_case,
     )
 
 

@@ -188,7 +188,7 @@ SPARSE = Exercise(
         *writes(O="once"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32),
 )
 
@@ -258,7 +258,7 @@ WINDOW = Exercise(
         *writes(O="once"),
         total_within("4Nd words, whatever w is"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=256, d=64, every_block=True, w=8),
 )
 
