@@ -30,7 +30,7 @@ from .missing_packages import Placeholder, lack_behind, refuse, what_to_do
 from .runtime_errors import advice, below, line_of
 from .slow_check import Doing, Interrupted, signs_of_life
 from .stale_functions import failed, old_version
-from .trials.kernels.kernel_errors import KernelError
+from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"

@@ -15,9 +15,9 @@ import triton.language as tl
 
 from iocourse.course.checking import REUSED, RUNS, judge
 from iocourse.course.exercise import Case, Exercise
-from iocourse.course.trials.kernels.launch import launch, launch_in_place, launches_kernels, words_exactly
-from iocourse.course.trials.kernels.mask_count import launch_and_count_masks
-from iocourse.course.trials.kernels.program_trace import launch_and_count_programs
+from iocourse.course.trials.kernel_launch import launch, launch_in_place, launches_kernels, words_exactly
+from iocourse.course.trials.kernel_launch import launch_and_count_masks
+from iocourse.course.trials.kernel_launch import launch_and_count_programs
 from iocourse.solution_guard import LibrarySolutionUsed
 from iocourse.ledger import Ledger
 

@@ -10,8 +10,8 @@ import pytest
 from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
-from iocourse.course.trials import distributed as trials
-from iocourse.course.trials.distributed import (
+from iocourse.course.trials import rank_runs as trials
+from iocourse.course.trials.rank_runs import (
     RankTrial,
     arrays_outside,
     holds_within,

@@ -25,8 +25,7 @@ from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..slow_check import Doing, Interrupted, signs_of_life
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 from .challenge_spec import Challenge, find
 from .library_best import known_words, library_best
 

@@ -27,7 +27,7 @@ from ..properties import (
     values_in,
 )
 from ..side_effects import Watched, changed, does_not_modify_inputs
-from ..trials.low_scores import (
+from ..trials.case_inputs import (
     bottomless_queries_and_keys,
     bottomless_scores,
     low_queries_and_keys,

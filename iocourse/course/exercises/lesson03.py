@@ -23,7 +23,7 @@ from ..properties import (
     several,
     total_within,
 )
-from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
+from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
 from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, run_streamed
 
 Part = tuple[float, float, Array]

@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import (
+from ..trials.case_inputs import (
     far_below,
     labelled_large,
     same_inputs,

@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
+from ..trials.case_inputs import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"

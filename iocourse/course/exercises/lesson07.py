@@ -32,7 +32,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.machine_cases import far_below, labelled_large, same_inputs, stretched, tilings
+from ..trials.case_inputs import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
 

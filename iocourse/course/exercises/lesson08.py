@@ -31,8 +31,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 
 Tiles = NDArray[np.bool_]
 

@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large
 from ..value_differences import format_apart
 
 Guess = tuple[str, float]

@@ -24,9 +24,14 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.mask_count import launch_and_count_masks, masks_only
+from ..trials.kernel_launch import (
+    full_products,
+    launch_and_count_masks,
+    launch_in_place,
+    launches_kernels,
+    masks_only,
+    words_exactly,
+)
 
 
 def _one_tile(case: Case) -> bool:

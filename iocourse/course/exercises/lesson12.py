@@ -15,15 +15,16 @@ from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, trial_from_error
 from ..properties import budget_of, difference_or_scale, each, idle, only_where
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import (
+from ..trials.kernel_launch import (
+    as_shared_arrays,
+    full_products,
     kernels_compute,
     launch,
+    launch_and_count_programs,
     launches_kernels,
-    where_they_lie,
+    nothing_in_vain,
     words_exactly,
 )
-from ..trials.kernels.program_trace import launch_and_count_programs, nothing_in_vain
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]
@@ -276,7 +277,7 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     backward = PhaseTotal(ledger.read - before.read, ledger.written - before.written)
     ledger.phases.update(forward=forward, backward=backward)
     ledger.peak = sum(kept.values())
-    shared = where_they_lie((O, *gradients))
+    shared = as_shared_arrays((O, *gradients))
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
     return Trial(case, value=value, ledger=ledger, returned=(snapshot(shared), shared))
 

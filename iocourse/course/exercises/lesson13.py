@@ -28,9 +28,14 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.program_trace import heavy_first, launch_and_count_programs
+from ..trials.kernel_launch import (
+    full_products,
+    heavy_first,
+    launch_and_count_programs,
+    launch_in_place,
+    launches_kernels,
+    words_exactly,
+)
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]

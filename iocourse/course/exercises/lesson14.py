@@ -25,8 +25,7 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernel_launch import full_products, launch_in_place, launches_kernels, words_exactly
 
 
 def _label(sizes: dict[str, Any], *more: str) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ... import exact
 from ..exercise import Case, Exercise
 from ..properties import LARGE, values_in
-from ..trials.distributed import (
+from ..trials.rank_runs import (
     RankCase,
     holds_blocks,
     holds_within,

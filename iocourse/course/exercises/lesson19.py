@@ -15,7 +15,8 @@ from ...distributed import load_balance
 from ...distributed.layouts import blocks_of
 from ..exercise import Case, Exercise, Trial, student_call, trial_from_error
 from ..properties import LARGE, Form, idle, values_in, whole
-from ..trials.distributed import (
+from ..trials.case_inputs import low_queries_and_keys
+from ..trials.rank_runs import (
     RankCase,
     holds_within,
     rank_case,
@@ -23,7 +24,6 @@ from ..trials.distributed import (
     run_distributed,
     words_within,
 )
-from ..trials.low_scores import low_queries_and_keys
 
 
 # ------------------------------------------------------------------ 19A the owner of a row

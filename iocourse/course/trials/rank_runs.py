@@ -72,8 +72,9 @@ def rank_case(
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
     options = {name: inputs[name] for name in inputs if name not in arrays}
-    told = {"P": P, **_sizes(next(iter(arrays.values()))), **options}
-    said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in told.items())])
+    first = next(iter(arrays.values()))
+    sizes = {"P": P, **dict(zip("NHd" if len(first) == 3 else "Nd", first, strict=True)), **options}
+    said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in sizes.items())])
     known = distributed.get(form)
     given = {name: arrays[name] for name in known.operands}
     asked = {name: value for name, value in options.items() if name in known.options}
@@ -81,12 +82,7 @@ def rank_case(
     return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P)
 
 
-def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
-    names = ("N", "H", "d") if len(shape) == 3 else ("N", "d")
-    return dict(zip(names, shape, strict=True))
-
-
-# ------------------------------------------------------------------ playing
+# ------------------------------------------------------------------ a run, watched
 @trial_from_error
 def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     """Run the schedule on its ranks, for at most `SECONDS`; an error names the rank and keeps its line."""
@@ -99,7 +95,7 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             "arguments, and what arrives through me"
         )
     try:
-        with student_call(), in_time(student, SECONDS) as timed, keys_watched() as keys:
+        with student_call(), in_time(student, SECONDS) as timed, count_attended_keys() as keys:
             done = distributed.run(timed, case.P, **case.machine, **case.inputs)
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
@@ -113,7 +109,7 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
 
 
 @contextmanager
-def keys_watched() -> Iterator[list[int]]:
+def count_attended_keys() -> Iterator[list[int]]:
     """The number of keys of each call of `distributed.attend` meanwhile.
 
     What is copied is out of a ledger's sight, so that one who joins copies of all blocks seems to hold two.
@@ -267,11 +263,9 @@ def _wrong_ranks(trial: Trial, tolerance: float) -> str:
         wrong |= {p for p in range(P) if rows & set(distributed.rows_of(layout, len(want), P, p).tolist())}
     if not wrong or P == 1:
         return ""
-    return "; wrong on every rank" if len(wrong) == P else f"; wrong on {_listed(sorted(wrong))}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    if len(wrong) == P:
+        return "; wrong on every rank"
+    return f"; wrong on rank{'s' if len(wrong) > 1 else ''} {', '.join(map(str, sorted(wrong)))}"
 
 
 def receives(name: str, *arrays: str, where: Where = "") -> Property:
