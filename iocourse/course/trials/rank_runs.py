@@ -32,10 +32,12 @@ class RankCase(Case):
     """A case for a schedule of a rank: its arrays and options are given to `distributed.run` on P ranks.
 
     `machine` is what else `run` is told: `layout`, `shared`, or `on="dry"` with shapes for inputs. `budget`
-    has the closed form of every rank.
+    has the closed form of every rank. `results` is the number of arrays that a rank shall return: the grader
+    sends a case without `expected`.
     """
 
     P: int = 1
+    results: int = 1
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def rank_case(
     given = {name: arrays[name] for name in known.operands}
     asked = {name: value for name, value in options.items() if name in known.options}
     budget = known.run(P, on="dry", **given, **asked).ledgers
-    return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P)
+    results = len(expected) if isinstance(expected, tuple) else 1
+    return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P, results=results)
 
 
 # ------------------------------------------------------------------ a run, watched
@@ -99,10 +102,9 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             done = distributed.run(timed, case.P, **case.machine, **case.inputs)
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
-    wanted = len(case.expected) if isinstance(case.expected, tuple) else 1
-    if done.outputs and len(done.outputs) != wanted:
+    if done.outputs and len(done.outputs) != case.results:
         raise distributed.RankError(
-            f"every rank returned {len(done.outputs)} arrays; {wanted} is what it shall return"
+            f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return"
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
     return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))
