@@ -282,7 +282,7 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """An error in one line: its type and its message, where it has one that can be shown."""
     try:
         return f"{type(error).__name__}: {error}"

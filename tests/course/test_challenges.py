@@ -89,7 +89,7 @@ def test_the_rival_schedules_are_in_the_field():
 
 @each_challenge
 def test_the_referee_counts_the_librarys_best_as_its_closed_form_does(asked, monkeypatch):
-    monkeypatch.setattr(exercise, "exam", nullcontext)  # let the library's own answer in
+    monkeypatch.setattr(exercise, "solutions_blocked", nullcontext)  # let the library's own answer in
     best = library_best(asked)
     found = judged(asked, lambda *given, **told: best.schedule(*given, **told), best.tiles, seed=1)
     assert (found.words, found.refused) == (best.cost.total, "")
@@ -106,7 +106,7 @@ def test_where_a_schedule_is_known_beside_the_library():
 
 @beside_the_library
 def test_the_referee_counts_what_is_printed_as_best_known_and_refuses_nothing(which, monkeypatch):
-    monkeypatch.setattr(exercise, "exam", nullcontext)
+    monkeypatch.setattr(exercise, "solutions_blocked", nullcontext)
     asked = ALL[which]
     found = judged(asked, asked.known, {}, seed=1)
     assert (found.words, found.refused) == (known_words(asked), "")
