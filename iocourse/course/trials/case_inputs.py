@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ..exercise import Case
 from ..properties import LARGE
@@ -76,7 +76,6 @@ def labelled_large(case: Case) -> Case:
 # ------------------------------------------------------------------ rows of scores far below zero
 LEVELS = (-210.0, -800.0, -30_000.0)
 BOTTOM = -(2.0**40)  # below -10¹²: lower than the finite numbers that are taken for minus infinity
-SINGLE_LEVELS = (-210.0, -400.0)  # float32: exponentials end near -103, and scores beyond lose their digits
 
 
 def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> NDArray[np.float64]:
@@ -84,22 +83,14 @@ def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> NDArray[np.flo
     return np.resize(np.array(levels), (rows, 1))
 
 
-def low_scores(
-    rng: np.random.Generator, rows: int, columns: int, levels: Sequence[float] = LEVELS
-) -> NDArray[np.float64]:
+def low_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
     """Scores (rows, columns), those of a row within a few units of its level."""
-    return level_of_rows(rows, levels) + rng.standard_normal((rows, columns))
+    return level_of_rows(rows) + rng.standard_normal((rows, columns))
 
 
 def low_queries_and_keys(
-    rng: np.random.Generator,
-    Nq: int,
-    Nk: int,
-    d: int,
-    *,
-    levels: Sequence[float] = LEVELS,
-    dtype: DTypeLike = np.float64,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+    rng: np.random.Generator, Nq: int, Nk: int, d: int, *, levels: Sequence[float] = LEVELS
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are, row by row, within a few units of the row's level.
 
     Queries lie along a direction that all keys point away from; across it both are normal.
@@ -108,7 +99,7 @@ def low_queries_and_keys(
     reach = (max(map(abs, levels)) * d**0.5) ** 0.5  # length of a key, and of the queries farthest down
     Q = -level_of_rows(Nq, levels) * d**0.5 / reach * along + _across(rng, Nq, along)
     K = -reach * along + _across(rng, Nk, along)
-    return Q.astype(dtype), K.astype(dtype)
+    return Q, K
 
 
 def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
