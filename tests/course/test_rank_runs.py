@@ -10,7 +10,7 @@ import pytest
 from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
-from iocourse.course.trials import rank_runs as trials
+from iocourse.course.trials import rank_runs
 from iocourse.course.trials.rank_runs import (
     RankTrial,
     arrays_outside,
@@ -180,7 +180,7 @@ def test_calls_without_end_are_stopped(monkeypatch):
 
 
 def test_a_loop_without_end_is_stopped(monkeypatch):
-    monkeypatch.setattr(trials, "SECONDS", 0.3)
+    monkeypatch.setattr(rank_runs, "SECONDS", 0.3)
     before = threading.active_count()
     assert "still running after 0.3 seconds" in failed(loops)[RUNS]
     while threading.active_count() > before:  # what was stopped takes a moment to end
