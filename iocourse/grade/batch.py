@@ -51,6 +51,16 @@ class Grade:
         return sum(mark.points for mark in self.marks)
 
 
+@cache
+def library_hash() -> str:
+    """A short name for the source of `iocourse` as it is: grades hold for what judged them."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True)
 class Task:
     """What must be the same for a kept grade to hold."""
@@ -59,7 +69,7 @@ class Task:
     limits: Limits
     sandboxed: bool
     seed: int
-    library: str = field(default_factory=lambda: library_hash())
+    library: str = field(default_factory=library_hash)
 
 
 def grade_all(
@@ -166,16 +176,6 @@ def sign(*parts: bytes) -> str:
     """The signature of these parts, as text."""
     told = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.new(_key(), told, hashlib.sha256).hexdigest()
-
-
-@cache
-def library_hash() -> str:
-    """A short name for the source of `iocourse` as it is: grades hold for what judged them."""
-    house = Path(__file__).parents[1]
-    told = hashlib.sha256()
-    for path in sorted(house.rglob("*.py")):
-        told.update(path.relative_to(house).as_posix().encode() + b"\0" + path.read_bytes())
-    return told.hexdigest()
 
 
 def _key() -> bytes:
