@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import progress
-from .exercise import asking_for, cause_of, raised_in, told
+from .exercise import asking_for, cause_of, error_text, raised_in
 from .missing_packages import lack_behind
 from .runtime_errors import line_of
 
@@ -76,7 +76,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         unsolved = Unsolved(_why(named, error))
         cause = cause_of(error)
         where = f"; {line}" if (line := line_of(cause)) else ""
-        detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)}{where})"
+        detail = "" if isinstance(cause, NotImplementedError) else f" ({error_text(cause)}{where})"
         print(f"{unsolved}{detail}")
         return unsolved
 

@@ -21,16 +21,16 @@ from .exercise import (
     WrongEverywhere,
     WrongForm,
     asking_for,
+    error_text,
     find,
     now_checking,
     raised_in,
-    told,
 )
 from .missing_packages import Placeholder, lack_behind, refuse, what_to_do
 from .runtime_errors import advice, below, line_of
 from .slow_check import Doing, Interrupted, signs_of_life
 from .stale_functions import failed, old_version
-from .trials.kernels.kernel_errors import KernelError
+from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -86,7 +86,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     if solved and exercise.anybody:
         print(
             bound_ratio_message(
-                exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
+                exercise.anybody, exercise.run_case, answer, exercise.cases(np.random.default_rng(chosen))[0]
             )
         )
     if solved or not _is_unwritten(verdicts):
@@ -158,7 +158,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     trials: list[Trial] = []
     for case in exercise.cases(np.random.default_rng(seed)):
         tell(f"case {case.label}")
-        trial = exercise.play(answer, case)
+        trial = exercise.run_case(answer, case)
         if lack_behind(trial.error):
             refuse()
         if trial.error is not None:
@@ -202,15 +202,15 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
     if isinstance(error, LibrarySolutionUsed):
         return OWN, str(error)
     if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
-        return RUNS, f"{told(error)} ({label})"
-    return RUNS, f"{told(error)} ({label}){below(line_of(error))}{below(advice(error))}"
+        return RUNS, f"{error_text(error)} ({label})"
+    return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(advice(error))}"
 
 
 def _ask(prop: Property, trials: Sequence[Trial]) -> str | None:
     try:
         return prop.judge(trials)
     except Exception as error:  # the answer is of a kind the property cannot even look at
-        return WrongForm(f"cannot be judged: {told(error)}")
+        return WrongForm(f"cannot be judged: {error_text(error)}")
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:

@@ -70,7 +70,7 @@ class Trial:
 
 P = ParamSpec("P")
 Judge = Callable[[Sequence[Trial]], str | None]
-Play = Callable[[Callable[..., Any], Case], Trial]
+RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
 class WrongForm(str):
@@ -102,29 +102,31 @@ class Property:
 
 
 @contextmanager
-def judged() -> Iterator[None]:
+def student_call() -> Iterator[None]:
     """Where a student's function runs: library answers refuse, and what overflows is judged by its value."""
     with solutions_blocked(), np.errstate(all="ignore"):
         yield
 
 
-def settled(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
     """The value with copies of its arrays, which stay as they are when a later trial writes into them."""
     if isinstance(value, (tuple, list)):
-        parts = map(settled, value)
+        parts = map(snapshot, value)
         return list(parts) if isinstance(value, list) else tuple(parts)
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
-def keeps_errors(
-    play: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
+def trial_from_error(
+    run_case: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
 ) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
-    """What the student's function raises in `play` becomes a trial, with the error as its cause has it."""
+    """What the student's function raises in `run_case` becomes a trial, with the error as its cause has
+    it.
+    """
 
-    @functools.wraps(play)
+    @functools.wraps(run_case)
     def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
         try:
-            return play(student, case, *args, **kwargs)
+            return run_case(student, case, *args, **kwargs)
         except Exception as error:
             return Trial(case, error=cause_of(error))
 
@@ -139,15 +141,15 @@ def cause_of(error: Exception) -> Exception:
     return cause if isinstance(cause, Exception) else error
 
 
-@keeps_errors
+@trial_from_error
 def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case. It must leave
     them as they are.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    with judged():
+    with student_call():
         returned = student(*inputs.values())
-    value = settled(returned)
+    value = snapshot(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
         raise not_yours(changed)
@@ -179,9 +181,9 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
     return trial
 
 
-@keeps_errors
+@trial_from_error
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    with judged():
+    with student_call():
         done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
@@ -219,7 +221,7 @@ class Exercise:
     hints: tuple[str, str, str]
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
-    play: Play = call
+    run_case: RunCase = call
     anybody: BoundComparison | None = None
 
     @property
@@ -280,7 +282,7 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
-def told(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """An error in one line: its type and its message, where it has one that can be shown."""
     try:
         return f"{type(error).__name__}: {error}"

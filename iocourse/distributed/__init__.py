@@ -5,11 +5,10 @@ the joined results, with a ledger for each rank.
 """
 
 from . import bounds, costs, load_balance, time_model
-from .engines.base import ChangedWhileSent, Deadlock, Mismatch, RankError, RankFailed, TimedOut
 from .layouts import LAYOUTS, blocks_of, row_count, rows_of
 from .ledger import PARTIAL_SUMS, RankDifference, RankLedger
 from .partial_attention import attend, attend_backward, merge
-from .rank import Rank, joined
+from .rank import ChangedWhileSent, Deadlock, Mismatch, Rank, RankError, RankFailed, TimedOut, joined
 from .runner import ENGINES, RankRun, run
 from .schedules import REGISTRY, RankSchedule, get
 from .shape_arrays import ShapeArray, ShapesOnly

@@ -16,7 +16,7 @@ Placement = Sequence[Sequence[range]]  # for each rank its blocks of rows, from 
 Layout = str | Placement
 
 
-def part(N: int, parts: int, which: int) -> range:
+def even_part(N: int, parts: int, which: int) -> range:
     """The rows of part `which` of `parts` that lie one after the other; the first ones are longer by one."""
     size, longer = divmod(N, parts)
     start = which * size + min(which, longer)
@@ -35,20 +35,20 @@ def blocks_of(layout: Layout, N: int, P: int, rank: int) -> tuple[range, ...]:
     if not isinstance(layout, str):
         return tuple(layout[rank])
     if layout == "contiguous":
-        return (part(N, P, rank),)
+        return (even_part(N, P, rank),)
     if layout == "striped":
         return (range(rank, N, P),)
     if layout == "zigzag":
-        return part(N, 2 * P, rank), part(N, 2 * P, 2 * P - 1 - rank)
+        return even_part(N, 2 * P, rank), even_part(N, 2 * P, 2 * P - 1 - rank)
     raise ValueError(f"layout = {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
 
 
 def rows_of(layout: Layout, N: int, P: int, rank: int) -> NDArray[np.int64]:
     """The rows that a rank owns of N, in order: `blocks_of` as an array of indices."""
-    return indices(blocks_of(layout, N, P, rank))
+    return row_indices(blocks_of(layout, N, P, rank))
 
 
-def indices(blocks: Sequence[range]) -> NDArray[np.int64]:
+def row_indices(blocks: Sequence[range]) -> NDArray[np.int64]:
     """The rows of some blocks, in their order."""
     return np.concatenate([np.arange(b.start, b.stop, b.step) for b in (range(0), *blocks)])
 

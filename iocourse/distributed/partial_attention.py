@@ -14,18 +14,18 @@ import numpy as np
 from ..solution_guard import library_solution
 from .shape_arrays import ShapeArray
 
-Words = Any  # an np.ndarray, a torch.Tensor or a ShapeArray
+Array = Any  # an np.ndarray, a torch.Tensor or a ShapeArray
 
 
-def namespace(array: Words) -> Any:
+def namespace(array: Array) -> Any:
     """The library whose functions take this array: torch for its tensors, otherwise NumPy."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else np
 
 
 def attend(
-    q: Words, k: Words, v: Words, *, rows: Any = None, cols: Any = None, scale: float | None = None
-) -> tuple[Words, Words]:
+    q: Array, k: Array, v: Array, *, rows: Any = None, cols: Any = None, scale: float | None = None
+) -> tuple[Array, Array]:
     """(o, L) of the queries q with the keys k and values v alone: o normalised, L the rows' log-sum-exp.
 
     q is (n, d), k and v are (m, d), or each with heads between. With `rows` (n) and `cols` (m), the places in
@@ -51,18 +51,18 @@ def attend(
     return _rows_first(o), _stats_first(_log_of(xp, top, total))
 
 
-def _heads_first(a: Words) -> Words:
+def _heads_first(a: Array) -> Array:
     return a.swapaxes(0, 1) if a.ndim == 3 else a
 
 
 _rows_first = _heads_first
 
 
-def _stats_first(L: Words) -> Words:
+def _stats_first(L: Array) -> Array:
     return L.swapaxes(0, 1) if L.ndim == 2 else L
 
 
-def _scores(q: Words, k: Words, rows: Any, cols: Any, scale: float | None) -> Words:
+def _scores(q: Array, k: Array, rows: Any, cols: Any, scale: float | None) -> Array:
     xp, factor = namespace(q), q.shape[-1] ** -0.5 if scale is None else scale
     s = _heads_first(q) @ _heads_first(k).swapaxes(-1, -2) * factor  # (n, m) or (H, n, m)
     if rows is None and cols is None:
@@ -71,22 +71,22 @@ def _scores(q: Words, k: Words, rows: Any, cols: Any, scale: float | None) -> Wo
     return xp.where(xp.asarray(seen), s, -float("inf"))
 
 
-def _finite(xp: Any, top: Words) -> Words:
+def _finite(xp: Any, top: Array) -> Array:
     """The maxima, 0 where a row sees nothing."""
     return xp.where(top == -float("inf"), 0.0, top)
 
 
-def _or_one(xp: Any, total: Words) -> Words:
+def _or_one(xp: Any, total: Array) -> Array:
     return xp.where(total > 0, total, 1.0)
 
 
-def _log_of(xp: Any, top: Words, total: Words) -> Words:
+def _log_of(xp: Any, top: Array, total: Array) -> Array:
     """top + log(total), -inf where the total is 0."""
     return xp.where(total > 0, top + xp.log(_or_one(xp, total)), -float("inf"))
 
 
 @library_solution
-def merge(o: Words, L: Words, other: Words, other_L: Words) -> tuple[Words, Words]:
+def merge(o: Array, L: Array, other: Array, other_L: Array) -> tuple[Array, Array]:
     """(o, L) of two results over different keys, each normalised, with the log-sum-exp of its rows."""
     if isinstance(o, ShapeArray):
         return ShapeArray(o.shape), ShapeArray(L.shape)
@@ -99,17 +99,17 @@ def merge(o: Words, L: Words, other: Words, other_L: Words) -> tuple[Words, Word
 
 
 def attend_backward(
-    q: Words,
-    k: Words,
-    v: Words,
-    do: Words,
-    L: Words,
-    D: Words,
+    q: Array,
+    k: Array,
+    v: Array,
+    do: Array,
+    L: Array,
+    D: Array,
     *,
     rows: Any = None,
     cols: Any = None,
     scale: float | None = None,
-) -> tuple[Words, Words, Words]:
+) -> tuple[Array, Array, Array]:
     """What the keys k and values v add to dq, and the queries q to dk and dv: (dq, dk, dv).
 
     L is the log-sum-exp of the queries' rows over all keys, D the row sum of dO∘O. Shapes, `rows`, `cols` and
@@ -128,6 +128,6 @@ def attend_backward(
     return _rows_first(ds @ k), _rows_first(across[0] @ q), _rows_first(across[1] @ do)
 
 
-def tril(a: Words) -> Words:
+def tril(a: Array) -> Array:
     """The lower triangle of a square: key j from query i on where j ≤ i."""
     return a if isinstance(a, ShapeArray) else namespace(a).tril(a)

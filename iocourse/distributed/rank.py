@@ -1,34 +1,23 @@
 """What a schedule may call on its rank: `me.shift(K=k, V=v)`, `me.all_gather(…)` and so on.
 
 The names of the arguments are the names of the arrays in the ledger. Words are counted here; an engine only
-moves them.
+moves them: a rank posts what leaves, its engine later hands over what came, and the account writes both down.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .engines.base import (
-    Call,
-    ChangedWhileSent,
-    Group,
-    HeldWords,
-    RankAccount,
-    RankError,
-    Transfer,
-    Transport,
-    attach,
-    held_words_of,
-)
-from .layouts import indices
-from .ledger import Exchange
-from .partial_attention import Words, namespace
+from .layouts import row_indices
+from .ledger import Exchange, RankLedger
+from .partial_attention import Array, namespace
 from .shape_arrays import ShapeArray
 
 MOST_CALLS = 100_000  # of one rank: far more than any schedule of the course makes
@@ -72,9 +61,9 @@ class Rank:
 
     def rows(self, rank: int | None = None) -> NDArray[np.int64]:
         """As `blocks`, all in one array: the places in the text of the rank's rows."""
-        return indices(self.blocks(rank))
+        return row_indices(self.blocks(rank))
 
-    def cut(self, array: Words) -> list[Words]:
+    def cut(self, array: Array) -> list[Array]:
         """The array's rows cut into those of each rank of this group, as `all_gather` has joined them."""
         if not hasattr(array, "shape"):
             raise TypeError(f"cut got a {type(array).__name__}; it must be an array (attend returns o and L)")
@@ -83,18 +72,18 @@ class Rank:
             raise ValueError(f"cut got {len(array)} rows; the {self.size} ranks of this group own {ends[-1]}")
         return [array[start:stop] for start, stop in pairwise(ends)]
 
-    def shift(self, *, by: int = 1, **arrays: Words | None) -> Any:
+    def shift(self, *, by: int = 1, **arrays: Array | None) -> Any:
         """Send the arrays to rank + by, and return those of rank - by. None sends nothing, and arrives so."""
         return self._start_shift(by, arrays).wait()
 
-    def start_shift(self, *, by: int = 1, **arrays: Words | None) -> PendingTransfer:
+    def start_shift(self, *, by: int = 1, **arrays: Array | None) -> PendingTransfer:
         """Begin a shift; its `wait()` returns what came. Till then the arrays may be read, not changed."""
         moving = self._start_shift(by, arrays)
         # What the arrays hold now, to see at the end whether they were changed.
         moving._watched = [(name, a, _print_of(a)) for name, a in arrays.items() if a is not None]
         return moving
 
-    def _start_shift(self, by: int, arrays: dict[str, Words | None]) -> PendingTransfer:
+    def _start_shift(self, by: int, arrays: dict[str, Array | None]) -> PendingTransfer:
         call = Call("shift", tuple(arrays), f"by={by}" if by != 1 else "")
         self._refuse(call, arrays.items())
         if not isinstance(by, int) or (by % self.size == 0 and self.size > 1):
@@ -102,7 +91,7 @@ class Rank:
         outgoing, sources = {(self.rank + by) % self.size: arrays}, [(self.rank - by) % self.size]
         return self._post(call, outgoing, sources)
 
-    def all_gather(self, **arrays: Words) -> Any:
+    def all_gather(self, **arrays: Array) -> Any:
         """The arrays of all ranks, joined along their rows in the order of the ranks."""
         call = Call("all_gather", tuple(arrays))
         self._refuse(call, arrays.items())
@@ -110,7 +99,7 @@ class Rank:
         came = zip(moving.all_that_came(), arrays.values(), strict=True)
         return _one_or_all([joined(_in_order(each, self.rank, own)) for each, own in came])
 
-    def all_to_all(self, **pieces: Sequence[Words | None]) -> Any:
+    def all_to_all(self, **pieces: Sequence[Array | None]) -> Any:
         """For each name a list with a piece for every rank; returns the list of pieces that came.
 
         The piece for this rank itself stays. None sends nothing.
@@ -123,7 +112,7 @@ class Rank:
         came = zip(moving.all_that_came(), pieces.values(), strict=True)
         return _one_or_all([_in_order(each, self.rank, parts[self.rank]) for each, parts in came])
 
-    def reduce_scatter(self, **pieces: Sequence[Words]) -> Any:
+    def reduce_scatter(self, **pieces: Sequence[Array]) -> Any:
         """`all_to_all` of partial sums: the sum, for each name, of the pieces that came and its own."""
         for name, parts in pieces.items():
             self._refuse_pieces(Call("reduce_scatter", tuple(pieces)), name, parts)
@@ -131,7 +120,7 @@ class Rank:
         lists = [came] if len(pieces) == 1 else list(came)
         return _one_or_all([_summed(parts) for parts in lists])
 
-    def send(self, to: int, **arrays: Words) -> None:
+    def send(self, to: int, **arrays: Array) -> None:
         """Send the arrays to one rank, which receives them by `recv` with the same names. Does not wait."""
         call = Call("message", tuple(arrays))
         self._refuse(call, arrays.items())
@@ -200,7 +189,7 @@ class Rank:
     def _post(
         self,
         call: Call,
-        outgoing: dict[int, dict[str, Words | None]],
+        outgoing: dict[int, dict[str, Array | None]],
         sources: Sequence[int],
         role: str = "",
     ) -> PendingTransfer:
@@ -238,9 +227,9 @@ class PendingTransfer:
     def __init__(self, me: Rank, transfer: Transfer) -> None:
         self._me, self._transfer = me, transfer
         self._held = [[HeldWords(me._account) for _ in transfer.call.names] for _ in transfer.sources]
-        self._watched: list[tuple[str, Words, Any]] = []
+        self._watched: list[tuple[str, Array, Any]] = []
         self._sent = _sent_words(transfer)
-        self.own: tuple[Words | None, ...] | None = None  # what a group of one shifts to itself
+        self.own: tuple[Array | None, ...] | None = None  # what a group of one shifts to itself
 
     def __repr__(self) -> str:
         return f"<{self._transfer} of rank {self._me.rank}: wait() returns what came>"
@@ -252,7 +241,7 @@ class PendingTransfer:
         """
         return _one_or_all([next(iter(came.values()), None) for came in self.all_that_came()])
 
-    def all_that_came(self) -> list[dict[int, Words | None]]:
+    def all_that_came(self) -> list[dict[int, Array | None]]:
         """For each name what came under it, by the sender's rank in the group."""
         if self not in self._me._moving:
             raise RankError(f"rank {self._me._number} calls wait() on its {self._transfer} a second time")
@@ -277,7 +266,7 @@ class PendingTransfer:
                 )
         self._watched = []
 
-    def _write_down(self, came: dict[int, tuple[Words | None, ...]]) -> None:
+    def _write_down(self, came: dict[int, tuple[Array | None, ...]]) -> None:
         transfer, received = self._transfer, dict.fromkeys(self._transfer.call.names if self._held else (), 0)
         for all_held, source in zip(self._held, transfer.sources, strict=True):
             for name, held, array in zip(transfer.call.names, all_held, came[source], strict=True):
@@ -297,11 +286,11 @@ def _sent_words(transfer: Transfer) -> dict[str, int]:
     return sent
 
 
-def _words(array: Words | None) -> int:
+def _words(array: Array | None) -> int:
     return 0 if array is None else prod(array.shape)
 
 
-def copied(array: Words | None) -> Words | None:
+def copied(array: Array | None) -> Array | None:
     """An array of its own with the same words, row after row."""
     if array is None:
         return None
@@ -310,19 +299,19 @@ def copied(array: Words | None) -> Words | None:
     return np.array(array, order="C") if namespace(array) is np else array.detach().clone().contiguous()
 
 
-def _print_of(array: Words) -> Any:
+def _print_of(array: Array) -> Any:
     """What tells later whether the array has been changed: its values, or how often it was written to."""
     if isinstance(array, ShapeArray):
         return (array if array.base is None else array.base).changes
     return np.array(array) if namespace(array) is np else array._version
 
 
-def _unchanged(array: Words, before: Any) -> bool:
+def _unchanged(array: Array, before: Any) -> bool:
     now = _print_of(array)
     return np.array_equal(now, before, equal_nan=True) if isinstance(now, np.ndarray) else bool(now == before)
 
 
-def joined(arrays: Sequence[Words], axis: int = 0) -> Words:
+def joined(arrays: Sequence[Array], axis: int = 0) -> Array:
     """The arrays joined along an axis, rows unless told.
 
     Those that came from other ranks stay in the peak as long as the result lives.
@@ -333,12 +322,12 @@ def joined(arrays: Sequence[Words], axis: int = 0) -> Words:
     return made
 
 
-def _in_order(came: dict[int, Words | None], rank: int, own: Words | None) -> list[Words | None]:
+def _in_order(came: dict[int, Array | None], rank: int, own: Array | None) -> list[Array | None]:
     """What came and what stayed, by rank."""
     return [array for _, array in sorted({**came, rank: own}.items(), key=lambda item: item[0])]
 
 
-def _summed(parts: Sequence[Words]) -> Words:
+def _summed(parts: Sequence[Array]) -> Array:
     total = copied(parts[0])
     for part in parts[1:]:
         total += part
@@ -347,3 +336,173 @@ def _summed(parts: Sequence[Words]) -> Words:
 
 def _one_or_all(results: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
+
+
+# ---------------------------------------------------------------------- errors: every message names the rank
+class RankError(RuntimeError):
+    """An error of a run on ranks: a call that is not allowed, or a rank that failed."""
+
+
+class RankFailed(RankError):
+    """A rank raised an error of its own, which is this one's cause."""
+
+
+class Mismatch(RankError):
+    """Two ranks that must make the same call made different ones."""
+
+
+class Deadlock(RankError):
+    """No rank can go on: each waits for another that will not answer."""
+
+
+class ChangedWhileSent(RankError):
+    """An array was changed between `start_shift` and `wait()`: on a network that is a race."""
+
+
+class TimedOut(RankError):
+    """A rank got no answer from another within the time that was allowed."""
+
+
+def name_late_ranks(failure: RankError, late: Sequence[int]) -> RankError:
+    """Return the error of a rank that waited, with the ranks that had not ended by then."""
+    if not late:
+        return failure
+    ranks = f"rank {', '.join(map(str, late))}"
+    return TimedOut(f"{failure}; {ranks} had not ended: still computing? Then give more time by timeout=…")
+
+
+class CannotShip(TypeError):
+    """Something that a schedule uses cannot be sent to another process."""
+
+
+class Stopped(BaseException):
+    """Ends a rank because another one failed; no `except Exception` of a schedule catches it."""
+
+
+# ---------------------------------------------------------------------- what an engine does for one rank
+class Call(NamedTuple):
+    """A call of a rank, as far as all ranks that take part must agree on it."""
+
+    kind: str  # "shift", "all_gather", "all_to_all" or "message"
+    names: tuple[str, ...]
+    detail: str = ""  # what else must agree, as it is written in the call: "by=2"
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join([*self.names, self.detail] if self.detail else self.names)})"
+
+
+class Group(NamedTuple):
+    """Ranks that call together; `key` is another for each group."""
+
+    members: tuple[int, ...]  # in the numbers of the whole run
+    key: tuple[Any, ...] = ()
+
+
+class Transfer(NamedTuple):
+    """What one rank posts in one call: arrays by rank, in the order of the call's names, or None."""
+
+    call: Call
+    group: Group
+    number: int  # how many calls this rank has made before in this group; of messages, between these two
+    outgoing: dict[int, tuple[Any, ...]]
+    sources: tuple[int, ...]
+    role: str = ""  # "send" or "recv" where the call is a message
+
+    def __str__(self) -> str:
+        return str(self.call._replace(kind=self.role or self.call.kind))
+
+
+Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None is nothing
+CallKey = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
+Plan = dict[CallKey, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
+
+
+def call_key(transfer: Transfer) -> CallKey:
+    """The key that identifies a call among all calls of its rank."""
+    return transfer.group.key, transfer.number, transfer.role
+
+
+def shape_of(array: Any) -> tuple[int, ...] | None:
+    """The shape of an array that was sent; None if nothing was sent."""
+    return None if array is None else tuple(array.shape)
+
+
+class Transport(Protocol):
+    """How one rank reaches the others. Ranks are numbers in the whole run."""
+
+    def post(self, transfer: Transfer) -> None:
+        """Send the transfer's arrays, which are copies, without waiting."""
+
+    def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
+        """Wait for what the ranks `sources` post in the same call, and return it by rank."""
+
+    def finish(self) -> None:
+        """Wait until everything sent has left; called after the schedule has returned."""
+
+
+# ---------------------------------------------------------------------- what a rank received, sent and holds
+class HeldWords:
+    """Words reserved for what arrives, from now until the last array that has them is gone."""
+
+    def __init__(self, account: RankAccount) -> None:
+        self.account, self.shown = account, 0
+        self.entry = [0]  # how much more is held from this moment on
+        account.changes.append(self.entry)
+
+    def fill(self, words: int, array: Any) -> None:
+        """Count the words, which have arrived in `array`."""
+        self.entry[0] = words
+        attach(array, self)
+
+    def detach(self) -> None:
+        """Count one array less that has the words; with the last one they are free."""
+        self.shown -= 1
+        if not self.shown:
+            self.account.changes.append([-self.entry[0]])
+
+
+_SHOWN: dict[int, tuple[weakref.ref[Any], list[HeldWords]]] = {}  # by the id of a living array
+
+
+def attach(array: Any, held: HeldWords) -> None:
+    """Let `array` keep the words of `held`: they count as held as long as it, or a slice of it, lives."""
+    key = id(array)
+    if key not in _SHOWN:
+        _SHOWN[key] = (weakref.ref(array, lambda _: _gone(key)), [])
+    _SHOWN[key][1].append(held)
+    held.shown += 1
+
+
+def _gone(key: int) -> None:
+    for held in _SHOWN.pop(key)[1]:
+        held.detach()
+
+
+def held_words_of(array: Any) -> list[HeldWords]:
+    """The words from other ranks that this array keeps."""
+    return list(_SHOWN[id(array)][1]) if id(array) in _SHOWN else []
+
+
+class RankAccount:
+    """Record what a rank receives and sends while it runs; `ledger` is the record so far."""
+
+    def __init__(self) -> None:
+        self.received: dict[str, int] = {}
+        self.sent: dict[str, int] = {}
+        self.exchanges: list[Exchange] = []
+        self.changes: list[list[int]] = []
+
+    def add(self, exchange: Exchange) -> None:
+        """Record one call."""
+        self.exchanges.append(exchange)
+        for total, words in ((self.received, exchange.received), (self.sent, exchange.sent)):
+            for name, count in words.items():
+                total[name] = total.get(name, 0) + count
+
+    @property
+    def ledger(self) -> RankLedger:
+        """The ledger of the calls so far."""
+        held = accumulate(change[0] for change in self.changes)
+        return RankLedger(
+            dict(self.received), dict(self.sent), max(held, default=0), list(self.exchanges), measured=True
+        )

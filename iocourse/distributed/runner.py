@@ -12,11 +12,10 @@ import numpy as np
 
 from ..exact import check_products, real_array
 from ..sizes import Shape, positive_int
-from .engines.base import Group, Plan, RankAccount, RankError, RankFailed, Transport
 from .engines.simulated import run_in_turns
 from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger
-from .rank import Rank
+from .rank import Group, Plan, Rank, RankAccount, RankError, RankFailed, Transport
 from .shape_arrays import ShapeArray
 
 ENGINES = ("count", "dry", "gloo", "processes")
@@ -116,7 +115,7 @@ class RowPartition:
             return ShapeArray((row_count(self.layout, len(value), self.P, rank), *value.shape[1:]))
         return value[rows_of(self.layout, len(value), self.P, rank)]
 
-    def together(self, parts: list[Any]) -> np.ndarray:
+    def join_outputs(self, parts: list[Any]) -> np.ndarray:
         """One output from what the ranks returned."""
         if self.first in self.shared:
             return self._agreed(parts)
@@ -147,7 +146,7 @@ class RowPartition:
         return np.array(first)
 
 
-def same(array: Any) -> Any:
+def identity(array: Any) -> Any:
     """The array as it is."""
     return array
 
@@ -168,8 +167,8 @@ class RankTask:
     partition: RowPartition
     arrays: Mapping[str, Any]
     options: Mapping[str, Any]
-    convert: Callable[[Any], Any] = same  # what an engine computes with, from an array, and back
-    back: Callable[[Any], Any] = same
+    convert: Callable[[Any], Any] = identity  # what an engine computes with, from an array, and back
+    back: Callable[[Any], Any] = identity
 
     def __call__(self, rank: int, transport: Transport) -> RankOutcome:
         account = RankAccount()
@@ -184,7 +183,7 @@ class RankTask:
     def on_shapes(self) -> RankTask:
         """The same task on the shapes of its arrays."""
         shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
-        return replace(self, arrays=shapes, convert=same, back=same)
+        return replace(self, arrays=shapes, convert=identity, back=identity)
 
 
 def _on_torch(on: str, task: RankTask, P: int, timeout: float) -> list[RankOutcome]:
@@ -223,7 +222,7 @@ def _outputs(returned: list[tuple[Any, ...]], partition: RowPartition) -> tuple[
     if isinstance(returned[0][0], ShapeArray):
         return ()
     return tuple(
-        partition.together([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
+        partition.join_outputs([np.asarray(part) for part in parts]) for parts in zip(*returned, strict=True)
     )
 
 

@@ -67,12 +67,12 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
         raise UsageError(
             f"--feedback must lie outside {folder}: its notebooks would be taken for submissions"
         )
-    grade_report.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
+    grade_report.require_writable(arguments.csv, arguments.feedback, handed_in)
     lessons = read_lessons(find_course())
-    lesson = submissions.the_lesson(handed_in, lessons)
-    handed_in = submissions.settled(handed_in, lesson, lessons)
+    lesson = submissions.most_common_lesson(handed_in, lessons)
+    handed_in = submissions.one_per_student(handed_in, lesson, lessons)
     if sandboxed:
-        sandbox.refuse_without(limits)
+        sandbox.require_bubblewrap(limits)
     _tell_what_is_left_out(folder, arguments.csv)
     table = arguments.csv
     stream = bool(table and table.exists() and not table.is_file())  # a pipe takes the table once, at the end
@@ -97,7 +97,7 @@ def _write_table(path: Path, lesson: Lesson, grades: Sequence[Grade]) -> None:
 
 def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:
     own = ours.name if ours and ours.parent.resolve() == folder.resolve() else ""
-    others = [name for name in submissions.not_handed_in(folder) if name != own]
+    others = [name for name in submissions.other_files(folder) if name != own]
     if others:
         more = ", …" if len(others) > 9 else ""
         print(f"not graded, being no notebooks: {', '.join(others[:9])}{more}", file=sys.stderr)

@@ -38,7 +38,9 @@ def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
         *(_of(one.id, one) for one in lesson.exercises),
         " why not more",
     ]
-    rows = [[g.name, _number(g.points), *(_number(m.points) for m in g.marks), _short(g)] for g in grades]
+    rows = [
+        [g.name, _number(g.points), *(_number(m.points) for m in g.marks), _first_reason(g)] for g in grades
+    ]
     return "\n".join(line.rstrip() for line in _reasons_left([head, *rows]))
 
 
@@ -57,12 +59,9 @@ def _number(points: float) -> str:
     return f"{round(points, 2):g}"
 
 
-def _why(grade: Grade) -> str:
-    return next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
-
-
-def _short(grade: Grade) -> str:
-    why = printable(" ".join(_why(grade).split()))
+def _first_reason(grade: Grade) -> str:
+    why = next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
+    why = printable(" ".join(why.split()))
     return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
 
 
@@ -114,25 +113,20 @@ def _no_formula(cell: str) -> str:
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell
 
 
-def refuse_where_it_cannot_be_written(
-    table: Path | None, feedback: Path | None, submissions: Sequence[Submission]
-) -> None:
+def require_writable(table: Path | None, feedback: Path | None, submissions: Sequence[Submission]) -> None:
     """Raise UsageError where the files asked for have no place, or would take that of others."""
     if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
         raise UsageError(f"--csv must name a file for a table, such as points.csv; got {table}")
     if feedback and feedback.exists() and not feedback.is_dir():
         raise UsageError(f"--feedback must name a folder; {feedback} is a file")
     for target in (table and table.parent, feedback):
-        if target and not os.access(_nearest(target), os.W_OK):
+        # The folder itself, or the one that it would be made in.
+        nearest = target and next(one for one in (target, *target.absolute().parents) if one.exists())
+        if nearest and not os.access(nearest, os.W_OK):
             raise UsageError(f"nothing can be written to {target}: choose another place")
     for path in (feedback / f"{one.name}.ipynb" for one in submissions) if feedback else ():
         if path.exists() and not _is_feedback(path):
             raise UsageError(f"{path} is no feedback, and would be replaced: choose another folder")
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder itself, or the one that it would be made in."""
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
 
 
 def _is_feedback(path: Path) -> bool:

@@ -12,10 +12,10 @@ from ..course.points import most_points, points_of
 from ..course.student_copies.answers import Answer, find_answers
 from ..course.student_copies.notebook import text_of
 from ..errors import UsageError
-from .lesson_cells import Lesson, Place
-from .process_client import START, Ended, ProcessClient
+from .lesson_cells import Lesson, LessonCell
 from .protocol import record
 from .sandbox import Limits
+from .submission_process import START, ProcessClient, ProcessEnded
 from .submissions import Submission
 
 NO_ANSWER = "what its process sent is no answer"
@@ -79,13 +79,13 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, san
         run.drop()
 
 
-def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
+def require_runnable(lesson: Lesson, limits: Limits, sandboxed: bool) -> None:
     """Raise UsageError where the lesson's own cells fail here: that is no student's fault."""
     own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
     run = _Run(own, (), {}, limits, sandboxed)
     try:
         run.reach(len(own.places) - 1)
-    except Ended as ended:
+    except ProcessEnded as ended:
         needs = "install what it needs (iocourse doctor says what is here)"
         raise UsageError(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
     finally:
@@ -134,7 +134,7 @@ class _Run:
             return _judged(session, exercise, seed, self.raised.get(self.lesson.places[at].cell, ""))
         except _Stopped as stopped:
             return stopped.verdicts
-        except Ended as ended:
+        except ProcessEnded as ended:
             self.drop()
             return [(RUNS, str(ended))]
 
@@ -147,11 +147,11 @@ class _Run:
                 while self.ran <= at:
                     self._run_next(self.session)
                 return self.session
-            except Ended as ended:
+            except ProcessEnded as ended:
                 place = self.lesson.places[self.ran]
                 self.drop()
                 if place.exercise is None or place.cell in self.deadly:
-                    raise Ended(f"{_KEPT} {place.cell}: {ended}") from None
+                    raise ProcessEnded(f"{_KEPT} {place.cell}: {ended}") from None
                 self.deadly[place.cell] = str(ended)
                 if place is self.lesson.places[at]:
                     raise
@@ -160,16 +160,16 @@ class _Run:
         place = self.lesson.places[self.ran]
         for name, text in self._texts(place):
             session.allow(self.limits.seconds if place.exercise else START)
-            error = session.ask("run", name, text)
+            error = session.ask("run cell", name, text)
             if not isinstance(error, str | None):
-                raise Ended(NO_ANSWER)
+                raise ProcessEnded(NO_ANSWER)
             if error and place.exercise is None:
-                raise Ended(f"raises {error}")
+                raise ProcessEnded(f"raises {error}")
             if error:
                 self.raised[place.cell] = error
         self.ran += 1
 
-    def _texts(self, place: Place) -> Iterator[tuple[str, str]]:
+    def _texts(self, place: LessonCell) -> Iterator[tuple[str, str]]:
         """The lesson's text, or those of the student's answer and the cells it uses; with names."""
         if place.exercise is None:
             yield f"<{place.cell}>", place.source
@@ -186,20 +186,20 @@ class _Run:
 
 
 def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
-    """The judge's verdicts, with the student's function played in the other process."""
-    refusal = _verdict_list(session.ask("own", exercise.id))
+    """The judge's verdicts, with the student's function called in the other process."""
+    refusal = _verdict_list(session.ask("refusal", exercise.id))
     if refusal:
         raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
 
-    def play(_: Any, case: Case) -> Trial:
-        told = session.ask("play", exercise.id, replace(case, expected=None, budget=None))
+    def run_case(_: Any, case: Case) -> Trial:
+        told = session.ask("run case", exercise.id, replace(case, expected=None, budget=None))
         return _trial(told, case)
 
     def submitted() -> None:
         """Stands for the student's function, which is in the other process."""
 
     submitted.__module__, submitted.__name__ = "__main__", exercise.function
-    return judge(replace(exercise, play=play), submitted, seed)
+    return judge(replace(exercise, run_case=run_case), submitted, seed)
 
 
 def _trial(told: Any, case: Case) -> Trial:
@@ -213,14 +213,14 @@ def _trial(told: Any, case: Case) -> Trial:
             return kind(case=case, **second)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AttributeError):
         pass
-    raise Ended(NO_ANSWER)
+    raise ProcessEnded(NO_ANSWER)
 
 
 def _verdict_list(told: Any) -> list[Verdict]:
     """Complaints, as the other process words them: it cannot say that anything holds."""
     pairs: list[Any] = told if isinstance(told, list) else [None]
     if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
-        raise Ended(NO_ANSWER)
+        raise ProcessEnded(NO_ANSWER)
     return [(name[:200], complaint[:2000]) for name, complaint in pairs]
 
 

@@ -17,7 +17,7 @@ RUN = {"setup", "given"}
 
 
 @dataclass(frozen=True)
-class Place:
+class LessonCell:
     """A cell that is run: the lesson's own, or the place of an exercise, whose text is the student's.
 
     Attributes:
@@ -41,7 +41,7 @@ class Lesson:
     """A lesson as it is graded: its name, and what is run, in order."""
 
     stem: str
-    places: tuple[Place, ...]
+    places: tuple[LessonCell, ...]
 
     @property
     def exercises(self) -> tuple[Exercise, ...]:
@@ -71,12 +71,12 @@ def _lesson(path: Path) -> Lesson:
     return Lesson(path.stem, tuple(place for place in places if place))
 
 
-def _place(cell: dict[str, Any]) -> Place | None:
+def _place(cell: dict[str, Any]) -> LessonCell | None:
     tags, metadata = set(cell["metadata"].get("tags", ())), cell["metadata"]
     if "exercise" in tags:
-        return Place(cell["id"], text_of(cell), metadata["name"].removeprefix("ex-"))
+        return LessonCell(cell["id"], text_of(cell), metadata["name"].removeprefix("ex-"))
     if tags & RUN:
-        return Place(cell["id"], text_of(cell))
+        return LessonCell(cell["id"], text_of(cell))
     return None
 
 

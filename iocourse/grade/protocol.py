@@ -62,23 +62,23 @@ def foreign(kind: str) -> Foreign:
 
 
 # ------------------------------------------------------------------ from the grader
-def write(stream: IO[bytes], message: Any) -> None:
+def write_request(stream: IO[bytes], message: Any) -> None:
     """Send a message of the grader's."""
     _send(stream, pickle.dumps(message, protocol=5))
 
 
-def read_trusted(stream: IO[bytes]) -> Any:
+def read_request(stream: IO[bytes]) -> Any:
     """The next message of someone who may run code here. Raises EOFError where there is none."""
     return pickle.loads(_next(stream, None))
 
 
 # ------------------------------------------------------------------ to the grader
-def answer(stream: IO[bytes], message: Any) -> None:
+def write_answer(stream: IO[bytes], message: Any) -> None:
     """Send an answer: data as it is, a `Foreign` in place of each part that is none."""
     _send(stream, json.dumps(_Writer().plain(message)).encode())
 
 
-def read(stream: IO[bytes], most: int) -> Any:
+def read_answer(stream: IO[bytes], most: int) -> Any:
     """The next answer of at most so many bytes, from someone who may not run code here.
 
     Raises:

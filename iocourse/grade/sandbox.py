@@ -67,7 +67,7 @@ def environment(home: str) -> dict[str, str]:
     return own | caches | one_core | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
 
 
-def refuse_without(limits: Limits) -> None:
+def require_bubblewrap(limits: Limits) -> None:
     """Raise UsageError where there is no bubblewrap, or it does not work here; the line says what to do."""
     if not sys.platform.startswith("linux"):
         raise UsageError(f"bubblewrap, which keeps submissions apart, needs Linux; {NO_SANDBOX}")

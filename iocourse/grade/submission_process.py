@@ -1,27 +1,120 @@
 """The process of one submission: it runs cells and calls the student's functions; the judge is elsewhere.
 
-It is told a case without what is expected of it, and answers with what the student's function did: the judge,
-the right values and the verdicts are in another process.
+Both ends of it are here. The grader's end (`ProcessClient`) asks with a deadline. The process (`serve`) is
+told a case without what is expected of it, and answers with what the student's function did: the judge, the
+right values and the verdicts are on the grader's side. Cells are executed without IPython: %magic and !shell
+do nothing, and top-level `await` works.
 """
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import contextlib
+import inspect
 import io
 import linecache
 import os
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields, replace
+from threading import Timer
+from time import monotonic
+from types import CodeType
 from typing import Any
 
-from .cell_execution import execute, notebook_names
-from .protocol import answer, name_of, read_trusted
+from . import sandbox
+from .protocol import Unreadable, name_of, read_answer, read_request, write_answer, write_request
 from .sandbox import Limits, apply_limits, forbid_subprocesses
 
+SAID = 10_000  # bytes, the last, of what it wrote to standard error
+START = 120.0  # seconds until Python and the library are there, on a machine with much to do
 LONGEST = 2_000  # characters of a message
 _KEPT_HERE = ("case", "error", "returned")  # of a trial: no part of what is told
 
 
+# ------------------------------------------------------------------ the grader's end
+class ProcessEnded(Exception):
+    """The process is gone; the message says why, for the student."""
+
+
+class ProcessClient:
+    """One submission's process, from its start to its end."""
+
+    def __init__(self, limits: Limits, sandboxed: bool) -> None:
+        self.limits, self._late = limits, False
+        self.allow(START)
+        self._home = tempfile.TemporaryDirectory(prefix="iocourse-grade-", ignore_cleanup_errors=True)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the session
+        self._process = subprocess.Popen(
+            sandbox.command(limits, sandboxed),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=sandbox.environment(sandbox.HOME if sandboxed else self._home.name),
+            cwd=self._home.name,
+        )
+        try:
+            self._in_time()  # "ready"
+        except ProcessEnded:
+            self.close()
+            raise
+
+    def allow(self, seconds: float) -> None:
+        """From now on there are so many seconds."""
+        self._allowed, self._due = seconds, monotonic() + seconds
+
+    def ask(self, *message: Any) -> Any:
+        """The answer to a message. Raises ProcessEnded where there is none in time; then the process is
+        gone.
+        """
+        return self._in_time(message)
+
+    def _in_time(self, *messages: Any) -> Any:
+        """The next answer, after these messages; a process that does not read them is late as well."""
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None and answers is not None
+        timer = Timer(max(0.0, self._due - monotonic()), self._too_late)
+        timer.start()
+        try:
+            for message in messages:
+                with contextlib.suppress(OSError):  # it has ended: what is missing below is its answer
+                    write_request(asked, message)
+            return read_answer(answers, self.limits.answer)
+        except EOFError:
+            raise ProcessEnded(self._why()) from None
+        except Unreadable as error:
+            raise ProcessEnded(str(error)) from None
+        finally:
+            timer.cancel()
+
+    def _too_late(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def _why(self) -> str:
+        if self._late:
+            return f"took longer than {self._allowed:g} seconds"
+        code = self._process.wait()
+        self._said.seek(-min(SAID, self._said.seek(0, os.SEEK_END)), os.SEEK_END)
+        lines = self._said.read(SAID).decode(errors="replace").strip().splitlines()
+        return f"its process ended (exit code {code})" + (f": {lines[-1][:200]}" if lines else "")
+
+    def close(self) -> None:
+        """End the process and clear away what it wrote."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._said):
+            with contextlib.suppress(OSError):
+                if stream:
+                    stream.close()
+        self._home.cleanup()
+
+
+# ------------------------------------------------------------------ the process's end
 class _Printed(io.TextIOBase):
     """Where prints go: nowhere, and not without end."""
 
@@ -44,30 +137,34 @@ class SubmissionProcess:
 
     def __init__(self, limits: Limits) -> None:
         from ..course.checking import RUNS, judge
-        from ..course.exercise import find
+        from ..course.exercise import error_text, find
 
-        self.judge, self.find, self.runs = judge, find, RUNS
+        self.judge, self.find, self.runs, self.error_text = judge, find, RUNS, error_text
         self.names = notebook_names()
         self.printed = _Printed(limits.printed)
-        self.played, self.trials = "", list[Any]()  # of the exercise that is being played
+        self.tried, self.trials = "", list[Any]()  # of the exercise that is being tried
 
-    def do(self, message: tuple[Any, ...]) -> Any:
-        """What a message asks for, as an answer."""
+    def answer(self, message: tuple[Any, ...]) -> Any:
+        """The answer to a message: what is asked for, and its arguments."""
         what, *rest = message
         self.printed.left = self.printed.most
-        ways: dict[str, Callable[..., Any]] = {"run": self.run, "own": self.own, "play": self.play}
+        ways: dict[str, Callable[..., Any]] = {
+            "run cell": self.run_cell,
+            "refusal": self.refusal,
+            "run case": self.run_case,
+        }
         return ways[what](*rest)
 
-    def run(self, name: str, source: str) -> str | None:
+    def run_cell(self, name: str, source: str) -> str | None:
         """Run a cell as a file called `name` whose text can be looked up; the error, where it raised one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
             execute(source, name, self.names)
         except BaseException as error:  # also exit()
-            return _told(error)
+            return self.error_text(error)[:LONGEST]
         return self.printed.complaint if self.printed.left < 0 else None
 
-    def own(self, exercise_id: str) -> list[tuple[str, str | None]]:
+    def refusal(self, exercise_id: str) -> list[tuple[str, str | None]]:
         """Why the student's function is not even tried; empty where it is."""
         exercise = self.find(exercise_id)
         if exercise.function not in self.names:
@@ -75,18 +172,18 @@ class SubmissionProcess:
         nothing = replace(exercise, cases=lambda rng: [], properties=())
         return self.judge(nothing, self.names[exercise.function], 0)
 
-    def play(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
+    def run_case(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
         """("trial", its type's name, its fields), or ("stopped", verdicts, None) with nothing to judge."""
         exercise = self.find(exercise_id)
         student = self.names[exercise.function]
         try:
-            trial = exercise.play(student, case)
-        except BaseException as error:  # what the play itself does not keep, such as exit()
-            return "stopped", [(self.runs, f"{_told(error)} ({case.label})")], None
+            trial = exercise.run_case(student, case)
+        except BaseException as error:  # what the run itself does not keep, such as exit()
+            return "stopped", [(self.runs, f"{self.error_text(error)[:LONGEST]} ({case.label})")], None
         if self.printed.left < 0:
             return "stopped", [(self.runs, f"{self.printed.complaint} ({case.label})")], None
-        if exercise_id != self.played:
-            self.played, self.trials = exercise_id, []
+        if exercise_id != self.tried:
+            self.tried, self.trials = exercise_id, []
         self.trials.append(trial)
         if trial.error is not None:
             return "stopped", self._verdicts_on(exercise, student, [trial]), None
@@ -96,17 +193,10 @@ class SubmissionProcess:
         return "trial", name_of(type(trial)), seen
 
     def _verdicts_on(self, exercise: Any, student: Any, trials: list[Any]) -> Any:
-        cases, played = [trial.case for trial in trials], iter(trials)
-        once = replace(exercise, cases=lambda rng: cases, play=lambda *_: next(played), properties=())
+        cases, seen = [trial.case for trial in trials], iter(trials)
+        once = replace(exercise, cases=lambda rng: cases, run_case=lambda *_: next(seen), properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
-
-
-def _told(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"[:LONGEST]
-    except Exception:
-        return f"{type(error).__name__}, whose message cannot be shown"
 
 
 def serve(limits: Limits) -> None:
@@ -115,18 +205,60 @@ def serve(limits: Limits) -> None:
     apply_limits(limits)
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     process = SubmissionProcess(limits)
-    answer(answers, "ready")
+    write_answer(answers, "ready")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     sys.stdout = sys.stderr = process.printed
-    _answer_all(process.do, asked, answers)
-
-
-def _answer_all(do: Callable[[Any], Any], asked: Any, answers: Any) -> None:
     while True:
         try:
-            message = read_trusted(asked)
+            message = read_request(asked)
         except EOFError:
             os._exit(0)
-        answer(answers, do(message))
+        write_answer(answers, process.answer(message))
+
+
+# ------------------------------------------------------------------ a cell
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+_WHOLE = re.compile(r"\A\s*%%.*$", re.MULTILINE)  # a magic over the cell, such as %%time: the rest is Python
+
+
+class _Shell:
+    """Stands for IPython's: whatever it is asked for is nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def notebook_names() -> dict[str, Any]:
+    """What a notebook has by itself, and a module has not."""
+    shell = _Shell()
+    own = {"display": lambda *_, **__: None, "get_ipython": lambda: shell, "In": [], "Out": {}}
+    return {"__name__": "__main__"} | own
+
+
+def execute(source: str, name: str, names: dict[str, Any]) -> None:
+    """Run a cell as a file called `name`. Raises what it raises."""
+    try:
+        code = _as_python(source, name)
+    except SyntaxError:
+        code = _as_python(_without_magic(source), name)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
+
+
+def _as_python(source: str, name: str) -> CodeType:
+    code: CodeType = compile(source, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return code
+
+
+def _without_magic(source: str) -> str:
+    """The cell with calls in place of magics, by IPython's own rules where it is installed; as many lines."""
+    text = _WHOLE.sub("", source)
+    try:
+        from IPython.core.inputtransformer2 import TransformerManager
+    except ImportError:
+        return _MAGIC.sub(r"\1pass", text)
+    return str(TransformerManager().transform_cell(text))

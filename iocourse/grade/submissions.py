@@ -33,7 +33,7 @@ class Submission:
         data: its bytes.
         notebook: what they say; empty where they are no notebook.
         fault: why none of it can be run, "" where it can.
-        others: further notebooks of the same name; `settled` leaves none.
+        others: further notebooks of the same name; `one_per_student` leaves none.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _empty(folder: Path) -> str:
     return f"there is no notebook (.ipynb) in the folder{inside}; nothing was graded: ask for it.{unpack}"
 
 
-def not_handed_in(folder: Path) -> list[str]:
+def other_files(folder: Path) -> list[str]:
     """Files in `folder` that are no notebooks, such as an archive that nobody has unpacked."""
     names = (entry.name for entry in _visible(folder) if not _is_folder(entry) and not _is_notebook(entry))
     return [shown(name) for name in names]
@@ -198,7 +198,7 @@ def _is_cell(cell: Any) -> bool:
     )
 
 
-def the_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> Lesson:
+def most_common_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> Lesson:
     """The lesson that most of them are submissions of.
 
     Raises:
@@ -215,15 +215,17 @@ def the_lesson(submissions: Sequence[Submission], lessons: Sequence[Lesson]) -> 
     return next(lesson for lesson in found if lesson.stem == counts[0][0])
 
 
-def settled(submissions: Sequence[Submission], lesson: Lesson, lessons: Sequence[Lesson]) -> list[Submission]:
+def one_per_student(
+    submissions: Sequence[Submission], lesson: Lesson, lessons: Sequence[Lesson]
+) -> list[Submission]:
     """One notebook per student; a student with none of this lesson, or with several, has a fault instead.
 
     The same file twice is one notebook.
     """
-    return [_settled(one, lesson, lessons) for one in submissions]
+    return [_one_notebook(one, lesson, lessons) for one in submissions]
 
 
-def _settled(first: Submission, lesson: Lesson, lessons: Sequence[Lesson]) -> Submission:
+def _one_notebook(first: Submission, lesson: Lesson, lessons: Sequence[Lesson]) -> Submission:
     several = [first, *first.others]
     of = [lesson_of(one.cells, lessons) for one in several]
     right = [one for one, its in zip(several, of, strict=True) if its and its.stem == lesson.stem]

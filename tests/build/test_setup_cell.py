@@ -14,7 +14,7 @@ import pytest
 
 from iocourse.course.project_paths import Project
 from iocourse.course.solved import MARK
-from iocourse.grade.cell_execution import execute
+from iocourse.grade.submission_process import execute
 from tools.build.first_cell import first_cell, with_first_cell, without_first_cell
 
 ROOT = Path(__file__).parents[2]

@@ -28,8 +28,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.course.trials.kernels import launch as kernel_trials  # noqa: E402
-from iocourse.course.trials.kernels import mask_count  # noqa: E402
+from iocourse.course.trials import kernel_launch  # noqa: E402
 from iocourse.gpu import CHIPS  # noqa: E402
 
 SHAPES = [(200, 32, 64, 32), (33, 16, 16, 32), (64, 64, 32, 32), (1, 16, 16, 16), (47, 16, 32, 16)]
@@ -365,7 +364,7 @@ def test_scores_far_from_0_lie_below_and_above_what_float32_can_hold_of_e(exerci
 def test_in_the_other_layouts_each_tensor_has_rows_of_its_own_stride():
     cases = find("11D").cases(np.random.default_rng(0))
     (inputs,) = (case.inputs for case in cases if lesson11.LAYOUT in case.label)
-    Q, K, V = (kernel_trials._tensor(inputs[name]) for name in "QKV")
+    Q, K, V = (kernel_launch._tensor(inputs[name]) for name in "QKV")
     assert len({x.stride()[2] for x in (Q, K, V, torch.empty_like(Q))}) == 4
     assert not any(x.is_contiguous() for x in (Q, K, V))
 
@@ -417,7 +416,7 @@ def test_a_tile_is_masked_once_however_often_tl_where_works_on_it(tiles, early, 
         return Y
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = mask_count.launch_and_count_masks(launcher, case)
+    trial = kernel_launch.launch_and_count_masks(launcher, case)
     assert trial.error is None and trial.masked == (tiles if early + late else 0)
     assert trial.ledger.total == 2 * 16 * 32
 
@@ -427,7 +426,7 @@ def test_a_triton_without_the_counted_function_is_an_error(monkeypatch):
 
     monkeypatch.delattr(interpreter.InterpreterBuilder, "create_select")
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = mask_count.launch_and_count_masks(lambda X, BM, BN: X, case)
+    trial = kernel_launch.launch_and_count_masks(lambda X, BM, BN: X, case)
     assert isinstance(trial.error, traffic.CannotCount) and "tl.where" in str(trial.error)
 
 
@@ -436,7 +435,7 @@ def test_an_error_of_the_student_is_kept():
         raise ZeroDivisionError("mine")
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    assert isinstance(mask_count.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
+    assert isinstance(kernel_launch.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
 
 
 # ---------------------------------------------------------------------- kernels that a compiler takes too

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.operation_count import Counted, linear_work, play_counted
+from iocourse.course.trials.operation_count import Counted, linear_work, run_counted
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
 
 
 def work_of(function, *arrays):
-    trial = play_counted(function, Case("", {f"x{n}": array for n, array in enumerate(arrays)}))
+    trial = run_counted(function, Case("", {f"x{n}": array for n, array in enumerate(arrays)}))
     assert trial.error is None, trial.error
     return trial.work, trial.value
 
@@ -64,18 +64,18 @@ def test_the_inputs_stay_as_they_are_and_errors_are_kept():
     given = A.copy()
     work_of(lambda a: a.fill(0), given)
     assert (given == A).all()
-    assert isinstance(play_counted(lambda a: 1 / 0, Case("", {"a": A})).error, ZeroDivisionError)
+    assert isinstance(run_counted(lambda a: 1 / 0, Case("", {"a": A})).error, ZeroDivisionError)
 
 
 def test_what_is_held_is_measured():
-    trial = play_counted(lambda a: (a[:, None] * a[None, :]).sum(), Case("", {"a": np.ones(300)}))
+    trial = run_counted(lambda a: (a[:, None] * a[None, :]).sum(), Case("", {"a": np.ones(300)}))
     assert 300 * 300 * 8 <= trial.held < 1.5 * 300 * 300 * 8
 
 
 @pytest.mark.parametrize(("function", "fine"), [(lambda a: a.T @ a, True), (lambda a: a @ a.T, False)])
 def test_twice_the_tokens(function, fine):
     trials = [
-        play_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
+        run_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
         for name, n in (("N tokens", 50), ("2N tokens", 100))
     ]
     complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
@@ -92,7 +92,7 @@ def test_twice_the_tokens(function, fine):
 )
 def test_work_that_goes_past_the_counter_is_told(function):
     trials = [
-        play_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
+        run_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
         for name, n in (("N tokens", 50), ("2N tokens", 100))
     ]
     complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)

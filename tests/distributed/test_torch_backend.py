@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from iocourse import distributed, exact
 from iocourse.distributed.engines import torch_backend
-from iocourse.distributed.engines.base import CannotShip
+from iocourse.distributed.rank import CannotShip
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
 RANDOM_SHAPES = 22  # of each schedule

@@ -6,7 +6,7 @@ import io
 
 from iocourse.course.nbgrader_submission import Source, transplanted
 from iocourse.course.student_copies.notebook import text_of
-from iocourse.grade.cell_execution import execute, notebook_names
+from iocourse.grade.submission_process import execute, notebook_names
 
 
 def sources(lesson):

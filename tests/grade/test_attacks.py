@@ -11,8 +11,8 @@ from attacks import BODIES
 from iocourse.course.exercise import find
 from iocourse.errors import UsageError
 from iocourse.grade import sandbox
-from iocourse.grade.grading import grade, refuse_where_it_cannot_run
-from iocourse.grade.lesson_cells import Lesson, Place
+from iocourse.grade.grading import grade, require_runnable
+from iocourse.grade.lesson_cells import Lesson, LessonCell
 from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import Submission
 
@@ -28,7 +28,7 @@ ATTACKED = (
 def missing_sandbox() -> str:
     """Why there is no sandbox here, "" where there is one."""
     try:
-        sandbox.refuse_without(LIMITS)
+        sandbox.require_bubblewrap(LIMITS)
     except UsageError as refused:
         return str(refused)
     return ""
@@ -50,7 +50,7 @@ def body_of(exercise_id, body):
 def handed_in(texts):
     """A submission to a made-up lesson of these exercises, and the lesson."""
     cells = [{"cell_type": "code", "id": one, "metadata": {}, "source": text} for one, text in texts]
-    places = tuple(Place(one, "", one) for one, _ in texts)
+    places = tuple(LessonCell(one, "", one) for one, _ in texts)
     return Submission("x", Path("x"), b"", {"cells": cells}), Lesson("made up", places)
 
 
@@ -109,11 +109,11 @@ def test_without_a_sandbox_what_needs_none_still_ends_with_a_reason():
 
 
 def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
-    lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0A", "", "0A")))
+    lesson = Lesson("12_of_this", (LessonCell("setup", "import no_such_module"), LessonCell("0A", "", "0A")))
     with pytest.raises(
         UsageError, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
     ):
-        refuse_where_it_cannot_run(lesson, LIMITS, False)
+        require_runnable(lesson, LIMITS, False)
 
 
 def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(monkeypatch):
@@ -121,7 +121,7 @@ def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(m
     with pytest.raises(
         UsageError, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--no-sandbox"
     ):
-        sandbox.refuse_without(LIMITS)
+        sandbox.require_bubblewrap(LIMITS)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bubblewrap needs Linux")
@@ -131,4 +131,4 @@ def test_bubblewrap_that_does_not_work_is_refused_with_what_it_said(monkeypatch,
     monkeypatch.setattr(sandbox, "environment", lambda home: {"PATH": str(tmp_path)})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"does not work here \(bwrap: No permissions\)"):
-        sandbox.refuse_without(LIMITS)
+        sandbox.require_bubblewrap(LIMITS)

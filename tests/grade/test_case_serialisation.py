@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import exercises
-from tests.mutation.references import sources_of
+from tests.mutation.references import INTERPRETED, build, exercise_source, sources_of
 from tools.build.execution import cannot_run
 
 
@@ -23,3 +23,14 @@ def test_every_case_arrives_as_it_was_sent(exercise):
             case.label,
             list(case.inputs),
         )
+
+
+@pytest.mark.parametrize("exercise", exercises().values(), ids=lambda exercise: exercise.id)
+def test_the_reference_runs_on_every_case_without_what_is_expected_of_it(exercise):
+    if reason := cannot_run(sources_of(exercise.lesson)[0].read_text(encoding="utf-8")):
+        pytest.skip(reason)
+    reference = build(exercise.id, exercise_source(exercise.id, solved=True))
+    cases = exercise.cases(np.random.default_rng(0))
+    for case in cases[:1] if exercise.lesson in INTERPRETED else cases:
+        trial = exercise.run_case(reference, replace(case, expected=None, budget=None))
+        assert trial.error is None, (case.label, trial.error)

@@ -17,7 +17,7 @@ from iocourse.course import exercises  # noqa: F401 - whose records are told by 
 from iocourse.course.exercise import Trial
 from iocourse.course.properties import difference
 from iocourse.grade import protocol
-from iocourse.grade.protocol import Foreign, Unreadable, answer, name_of, read, record
+from iocourse.grade.protocol import Foreign, Unreadable, name_of, read_answer, record, write_answer
 from iocourse.ledger import Ledger, Move
 from iocourse.machine import FastMemoryFull
 
@@ -26,14 +26,14 @@ MOST = 1 << 20
 
 def sent(message, most=MOST):
     stream = io.BytesIO()
-    answer(stream, message)
+    write_answer(stream, message)
     stream.seek(0)
-    return read(stream, most)
+    return read_answer(stream, most)
 
 
 def received(data):
     """What comes of bytes that somebody wrote without our writer."""
-    return read(io.BytesIO(len(data).to_bytes(8, "big") + data), MOST)
+    return read_answer(io.BytesIO(len(data).to_bytes(8, "big") + data), MOST)
 
 
 class Code:
@@ -159,7 +159,7 @@ def test_what_stops_in_the_middle_is_an_end():
     data = json.dumps(["list", 1, 2]).encode()
     for text in (b"", b"\0\0", len(data).to_bytes(8, "big") + data[:-1]):
         with pytest.raises(EOFError):
-            read(io.BytesIO(text), MOST)
+            read_answer(io.BytesIO(text), MOST)
 
 
 def test_a_complaint_about_what_is_no_data_tells_its_type():

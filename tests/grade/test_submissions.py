@@ -16,11 +16,11 @@ import pytest
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
 from iocourse.errors import UsageError
-from iocourse.grade import batch, grade_report, signature
+from iocourse.grade import batch, grade_report
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson_cells import read_lessons
 from iocourse.grade.sandbox import Limits
-from iocourse.grade.submissions import find, not_handed_in, settled, the_lesson
+from iocourse.grade.submissions import find, most_common_lesson, one_per_student, other_files
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(ROOT))}
@@ -107,7 +107,7 @@ def test_the_table_is_whole_after_each_grade(tmp_path, monkeypatch):
             work(item)
             yield item, ""
 
-    monkeypatch.setattr(batch, "side_by_side", one_by_one)
+    monkeypatch.setattr(batch, "run_judges", one_by_one)
     monkeypatch.setattr(batch, "_grade_and_keep", looking)
     assert main(command(tmp_path)) == 0
     assert seen == [[], ["anna"], ["anna", "bert"]]
@@ -170,7 +170,7 @@ def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
     made = notebook()
     for_another_kernel(made)
     written(made, tmp_path / "anna.ipynb")
-    assert the_lesson(find(tmp_path), list(LESSONS.values())).stem == STEM
+    assert most_common_lesson(find(tmp_path), list(LESSONS.values())).stem == STEM
 
 
 # ------------------------------------------------------------------ a class, from the folder to the feedback
@@ -265,7 +265,7 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
 
     def meanwhile(size):
         monkeypatch.setattr(secrets, "token_hex", draw)
-        second.append(signature.sign(b"a grade"))
+        second.append(batch.sign(b"a grade"))
         return draw(size)
 
     def no_links(*_):
@@ -274,9 +274,9 @@ def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatc
     monkeypatch.setattr(secrets, "token_hex", meanwhile)
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    assert [signature.sign(b"a grade")] == second
+    assert [batch.sign(b"a grade")] == second
     assert [path.name for path in tmp_path.iterdir()] == ["grading-key"]
-    assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == signature.BYTES
+    assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == batch.KEY_BYTES
     if sys.platform != "win32":
         assert (tmp_path / "grading-key").stat().st_mode & 0o777 == 0o600
 
@@ -325,10 +325,10 @@ def test_of_several_notebooks_of_one_name_the_one_of_the_lesson_counts(tmp_path)
     for name in ("anna", "Anna"):
         written(notebook(), tmp_path / name / "00.ipynb")
         written({"cells": []}, tmp_path / name / "scratch.ipynb")
-    (anna,) = settled(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
+    (anna,) = one_per_student(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
     assert anna.fault == "" and anna.path.name == "00.ipynb"
     written(notebook() | {"nbformat": 5}, tmp_path / "anna" / "again.ipynb")
-    (anna,) = settled(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
+    (anna,) = one_per_student(find(tmp_path), LESSONS[STEM], list(LESSONS.values()))
     assert "2 notebooks have this name" in anna.fault and "again.ipynb" in anna.fault
 
 
@@ -367,7 +367,7 @@ def test_files_that_are_no_notebooks_are_told(tmp_path):
     written(notebook(), tmp_path / "anna.ipynb")
     for name in ("dora.zip", "carla.ipynb.txt", ".hidden"):
         (tmp_path / name).touch()
-    assert not_handed_in(tmp_path) == ["carla.ipynb.txt", "dora.zip"]
+    assert other_files(tmp_path) == ["carla.ipynb.txt", "dora.zip"]
 
 
 # ------------------------------------------------------------------ where results go

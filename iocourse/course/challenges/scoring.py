@@ -25,8 +25,7 @@ from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..slow_check import Doing, Interrupted, signs_of_life
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 from .challenge_spec import Challenge, find
 from .library_best import known_words, library_best
 
@@ -89,7 +88,7 @@ class _Watch:
 
     last: Trial | None = field(default=None)
 
-    def play(self, schedule: Callable[..., Any], case: Case) -> Trial:
+    def run_case(self, schedule: Callable[..., Any], case: Case) -> Trial:
         self.last = run_schedule(schedule, case)
         return self.last
 
@@ -127,7 +126,7 @@ def _as_exercise(asked: Challenge, tiles: dict[str, int], watch: _Watch) -> Exer
             Property("a dry machine counts what a real one moves", _counts_alike),
             Property("moves no fewer words than are proved", lambda trials: _not_below(asked, trials)),
         ),
-        play=watch.play,
+        run_case=watch.run_case,
     )
 
 

@@ -135,6 +135,6 @@ EXERCISES = (
             idle(Property("each word counts once, and words are counted, not bytes", _in_words)),
             each("as many words as must move", _least),
         ),
-        play=call_for_a_number,
+        run_case=call_for_a_number,
     ),
 )

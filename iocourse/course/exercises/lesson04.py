@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import (
+from ..trials.case_inputs import (
     far_below,
     labelled_large,
     same_inputs,
@@ -199,7 +199,7 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash2),
         properties=tuple(row_block_properties(fits())),
-        play=run_schedule,
+        run_case=run_schedule,
         anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
@@ -227,7 +227,7 @@ EXERCISES = (
             *writes(O="⌈N/Bc⌉ + 1 times"),
             total_within(),
         ),
-        play=run_schedule,
+        run_case=run_schedule,
         anybody=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
     Exercise(
@@ -246,7 +246,7 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=tuple(row_block_properties(TIGHT)),
-        play=run_schedule,
+        run_case=run_schedule,
         anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
@@ -282,6 +282,6 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=REPAIRED,
-        play=run_schedule,
+        run_case=run_schedule,
     ),
 )

@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
+from ..trials.case_inputs import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"
@@ -282,7 +282,7 @@ EXERCISES = (
             *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
             total_within(),
         ),
-        play=run_schedule,
+        run_case=run_schedule,
         anybody=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
     Exercise(
@@ -328,7 +328,7 @@ EXERCISES = (
             reads_within("dQ", "dQ is never read"),
             total_within(),
         ),
-        play=run_schedule,
+        run_case=run_schedule,
     ),
     Exercise(
         id="6E",

@@ -32,7 +32,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.machine_cases import far_below, labelled_large, same_inputs, stretched, tilings
+from ..trials.case_inputs import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
 
@@ -109,7 +109,7 @@ TILE = Exercise(
         *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         total_within(),
     ),
-    play=lambda student, case: run_schedule(tile_by_tile(student), case),
+    run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
     anybody=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
 )
 
@@ -190,7 +190,7 @@ SMALL = Exercise(
         each("no block is wider than Bc keys or Bd columns", _no_wider),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
 )
 
@@ -242,7 +242,7 @@ STORED = Exercise(
         *writes(S="once", O="once"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=2**20, d=256, Br=252),
 )
 
@@ -514,7 +514,7 @@ GRADIENT = Exercise(
         values_in("right with a mask inside forward and backward", MASKED),
         each("calls forward once and backward once", _called_once),
     ),
-    play=call_and_count,
+    run_case=call_and_count,
 )
 
 
@@ -578,7 +578,7 @@ REPAIR = Exercise(
         *writes(S="once", LSE="once", O="once"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
 )
 

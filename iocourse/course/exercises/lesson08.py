@@ -31,8 +31,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 
 Tiles = NDArray[np.bool_]
 
@@ -188,7 +187,7 @@ SPARSE = Exercise(
         *writes(O="once"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32),
 )
 
@@ -258,7 +257,7 @@ WINDOW = Exercise(
         *writes(O="once"),
         total_within("4Nd words, whatever w is"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("forward", N=256, d=64, every_block=True, w=8),
 )
 

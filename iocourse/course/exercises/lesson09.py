@@ -30,7 +30,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.machine_cases import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, labelled_large
 from ..value_differences import format_apart
 
 Guess = tuple[str, float]
@@ -366,7 +366,7 @@ WHOLE = Exercise(
         *writes(dQ="once", dK="once", dV="once"),
         total_within("no more than 7Nd + N words move"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
     anybody=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
 )
 
@@ -440,7 +440,7 @@ KEYS_SWEEP = Exercise(
         *writes(dS="once", dK="once", dV="once"),
         total_within("no more words move than (9.4) says"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (SEQUENCE, ENVELOPE, WHOLE, KEYS_SWEEP)

@@ -11,9 +11,14 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm
 from ..properties import LARGE, each, idle, several, values, values_in
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.program_trace import launch_and_count_programs, nothing_in_vain
+from ..trials.kernel_launch import (
+    full_products,
+    launch_and_count_programs,
+    launch_in_place,
+    launches_kernels,
+    nothing_in_vain,
+    words_exactly,
+)
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
@@ -190,7 +195,7 @@ TRANSPOSE = Exercise(
         words_exactly("each word is read once and written once"),
         nothing_in_vain("every program has words of its own"),
     ),
-    play=launch_and_count_programs,
+    run_case=launch_and_count_programs,
 )
 
 
@@ -268,7 +273,7 @@ LONG = Exercise(
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -326,7 +331,7 @@ PRODUCT = Exercise(
         words_exactly("the words are those of (10.3)"),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

@@ -24,9 +24,14 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.mask_count import launch_and_count_masks, masks_only
+from ..trials.kernel_launch import (
+    full_products,
+    launch_and_count_masks,
+    launch_in_place,
+    launches_kernels,
+    masks_only,
+    words_exactly,
+)
 
 
 def _one_tile(case: Case) -> bool:
@@ -106,7 +111,7 @@ FORWARD = Exercise(
         output("O is right where one tile holds all keys", _one_tile),
         *FORWARD_PASS,
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -178,7 +183,7 @@ LOOPS = Exercise(
         masks_only(cut_tiles),
         full_products(),
     ),
-    play=launch_and_count_masks,
+    run_case=launch_and_count_masks,
 )
 
 
@@ -242,7 +247,7 @@ BAND = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -319,7 +324,7 @@ HEADS = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 # ------------------------------------------------------------------ 11E a kernel to repair
@@ -369,7 +374,7 @@ REPAIR = Exercise(
         output("O is right where one tile holds all keys", ALONE),
         *FORWARD_PASS,
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

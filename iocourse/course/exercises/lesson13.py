@@ -28,9 +28,14 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
-from ..trials.kernels.program_trace import heavy_first, launch_and_count_programs
+from ..trials.kernel_launch import (
+    full_products,
+    heavy_first,
+    launch_and_count_programs,
+    launch_in_place,
+    launches_kernels,
+    words_exactly,
+)
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]
@@ -431,7 +436,7 @@ LISTED = Exercise(
         heavy_first(),
         full_products(),
     ),
-    play=launch_and_count_programs,
+    run_case=launch_and_count_programs,
 )
 
 # ------------------------------------------------------------------ 13D outputs in slices
@@ -505,7 +510,7 @@ SLICED = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 

@@ -25,8 +25,7 @@ from ..trials.float32_inputs import (
     normal,
     output,
 )
-from ..trials.kernels.dot_precision import full_products
-from ..trials.kernels.launch import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernel_launch import full_products, launch_in_place, launches_kernels, words_exactly
 
 
 def _label(sizes: dict[str, Any], *more: str) -> str:
@@ -272,7 +271,7 @@ MERGE = Exercise(
         launches_kernels("O_parts", "LSE_parts"),
         words_exactly(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -368,7 +367,7 @@ PACKED = Exercise(
         idle(each("no word of padding or of a neighbour is read", _rows_exactly)),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (STEP, ROOF, MERGE, PACKED)

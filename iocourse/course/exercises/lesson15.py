@@ -27,8 +27,8 @@ from ..exercise import (
     Trial,
     WrongForm,
     call,
-    keeps_errors,
     run_schedule,
+    trial_from_error,
 )
 from ..properties import (
     Form,
@@ -91,7 +91,7 @@ def _no_call_into_the_library() -> AbstractContextManager[None]:
     return no_calls_into(LIBRARY, "is the library's own answer to this exercise")
 
 
-@keeps_errors
+@trial_from_error
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     """The student's features of all queries, of all keys, and of the first query alone.
 
@@ -175,7 +175,7 @@ FEATURES = Exercise(
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
         idle(each("a row's features depend on that row alone", _row_alone)),
     ),
-    play=_play_features,
+    run_case=_play_features,
 )
 
 
@@ -275,7 +275,7 @@ def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
     return Case(f"{label}, R={R:.3f}, error {error:.4g}", {"make": make, "R": R, "error": error}, want)
 
 
-@keeps_errors
+@trial_from_error
 def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
     with _no_call_into_the_library():
         return call(student, case)
@@ -331,7 +331,7 @@ DEGREE = Exercise(
             "degrees are tried in order, for one may be worse than the one before", _right_degree, UNEVEN
         ),
     ),
-    play=_play_degree,
+    run_case=_play_degree,
 )
 
 
@@ -410,7 +410,7 @@ TWO_PASSES = Exercise(
         *writes(O="once"),
         total_within("4Nd words, whatever the rank is"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 
@@ -468,7 +468,7 @@ def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Ca
     return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
 
 
-@keeps_errors
+@trial_from_error
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
     watched = MANY in case.label
@@ -557,7 +557,7 @@ SAFE = Exercise(
     ),
     cases=_safe_cases,
     properties=SAFE_PROPERTIES,
-    play=_play_safe,
+    run_case=_play_safe,
 )
 
 
@@ -665,7 +665,7 @@ REPAIR = Exercise(
         *writes(O="once"),
         total_within("no more words move than 2Nd a turn and 2Nd"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

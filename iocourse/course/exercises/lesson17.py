@@ -242,7 +242,7 @@ BOUNDED = Exercise(
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
     ),
-    play=does_not_modify_results(call),
+    run_case=does_not_modify_results(call),
 )
 
 

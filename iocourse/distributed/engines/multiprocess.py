@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ...files import atomic_write
-from .base import CannotShip, Plan, RankError, RankFailed, TimedOut, name_late_ranks
+from ..rank import CannotShip, Plan, RankError, RankFailed, TimedOut, name_late_ranks
 from .simulated import rank_error
 from .torch_backend import TorchTransport
 

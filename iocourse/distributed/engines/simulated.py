@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .base import (
+from ..rank import (
     Deadlock,
     Mismatch,
     Plan,

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions
 
-from .base import CallKey, Group, Plan, RankError, Shapes, TimedOut, Transfer, call_key, name_late_ranks
+from ..rank import CallKey, Group, Plan, RankError, Shapes, TimedOut, Transfer, call_key, name_late_ranks
 from .simulated import rank_error
 
 SHIFTS, MESSAGES = 0, 1  # tags

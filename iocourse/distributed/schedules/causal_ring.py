@@ -7,13 +7,13 @@ need nearly all keys.
 
 from __future__ import annotations
 
-from ..partial_attention import Words, attend, merge
+from ..partial_attention import Array, attend, merge
 from ..rank import Rank
 from .registry import schedule
 
 
 @schedule(pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
-def causal_contiguous(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
+def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """(O, LSE) under a causal mask: rank p receives K and V of the p ranks below it."""
     k, v, rows = K, V, me.rows()
     o, L = attend(Q, k, v, rows=rows, cols=rows)
@@ -26,7 +26,7 @@ def causal_contiguous(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Wo
 
 
 @schedule(pass_="causal", lesson=(19, 2, 2), regime="any P", source="Zhu 2024; Llama 3", layout="zigzag")
-def causal_zigzag(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
+def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """(O, LSE) under a causal mask. The early block of each rank goes up, and round, for all need it; the
     late one goes down, to the ranks below, whose late queries alone come after it.
     """
@@ -45,7 +45,7 @@ def causal_zigzag(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]
 
 
 @schedule(pass_="causal", lesson=(19, 2, 3), regime="any P", source="Brandon et al. 2023", layout="striped")
-def causal_striped(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
+def causal_striped(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """(O, LSE) under a causal mask. A block goes round, without rows that no rank before its home can see."""
     rows = me.rows()
     k, v = K, V

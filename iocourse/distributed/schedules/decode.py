@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..partial_attention import Words, attend, merge
+from ..partial_attention import Array, attend, merge
 from ..rank import Rank
 from .registry import schedule
 
 
 @schedule(pass_="decode", lesson=(19, 4, 1), regime="any P", source="Lin et al. 2024", shared=("Q",))
-def decode(me: Rank, Q: Words, K: Words, V: Words) -> Words:
+def decode(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """O of queries that every rank has, from the keys and values of all: d + 1 words a query and other rank,
     however many keys there are.
     """

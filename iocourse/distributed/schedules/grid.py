@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..partial_attention import Words, attend, attend_backward, merge
+from ..partial_attention import Array, attend, attend_backward, merge
 from ..rank import Rank
 from .registry import schedule
 
 
 @schedule(pass_="forward", lesson=(18, 5, 1), regime="a divides P", source="derived here")
-def grid(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> tuple[Words, Words]:
+def grid(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> tuple[Array, Array]:
     """(O, LSE) on a rows of P/a ranks: Q is gathered in a row, K and V in a column.
 
     Each rank makes its part of the row's results, and sends to every rank of the row the part that is due.
@@ -28,8 +28,8 @@ def grid(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> tuple[Words, Word
 
 @schedule(pass_="backward", lesson=(18, 6, 3), regime="a divides P", source="derived here")
 def grid_backward(
-    me: Rank, Q: Words, K: Words, V: Words, O: Words, dO: Words, LSE: Words, *, a: int
-) -> tuple[Words, Words, Words]:
+    me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array, *, a: int
+) -> tuple[Array, Array, Array]:
     """(dQ, dK, dV) on a rows of P/a ranks. Rows carry three arrays, columns four: a : b = 3 : 4 is best."""
     row, col = me.grid(a)
     D = (dO * O).sum(-1)  # (n) or (n, H)

@@ -5,7 +5,7 @@ Under a causal mask a rank takes the states of the ranks below it, and its own p
 
 from __future__ import annotations
 
-from ..partial_attention import Words, tril
+from ..partial_attention import Array, tril
 from ..rank import Rank, joined
 from .registry import schedule
 
@@ -13,7 +13,7 @@ from .registry import schedule
 @schedule(
     pass_="states", lesson=(19, 5, 1), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
 )
-def states(me: Rank, Q: Words, K: Words, V: Words) -> Words:
+def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """O = (QKᵀ)V over the row sums of QKᵀ, for features Q and K of shape (n, r) whose products are positive.
 
     A rank's state is Kᵀ[V, 1], of shape (r, d + 1): every rank gets all of them, and adds them up.
@@ -25,7 +25,7 @@ def states(me: Rank, Q: Words, K: Words, V: Words) -> Words:
 @schedule(
     pass_="states", lesson=(19, 5, 2), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
 )
-def states_causal(me: Rank, Q: Words, K: Words, V: Words) -> Words:
+def states_causal(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """As `states`, where query i sees the keys up to i: O from the sum of the states below, and from the
     rank's own keys by their triangle.
     """
@@ -34,16 +34,16 @@ def states_causal(me: Rank, Q: Words, K: Words, V: Words) -> Words:
     return normalised(Q @ before + tril(Q @ K.T) @ with_ones(V))
 
 
-def own_state(K: Words, V: Words) -> Words:
+def own_state(K: Array, V: Array) -> Array:
     """Kᵀ[V, 1], (r, d + 1)."""
     return K.T @ with_ones(V)
 
 
-def with_ones(V: Words) -> Words:
+def with_ones(V: Array) -> Array:
     """[V, 1]: the last column makes the row sums."""
     return joined([V, V[:, :1] * 0 + 1.0], axis=1)
 
 
-def normalised(o: Words) -> Words:
+def normalised(o: Array) -> Array:
     """The first d columns over the last."""
     return o[:, :-1] / o[:, -1:]

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ..partial_attention import Words, attend, merge
+from ..partial_attention import Array, attend, merge
 from ..rank import Rank
 from .registry import schedule
 
@@ -15,7 +15,7 @@ from .registry import schedule
 @schedule(
     pass_="packed", lesson=(19, 3, 1), regime="any layout in ranges", source="derived here, after Zeppelin"
 )
-def packed(me: Rank, Q: Words, K: Words, V: Words, *, texts: Sequence[int]) -> tuple[Words, Words]:
+def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> tuple[Array, Array]:
     """(O, LSE) under a causal mask within each text, for `texts` of these lengths.
 
     A text that one rank owns costs no words. Of others a rank gets the keys that its own rows see, straight

@@ -5,13 +5,13 @@ Backward, either the columns go round (keys, values and their gradients) or the 
 
 from __future__ import annotations
 
-from ..partial_attention import Words, attend, attend_backward, merge
+from ..partial_attention import Array, attend, attend_backward, merge
 from ..rank import Rank
 from .registry import schedule
 
 
 @schedule(pass_="forward", lesson=(18, 3, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
-def ring(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
+def ring(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
     """(O, LSE) after P - 1 shifts of K and V. Receives 2d words for each row of the other ranks."""
     k, v = K, V
     o, L = attend(Q, k, v)
@@ -23,8 +23,8 @@ def ring(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
 
 @schedule(pass_="backward", lesson=(18, 6, 1), regime="any P", source="derived here")
 def ring_backward_columns(
-    me: Rank, Q: Words, K: Words, V: Words, O: Words, dO: Words, LSE: Words
-) -> tuple[Words, Words, Words]:
+    me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
+) -> tuple[Array, Array, Array]:
     """(dQ, dK, dV) in P - 1 shifts of K, V and as many of dK, dV.
 
     The sums begin at the first rank that K and V visit, a step behind them, and end at home, which adds its
@@ -54,8 +54,8 @@ def ring_backward_columns(
     pass_="backward", lesson=(18, 6, 2), regime="any P", source="derived here; also BurstAttention, 2024"
 )
 def ring_backward_rows(
-    me: Rank, Q: Words, K: Words, V: Words, O: Words, dO: Words, LSE: Words
-) -> tuple[Words, Words, Words]:
+    me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
+) -> tuple[Array, Array, Array]:
     """(dQ, dK, dV) in P - 1 shifts of Q, dO, LSE and D and as many of dQ: a quarter fewer words than with
     columns travelling.
     """

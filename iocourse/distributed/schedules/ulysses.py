@@ -5,14 +5,14 @@ For more ranks than heads there are rows of ranks with Ulysses in them, and a ri
 
 from __future__ import annotations
 
-from ..layouts import part
-from ..partial_attention import Words, attend, merge
+from ..layouts import even_part
+from ..partial_attention import Array, attend, merge
 from ..rank import Rank, joined
 from .registry import schedule
 
 
 @schedule(pass_="forward", lesson=(18, 7, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True)
-def ulysses(me: Rank, Q: Words, K: Words, V: Words) -> Words:
+def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     """O from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
     check_heads(Q.shape[1] if Q.ndim == 3 else 1, me.size)
     sent = {"Q": by_heads(me, Q), "K": by_heads(me, K), "V": by_heads(me, V)}
@@ -28,7 +28,7 @@ def ulysses(me: Rank, Q: Words, K: Words, V: Words) -> Words:
     source="Fang, Zhao 2024",
     heads=True,
 )
-def ulysses_ring(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> Words:
+def ulysses_ring(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> Array:
     """O from Q, K and V of shape (n, H, d): heads are dealt out in a row of P/a ranks, and K and V of those
     heads go round in a column of a ranks.
     """
@@ -43,9 +43,9 @@ def ulysses_ring(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> Words:
     return joined(row.all_to_all(O=row.cut(o)), axis=1)  # (n, H, d)
 
 
-def by_heads(me: Rank, a: Words) -> list[Words]:
+def by_heads(me: Rank, a: Array) -> list[Array]:
     """The heads of (n, H, d) in as many parts as there are ranks."""
-    parts = [part(a.shape[1], me.size, rank) for rank in range(me.size)]
+    parts = [even_part(a.shape[1], me.size, rank) for rank in range(me.size)]
     return [a[:, heads.start : heads.stop] for heads in parts]
 
 

@@ -10,8 +10,8 @@ import pytest
 from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
-from iocourse.course.trials import distributed as trials
-from iocourse.course.trials.distributed import (
+from iocourse.course.trials import rank_runs
+from iocourse.course.trials.rank_runs import (
     RankTrial,
     arrays_outside,
     holds_within,
@@ -46,7 +46,7 @@ EXERCISE = Exercise(
     "18A", "", "my_ring", 1, 1, 1, ("", "", ""), cases,
     (right_on_every_rank("values"), receives("K and V", "K", "V"), nothing_else_moves("nothing else"),
      holds_within("peak"), words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
-    play=run_distributed,
+    run_case=run_distributed,
 )  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def test_calls_without_end_are_stopped(monkeypatch):
 
 
 def test_a_loop_without_end_is_stopped(monkeypatch):
-    monkeypatch.setattr(trials, "SECONDS", 0.3)
+    monkeypatch.setattr(rank_runs, "SECONDS", 0.3)
     before = threading.active_count()
     assert "still running after 0.3 seconds" in failed(loops)[RUNS]
     while threading.active_count() > before:  # what was stopped takes a moment to end

@@ -17,12 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ....solution_guard import LibrarySolutionUsed
-from ...exercise import cause_of
+from ...solution_guard import LibrarySolutionUsed
+from ..exercise import cause_of
 
-HERE = str(Path(__file__).parents[3])  # the library
+HERE = str(Path(__file__).parents[2])  # the library
 LIBRARIES = (HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 LONGEST = 120  # characters of Triton's own words
+FRAME = "<frame>"  # among a line's names; no name that a kernel can have
 
 
 class KernelError(RuntimeError):
@@ -43,7 +44,7 @@ class Line:
 
 
 @contextmanager
-def told_by_line() -> Iterator[None]:
+def name_failing_line() -> Iterator[None]:
     """What a kernel raises in this block becomes a KernelError; what is raised outside one stays as it is."""
     try:
         yield
@@ -54,10 +55,13 @@ def told_by_line() -> Iterator[None]:
         frames = list(_frames_of_the_student(error))
         if not frames:
             raise
-        raise KernelError(told_at(_line(*frames[-1]), cause)) from None
+        frame, number = frames[-1]
+        text = linecache.getline(frame.f_code.co_filename, number).strip()
+        line = Line(number, text, {**frame.f_locals, FRAME: frame})
+        raise KernelError(error_at_line(line, cause)) from None
 
 
-def told_at(line: Line, error: BaseException, before: str = "") -> str:
+def error_at_line(line: Line, error: BaseException, before: str = "") -> str:
     """Line, cause and shapes in one sentence, and Triton's own words behind it; `before` opens the cause."""
     line = _numpy_before(line) if FRAME in line.names and _is_numpy(line, error) else line
     why = ": ".join(
@@ -86,14 +90,6 @@ def _frames_of_the_student(error: BaseException) -> Iterator[tuple[FrameType, in
         inner = inner.__cause__
 
 
-def _line(frame: FrameType, number: int) -> Line:
-    text = linecache.getline(frame.f_code.co_filename, number).strip()
-    return Line(number, text, {**frame.f_locals, FRAME: frame})
-
-
-FRAME = "<frame>"  # no name that a kernel can have
-
-
 def _numpy_before(line: Line) -> Line:
     """The last line of the kernel up to this one that calls NumPy: its array is met only later."""
     code = line.names[FRAME].f_code
@@ -107,13 +103,9 @@ def _numpy_before(line: Line) -> Line:
 def _shapes(line: Line) -> str:
     """The tiles that the line names, in its order: `q is (32, 16) and k is (16, 16)`."""
     found = dict.fromkeys(NAME.findall(line.text))
-    tiles = {name: _shape(line.names[name]) for name in found if _is_tile(line.names.get(name))}
-    told = [f"{name} is {shape}" for name, shape in tiles.items()]
-    return ", ".join(told[:-1]) + (" and " if told[1:] else "") + told[-1] if told else ""
-
-
-def _shape(tile: Any) -> str:
-    return str(tuple(int(n) for n in tile.type.get_block_shapes()))
+    tiles = {name: line.names[name] for name in found if _is_tile(line.names.get(name))}
+    said = [f"{name} is {tuple(map(int, tile.type.get_block_shapes()))}" for name, tile in tiles.items()]
+    return ", ".join(said[:-1]) + (" and " if said[1:] else "") + said[-1] if said else ""
 
 
 def _is_tile(value: Any) -> bool:

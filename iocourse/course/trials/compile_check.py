@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....gpu.compile_jobs import specialised
-from .kernel_errors import KernelError, Line, Refusal, told_at
+from ...gpu.compile_jobs import specialised
+from .kernel_errors import KernelError, Line, Refusal, error_at_line
 
 ARCH = 90  # an H100; what the first stage refuses hardly depends on it
 REFUSES = "the interpreter runs this line, and Triton's compiler refuses it"
@@ -43,7 +43,7 @@ class Launches:
 
 
 @contextmanager
-def launches_noted() -> Iterator[Launches]:
+def record_launches() -> Iterator[Launches]:
     """Yields the launches of interpreted kernels in this block."""
     from triton.runtime.interpreter import InterpretedFunction
 
@@ -83,7 +83,7 @@ class Compiler:
     def __init__(self) -> None:
         import triton  # noqa: F401
 
-        from ....doctor.interpreter import remember_shapes
+        from ...doctor.interpreter import remember_shapes
 
         machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
         self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once
@@ -128,7 +128,11 @@ _taken: set[Hashable] = set()  # what the compiler took before: most cases of an
 
 def _compile(function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]) -> None:
     """Raises KernelError where the compiler refuses a kernel with these types and constants."""
-    asked = (made_of(function), str(signature), tuple((at, made_of(one)) for at, one in constants.items()))
+    asked = (
+        kernel_fingerprint(function),
+        str(signature),
+        tuple((at, kernel_fingerprint(one)) for at, one in constants.items()),
+    )
     if asked in _taken:
         return
     _put_to_compiler(function, signature, constants)
@@ -201,7 +205,7 @@ def _for_compiler(value: Any, made: dict[int, Any]) -> Any:
     return value
 
 
-def made_of(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
+def kernel_fingerprint(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
     """What a kernel is made of, with all that it sees: equal for two that the compiler cannot tell apart."""
     own: Any = value.fn if type(value).__name__ == "InterpretedFunction" else value
     if not isinstance(own, types.FunctionType) or own.__module__.startswith("triton."):
@@ -211,7 +215,7 @@ def made_of(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
     names, cells = _names(own.__code__), [cell.cell_contents for cell in own.__closure__ or ()]
     seen = [(name, one) for name, one in own.__globals__.items() if name in names]
     parts = (*seen, *enumerate(cells), ("defaults", own.__defaults__), ("types", own.__annotations__))
-    return own.__code__, tuple((name, made_of(one, (*around, own))) for name, one in parts)
+    return own.__code__, tuple((name, kernel_fingerprint(one, (*around, own))) for name, one in parts)
 
 
 # ------------------------------------------------------------------ what it says
@@ -229,7 +233,7 @@ def _told(error: BaseException, kernels: dict[int, Any]) -> str:
             break
         cause = cause.__cause__
     said = getattr(cause, "error_message", None) or f"{type(cause).__name__}: {cause}"
-    return told_at(line, Refusal(said), REFUSES)
+    return error_at_line(line, Refusal(said), REFUSES)
 
 
 def _line_of_def(kernel: Any) -> int:

@@ -15,9 +15,9 @@ import triton.language as tl
 
 from iocourse.course.checking import REUSED, RUNS, judge
 from iocourse.course.exercise import Case, Exercise
-from iocourse.course.trials.kernels.launch import launch, launch_in_place, launches_kernels, words_exactly
-from iocourse.course.trials.kernels.mask_count import launch_and_count_masks
-from iocourse.course.trials.kernels.program_trace import launch_and_count_programs
+from iocourse.course.trials.kernel_launch import launch, launch_in_place, launches_kernels, words_exactly
+from iocourse.course.trials.kernel_launch import launch_and_count_masks
+from iocourse.course.trials.kernel_launch import launch_and_count_programs
 from iocourse.solution_guard import LibrarySolutionUsed
 from iocourse.ledger import Ledger
 
@@ -148,9 +148,9 @@ def test_an_input_that_a_kernel_writes_into_is_named():
     assert str(error) == "your kernels write into X, which belongs to the caller"
 
 
-@pytest.mark.parametrize("play", [launch, launch_and_count_masks, launch_and_count_programs])
+@pytest.mark.parametrize("run_case", [launch, launch_and_count_masks, launch_and_count_programs])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
-def test_what_was_returned_is_not_written_over_by_a_later_launch(play, kind):
+def test_what_was_returned_is_not_written_over_by_a_later_launch(run_case, kind):
     def copied_to(X, BM, BN):
         Y = torch.empty(X.shape, dtype=kind)
         copy_kernel[(5,)](X, Y, X.stride(0), 7, BLOCK=8)
@@ -168,7 +168,7 @@ def test_what_was_returned_is_not_written_over_by_a_later_launch(play, kind):
 
     kept = []
     about = {"difficulty": 1, "importance": 1, "minutes": 1, "hints": ("", "", ""), "properties": ()}
-    made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, play=play, **about)
+    made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, run_case=run_case, **about)
     assert judge(made_up, copied_to, 0) == []
     assert judge(made_up, buffered, 0) == [(RUNS, f"{REUSED} (0)")]
 

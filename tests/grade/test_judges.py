@@ -8,9 +8,7 @@ from functools import partial
 import pytest
 
 from iocourse.errors import UsageError
-from iocourse.grade.judge_pool import side_by_side
-from iocourse.grade.process_client import Ended, ProcessClient
-from iocourse.grade.sandbox import Limits
+from iocourse.grade.batch import run_judges
 
 
 def dies(how):
@@ -38,13 +36,13 @@ WHY = {
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_judge_that_ends_badly_costs_its_own_submission_only(jobs, tmp_path):
-    assert dict(side_by_side(dies, list(WHY), jobs, 3, str(tmp_path))) == WHY
+    assert dict(run_judges(dies, list(WHY), jobs, 3, str(tmp_path))) == WHY
 
 
 def test_what_is_nobodys_answers_fault_ends_the_command_and_every_judge(tmp_path):
     an_hour = 3600  # which the one that never ends may take: were it waited for, this test would be cut off
     with pytest.raises(UsageError, match="no space left"):
-        list(side_by_side(dies, ["never ends", "full disk"], 2, an_hour, str(tmp_path)))
+        list(run_judges(dies, ["never ends", "full disk"], 2, an_hour, str(tmp_path)))
 
 
 def changes_the_class(known, name):
@@ -54,26 +52,5 @@ def changes_the_class(known, name):
 
 
 def test_no_judge_knows_what_another_has_seen(tmp_path):
-    done = side_by_side(partial(changes_the_class, []), ["anna", "eve", "zoe"], 1, 60, str(tmp_path))
+    done = run_judges(partial(changes_the_class, []), ["anna", "eve", "zoe"], 1, 60, str(tmp_path))
     assert dict(done) == {"anna": "", "eve": "", "zoe": ""}
-
-
-ANSWERS_AHEAD = """
-import os, time
-for descriptor in range(3, 64):
-    try: os.write(descriptor, (4).to_bytes(8, "big") + b"null")
-    except OSError: pass
-time.sleep(100)
-"""
-
-
-def test_a_process_that_answers_ahead_and_reads_no_more_is_ended_in_time():
-    session = ProcessClient(Limits(seconds=1), sandboxed=False)
-    try:
-        session.ask("run", "<ahead>", ANSWERS_AHEAD)
-        session.allow(1)
-        with pytest.raises(Ended, match="took longer than 1 seconds"):
-            session.ask("run", "<long>", "#" * 300_000)
-            session.ask("run", "<next>", "")
-    finally:
-        session.close()

@@ -21,7 +21,7 @@ import numpy as np
 
 from ... import distributed
 from ...solution_guard import LibrarySolutionUsed
-from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
+from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, student_call, trial_from_error
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
@@ -32,10 +32,12 @@ class RankCase(Case):
     """A case for a schedule of a rank: its arrays and options are given to `distributed.run` on P ranks.
 
     `machine` is what else `run` is told: `layout`, `shared`, or `on="dry"` with shapes for inputs. `budget`
-    has the closed form of every rank.
+    has the closed form of every rank. `results` is the number of arrays that a rank shall return: the grader
+    sends a case without `expected`.
     """
 
     P: int = 1
+    results: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,19 @@ def rank_case(
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
     options = {name: inputs[name] for name in inputs if name not in arrays}
-    told = {"P": P, **_sizes(next(iter(arrays.values()))), **options}
-    said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in told.items())])
+    first = next(iter(arrays.values()))
+    sizes = {"P": P, **dict(zip("NHd" if len(first) == 3 else "Nd", first, strict=True)), **options}
+    said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in sizes.items())])
     known = distributed.get(form)
     given = {name: arrays[name] for name in known.operands}
     asked = {name: value for name, value in options.items() if name in known.options}
     budget = known.run(P, on="dry", **given, **asked).ledgers
-    return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P)
+    results = len(expected) if isinstance(expected, tuple) else 1
+    return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P, results=results)
 
 
-def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
-    names = ("N", "H", "d") if len(shape) == 3 else ("N", "d")
-    return dict(zip(names, shape, strict=True))
-
-
-# ------------------------------------------------------------------ playing
-@keeps_errors
+# ------------------------------------------------------------------ a run, watched
+@trial_from_error
 def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     """Run the schedule on its ranks, for at most `SECONDS`; an error names the rank and keeps its line."""
     assert isinstance(case, RankCase), "a case for ranks says how many there are"
@@ -99,21 +98,20 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             "arguments, and what arrives through me"
         )
     try:
-        with judged(), in_time(student, SECONDS) as timed, keys_watched() as keys:
+        with student_call(), in_time(student, SECONDS) as timed, count_attended_keys() as keys:
             done = distributed.run(timed, case.P, **case.machine, **case.inputs)
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
-    wanted = len(case.expected) if isinstance(case.expected, tuple) else 1
-    if done.outputs and len(done.outputs) != wanted:
+    if done.outputs and len(done.outputs) != case.results:
         raise distributed.RankError(
-            f"every rank returned {len(done.outputs)} arrays; {wanted} is what it shall return"
+            f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return"
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
     return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))
 
 
 @contextmanager
-def keys_watched() -> Iterator[list[int]]:
+def count_attended_keys() -> Iterator[list[int]]:
     """The number of keys of each call of `distributed.attend` meanwhile.
 
     What is copied is out of a ledger's sight, so that one who joins copies of all blocks seems to hold two.
@@ -267,11 +265,9 @@ def _wrong_ranks(trial: Trial, tolerance: float) -> str:
         wrong |= {p for p in range(P) if rows & set(distributed.rows_of(layout, len(want), P, p).tolist())}
     if not wrong or P == 1:
         return ""
-    return "; wrong on every rank" if len(wrong) == P else f"; wrong on {_listed(sorted(wrong))}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    if len(wrong) == P:
+        return "; wrong on every rank"
+    return f"; wrong on rank{'s' if len(wrong) > 1 else ''} {', '.join(map(str, sorted(wrong)))}"
 
 
 def receives(name: str, *arrays: str, where: Where = "") -> Property:

@@ -1,11 +1,12 @@
-"""Cells run as a notebook runs them, without its magics."""
+"""The process of a submission: cells run as a notebook runs them, without its magics; it answers in time."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from iocourse.grade.cell_execution import execute, notebook_names
+from iocourse.grade.sandbox import Limits
+from iocourse.grade.submission_process import ProcessClient, ProcessEnded, execute, notebook_names
 
 LEFT_OUT = {
     "a line": "%matplotlib inline\nx = 1",
@@ -46,3 +47,24 @@ def test_a_function_remembers_the_name_and_line_of_its_cell():
 def test_what_is_no_python_either_way_is_a_syntax_error():
     with pytest.raises(SyntaxError):
         execute("%pip list\ndef f(:\n    pass", "<cell>", notebook_names())
+
+
+ANSWERS_AHEAD = """
+import os, time
+for descriptor in range(3, 64):
+    try: os.write(descriptor, (4).to_bytes(8, "big") + b"null")
+    except OSError: pass
+time.sleep(100)
+"""
+
+
+def test_a_process_that_answers_ahead_and_reads_no_more_is_ended_in_time():
+    session = ProcessClient(Limits(seconds=1), sandboxed=False)
+    try:
+        session.ask("run cell", "<ahead>", ANSWERS_AHEAD)
+        session.allow(1)
+        with pytest.raises(ProcessEnded, match="took longer than 1 seconds"):
+            session.ask("run cell", "<long>", "#" * 300_000)
+            session.ask("run cell", "<next>", "")
+    finally:
+        session.close()

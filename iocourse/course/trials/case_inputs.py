@@ -1,0 +1,129 @@
+"""Inputs of cases: sizes and tiles of schedules, the same input for all tiles, and scores far below zero.
+
+Only a softmax with its true maximum survives a row whose scores are all far below zero. A maximum that starts
+at 0, or at any finite number above the row, leaves sums that vanish; exponentials of scores near -210 still
+exist in float64 and are wrong by their unit, those below -745 are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exercise import Case
+from ..properties import LARGE
+
+STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
+Tiling = tuple[int, int, int, int]  # (N, d, Br, Bc)
+
+
+def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling]:
+    """(N, d, Br, Bc): ragged in both; exchanged; ragged in columns; larger than N; tiles of 1; one query.
+
+    Tiles of 1 have rows longer by a word, so that a scale which is right for one d is wrong for the other.
+    """
+    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
+    d = int(rng.integers(least_d, below_d))
+    N = Br * Bc + 1  # ragged for both tiles
+    return [
+        (N, d, Br, Bc),
+        (N, d, Bc + 2, Br),
+        (4 * Br, d, Br, 3 * Br),
+        (5, d, 8, 8),
+        (9, d + 1, 1, 1),
+        (1, d, Br, Bc),
+    ]
+
+
+def with_long_blocks(sizes: list[Tiling]) -> list[Tiling]:
+    """The tilings and one more, whose blocks of queries are so long that no budget holds as many keys."""
+    _, d, _, Bc = sizes[0]
+    return [*sizes, (4 * Bc, d, 3 * Bc, Bc)]
+
+
+def same_inputs(
+    sizes: Sequence[tuple[int, ...]], draw: Callable[[int, int], Any], case: Callable[..., Case]
+) -> list[Case]:
+    """`case(inputs, *tiles)` for each (N, d, *tiles), with the same inputs for the same N and d.
+
+    Only then can the answers of two tiles be compared.
+    """
+    inputs = {(N, d): draw(N, d) for N, d, *_ in sizes}
+    return [case(inputs[N, d], *tiles) for N, d, *tiles in sizes]
+
+
+def stretched(case: Case) -> np.ndarray:
+    """Q, K and V of a case, (3, N, d), with Q `STRETCH` times as long."""
+    Q, K, V = (case.inputs[name] for name in "QKV")
+    return np.array([STRETCH * Q, K, V])
+
+
+def far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """Q, K and V (3, N, d) of the sizes of a case, the scores of every row far below zero."""
+    N, d = case.inputs["Q"].shape
+    return np.array([*low_queries_and_keys(rng, N, N, d), case.inputs["V"]])
+
+
+def labelled_large(case: Case) -> Case:
+    """The case, whose scores are large, with a label that says so."""
+    return replace(case, label=f"{case.label}, {LARGE}")
+
+
+# ------------------------------------------------------------------ rows of scores far below zero
+LEVELS = (-210.0, -800.0, -30_000.0)
+BOTTOM = -(2.0**40)  # below -10¹²: lower than the finite numbers that are taken for minus infinity
+
+
+def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> NDArray[np.float64]:
+    """The level of each row, one after the other in turn. (rows, 1)"""
+    return np.resize(np.array(levels), (rows, 1))
+
+
+def low_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+    """Scores (rows, columns), those of a row within a few units of its level."""
+    return level_of_rows(rows) + rng.standard_normal((rows, columns))
+
+
+def low_queries_and_keys(
+    rng: np.random.Generator, Nq: int, Nk: int, d: int, *, levels: Sequence[float] = LEVELS
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are, row by row, within a few units of the row's level.
+
+    Queries lie along a direction that all keys point away from; across it both are normal.
+    """
+    along = np.ones(d) / d**0.5
+    reach = (max(map(abs, levels)) * d**0.5) ** 0.5  # length of a key, and of the queries farthest down
+    Q = -level_of_rows(Nq, levels) * d**0.5 / reach * along + _across(rng, Nq, along)
+    K = -reach * along + _across(rng, Nk, along)
+    return Q, K
+
+
+def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+    """Scores (rows, columns): those of a row are `BOTTOM` times 1, 2, 3, …, in an order of its own.
+
+    All the weight is on one of them, and no sum or difference is rounded.
+    """
+    steps = np.tile(np.arange(1.0, columns + 1), (rows, 1))
+    return BOTTOM * rng.permuted(steps, axis=1)
+
+
+def bottomless_queries_and_keys(
+    rng: np.random.Generator, N: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Q and K (N, 4) whose scores qᵀk/√d are `BOTTOM` times 1, 2, …, N, in one order for all queries.
+
+    Their words are products of powers of two and small whole numbers, and so is √d: nothing is rounded.
+    """
+    Q, K = np.zeros((2, N, 4))
+    Q[:, 0], K[:, 0] = 2.0**20, BOTTOM / 2.0**19 * (1 + rng.permutation(N))
+    return Q, K
+
+
+def _across(rng: np.random.Generator, rows: int, along: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard normal rows without their part along a direction of length 1."""
+    x = rng.standard_normal((rows, len(along)))
+    return np.asarray(x - (x @ along)[:, None] * along)

@@ -1,0 +1,428 @@
+"""Trying a student's Triton kernels: their values, and the words that their loads and stores move.
+
+The student's function takes torch tensors, launches kernels of its own and returns a tensor or several. It
+runs in Triton's interpreter, on the CPU, under `traffic.count`: what torch computes by itself moves no word
+in that ledger, so an answer that leaves the work to torch has values and no traffic.
+
+Further down is what neither values nor words show, counted by variants of `launch`: products of rounded
+factors, tiles that are masked, and programs that store nothing or begin in the wrong order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ... import traffic
+from ...doctor.triton_missing import require_triton
+from ...solution_guard import LibrarySolutionUsed
+from ..exercise import Case, Property, Trial, differs, not_yours, snapshot, student_call, trial_from_error
+from ..properties import budget_of, each, idle
+from .compile_check import record_launches
+from .kernel_errors import name_failing_line
+
+
+@dataclass(frozen=True)
+class KernelTrial(Trial):
+    """A trial of kernels, and how many products of float32 tiles a GPU would make of rounded factors."""
+
+    rounded: int = 0
+
+
+@trial_from_error
+def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
+    """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
+
+    A tensor has the strides of its array, and NaN lies between its elements and in all memory that the
+    student asks for: what a kernel should not have read, or forgot to write, shows in the values. Words of
+    the inputs are filed under the names the case gives them, those of the student's own tensors under the
+    names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
+    nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
+    computes, it is refused, and so are kernels that change an input.
+    """
+    require_triton()
+    given = {name: _tensor(value) for name, value in case.inputs.items()}
+    arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
+    with kernels_compute(copies=copies), _rounded_products() as rounded, traffic.count(**arrays) as ledger:
+        value = student(*given.values())
+    changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], tensor.numpy())]
+    if changed:
+        raise not_yours(changed, "your kernels write into")
+    shared = as_shared_arrays(value)
+    kept = (snapshot(shared), shared)
+    return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=sum(rounded))
+
+
+def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
+    """`launch` where torch must not copy either: a kernel reads its inputs where they lie."""
+    return launch(student, case, copies=False)
+
+
+@contextmanager
+def kernels_compute(*, copies: bool = True) -> Iterator[None]:
+    """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing.
+
+    Where it ends without an error, what was launched must compile.
+    """
+    with (
+        record_launches() as launches,
+        name_failing_line(),
+        student_call(),
+        _fresh_memory_is_nan(),
+        _lanes_off_are_nan(),
+        _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),
+    ):
+        yield
+    launches.compile()
+
+
+def _tensor(value: Any) -> Any:
+    """A tensor of the array's values and strides, in memory of its own; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    import torch
+
+    steps = [step // value.itemsize for step in value.strides]
+    reach = 1 + sum((n - 1) * step for n, step in zip(value.shape, steps, strict=True)) if value.size else 0
+    blank = np.nan if value.dtype.kind == "f" else 0
+    memory = torch.from_numpy(np.full(reach, blank, value.dtype)).as_strided(value.shape, steps)
+    return memory.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+@contextmanager
+def _fresh_memory_is_nan() -> Iterator[None]:
+    """torch.empty and its like give NaN, not what happens to lie there: perhaps an earlier right answer."""
+    import torch
+
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
+@contextmanager
+def _lanes_off_are_nan() -> Iterator[None]:
+    """What a masked load without `other` holds in lanes that are off; the interpreter's own choice is 0."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
+
+    load = InterpreterBuilder.create_masked_load
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
+        element = ptrs.get_element_ty()
+        dtype = np.dtype(_get_np_dtype(element))
+        if other is None and dtype.kind == "f":
+            other = TensorHandle(np.full(np.shape(ptrs.data), np.nan, dtype), element)
+        return load(self, ptrs, mask, other, *rest, **options)
+
+    with _replaced(InterpreterBuilder, create_masked_load=create_masked_load):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, **methods: Any) -> Iterator[None]:
+    """In this block the class has these methods in place of its own."""
+    own = {name: getattr(owner, name) for name in methods}
+    for name, method in methods.items():
+        setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        for name, method in own.items():
+            setattr(owner, name, method)
+
+
+COPIES = {"clone", "contiguous", "copy_", "_to_copy", "_unsafe_view"}
+KEEPS = {  # what torch does with memory, and no arithmetic
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
+    *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "fill", "fill_"),
+    *("zero_", "set_", "lift_fresh"),
+    *COPIES,
+}
+READS = ("numpy", "__array__", "tolist", "__dlpack__")  # ways out of torch, to compute elsewhere
+
+
+@contextmanager
+def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
+    """torch's arithmetic, and a copy not `kept`, raise LibrarySolutionUsed here; memory and views are
+    given.
+    """
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class NoArithmetic(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func.overloadpacket.__name__
+            aliases = [part.alias_info for part in func._schema.returns]
+            views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+            onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
+            if not (views or onto_itself or name in kept):
+                does = "copies" if name in COPIES else "computes"
+                raise LibrarySolutionUsed(f"torch {does} here ({name}), where your kernels should")
+            return func(*args, **(kwargs or {}))
+
+    class NoWayOut(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            if name in READS:
+                raise LibrarySolutionUsed(f"a tensor's {name} hands it to something other than your kernels")
+            return func(*args, **(kwargs or {}))
+
+    with NoArithmetic(), NoWayOut():
+        yield
+
+
+def _arrays(value: Any) -> Any:
+    """Tensors as float64 arrays; a tuple stays a tuple."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_arrays(part) for part in value)
+    return value.detach().double().numpy() if hasattr(value, "data_ptr") else value
+
+
+def as_shared_arrays(value: Any) -> Any:
+    """Tensors as arrays in the same memory, bfloat16 by its bits; a tuple stays a tuple."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(as_shared_arrays, value))
+    if not hasattr(value, "data_ptr"):
+        return value
+    import torch
+
+    tensor = value.detach()
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def words_exactly(name: str = "loads and stores move exactly what the formula says") -> Property:
+    """Reads of every input, and all reads and writes together, equal the closed form of the case."""
+
+    def judge(trial: Trial) -> str | None:
+        budget = budget_of(trial)
+        for array in trial.case.inputs:
+            got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
+            if got != want:
+                return f"{array}: yours reads {got:,} words, the formula says {want:,}"
+        return _compared("reads", trial.ledger.read, budget.read) or _compared(
+            "writes", trial.ledger.written, budget.written
+        )
+
+    return idle(each(name, judge))
+
+
+def _compared(verb: str, got: int, want: int) -> str | None:
+    return None if got == want else f"yours {verb} {got:,} words in all, the formula says {want:,}"
+
+
+def launches_kernels(*arrays: str) -> Property:
+    """Kernels load every input named in full, and write at least as much as is returned."""
+
+    def judge(trial: Trial) -> str | None:
+        for array in arrays:
+            size, read = int(np.size(trial.case.inputs[array])), trial.ledger.reads.get(array, 0)
+            if read < size:
+                return f"{array} has {size:,} words, your kernels read {read:,}"
+        parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
+        returned, wrote = sum(int(np.size(part)) for part in parts), trial.ledger.written
+        return None if wrote >= returned else f"you return {returned:,} words, your kernels wrote {wrote:,}"
+
+    return idle(each("a kernel does the work", judge))
+
+
+# ------------------------------------------------------------------ products of rounded factors
+# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 10 bits behind the
+# point, for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for.
+@contextmanager
+def _rounded_products() -> Iterator[list[bool]]:
+    """For each product made in this block, whether float32 factors were asked for in tf32."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    rounded, multiply = list[bool](), InterpreterBuilder.create_dot
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
+        asked = str(getattr(input_precision, "name", input_precision)).upper()
+        rounded.append(a.data.dtype.itemsize >= 4 and asked == "TF32")
+        return multiply(self, a, b, d, input_precision, *rest)
+
+    with _replaced(InterpreterBuilder, create_dot=create_dot):
+        yield rounded
+
+
+def full_products() -> Property:
+    """No product of float32 tiles leaves it to Triton to round its factors."""
+
+    def judge(trial: Trial) -> str | None:
+        rounded = trial.rounded if isinstance(trial, KernelTrial) else 0
+        if not rounded:
+            return None
+        times = "once" if rounded == 1 else f"{rounded:,} times"
+        return f'tl.dot was called {times} without input_precision="ieee": a GPU rounds to 10 bits there'
+
+    return idle(each("float32 is multiplied as float32", judge))
+
+
+# ------------------------------------------------------------------ tiles that are masked
+# A mask moves no word: a kernel that masks every tile has the values and the ledger of one that masks only
+# where a pair is hidden. What differs is `tl.where` on whole tiles, and that can be counted.
+PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
+
+
+@dataclass(frozen=True)
+class MaskedTrial(KernelTrial):
+    """A trial of a kernel, and for how many tiles it chose between two values for all BM × BN scores."""
+
+    masked: int = 0
+
+
+@trial_from_error
+def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
+    """`launch_in_place`, with the tiles counted on which `tl.where` works; the case says BM and BN.
+
+    A tile is told from the next by its two products, so it may use tl.where as often as it likes. Counted is
+    what has BM · BN elements: BM × d, or a row of a tile, must be of another size. Hiding pairs by
+    arithmetic, without tl.where, is not seen.
+    """
+    scores = case.inputs["BM"] * case.inputs["BN"]
+    require_triton()
+    with _masked_tiles(scores) as tiles:
+        trial = launch_in_place(student, case)
+    return MaskedTrial(**vars(trial), masked=len(tiles))
+
+
+@contextmanager
+def _masked_tiles(scores: int) -> Iterator[set[int]]:
+    """The number, in the order of their products, of each tile on which `tl.where` gave so many elements.
+
+    Raises:
+        CannotCount: this Triton has no such functions in its interpreter.
+    """
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    choose, multiply = getattr(builder, "create_select", None), getattr(builder, "create_dot", None)
+    if choose is None or multiply is None:
+        raise traffic.CannotCount(
+            "this triton keeps its tl.where or its tl.dot elsewhere: masks cannot be counted"
+        )
+    tiles: set[int] = set()
+    products = 0
+
+    def create_dot(self: Any, *factors: Any, **options: Any) -> Any:
+        nonlocal products
+        products += 1
+        return multiply(self, *factors, **options)
+
+    def create_select(self: Any, condition: Any, one: Any, other: Any) -> Any:
+        chosen = choose(self, condition, one, other)
+        if np.size(chosen.data) == scores:
+            tiles.add(products // PRODUCTS)
+        return chosen
+
+    with _replaced(builder, create_select=create_select, create_dot=create_dot):
+        yield tiles
+
+
+def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
+    """tl.where is used on no more tiles than those that need it, as `cut_tiles` counts them for a case."""
+
+    def judge(trial: Trial) -> str | None:
+        needed = cut_tiles(trial.case)
+        if not isinstance(trial, MaskedTrial) or trial.masked <= needed:
+            return None
+        return f"{needed} tiles hold a hidden pair, and tl.where works on {trial.masked}"
+
+    return idle(each("tiles without a hidden pair pay for no mask", judge))
+
+
+# ------------------------------------------------------------------ what each program does
+# The ledger adds up the words of all programs: it sees neither those that move none, nor which comes first.
+@dataclass
+class Programs:
+    """The programs of all launches, numbered as they begin; those among them that stored a word; for each
+    launch, how often `tl.dot` was used in each.
+    """
+
+    begun: int = 0
+    busy: set[int] = field(default_factory=set)
+    products: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ProgramsTrial(KernelTrial):
+    """A trial of a kernel, how many programs were launched and stored nothing, and for each launch how many
+    products of tiles each program made, as they began.
+    """
+
+    idle: int = 0
+    begun: int = 0
+    products: tuple[tuple[int, ...], ...] = ()
+
+
+@trial_from_error
+def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
+    """`launch_in_place`, with the programs counted that store no word, and the products of each."""
+    require_triton()
+    with _programs() as seen:
+        trial = launch_in_place(student, case)
+    return ProgramsTrial(
+        **vars(trial),
+        idle=seen.begun - len(seen.busy),
+        begun=seen.begun,
+        products=tuple(map(tuple, seen.products)),
+    )
+
+
+@contextmanager
+def _programs() -> Iterator[Programs]:
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    seen, begin, store = Programs(), Builder.set_grid_idx, Builder.create_masked_store
+    multiply = Builder.create_dot
+
+    def set_grid_idx(self: Any, *at: Any) -> Any:
+        seen.begun += 1
+        if not any(at):  # the first of a launch
+            seen.products.append([])
+        seen.products[-1].append(0)
+        return begin(self, *at)
+
+    def create_dot(self: Any, *factors: Any, **options: Any) -> Any:
+        seen.products[-1][-1] += 1
+        return multiply(self, *factors, **options)
+
+    def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        if np.any(mask.data):
+            seen.busy.add(seen.begun)
+        return store(self, ptrs, value, mask, *rest)  # an unmasked store comes here too, with a full mask
+
+    with _replaced(
+        Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store, create_dot=create_dot
+    ):
+        yield seen
+
+
+def nothing_in_vain(name: str = "every program has rows of its own") -> Property:
+    """Each program stores a word at least."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial, ProgramsTrial) or not trial.idle:
+            return None
+        return f"{trial.idle:,} of your {trial.begun:,} programs store nothing"
+
+    return idle(each(name, judge))
+
+
+def heavy_first() -> Property:
+    """Programs begin in the order of their products of tiles, most first."""
+
+    def judge(trial: Trial) -> str | None:
+        for products in trial.products if isinstance(trial, ProgramsTrial) else ():
+            for at, (one, after) in enumerate(pairwise(products)):
+                if one < after:
+                    return f"program {at} makes {one} products of tiles, and program {at + 1} makes {after}"
+        return None
+
+    return idle(each("the programs with the most tiles begin first", judge))
