@@ -7,7 +7,7 @@ from .gradient import forward_residual, gradient_tiles, times_small, transposed_
 from .registry import Outputs, Tiles, schedule
 
 
-def gradient_stored_tiles(N: int, d: int, M: int) -> Tiles:
+def gradient_dp_materialised_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all of M in each part."""
     two_stay = min(N, (M - d) // (2 * d + 3))
     return {
@@ -29,7 +29,7 @@ def sides_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(7, 9, 4),
     regime="d^2 <= M <= 3d^2/2",
     source="a schedule of this course: found by iocourse.sweeps",
-    tiles=gradient_stored_tiles,
+    tiles=gradient_dp_materialised_tiles,
 )
 def gradient_dp_materialised(
     m: Machine,

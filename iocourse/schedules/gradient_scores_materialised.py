@@ -10,7 +10,7 @@ from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
 
 
-def gradient_stored_twice_tiles(N: int, d: int, M: int) -> Tiles:
+def gradient_scores_materialised_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all of M in each part; the tiles of O and of dQ are the cheapest that fit."""
     Bd, Bo = best_pair(
         lambda Bd, Bo: (N + 3) * ceil_div(d, Bd) + d * ceil_div(N, Bo),
@@ -33,7 +33,7 @@ def gradient_stored_twice_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(7, 9, 5),
     regime="d^2/4 <= M <= d^2",
     source="a schedule of this course: the scores stored, then dS over them",
-    tiles=gradient_stored_twice_tiles,
+    tiles=gradient_scores_materialised_tiles,
 )
 def gradient_scores_materialised(
     m: Machine,
