@@ -14,7 +14,8 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..sizes import check_sizes, positive_int
 from .closed_form import ceil_div
-from .kernel_masks import KernelProblem, rows_of_delta
+from .kernel_masks import KernelProblem as KernelProblem
+from .kernel_masks import rows_of_delta
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
 SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out

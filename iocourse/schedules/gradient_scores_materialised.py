@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
 from ..machine import Block, Machine, SlowArray, probabilities
-from .gradient import subtract, times_small, transposed_times
+from .gradient import subtract
 from .gradient_dp_materialised import sides_tiles
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
@@ -61,14 +61,14 @@ def gradient_scores_materialised(
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
     S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
-    times_small(m, A1, X, Q, Bm, Bn)
-    times_small(m, A3, Y, H, Bm, Bn)
+    product(m, A1, X, Q, Bm, Bn)
+    product(m, A3, Y, H, Bm, Bn)
     _store_scores(m, Q, A2, S, LSE, Bs)
     _store_residuals(m, S, H, E, LSE, dO, D, Bo, Bd)
     for i in m.blocks(N, Bs):
         _scores_gradient(m, dO, H, S, LSE, D, i)
     product(m, S, A2, dQ, Bq, Be)
-    transposed_times(m, A1, dQ, dX, Bg)
+    product(m, A1, dQ, dX, Bg, Bg, transposed=True)
     return dX
 
 

@@ -809,7 +809,7 @@ def test_a_shape_will_do_on_a_dry_machine_only():
 def test_what_a_schedule_must_return():
     with pytest.raises(TypeError, match="returned NoneType; it must return the slow array"):
         run(lambda m, A: None, M=9, A=X)
-    with pytest.raises(TypeError, match="returned a tuple of Slow, ndarray; it must return the slow array"):
+    with pytest.raises(TypeError, match="a tuple of SlowArray, ndarray; it must return the slow array"):
         run(lambda m, A: (A, X), M=9, A=X)
     assert (run(lambda m, A: A, M=9, A=X).O == X).all()
     assert [o.shape for o in run(lambda m, A, v: (A, v), M=9, A=X, v=X[0]).outputs] == [(6, 4), (4,)]
