@@ -328,7 +328,7 @@ measured("5.6", to_queries=counted[2][0]["q"] + counted[2][0]["o"])
 # Could a pair pay less by leaving and coming back at the right moments? `bounds.min_pair_cost` tries all its comings and goings. (In lesson 06 a pair has seven rows, and the search is needed.) Below it F3 beside the bound; and at $M = 1024$, a quarter of $d^2$, F5 of lesson 07, which cuts rows and stores scores.
 
 # %%
-walk = bounds.min_pair_cost(bounds.whole_rows.FORWARD, bounds.whole_rows.ENTRIES)
+walk = bounds.min_pair_cost(bounds.row_schedules.FORWARD, bounds.row_schedules.ENTRIES)
 print(f"the cheapest walk of a pair pays {walk.cost:g}: {', '.join(walk.walk)}")
 for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cache)):
     words = schedule.cost(8192, 64, **schedule.tiles(8192, 64, M)).total

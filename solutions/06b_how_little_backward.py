@@ -128,7 +128,7 @@ def my_charges(walk):
 check("6E", my_charges)
 
 # %% [markdown]
-# In B3 a pair is charged 16, in B4 14: the charges are the rule (6.9), pair by pair. Seven rows have only 128 sets, and Dijkstra's search for the shortest path goes through them all (`bounds/whole_rows.py`).
+# In B3 a pair is charged 16, in B4 14: the charges are the rule (6.9), pair by pair. Seven rows have only 128 sets, and Dijkstra's search for the shortest path goes through them all (`bounds/row_schedules.py`).
 #
 # **Predict** (guess). What is the cheapest of all walks charged that do the three tasks?
 # <!-- 128 = 2**7 -->
@@ -137,7 +137,7 @@ check("6E", my_charges)
 predict("6.11", least=14)  #> predict("6.11", least=...)
 
 # %%
-whole = bounds.whole_rows
+whole = bounds.row_schedules
 cost, walk = whole.min_pair_cost(whole.BACKWARD, whole.LOADS_AND_EXITS)
 print("B3, B4 and the cheapest:", attempt(lambda: [my_charges(one) for one in (B3, B4, walk)]))
 measured("6.11", least=int(cost))

@@ -248,8 +248,8 @@ for t in range(-(-N // BM)):
     visited += -(-end // BN)
     masked += -(-(end - whole) // BN)
 # high=0 makes it causal, as section 11.6 explains
-causal = costs.kernels.attention_forward(costs.kernels.Problem(N, N, d, high=0), BM=BM, BN=BN)
-full = costs.kernels.attention_forward(costs.kernels.Problem(N, N, d), BM=BM, BN=BN)
+causal = costs.kernels.attention_forward(costs.kernels.KernelProblem(N, N, d, high=0), BM=BM, BN=BN)
+full = costs.kernels.attention_forward(costs.kernels.KernelProblem(N, N, d), BM=BM, BN=BN)
 print(f"K: {causal.reads['K']:,} words causal, {full.reads['K']:,} full; "
       f"{visited} tiles of {BN * d:,} words are {visited * BN * d:,}")
 measured("11.5", visited=visited, masked=masked)
@@ -454,14 +454,14 @@ check("11C", my_band_attention)
 for N in (256, 512):
     q, k, v = torch.from_numpy(rng.standard_normal((3, N, 32)).astype(np.float32))
     mine = attempt(counted, my_band_attention, q, k, v, -63, 0, 64, 32)
-    band = costs.kernels.Problem(N, N, 32, low=-63, high=0)
+    band = costs.kernels.KernelProblem(N, N, 32, low=-63, high=0)
     formula = costs.kernels.attention_forward(band, BM=64, BN=32)
     print(f"N = {N}: {mine[0].total:7,} words, closed form {formula.total:7,}")
 
 # %% [markdown]
 # 45,312 and 94,720 words. Each tile of 64 queries meets at most $63 + 64 = 127$ keys, four tiles of 32, and so costs 12,352 words; the first tile has nothing before it and costs 8,256. Hence $8{,}256 + 3 \cdot 12{,}352$ and $8{,}256 + 7 \cdot 12{,}352$: linear in $N$.
 # <!-- 127, 12,352 = 63 + 64, 2 * 64 * 32 + 64 + 2 * 4 * 32 * 32 -->
-# <!-- 8,256 = kernel_costs.attention_forward(kernel_costs.Problem(64, 64, 32, low=-63, high=0), BM=64, BN=32).total -->
+# <!-- 8,256 = kernel_costs.attention_forward(kernel_costs.KernelProblem(64, 64, 32, low=-63, high=0), BM=64, BN=32).total -->
 #
 # ## 11.7 Many heads
 #
@@ -475,7 +475,7 @@ for N in (256, 512):
 predict("11.7", factor=1)  #> predict("11.7", factor=...)
 
 # %%
-shared, own = (costs.kernels.Problem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
+shared, own = (costs.kernels.KernelProblem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
 reads = [costs.kernels.attention_forward(p, BM=32, BN=32).reads["K"] for p in (shared, own)]
 print(f"words of K read: {reads[0]:,} shared, {reads[1]:,} not shared; "
       f"words of K there are: {shared.keys * 16:,} and {own.keys * 16:,}")

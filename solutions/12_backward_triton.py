@@ -164,9 +164,15 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import traffic
-from iocourse.costs.each_kernel import added
-from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
-from iocourse.costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
+from iocourse.costs.kernels import (
+    KernelProblem,
+    attention_fused_backward,
+    attention_split_backward,
+    dkdv_plain,
+    dq_plain,
+    fused_backward_plain,
+    sum_ledgers,
+)
 from iocourse.course import TritonMissing, missing_package
 
 try:
@@ -385,8 +391,8 @@ def split(Q, K, V, O, dO, LSE, causal=False):
     return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)
 
 
-problem = Problem(N, N, d, H=2, H_kv=2)
-budget = added(dq_plain(problem, 32, 32), dkdv_plain(problem, 32, 32))
+problem = KernelProblem(N, N, d, H=2, H_kv=2)
+budget = sum_ledgers(dq_plain(problem, 32, 32), dkdv_plain(problem, 32, 32))
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     mine = attempt(split, Q, K, V, O, dO, LSE)
 print(ledger)
@@ -395,8 +401,8 @@ print("kernels against the closed form:", ledger - budget)
 # %%
 lesson_06 = costs.split_backward(N, d, Br1=32, Bc1=32, Br2=32, Bc2=32)
 print(f"(6.10), one head: {lesson_06.total:,} words; two kernels, two heads: {budget.total:,}")
-seen = Problem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
-causal = added(dq_plain(seen, 32, 32), dkdv_plain(seen, 32, 32))
+seen = KernelProblem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
+causal = sum_ledgers(dq_plain(seen, 32, 32), dkdv_plain(seen, 32, 32))
 print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of them")
 
 # %% [markdown]
@@ -495,8 +501,8 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 # %%
 def both(N, d, B, width):
     """Closed forms of the split and the fused pass, one head; `width`: bytes of an input."""
-    problem = Problem(N, N, d)
-    split = added(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
+    problem = KernelProblem(N, N, d)
+    split = sum_ledgers(dq_plain(problem, B, B), dkdv_plain(problem, B, B))
     fused = fused_backward_plain(problem, B, B)
     for ledger in (split, fused):
         ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}

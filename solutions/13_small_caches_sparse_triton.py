@@ -24,8 +24,7 @@ import numpy as np
 
 from iocourse import exact, explore, masks
 from iocourse.costs.kernel_masks import BlockLists
-from iocourse.costs.kernels import Problem, attention_forward
-from iocourse.costs.sliced_kernels import sliced_forward
+from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import provenance, recorded
 from iocourse.gpu import CHIPS
@@ -144,7 +143,7 @@ for number in range(-(-N // BM)):
     moved += sliced_program(number, Q, K, V, O, BM, BN, BD=8)
 print(dict(moved))
 print("largest error below 1e-12:", abs(O - exact.attention(Q, K, V)).max() < 1e-12)
-formula = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+formula = sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN)
 print(f"{sum(moved.values()):,} words, closed form {formula.total - N:,} and N for LSE")
 measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 
@@ -235,8 +234,8 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # <!-- compiled = lambda kernel: next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 80, 512, 2]) -->
 # <!-- n, rows, side = 4096 * 512, 4096 / compiled("forward")["BM"], 4096 / compiled("sliced_forward")["BM"] -->
 # <!-- 884, 1,032 = (2 * n * (1 + 3 * side) + 8 * n * (side - 1) + 4 * 4096) / 2**20, (4 * n * (1 + rows) + 4 * 4096) / 2**20 -->
-# <!-- causal = kernel_costs.Problem(4096, 4096, 512, high=0) -->
-# <!-- 170,921,984 = sliced_costs.sliced_forward(causal, BM=128, BN=128).total -->
+# <!-- causal = kernel_costs.KernelProblem(4096, 4096, 512, high=0) -->
+# <!-- 170,921,984 = kernel_costs.sliced_forward(causal, BM=128, BN=128).total -->
 #
 # ## 13.3 From a mask to lists
 #

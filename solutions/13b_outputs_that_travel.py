@@ -22,12 +22,13 @@ import numpy as np
 from iocourse import explore, masks
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
+    scores_forward,
+    sliced_forward,
 )
-from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CHIPS
@@ -216,7 +217,7 @@ N, d, BM, BN = 96, 40, 32, 32
 q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
 mine = attempt(counted, my_sliced_attention, q, k, v, BM, BN, 16)
 print(mine[0])
-print(f"closed form: {sliced_forward(Problem(N, N, d), BM=BM, BN=BN).total:,} words")
+print(f"closed form: {sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN).total:,} words")
 measured("13.10", o_sum_written=mine[0].writes["O_sum"])
 
 # %% [markdown]
@@ -243,7 +244,7 @@ d, b = 96, 32
 
 def both(N):
     """Closed forms of F6 and F5, square tiles, by the names that `attention` has for them."""
-    problem = Problem(N, N, d)
+    problem = KernelProblem(N, N, d)
     return {"fused": sliced_forward(problem, BM=b, BN=b),
             "materialised": scores_forward(problem, scores=(b, b), averages=(b, b, b))}
 
@@ -288,7 +289,7 @@ def recorded_tile(kernel):
     return tuple(row[name] for name in ("BM", "BN", "BD") if row[name])
 
 
-problem, names = Problem(4096, 4096, 512), ("forward", "sliced_forward", "scores", "averages")
+problem, names = KernelProblem(4096, 4096, 512), ("forward", "sliced_forward", "scores", "averages")
 rows, f6, scores, averages = (recorded_tile(name) for name in names)
 f5 = scores_forward(problem, scores=scores[:2], averages=averages)
 for name, form in {

@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 
 from iocourse import exact, explore
-from iocourse.costs.kernels import Problem, attention_decode, attention_forward
+from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
 from iocourse.course import attempt, check, hint, measured, predict
 
 # %% [markdown]
@@ -108,7 +108,7 @@ for parts in (1, 4, 16):
 # What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.3:
 
 # %%
-one, many = (attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=n) for n in (1, 16))
+one, many = (attention_decode(KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=n) for n in (1, 16))
 between = many.reads["O_parts"] + many.reads["LSE_parts"]
 share = 2 * 4 * between / (2 * 2 * many.reads["K"])
 print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "
@@ -178,7 +178,7 @@ words = sum(packed_program(text, tile, Q, K, V, O, cu, 64, 64)
             for text in range(len(lengths)) for tile in range(-(-longest // 64)))
 right = all(abs(O[a:b] - exact.attention(Q[a:b], K[a:b], V[a:b])).max() < 1e-12
             for a, b in pairwise(cu) if a < b)
-padded = attention_forward(Problem(longest, longest, 64, B=len(lengths)), BM=64, BN=64)
+padded = attention_forward(KernelProblem(longest, longest, 64, B=len(lengths)), BM=64, BN=64)
 print(f"every text right: {right}; {words:,} words read, padded {padded.read:,}")
 print(f"a share of {words / padded.read:.4f}")
 
@@ -322,7 +322,7 @@ for H_kv in (8, 2, 1):
                for h, n in ((H, 1), (H_kv, N), (H_kv, N)))
     mine = attempt(counted, my_decode, q, k, v, 4)
     theirs = counted(kernels.decode, q, k, v, parts=4)
-    formula = attention_decode(Problem(1, N, d, H=H, H_kv=H_kv), parts=4)
+    formula = attention_decode(KernelProblem(1, N, d, H=H, H_kv=H_kv), parts=4)
     apart = abs(mine[1][0] - theirs[1][0]).max()
     print(f"H_kv = {H_kv}: yours {mine[0].total:7,} words, library {theirs[0].total:7,}, "
           f"closed form {formula.total:7,}; same values to 1e-6: {apart < 1e-6}")
@@ -387,7 +387,7 @@ q, k, v = torch.from_numpy(rng.standard_normal((3, sum(lengths), H, d)).astype(n
 mine = attempt(counted, my_packed, q, k, v, cu, max(lengths), BM, BM)
 with kernels.using(forward=(BM, BM)):
     theirs = counted(kernels.attention_varlen, q, k, v, cu, cu)
-padded = attention_forward(Problem(150, 150, d, B=5, H=H, H_kv=H), BM=BM, BN=BM)
+padded = attention_forward(KernelProblem(150, 150, d, B=5, H=H, H_kv=H), BM=BM, BN=BM)
 
 
 def of_rows(ledger):
@@ -417,7 +417,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 # What would it have to show if the model is right? For one head with $N = 8192$, $d = 64$, $B_M = 128$ in 16 bits:
 
 # %%
-forward = attention_forward(Problem(8192, 8192, 64), BM=128, BN=128)
+forward = attention_forward(KernelProblem(8192, 8192, 64), BM=128, BN=128)
 at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
 print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20:.0f} MB read, "
       f"a ratio of {at_l2 / at_dram:.0f}")

@@ -55,7 +55,7 @@ def suite(file, *arguments, **env):
 def written(tmp_path):
     """A function: text of a test file -> its path."""
 
-    def write(text, name="test_write_tracker.py"):
+    def write(text, name="test_written.py"):
         (tmp_path / name).write_text(text, encoding="utf-8")
         return tmp_path / name
 

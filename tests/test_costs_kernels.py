@@ -1,13 +1,32 @@
-"""Closed forms for block masks, packed sequences and slices of d: by hand, and tile by tile."""
+"""Closed forms of kernels: single launches and passes, block masks, packed sequences and slices of d.
+
+By hand, and tile by tile. Words are held by `test_traffic` and `test_traffic_variants`, pass by pass, against
+real launches.
+"""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iocourse.costs import kernels
 from iocourse.costs.kernel_masks import BlockLists, PackedSequences
-from iocourse.costs.kernels import Problem, attention_forward, attention_fused_backward
-from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
+from iocourse.costs.kernels import (
+    KERNELS,
+    SLICED,
+    KernelProblem,
+    attention_forward,
+    attention_fused_backward,
+    attention_split_backward,
+    kernel_words,
+    ledger_bytes,
+    row_products,
+    scores_backward,
+    scores_forward,
+    sliced_backward,
+    sliced_forward,
+)
+from iocourse.ledger import Ledger
 
 N, d, BM, BN, BD = 100, 24, 32, 16, 16
 OVER_M, OVER_N, SLICES = 4, 7, 2  # ⌈N/BM⌉, ⌈N/BN⌉, ⌈d/BD⌉
@@ -15,7 +34,7 @@ WHOLE = 128  # N up to a whole tile of BM, or of the 32 rows of D's programs
 
 
 def test_sliced_forward_written_out():
-    got = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    got = sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN)
     between = N * d * (OVER_N - 1)
     assert got.reads == {"Q": N * d * OVER_N, "K": N * d * OVER_M, "V": N * d * OVER_M, "O_sum": between}
     assert got.writes == {"O_sum": between, "O": N * d, "LSE": N}
@@ -23,7 +42,7 @@ def test_sliced_forward_written_out():
 
 
 def test_sliced_backward_written_out():
-    got = sliced_backward(Problem(N, N, d), queries=(BM, BN), keys=(BM, BN))
+    got = sliced_backward(KernelProblem(N, N, d), queries=(BM, BN), keys=(BM, BN))
     by_rows, by_columns = N * d * OVER_N, N * d * OVER_M
     assert got.reads == {
         "O": N * d,
@@ -40,18 +59,18 @@ def test_sliced_backward_written_out():
     }
     assert got.writes["dQ"] == got.writes["dK"] == got.writes["dV"] == N * d
     assert got.writes["D"] == got.writes["LSE2"] == WHOLE
-    with_dlse = sliced_backward(Problem(N, N, d), queries=(BM, BN), keys=(BM, BN), dlse=True)
+    with_dlse = sliced_backward(KernelProblem(N, N, d), queries=(BM, BN), keys=(BM, BN), dlse=True)
     assert with_dlse.total - got.total == N
 
 
 def test_scores_written_out():
-    got = scores_forward(Problem(N, N, d), scores=(BM, BN), averages=(BN, BM, BD))
+    got = scores_forward(KernelProblem(N, N, d), scores=(BM, BN), averages=(BN, BM, BD))
     assert got.reads == {
         "Q": N * d * OVER_N, "K": N * d * OVER_M, "S": SLICES * N * N, "V": N * d * OVER_N, "LSE": SLICES * N,
     }  # fmt: skip
     assert got.writes == {"S": N * N, "LSE": N, "O": N * d}
     tiles = {"weights": (BM, BN), "query_gradients": (BM, BN, BD), "key_gradients": (BN, BM, 32)}
-    got = scores_backward(Problem(N, N, d), **tiles)
+    got = scores_backward(KernelProblem(N, N, d), **tiles)
     assert got.writes["P"] == got.writes["dS"] == N * N
     assert got.reads["dS"] == (SLICES + 1) * N * N and got.reads["P"] == N * N
     assert got.reads["Q"] == N * d * (OVER_N + OVER_M)  # for P and dS, then for dK
@@ -61,7 +80,7 @@ def test_scores_written_out():
 
 def test_materialising_pays_where_tiles_are_small_beside_d():
     """Lesson 06's rule: S is N² words once, against O of N d words for each tile of keys."""
-    p = Problem(4096, 4096, 512)
+    p = KernelProblem(4096, 4096, 512)
     small = (
         sliced_forward(p, BM=32, BN=32).total,
         scores_forward(p, scores=(32, 32), averages=(32, 32, 64)).total,
@@ -78,15 +97,17 @@ sizes = st.integers(1, 70)
 limits = st.one_of(st.none(), st.integers(-80, 80))
 blocks = st.sampled_from([16, 32])
 problems = (
-    st.builds(Problem, sizes, sizes, st.just(8), limits, limits, st.integers(1, 2), st.just(4))
+    st.builds(KernelProblem, sizes, sizes, st.just(8), limits, limits, st.integers(1, 2), st.just(4))
     .filter(lambda p: p.low is None or p.high is None or p.low <= p.high)
     .flatmap(
-        lambda p: st.sampled_from([1, 2, 4]).map(lambda H_kv: Problem(*list(vars(p).values())[:7], H_kv))
+        lambda p: st.sampled_from([1, 2, 4]).map(
+            lambda H_kv: KernelProblem(*list(vars(p).values())[:7], H_kv)
+        )
     )
 )
 
 
-def band(p: Problem):
+def band(p: KernelProblem):
     distance = np.arange(p.Nk)[None, :] - np.arange(p.Nq)[:, None]
     seen = np.ones((p.Nq, p.Nk), bool)
     seen &= True if p.low is None else distance >= p.low
@@ -145,7 +166,7 @@ def test_packed_sequences_are_the_sum_of_their_own(lower_right):
     lengths = ((20, 50), (0, 9), (33, 7))
     p = PackedSequences(53, 66, 8, -9, 0, 1, 4, 2, lengths, lower_right)
     each = [
-        Problem(n_q, n_k, 8, -9 + (n_k - n_q) * lower_right, (n_k - n_q) * lower_right, 1, 4, 2)
+        KernelProblem(n_q, n_k, 8, -9 + (n_k - n_q) * lower_right, (n_k - n_q) * lower_right, 1, 4, 2)
         for n_q, n_k in lengths
     ]
     assert p.keys_met(16, 32) == sum(one.keys_met(16, 32) for one in each)
@@ -158,3 +179,55 @@ def test_packed_sequences_are_the_sum_of_their_own(lower_right):
     backward = attention_fused_backward(p, BM=16, BN=32)
     assert backward.reads["cu_q"] == 2 * 3 * 4 * 2 + 24  # D takes 32 queries a program
     assert backward.reads["cu_k"] == 24
+
+
+sides = st.integers(1, 40)
+edges = st.one_of(st.none(), st.integers(-50, 50))
+
+
+@st.composite
+def any_band(draw):
+    """Any band, with or without groups of heads."""
+    low, high = draw(edges), draw(edges)
+    H_kv, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return KernelProblem(draw(sides), draw(sides), draw(sides), low, high, draw(sides), H_kv * group, H_kv)
+
+
+@given(any_band(), sides, sides, st.sampled_from([2, 4]))
+def test_bytes_of_a_pass_are_those_of_its_kernels(p, BM, BN, itemsize):
+    forward, queries, keys, fused = (
+        ledger_bytes(kernel_words(kernel, p, BM=BM, BN=BN), itemsize)
+        for kernel in ("forward", "queries", "keys", "fused")
+    )
+    assert ledger_bytes(attention_forward(p, BM=BM, BN=BN), itemsize) == forward
+    split = attention_split_backward(p, queries=(BM, BN), keys=(BM, BN))
+    assert ledger_bytes(split, itemsize) == queries + keys
+    products = ledger_bytes(row_products(p, False, BM, zeros=True), itemsize)
+    assert ledger_bytes(attention_fused_backward(p, BM=BM, BN=BN), itemsize) == fused + products
+
+
+def test_scores_and_sums_have_four_bytes_and_a_pattern_one():
+    ledger = Ledger({"Q": 1, "S": 10, "O_sum": 100, "entries": 1000, "patterns": 10_000}, {"P": 100_000})
+    assert ledger_bytes(ledger, 2) == 2 + 4 * 1110 + 10_000 + 200_000
+
+
+def test_the_kernels_are_those_of_the_tile_table():
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from iocourse.kernels.host.tile_table import SlicedTiles, Tiles
+
+    assert (Tiles._fields, SlicedTiles._fields) == (kernels.WHOLE, SLICED)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "BD", "message"),
+    [
+        ("flash", None, f"kernel is 'flash'; allowed: {', '.join(KERNELS)}"),
+        ("forward", 16, "BD is 16 for forward; allowed: None, because its tiles are whole rows"),
+        ("averages", None, "BD is None for averages; allowed: the columns of a slice"),
+        ("averages", 0, "BD must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_named(kernel, BD, message):
+    with pytest.raises(ValueError, match=message):
+        kernel_words(kernel, KernelProblem(8, 8, 8), BM=16, BN=16, BD=BD)

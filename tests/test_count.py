@@ -48,7 +48,7 @@ def test_every_schedule_runs_and_agrees_with_its_closed_form(capsys, name):
         *KEYS,
         *("peak", "max_abs_error"),
     ]
-    assert ("softmax_error" in record) == (schedules.get(name).stands_for is not None)
+    assert ("softmax_error" in record) == (schedules.get(name).approximates is not None)
     assert record["peak"] == record["footprint"] <= 512
     assert 0 < record["max_abs_error"] < 1e-11
     assert record["total"] == sum(record["reads"].values()) + sum(record["writes"].values())

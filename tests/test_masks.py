@@ -288,7 +288,7 @@ TAKE_MASKS = [s for s in REGISTRY.values() if "mask" in (*s.needs, *s.options)]
 
 def test_which_schedules_take_masks():
     """Every exact backward schedule, and of the forward ones those that were made for one."""
-    backward = [s for s in REGISTRY.values() if s.pass_ == "backward" and s.stands_for is None]
+    backward = [s for s in REGISTRY.values() if s.pass_ == "backward" and s.approximates is None]
     assert len(backward) >= 6 and set(backward) <= set(TAKE_MASKS) and block_sparse in TAKE_MASKS
     assert all("mask" in s.needs for s in TAKE_MASKS if s not in backward)
 

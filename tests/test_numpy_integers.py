@@ -152,7 +152,10 @@ def test_a_ledger_of_numpys_integers():
 
 def test_kernels_count_in_pythons_integers():
     sizes = {"Nq": 2**15, "Nk": 2**15, "d": 64, "B": 64, "H": 8, "H_kv": 8}
-    ours, theirs = kernels.Problem(**sizes), kernels.Problem(**{k: np.int32(v) for k, v in sizes.items()})
+    ours, theirs = (
+        kernels.KernelProblem(**sizes),
+        kernels.KernelProblem(**{k: np.int32(v) for k, v in sizes.items()}),
+    )
     wanted = kernels.attention_forward(ours, BM=128, BN=64)
     assert (
         kernels.attention_forward(theirs, BM=np.uint8(128), BN=np.int8(64)) == wanted and wanted.total > 2**32

@@ -49,7 +49,7 @@ ANSWERS = LOW_RANK | {
     "matmul_tiles": lambda: schedules.matmul_tiles(4, 4, 4, 99),
     "a schedule": lambda: run(schedules.flash2, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
     "its body": lambda: run(schedules.flash2.body, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
-    "what one stands for": lambda: schedules.low_rank.stands_for.exact({"Q": X, "K": X, "V": X}, g=2),
+    "what one stands for": lambda: schedules.low_rank.approximates.exact({"Q": X, "K": X, "V": X}, g=2),
     "its tiles": lambda: schedules.flash2.tiles(4, 2, 999),
     "the largest that fit": lambda: schedules.flash2.largest_tiles(4, 2, 999, Br=2, Bc=2),
     "its chooser": lambda: schedules.flash_optimal.choose(4, 2, 999),

@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import costs, traffic
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
@@ -51,7 +51,7 @@ def test_kernels_move_what_the_closed_forms_say(
     q = torch.randn(B, H, n_q, d).to(dtype).requires_grad_()
     k, v = (torch.randn(B, H_kv, n_k, d).to(dtype).requires_grad_() for _ in range(2))
     forward, fused, queries, keys = tiles
-    problem = Problem(n_q, n_k, d, *band_of(causal, window, n_q, n_k), B, H, H_kv)
+    problem = KernelProblem(n_q, n_k, d, *band_of(causal, window, n_q, n_k), B, H, H_kv)
     with using(forward=forward, fused=fused, queries=queries, keys=keys):
         with traffic.count(Q=q, K=k, V=v) as ledger:
             o, lse = attention_with_lse(q, k, v, causal=causal, window=window, deterministic=deterministic)
@@ -74,7 +74,7 @@ def test_the_closed_forms_written_out():
     """The formulas of the docstrings, for one head and no mask, with other numbers in them."""
     N, d, BM, BN = 100, 24, 32, 16
     over_m, over_n = 4, 7  # ⌈N/BM⌉, ⌈N/BN⌉
-    p = Problem(N, N, d)
+    p = KernelProblem(N, N, d)
     forward = attention_forward(p, BM=BM, BN=BN)
     assert (forward.read, forward.written) == (N * d + 2 * N * d * over_m, N * d + N)
     whole = 128  # N up to a whole tile of 32 or 64 rows
@@ -89,10 +89,10 @@ def test_the_closed_forms_written_out():
 
 def test_a_causal_mask_is_met_in_whole_tiles():
     """N = 4 tiles of 16: query tile i loads i + 1 tiles of keys, so 1 + 2 + 3 + 4 in all."""
-    assert Problem(64, 64, 8, None, 0).keys_met(16, 16) == 10 * 16
-    assert Problem(64, 64, 8, None, 0).queries_met(16, 16) == 10 * 16
-    assert Problem(60, 60, 8, None, 0).keys_met(16, 16) == (1 + 2 + 3) * 16 + 60
-    assert Problem(64, 64, 8, -15, 0).keys_met(16, 16) == (1 + 2 + 2 + 2) * 16
+    assert KernelProblem(64, 64, 8, None, 0).keys_met(16, 16) == 10 * 16
+    assert KernelProblem(64, 64, 8, None, 0).queries_met(16, 16) == 10 * 16
+    assert KernelProblem(60, 60, 8, None, 0).keys_met(16, 16) == (1 + 2 + 3) * 16 + 60
+    assert KernelProblem(64, 64, 8, -15, 0).keys_met(16, 16) == (1 + 2 + 2 + 2) * 16
 
 
 def moved(ledger):
@@ -282,7 +282,7 @@ def test_q_k_and_v_of_one_tensor_are_told_apart(named):
     names = {"first": q, "second": k, "third": v} if named else {}
     with using(forward=(32, 16)), traffic.count(**names) as ledger:
         attention(q, k, v, causal=True)
-    closed = attention_forward(Problem(40, 40, 8, None, 0, 2, 2, 2), BM=32, BN=16)
+    closed = attention_forward(KernelProblem(40, 40, 8, None, 0, 2, 2, 2), BM=32, BN=16)
     renamed = {"Q": "first", "K": "second", "V": "third"} if named else {}
     assert ledger.reads == {renamed.get(name, name): words for name, words in closed.reads.items()}
     assert ledger.writes == closed.writes
@@ -294,14 +294,14 @@ def test_columns_of_one_tensor_are_told_apart():
     q, k, v = (x.transpose(1, 2) for x in whole.split(8, -1))
     with using(forward=(32, 16)), traffic.count() as ledger:
         attention(q, k, v)
-    assert ledger == attention_forward(Problem(40, 40, 8, H=2, H_kv=2), BM=32, BN=16)
+    assert ledger == attention_forward(KernelProblem(40, 40, 8, H=2, H_kv=2), BM=32, BN=16)
 
 
 def test_one_tensor_in_three_places_goes_by_the_first_name():
     x = torch.randn(1, 1, 40, 8)
     with using(forward=(32, 16)), traffic.count() as ledger:
         attention(x, x, x)
-    closed = attention_forward(Problem(40, 40, 8), BM=32, BN=16)
+    closed = attention_forward(KernelProblem(40, 40, 8), BM=32, BN=16)
     assert ledger.reads == {"Q": closed.read} and ledger.writes == closed.writes
 
 
@@ -318,7 +318,7 @@ def test_bfloat16_is_counted_as_the_copy_the_interpreter_takes():
     q, k, v = (torch.randn(1, 1, 40, 8).bfloat16() for _ in range(3))
     with using(forward=(32, 16)), traffic.count(q=q) as ledger:
         attention(q, k, v)
-    closed = attention_forward(Problem(40, 40, 8), BM=32, BN=16)
+    closed = attention_forward(KernelProblem(40, 40, 8), BM=32, BN=16)
     assert ledger == closed and ledger.bytes == 4 * closed.total
 
 

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from iocourse import masks, traffic
 from iocourse.costs.kernel_masks import BlockLists, PackedSequences
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_decode,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
+    scores_backward,
+    scores_forward,
+    sliced_backward,
+    sliced_forward,
 )
-from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
 from iocourse.kernels import (
     SlicedTiles,
     Tiles,
@@ -143,7 +146,7 @@ def test_packed_sequences(lengths, d, heads, band, dtype, deterministic, dlse, t
 def test_slices_of_d(n_q, n_k, d, heads, B, band, dtype, dlse, tiles, way):
     H, H_kv = heads
     q, k, v = leaves(dtype, (B, H, n_q, d), (B, H_kv, n_k, d), (B, H_kv, n_k, d))
-    problem = Problem(n_q, n_k, d, *band_of(*band, n_q, n_k), B, H, H_kv)
+    problem = KernelProblem(n_q, n_k, d, *band_of(*band, n_q, n_k), B, H, H_kv)
     pairs = {name: tile[:2] for name, tile in tiles.items()}
     if way == "fused":
         BM, BN = pairs["sliced_forward"]
@@ -170,7 +173,7 @@ def test_decode_reads_each_key_once_for_all_heads_that_share_it():
     with traffic.count(Q=q, K=k, V=v) as ledger:
         decode(q, k, v, parts=2)
     parts = ledger.writes["LSE_parts"] // 6
-    same(ledger, attention_decode(Problem(1, 70, 40, H=6, H_kv=2), parts=parts), 4)
+    same(ledger, attention_decode(KernelProblem(1, 70, 40, H=6, H_kv=2), parts=parts), 4)
     assert ledger.reads["K"] == 2 * 70 * 40
 
 

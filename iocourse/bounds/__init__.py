@@ -30,8 +30,7 @@ from .backward import (
     theorem_C_second_line,
     theorem_C_small,
 )
-from .row_theorems import theorem_A_rows, theorem_E, theorem_E_prime
-from .whole_rows import min_pair_cost
+from .row_schedules import min_pair_cost, theorem_A_rows, theorem_E, theorem_E_prime
 from .relatives import compulsory_tied, theorem_latent, theorem_low_rank, theorem_tied
 from .sparse import (
     compulsory_sparse,

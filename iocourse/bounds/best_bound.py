@@ -18,7 +18,7 @@ from .backward import (
 from .bound import Bound
 from .forward import compulsory, theorem_A, theorem_B, theorem_B_prime
 from .relatives import compulsory_tied, theorem_tied
-from .row_theorems import theorem_A_rows, theorem_E, theorem_E_prime
+from .row_schedules import theorem_A_rows, theorem_E, theorem_E_prime
 from .sparse import (
     compulsory_sparse,
     compulsory_sparse_backward,
@@ -115,7 +115,11 @@ def lower_bound(
     recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
     given_weights, whole_rows = truth("given_weights", given_weights), truth("whole_rows", whole_rows)
     if whole_rows and (mask is not None or pass_ not in WHOLE_ROWS):
-        raise ValueError(_no_whole_rows(pass_, mask is not None))
+        here = f"this is {pass_!r}" if mask is None else "a mask is given"
+        raise ValueError(
+            "whole_rows=True is a class of the forward and the backward pass without a mask, and "
+            f"{here}; leave whole_rows out for the bounds of all schedules"
+        )
     floor = chosen[pass_].id
     candidates = {floor: _compulsory(pass_, N, d, mask)}
     if not approximate:
@@ -134,14 +138,6 @@ def _segment_bounds(pass_: str, masked: bool, recompute: bool, given_weights: bo
     if not given_weights:
         bounds += (OWN_WEIGHTS_SPARSE if masked else OWN_WEIGHTS).get(pass_, ())
     return bounds
-
-
-def _no_whole_rows(pass_: str, masked: bool) -> str:
-    here = "a mask is given" if masked else f"this is {pass_!r}"
-    return (
-        "whole_rows=True is a class of the forward and the backward pass without a mask, and "
-        f"{here}; leave whole_rows out for the bounds of all schedules"
-    )
 
 
 def _compulsory(pass_: str, N: int, d: int, mask: Pairs | None) -> int:

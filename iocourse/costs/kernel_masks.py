@@ -1,7 +1,7 @@
 """Which queries meet which keys in the Triton kernels: a band, a block mask, packed sequences.
 
-A call of attention is a `Problem`: its sizes, and how many rows, keys and tiles its kernels meet. The closed
-forms of `kernels` hold for every kind; what programs read to find their tiles is counted too.
+A call of attention is a `KernelProblem`: its sizes, and how many rows, keys and tiles its kernels meet. The
+closed forms of `kernels` hold for every kind; what programs read to find their tiles is counted too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rows_of_delta(d: int) -> int:
 
 
 @dataclass(frozen=True)
-class Problem:
+class KernelProblem:
     """Sizes of one call: B batches, H heads of Nq queries, H_kv heads of Nk keys, head size d, the band.
 
     Query i sees key j where low ≤ j - i ≤ high; None: no limit. Causal is high = 0.
@@ -134,7 +134,7 @@ def _met(
 
 
 @dataclass(frozen=True)
-class BlockLists(Problem):
+class BlockLists(KernelProblem):
     """A block mask: `pairs` (mb, mh, Nq, Nk) booleans, mb and mh being 1 where batches or heads share it."""
 
     pairs: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, 1, 1, 1), bool), compare=False)
@@ -203,7 +203,7 @@ def _sizes(n: int, block: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class PackedSequences(Problem):
+class PackedSequences(KernelProblem):
     """Sequences one behind the other: `lengths` are (queries, keys) of each, whose sums are Nq and Nk;
     B is 1.
 
@@ -214,9 +214,9 @@ class PackedSequences(Problem):
     lower_right: bool = False
 
     @cached_property
-    def _each(self) -> list[Problem]:
+    def _each(self) -> list[KernelProblem]:
         return [
-            Problem(n_q, n_k, self.d, *self._band(n_k - n_q), 1, self.H, self.H_kv)
+            KernelProblem(n_q, n_k, self.d, *self._band(n_k - n_q), 1, self.H, self.H_kv)
             for n_q, n_k in self.lengths
         ]
 

@@ -1,58 +1,121 @@
 """Closed forms of the Triton kernels in `iocourse.kernels`: what their loads and stores move, in words.
 
 They are the forms of `flash2`, `split_backward` and `fused_backward` with what a kernel adds: many heads, Nq
-≠ Nk, and masks met in whole tiles, because a tile that the diagonal cuts is loaded whole. The peak is 0: what
-a program holds is measured by the compiler, in registers and bytes. A pass is the sum of its kernels
-(`each_kernel`); block masks and packed sequences are problems of their own (`pairs`).
+≠ Nk, and masks met in whole tiles, because a tile that the diagonal cuts is loaded whole. The kernels that
+cut d into slices have the forms of `small_cache_fused` (F6) and `small_cache` (F5), and of their backward
+passes. The peak is 0: what a program holds is measured by the compiler, in registers and bytes.
+
+`kernel_words` counts one launch; a pass is the sum of its launches. Which queries meet which keys is the
+problem's to say: a band, a block mask or packed sequences (`kernel_masks`).
 """
 
 from __future__ import annotations
 
 from ..ledger import Ledger
-from ..sizes import check_sizes
-from .each_kernel import added, kernel_words, ledger_of, row_products
-from .kernel_masks import Problem
+from ..sizes import check_sizes, positive_int
+from .closed_form import ceil_div
+from .kernel_masks import KernelProblem as KernelProblem
+from .kernel_masks import rows_of_delta
 
-__all__ = [
-    "Problem",
-    "attention_decode",
-    "attention_forward",
-    "attention_fused_backward",
-    "attention_split_backward",
-]
+WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
+SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out
+    "sliced_forward", "sliced_queries", "sliced_keys",
+    "scores", "averages", "weights", "query_gradients", "key_gradients",
+)  # fmt: skip
+KERNELS = WHOLE + SLICED
+# Bytes of a word of what is not in the type of Q, K and V: float32, int32, and booleans. What is added to
+# atomically is float32 too.
+FLOAT32 = ("LSE", "dLSE", "LSE2", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
+LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
+WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
+
+Counts = dict[str, int]
+Pair = tuple[int, int]  # BM, BN
+Triple = tuple[int, int, int]  # BM, BN, BD
 
 
-def attention_forward(problem: Problem, *, BM: int, BN: int) -> Ledger:
+def kernel_words(
+    kernel: str, problem: KernelProblem, *, BM: int, BN: int, BD: int | None = None, dlse: bool = False,
+    pad: int | None = None,
+) -> Ledger:  # fmt: skip
+    """Words that one launch of a kernel reads and writes, by array.
+
+    Args:
+        kernel: one of `KERNELS`.
+        problem: the sizes, and which queries see which keys.
+        BM: queries of a tile.
+        BN: keys of a tile.
+        BD: columns of a slice of d; None for the kernels of `WHOLE`, which have none.
+        dlse: for queries, whether D takes off the gradient of LSE.
+        pad: for queries, the rows of which it leaves row numbers in multiples; None: BM.
+
+    Raises:
+        ValueError: an unknown kernel, or a BD where there is none or none where there is one.
+    """
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if (BD is None) != (kernel in WHOLE):
+        allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
+        raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
+    columns = problem.d if BD is None else positive_int("BD", BD)
+    BM, BN = check_sizes(BM=BM, BN=BN)
+    reads, writes = _COUNTS[kernel](problem, BM, BN, columns)
+    one = Ledger(reads, writes, atomics={"dQ_sum": writes["dQ_sum"]} if kernel == "fused" else {})
+    return sum_ledgers(one, _prepared(problem, dlse, max(BM, pad or 0))) if kernel == "queries" else one
+
+
+def row_products(problem: KernelProblem, dlse: bool, *tiles: int, zeros: bool = False) -> Ledger:
+    """The kernel of D = rowsum(dO ∘ O) and LSE / log 2, which has no tile of keys.
+
+    2Nd + N read and 2N' written a head, N' being N up to a whole tile of each of `tiles`, queries a tile of
+    the kernels that follow; with `zeros` Nd more, those of dQ_sum.
+    """
+    rows = rows_of_delta(problem.d)
+    more = problem.row_products_extra(rows), {"dQ_sum": problem.queries * problem.d} if zeros else {}
+    return sum_ledgers(_prepared(problem, dlse, max(rows, *tiles)), Ledger(*more))
+
+
+def _prepared(p: KernelProblem, dlse: bool, pad: int) -> Ledger:
+    """What D and LSE2 are made of, with a gradient of LSE that too; and both, in whole multiples of `pad`."""
+    reads = {"O": p.queries * p.d, "dO": p.queries * p.d, "LSE": p.queries}
+    left = dict.fromkeys(("LSE2", "D"), p.whole_rows(pad))
+    return Ledger(reads | ({"dLSE": p.queries} if dlse else {}), left)
+
+
+# ------------------------------------------------------------------ passes
+def attention_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
     """O and LSE: Nd + 2Nd⌈N/BM⌉ read, Nd + N written, for one head and no mask."""
     return kernel_words("forward", problem, BM=BM, BN=BN)
 
 
 def attention_split_backward(
-    problem: Problem, *, queries: tuple[int, int], keys: tuple[int, int], dlse: bool = False
+    problem: KernelProblem, *, queries: tuple[int, int], keys: tuple[int, int], dlse: bool = False
 ) -> Ledger:
     """dQ, D and LSE / log 2, then dK and dV; `queries` and `keys` are the (BM, BN) of the two kernels.
 
     4Nd + N + 2Nd⌈N/BM⌉ + 2N' and 4Nd + ⌈N/BN⌉(2Nd + 2N') words for one head and no mask, N' being N up to a
     whole tile of each kernel.
     """
-    return added(
+    return sum_ledgers(
         kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse, pad=keys[0]),
         kernel_words("keys", problem, BM=keys[0], BN=keys[1]),
     )
 
 
-def attention_fused_backward(problem: Problem, *, BM: int, BN: int, dlse: bool = False) -> Ledger:
+def attention_fused_backward(problem: KernelProblem, *, BM: int, BN: int, dlse: bool = False) -> Ledger:
     """D, LSE / log 2 and zeros; then dK, dV and dQ at once, dQ by atomic additions: each is one read and one
     write.
 
     3Nd + N + 2N', then 4Nd + ⌈N/BN⌉(4Nd + 2N') words for one head and no mask, N' as above. dQ_sum is float32
     whatever the others are; scaling and casting it is torch's and is not counted.
     """
-    return added(row_products(problem, dlse, BM, zeros=True), kernel_words("fused", problem, BM=BM, BN=BN))
+    return sum_ledgers(
+        row_products(problem, dlse, BM, zeros=True), kernel_words("fused", problem, BM=BM, BN=BN)
+    )
 
 
 def attention_decode(
-    problem: Problem, *, parts: int, tiles: int = 1, last_merges: bool = False
+    problem: KernelProblem, *, parts: int, tiles: int = 1, last_merges: bool = False
 ) -> Ledger:  # fmt: skip
     """One query a head against Nk keys in `parts` stretches, then the merge; Nq is 1.
 
@@ -65,8 +128,213 @@ def attention_decode(
     found = {"O_parts": parts * rows * p.d, "LSE_parts": parts * rows}
     counters = p.B * p.H_kv * tiles if last_merges else 0
     arrived = {"arrived": counters * parts} if last_merges else {}
-    return ledger_of(
+    return Ledger(
         reads={"Q": parts * rows * p.d, "K": met * p.d, "V": met * p.d, **found, **arrived},
         writes={**found, "O": rows * p.d, "LSE": rows, **{name: n + counters for name, n in arrived.items()}},
         atomics=arrived,
     )
+
+
+# ------------------------------------------------------------------ passes that cut d into slices
+# A tile of queries reads its rows of Q again for each tile of keys, because no row of Q stays: the problem
+# says # how many that are. The forms do not depend on the width of a slice, except where scores are read once
+# for # each.
+_ANY = 16  # columns of a slice where their number changes no count
+
+
+def _words(kernel: str, problem: KernelProblem, tile: Pair | Triple) -> Ledger:
+    BD = tile[2] if len(tile) == 3 else _ANY
+    return kernel_words(kernel, problem, BM=tile[0], BN=tile[1], BD=BD)
+
+
+def sliced_forward(problem: KernelProblem, *, BM: int, BN: int) -> Ledger:
+    """F6: Nd⌈N/BN⌉ + 2Nd⌈N/BM⌉ read for the scores and V, and O kept in O_sum between tiles of keys,
+    Nd(⌈N/BN⌉ - 1) read and as much written; Nd + N written. For one head and no mask.
+    """
+    return _words("sliced_forward", problem, (BM, BN))
+
+
+def sliced_backward(problem: KernelProblem, *, queries: Pair, keys: Pair, dlse: bool = False) -> Ledger:
+    """D; dQ row by row; dK and dV column by column. `queries` and `keys` are the (BM, BN) of two kernels.
+
+    The first sweep reads Q and dO once for each tile of keys, V once and K twice for each tile of queries;
+    the second reads K and V once for each tile of queries, Q and dO twice for each tile of keys.
+    """
+    return sum_ledgers(
+        row_products(problem, dlse, queries[0], keys[0]),
+        _words("sliced_queries", problem, queries),
+        _words("sliced_keys", problem, keys),
+    )
+
+
+def scores_forward(problem: KernelProblem, *, scores: Pair, averages: Triple) -> Ledger:
+    """F5: Nd⌈N/BN⌉ + Nd⌈N/BM⌉ read and N² written for S, which is read once for each slice of O.
+
+    For one head and no mask; a mask's unseen tiles are neither written nor read.
+    """
+    return sum_ledgers(_words("scores", problem, scores), _words("averages", problem, averages))
+
+
+def scores_backward(
+    problem: KernelProblem,
+    *,
+    weights: Pair,
+    query_gradients: Triple,
+    key_gradients: Triple,
+    dlse: bool = False,
+) -> Ledger:
+    """B5: D; P and dS written, 2N² words; then dQ from dS, and dK and dV from dS and P, a slice at a time."""
+    return sum_ledgers(
+        row_products(problem, dlse, weights[0]),
+        _words("weights", problem, weights),
+        _words("query_gradients", problem, query_gradients),
+        _words("key_gradients", problem, key_gradients),
+    )
+
+
+# ------------------------------------------------------------------ the backward kernels of lesson 12
+# LSE and D are read as they lie, one number for each row that there is. The library's own kernels prepare
+# both.
+def delta_plain(problem: KernelProblem) -> Ledger:
+    """(12.1): 2Nd + N words a head."""
+    rows = problem.queries * problem.d
+    return Ledger({"O": rows, "dO": rows}, {"D": problem.queries})
+
+
+def dq_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
+    """The first bracket of (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ words a head without a mask."""
+    met, rows = problem.keys_met(BM, BN) * problem.d, problem.queries * problem.d
+    reads = {"Q": rows, "O": rows, "dO": rows, "LSE": problem.queries, "K": met, "V": met}
+    return Ledger(reads, {"D": problem.queries, "dQ": rows})
+
+
+def dkdv_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
+    """The second bracket of (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) words a head without a mask."""
+    met, columns = problem.queries_met(BM, BN), problem.keys * problem.d
+    reads = dict.fromkeys(("Q", "dO"), met * problem.d) | dict.fromkeys(("LSE", "D"), met)
+    return Ledger(reads | dict.fromkeys(("K", "V"), columns), {"dK": columns, "dV": columns})
+
+
+def fused_backward_plain(problem: KernelProblem, BM: int, BN: int) -> Ledger:
+    """(12.2), D's own launch included: 6Nd + N + ⌈N/BN⌉(4Nd + 2N) words a head without a mask."""
+    shares = {"dQ": problem.queries_met(BM, BN) * problem.d}
+    return sum_ledgers(
+        delta_plain(problem), dkdv_plain(problem, BM, BN), Ledger(shares, shares, atomics=shares)
+    )
+
+
+# ------------------------------------------------------------------ ledgers
+def sum_ledgers(*ledgers: Ledger) -> Ledger:
+    """The words of several launches, array by array."""
+
+    def total(part: str) -> Counts:
+        counts = [getattr(one, part) for one in ledgers]
+        names = dict.fromkeys(name for one in counts for name in one)
+        return {name: sum(one.get(name, 0) for one in counts) for name in names}
+
+    return Ledger(reads=total("reads"), writes=total("writes"), atomics=total("atomics"))
+
+
+def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
+    """Bytes of a kernel's ledger, with `itemsize` bytes for a number of Q, K and V."""
+    widths = widths_of(ledger, itemsize)
+    counts = [*ledger.reads.items(), *ledger.writes.items()]
+    return sum(words * widths[name] for name, words in counts)
+
+
+def widths_of(ledger: Ledger, itemsize: int) -> Counts:
+    """Bytes of a word of each array in a kernel's ledger."""
+    names = [*ledger.reads, *ledger.writes]
+    return dict.fromkeys(names, itemsize) | WIDTHS | dict.fromkeys(ledger.atomics, 4)
+
+
+# ------------------------------------------------------------------ what each kernel reads and writes
+def _forward(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
+    return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"O": rows, "LSE": p.queries}
+
+
+def _queries(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    """Without what D and LSE2 take, which is `_prepared`."""
+    rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
+    return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"dQ": rows}
+
+
+def _keys(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    rows, met = p.keys * p.d, p.queries_met(BM, BN) * p.d
+    numbers = dict.fromkeys(("LSE2", "D"), p.row_numbers_met(BM, BN))
+    reads = {"K": rows, "V": rows, "Q": met, "dO": met, **numbers}
+    return reads | p.columns_extra(BM, BN), {"dK": rows, "dV": rows}
+
+
+def _fused(p: KernelProblem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    reads, writes = _keys(p, BM, BN, BD)
+    added = {"dQ_sum": p.queries_met(BM, BN) * p.d}
+    return reads | added, writes | added
+
+
+def _sliced_forward(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN), p.keys_met(BM, BN) * p.d
+    between = {"O_sum": (again - p.rows_hit(BM, BN)) * p.d}
+    reads = {"Q": again * p.d, "K": met, "V": met} | between
+    return reads, between | {"O": p.queries * p.d, "LSE": p.queries}
+
+
+def _sliced_queries(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN), p.keys_met(BM, BN) * p.d
+    between = {"dQ_sum": (again - p.rows_hit(BM, BN)) * p.d}
+    numbers = dict.fromkeys(("LSE2", "D"), p.whole_rows(BM))
+    reads = {"Q": again * p.d, "dO": again * p.d, "K": 2 * met, "V": met, **numbers}
+    return reads | between, between | {"dQ": p.queries * p.d}
+
+
+def _sliced_keys(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.columns_again(BM, BN), p.queries_met(BM, BN)
+    between = dict.fromkeys(("dK_sum", "dV_sum"), (again - p.columns_hit(BM, BN)) * p.d)
+    rows = {"K": again * p.d, "V": again * p.d, "Q": 2 * met * p.d, "dO": 2 * met * p.d}
+    numbers = dict.fromkeys(("LSE2", "D"), p.row_numbers_met(BM, BN))
+    return rows | numbers | between, between | dict.fromkeys(("dK", "dV"), p.keys * p.d)
+
+
+def _scores(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    reads = {"Q": p.rows_again(BM, BN) * p.d, "K": p.keys_met(BM, BN) * p.d}
+    return reads, {"S": p.pairs_met(BM, BN), "LSE": p.queries}
+
+
+def _averages(p: KernelProblem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    slices = ceil_div(p.d, BD)
+    reads = {"S": slices * p.pairs_met(BM, BN), "V": p.keys_met(BM, BN) * p.d, "LSE": slices * p.queries}
+    return reads, {"O": p.queries * p.d}
+
+
+def _weights(p: KernelProblem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN) * p.d, p.keys_met(BM, BN) * p.d
+    numbers = dict.fromkeys(("LSE2", "D"), p.whole_rows(BM))
+    reads = {"Q": again, "dO": again, "K": met, "V": met, **numbers}
+    return reads, dict.fromkeys(("P", "dS"), p.pairs_met(BM, BN))
+
+
+def _query_gradients(p: KernelProblem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    reads = {"dS": ceil_div(p.d, BD) * p.pairs_met(BM, BN), "K": p.keys_met(BM, BN) * p.d}
+    return reads, {"dQ": p.queries * p.d}
+
+
+def _key_gradients(p: KernelProblem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    weights, met = ceil_div(p.d, BD) * p.pairs_met_by_keys(BM, BN), p.queries_met(BM, BN) * p.d
+    return {"P": weights, "dS": weights, "Q": met, "dO": met}, dict.fromkeys(("dK", "dV"), p.keys * p.d)
+
+
+_COUNTS = {
+    "forward": _forward,
+    "queries": _queries,
+    "keys": _keys,
+    "fused": _fused,
+    "sliced_forward": _sliced_forward,
+    "sliced_queries": _sliced_queries,
+    "sliced_keys": _sliced_keys,
+    "scores": _scores,
+    "averages": _averages,
+    "weights": _weights,
+    "query_gradients": _query_gradients,
+    "key_gradients": _key_gradients,
+}

@@ -86,7 +86,7 @@ def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namesp
         raise UsageError("--block is the side of the tiles of --mask, which is not given")
     if arguments.no_recompute and schedule.pass_ != "forward":
         raise UsageError(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
-    if arguments.no_recompute and schedule.stands_for is not None:
+    if arguments.no_recompute and schedule.approximates is not None:
         raise UsageError(
             f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score"
         )

@@ -40,16 +40,16 @@ def _bound(q: Question) -> tuple[int, str]:
         q.M,
         mask=q.seen,
         recompute=q.recompute,
-        approximate=q.schedule.stands_for is not None,
+        approximate=q.schedule.approximates is not None,
         given_weights=q.schedule.given_weights,
     )
 
 
 def _note(q: Question) -> str:
     """Where the tiles come from; of an approximation also what its error is measured against."""
-    if q.schedule.stands_for is None:
+    if q.schedule.approximates is None:
         return q.note
-    return f"{q.note}; an approximation: max_abs_error is against {q.schedule.stands_for.name}"
+    return f"{q.note}; an approximation: max_abs_error is against {q.schedule.approximates.name}"
 
 
 def _does_not_fit(q: Question, needed: int) -> str:
@@ -95,7 +95,7 @@ def _run(q: Question, form: Ledger) -> dict[str, Any]:
         raise AssertionError(f"emulator and closed form disagree: {difference}")
     right = q.schedule.expected(drawn, q.seen, q.settings)
     found = {"peak": done.ledger.peak, "max_abs_error": _error(done.outputs, right)}
-    if q.schedule.stands_for is None:
+    if q.schedule.approximates is None:
         return found
     return found | {"softmax_error": _error(done.outputs, q.schedule.problem.exact(drawn, q.seen))}
 
@@ -120,8 +120,8 @@ def text(record: dict[str, Any], ledger: Ledger) -> str:
 
 
 def _right(record: dict[str, Any]) -> str:
-    stands_for = get(record["schedule"]).stands_for
-    return "exact values" if stands_for is None else stands_for.name
+    approximates = get(record["schedule"]).approximates
+    return "exact values" if approximates is None else approximates.name
 
 
 def _title(record: dict[str, Any]) -> str:

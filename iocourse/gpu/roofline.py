@@ -7,7 +7,7 @@ the forward pass has two, the backward pass five, exponentials and sums are not 
 
 from __future__ import annotations
 
-from ..costs.kernels import Problem
+from ..costs.kernels import KernelProblem
 from .chips import Chip
 
 PASSES = ("forward", "backward", "forward+backward")
@@ -29,7 +29,7 @@ def _check(pass_: str) -> None:
         raise ValueError(f"pass_ is {pass_!r}; allowed: {', '.join(PASSES)}")
 
 
-def compulsory_bytes(pass_: str, problem: Problem, itemsize: int) -> int:
+def compulsory_bytes(pass_: str, problem: KernelProblem, itemsize: int) -> int:
     """Bytes that any kernel moves through the GPU's memory: each input read once, each result written once.
 
     Forward reads Q, K, V and writes O, LSE; backward reads these five and dO, and writes dQ, dK, dV. LSE is

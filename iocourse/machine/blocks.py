@@ -1,4 +1,4 @@
-"""Blocks: the ranges of rows and columns that schedules loop over, and how a dry machine skips equal ones."""
+"""Blocks: ranges of rows and columns that schedules loop over, and how a dry machine skips equal ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ..sizes import Shape
 from .errors import MachineError
-from .write_tracker import Box
+
+Box = tuple[tuple[int, int], ...]  # a half-open range (start, stop) for each axis
 
 
 class Block(NamedTuple):

@@ -15,10 +15,9 @@ from ..exact import real_array
 from ..ledger import Ledger, Move, PhaseTotal
 from ..sizes import Shape, positive_int, truth, words_in
 from ..solution_guard import are_solutions_blocked
-from .allocator import Allocator, LazyText, Name
-from .arithmetic import Arithmetic, Number
-from .blocks import Block, Loops
+from .blocks import Block, Box, Loops
 from .errors import (
+    FastMemoryFull,
     MachineError,
     MoveLimitExceeded,
     ShapeMismatch,
@@ -26,9 +25,17 @@ from .errors import (
     UntrackedArray,
 )
 from .row_stats import RowStats
-from .slow_memory import SlowArray, SlowBlock, box_of, check_shape
-from .tiles import Tile, in_words, make_tile
-from .write_tracker import BitmapTracker, Box, BoxTracker, WriteTracker, slices
+from .slow_memory import (
+    BitmapTracker,
+    BoxTracker,
+    SlowArray,
+    SlowBlock,
+    WriteTracker,
+    box_of,
+    check_shape,
+    slices,
+)
+from .tiles import Arithmetic, LazyText, Name, Number, TemporaryName, Tile, in_words, make_tile
 
 FREE_REGISTERS = 4
 TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows
@@ -422,3 +429,49 @@ def _length(name: str, n: Any) -> int:
     if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as `load` takes it
         n = n[1] - n[0]
     return positive_int(name, n.size if isinstance(n, Block) else n)
+
+
+# ------------------------------------------------------------------ which tiles are in fast memory
+class Allocator:
+    """M words, of which tiles take theirs under serial numbers. `used` words are taken now."""
+
+    def __init__(self, M: int) -> None:
+        self.M = M
+        self.used = 0
+        self.resident: dict[int, tuple[Name, int]] = {}  # serial number -> (name, words), oldest first
+        self._serials = count(1)
+
+    @property
+    def free(self) -> int:
+        """Words not in use."""
+        return self.M - self.used
+
+    def take(self, name: Name, words: int) -> int:
+        """Room for a tile of so many words, which there must be; returns the tile's serial number."""
+        serial = next(self._serials)
+        self.resident[serial] = (name, words)
+        self.used += words
+        return serial
+
+    def give_back(self, serial: int) -> tuple[Name, int]:
+        """The room of this tile is free again; returns its name and words."""
+        left = self.resident.pop(serial)
+        self.used -= left[1]
+        return left
+
+    def refuse(self, doing: Name, words: int, empty: Callable[[], None]) -> NoReturn:
+        """Raise FastMemoryFull: what is short, who is there, and a remedy. Fast memory is emptied first."""
+        free, resident = self.free, list(self.resident.values())
+        short = words - free
+        listing = ", ".join(f"{name} {size:,}" for name, size in resident) or "nothing"
+        temporaries = any(isinstance(name, TemporaryName) for name, _ in resident)
+        in_place = temporaries or str(doing).startswith("np.")
+        remedy = "Free or update in place the temporaries" if in_place else "Smaller tiles"
+        empty()
+        asked = f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}"
+        raise FastMemoryFull(
+            f"{asked}. Resident: {listing}. "
+            f"{remedy}, or at least {short:,} more word{'s' if short > 1 else ''} of M.",
+            short,
+            asked,
+        )

@@ -88,30 +88,23 @@ def _refuse_overflow(given: Mapping[str, Any]) -> None:
         check_products(Q, K)
 
 
-def _kinds(parts: tuple[Any, ...]) -> str:
-    """What was returned, in words: "int", or "a tuple of SlowArray, int"."""
-    names = ", ".join(type(part).__name__ for part in parts)
-    return names if len(parts) == 1 else f"a tuple of {names}"
-
-
 def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    """The values of what the schedule returned: slow arrays of which every word has been stored."""
     for array in slow:
         if not isinstance(array, SlowArray):
+            names = ", ".join(type(part).__name__ for part in slow)
+            kinds = names if len(slow) == 1 else f"a tuple of {names}"
             raise TypeError(
-                f"the schedule returned {_kinds(slow)}; it must return the slow array that holds its result"
+                f"the schedule returned {kinds}; it must return the slow array that holds its result"
             )
-        _require_complete(machine, array)
+        try:
+            machine._require_written(array, box_of(array, None, None))
+        except UninitialisedRead:
+            raise UninitialisedRead(
+                f"the result {array.name} of shape {array.shape} is not complete: some of its words were "
+                "never stored"
+            ) from None
     return () if machine.dry else tuple(machine.take(array) for array in slow)
-
-
-def _require_complete(machine: Machine, array: SlowArray) -> None:
-    try:
-        machine._require_written(array, box_of(array, None, None))
-    except UninitialisedRead:
-        raise UninitialisedRead(
-            f"the result {array.name} of shape {array.shape} is not complete: some of its words were never "
-            "stored"
-        ) from None
 
 
 def _is_words(value: Any) -> bool:

@@ -4,10 +4,9 @@ A red pebble on a vertex is a word in fast memory, a blue one a word in slow mem
 moved by every load and store, blue pebbles on the inputs at the start and on the outputs at the end.
 """
 
-from .graph import Graph, Vertex, compulsory
+from .graphs import Graph, Vertex, attention, compulsory, dot, matmul, softmax_row
 from .rules import Game, IllegalMove, Move, State, cost_of, ledger_of, replay
 from .search import MAX_STATES, NoPebbling, Pebbling, TooLarge, optimum
-from .standard_graphs import attention, dot, matmul, softmax_row
 
 __all__ = [
     "MAX_STATES",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import ledger
 from ..sizes import positive_int, truth
-from .graph import Graph, Vertex
+from .graphs import Graph, Vertex
 
 KINDS = ("load", "store", "compute", "slide", "delete")
 

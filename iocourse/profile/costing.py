@@ -7,9 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..costs.closed_form import ceil_div
-from ..costs.each_kernel import added, kernel_words, row_products, widths_of
 from ..costs.kernel_masks import BlockLists, PackedSequences
-from ..costs.kernels import Problem, attention_decode
+from ..costs.kernels import (
+    KernelProblem,
+    attention_decode,
+    kernel_words,
+    row_products,
+    sum_ledgers,
+    widths_of,
+)
 from ..errors import UsageError
 from ..kernels.host.argument_checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.block_masks import within_blocks
@@ -27,7 +33,7 @@ class Cost:
     """What a launch costs with the tiles of one architecture."""
 
     asked: Question
-    problem: Problem
+    problem: KernelProblem
     tiles: Tiles
     words: Ledger  # by the closed form
     visits: int  # tiles of scores that it meets
@@ -90,10 +96,12 @@ def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
     words = [kernel_words(name, p, **one, pad=rows) for name, one in sizes.items()]
     if "row_products_kernel" in LAUNCHES[asked.what].kernels:
         words.append(row_products(p, False, rows, zeros=True))
-    return Cost(asked, p, tiles, added(*words), sum(_visits(name, p, **one) for name, one in sizes.items()))
+    return Cost(
+        asked, p, tiles, sum_ledgers(*words), sum(_visits(name, p, **one) for name, one in sizes.items())
+    )
 
 
-def _problem(asked: Question) -> Problem:
+def _problem(asked: Question) -> KernelProblem:
     rows = 1 if asked.what == "decode" else asked.N
     band = (None, 0 if asked.causal else None)
     sizes = (rows, asked.N, asked.d, *band, asked.batch, asked.heads, asked.kv_heads)
@@ -101,7 +109,7 @@ def _problem(asked: Question) -> Problem:
         return PackedSequences(*sizes, tuple((n, n) for n in asked.lengths))
     if asked.what == "block-sparse":
         return BlockLists(*sizes, asked.mask.pairs()[None, None])
-    return Problem(*sizes)
+    return KernelProblem(*sizes)
 
 
 def _tiles(asked: Question, arch: int) -> Tiles:
@@ -117,7 +125,7 @@ def _tiles(asked: Question, arch: int) -> Tiles:
     return {name: tuple(getattr(row, name)) for name in LAUNCHES[asked.what].tiles}
 
 
-def _visits(kernel: str, p: Problem, BM: int, BN: int, BD: int = 0) -> int:
+def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int:
     """Tiles of scores that a kernel meets, each once for every slice of d."""
     if kernel in ("fused", "keys"):
         return ceil_div(p.queries_met(BM, BN), BM)
@@ -125,7 +133,7 @@ def _visits(kernel: str, p: Problem, BM: int, BN: int, BD: int = 0) -> int:
     return 2 * met if kernel == "sliced_forward" else met
 
 
-def _decode(asked: Question, p: Problem, arch: int, processors: int | None) -> Cost:
+def _decode(asked: Question, p: KernelProblem, arch: int, processors: int | None) -> Cost:
     if asked.parts > MOST_PARTS:
         raise UsageError(f"--parts is {asked.parts}; allowed: 1 to {MOST_PARTS}")
     group = asked.heads // asked.kv_heads

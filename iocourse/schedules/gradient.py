@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..costs import ceil_div, distinct_sizes
 from ..machine import Block, Machine, RowStats, SlowArray, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
+from .standard_backward import product
 
 
 def gradient_tiles(N: int, d: int, M: int) -> Tiles:
@@ -51,36 +52,14 @@ def gradient(
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
     LSE, D, dX = m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
-    times_small(m, A1, X, Q, Bm, Bn)
-    times_small(m, A3, Y, H, Bm, Bn)
+    product(m, A1, X, Q, Bm, Bn)
+    product(m, A3, Y, H, Bm, Bn)
     for i in m.blocks(N, Bf):
         forward_residual(m, Q, A2, H, E, dO, LSE, D, i)
     for i in m.blocks(N, Bq):
         _queries_gradient(m, Q, A2, H, dO, LSE, D, dQ, i)
-    transposed_times(m, A1, dQ, dX, Bg)
+    product(m, A1, dQ, dX, Bg, Bg, transposed=True)
     return dX
-
-
-def times_small(m: Machine, A: SlowArray, B: SlowArray, C: SlowArray, b: int, e: int) -> None:
-    """C = AB with B (d, d): a b x e tile of C stays, columns of A and rows of B stream past."""
-    for i in m.blocks(C.shape[0], b):
-        for c in m.blocks(C.shape[1], e):
-            with m.zeros(i, c) as out:  # (b, e)
-                for k in m.blocks(B.shape[0], 1):
-                    with m.load(A, i, k) as column, m.load(B, k, c) as row:  # (b, 1), (1, e)
-                        out.add_matmul(column, row)
-                m.store(out, C, i, c)
-
-
-def transposed_times(m: Machine, A: SlowArray, B: SlowArray, C: SlowArray, b: int) -> None:
-    """C = AᵀB with C (d, d): a b x b tile of C stays, rows of A and of B stream past."""
-    for r in m.blocks(C.shape[0], b):
-        for c in m.blocks(C.shape[1], b):
-            with m.zeros(r, c) as out:  # (b, b)
-                for k in m.blocks(A.shape[0], 1):
-                    with m.load(A, k, r) as left, m.load(B, k, c) as right:  # (1, b), (1, b)
-                        out.add_matmul(left.T, right)
-                m.store(out, C, r, c)
 
 
 def forward_residual(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..machine import Block, Machine, SlowArray, probabilities
-from .gradient import forward_residual, gradient_tiles, times_small, transposed_times
+from .gradient import forward_residual, gradient_tiles
 from .registry import Outputs, Tiles, schedule
+from .standard_backward import product
 
 
-def gradient_stored_tiles(N: int, d: int, M: int) -> Tiles:
+def gradient_dp_materialised_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all of M in each part."""
     two_stay = min(N, (M - d) // (2 * d + 3))
     return {
@@ -29,7 +30,7 @@ def sides_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(7, 9, 4),
     regime="d^2 <= M <= 3d^2/2",
     source="a schedule of this course: found by iocourse.sweeps",
-    tiles=gradient_stored_tiles,
+    tiles=gradient_dp_materialised_tiles,
 )
 def gradient_dp_materialised(
     m: Machine,
@@ -54,15 +55,15 @@ def gradient_dp_materialised(
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
     dP, LSE, D, dX = m.new("dP", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
-    times_small(m, A1, X, Q, Bm, Bn)
-    times_small(m, A3, Y, H, Bm, Bn)
+    product(m, A1, X, Q, Bm, Bn)
+    product(m, A3, Y, H, Bm, Bn)
     for i in m.blocks(N, Bf):
         forward_residual(m, Q, A2, H, E, dO, LSE, D, i)
     for i in m.blocks(N, Bs):
         _store_weights_gradient(m, dO, H, D, dP, i)
     for i in m.blocks(N, Bq):
         _queries_gradient(m, Q, A2, LSE, dP, dQ, i)
-    transposed_times(m, A1, dQ, dX, Bg)
+    product(m, A1, dQ, dX, Bg, Bg, transposed=True)
     return dX
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
 from ..machine import Block, Machine, SlowArray, probabilities
-from .gradient import subtract, times_small, transposed_times
+from .gradient import subtract
 from .gradient_dp_materialised import sides_tiles
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
 
 
-def gradient_stored_twice_tiles(N: int, d: int, M: int) -> Tiles:
+def gradient_scores_materialised_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all of M in each part; the tiles of O and of dQ are the cheapest that fit."""
     Bd, Bo = best_pair(
         lambda Bd, Bo: (N + 3) * ceil_div(d, Bd) + d * ceil_div(N, Bo),
@@ -33,7 +33,7 @@ def gradient_stored_twice_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(7, 9, 5),
     regime="d^2/4 <= M <= d^2",
     source="a schedule of this course: the scores stored, then dS over them",
-    tiles=gradient_stored_twice_tiles,
+    tiles=gradient_scores_materialised_tiles,
 )
 def gradient_scores_materialised(
     m: Machine,
@@ -61,14 +61,14 @@ def gradient_scores_materialised(
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
     S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
-    times_small(m, A1, X, Q, Bm, Bn)
-    times_small(m, A3, Y, H, Bm, Bn)
+    product(m, A1, X, Q, Bm, Bn)
+    product(m, A3, Y, H, Bm, Bn)
     _store_scores(m, Q, A2, S, LSE, Bs)
     _store_residuals(m, S, H, E, LSE, dO, D, Bo, Bd)
     for i in m.blocks(N, Bs):
         _scores_gradient(m, dO, H, S, LSE, D, i)
     product(m, S, A2, dQ, Bq, Be)
-    transposed_times(m, A1, dQ, dX, Bg)
+    product(m, A1, dQ, dX, Bg, Bg, transposed=True)
     return dX
 
 

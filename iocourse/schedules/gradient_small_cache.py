@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .. import costs
 from ..machine import Block, Machine, SlowArray, Tile, probabilities
-from .gradient import subtract, times_small, transposed_times
+from .gradient import subtract
 from .registry import Outputs, Tiles, schedule
+from .standard_backward import product, product_of_rows
 
 
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
@@ -38,18 +39,16 @@ def gradient_small_cache(
     N, d = A1.shape
     Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
     S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
-    times_small(m, A1, X, Q, B, B)
-    times_small(m, A3, Y, H, B, B)
+    product(m, A1, X, Q, B, B)
+    product(m, A3, Y, H, B, B)
     for i in m.blocks(N, B):
         _forward(m, Q, A2, H, E, S, dO, LSE, D, i, B)
     for i in m.blocks(N, B):
         with m.load(LSE, i) as log_sums, m.load(D, i) as products:  # 2·B
             for j in m.blocks(N, B):
                 _scores_gradient(m, dO, H, S, log_sums, products, i, j)
-    for i in m.blocks(N, B):
-        for c in m.blocks(d, B):
-            _accumulate(m, S, A2, dQ, i, c)
-    transposed_times(m, A1, dQ, dX, B)
+    product(m, S, A2, dQ, B, B)
+    product(m, A1, dQ, dX, B, B, transposed=True)
     return dX
 
 
@@ -78,15 +77,6 @@ def _forward(
         for c in m.blocks(d, B):
             _residual(m, S, V, E, dO, stats.m, products, i, c)
         m.store(products, D, i)
-
-
-def product_of_rows(m: Machine, A: SlowArray, B: SlowArray, i: Block, j: Block) -> Tile:
-    """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
-    s = m.zeros(i, j)
-    for c in m.blocks(A.shape[1], 1):
-        with m.load(A, i, c) as a, m.load(B, j, c) as b:
-            s.add_matmul(a, b.T)
-    return s
 
 
 def _residual(
@@ -120,11 +110,3 @@ def _scores_gradient(
             with m.load(S, i, column) as s:  # (B, 1)
                 ds[:, column.start - j.start : column.stop - j.start] *= probabilities(s, log_sums)
         m.store(ds, S, i, j)
-
-
-def _accumulate(m: Machine, dS: SlowArray, K: SlowArray, dQ: SlowArray, i: Block, c: Block) -> None:
-    with m.zeros(i, c) as out:  # (B, B)
-        for j in m.blocks(K.shape[0], 1):
-            with m.load(dS, i, j) as ds, m.load(K, j, c) as k:  # (B, 1), (1, B)
-                out.add_matmul(ds, k)
-        m.store(out, dQ, i, c)

@@ -17,7 +17,7 @@ from ..costs import distinct_sizes
 from ..exact import Array
 from ..machine import Block, Features, Machine, SlowArray, Tile
 from ..monomials import rank_of
-from .registry import Stand, Tiles, schedule
+from .registry import Approximates, Tiles, schedule
 
 MOST_FEATURES = 2**22  # in a tile of a run
 BYTES_LISTED = 500  # about, in Python, for one of them
@@ -57,7 +57,7 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
     source="a schedule of this course, after Alman and Song, 2302.13214; Taylor features",
     tiles=low_rank_tiles,
     note=low_rank_note,
-    stands_for=Stand("dense attention with the same polynomial", polynomial_attention),
+    approximates=Approximates("dense attention with the same polynomial", polynomial_attention),
 )
 def low_rank(m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, g: int, rc: int, Bd: int) -> SlowArray:
     """A tile of the state grows while K and V pass by, then Q passes and takes its part of O from it.

@@ -20,7 +20,7 @@ from ..machine import Block, Features, Machine, SlowArray, Tile
 from ..monomials import features, plan, rank_of
 from ..sizes import Shape
 from .low_rank import averages, columns_of_values, listed_features, require_features_that_can_be_listed
-from .registry import Left, Outputs, Stand, Tiles, schedule
+from .registry import Approximates, ForwardExtras, Outputs, Tiles, schedule
 
 
 def low_rank_backward_tiles(N: int, d: int, M: int, g: int) -> Tiles:
@@ -82,8 +82,10 @@ def _whole(r: int, d: int, *, rc: int, Bd: int) -> bool:
     source="a schedule of this course, after Liang and others, 2408.13233; Taylor features",
     tiles=low_rank_backward_tiles,
     note=low_rank_backward_note,
-    stands_for=Stand("the gradient of dense attention with the same polynomial", polynomial_gradient),
-    left=Left(state_shape, state_left),
+    approximates=Approximates(
+        "the gradient of dense attention with the same polynomial", polynomial_gradient
+    ),
+    forward_extras=ForwardExtras(state_shape, state_left),
 )
 def low_rank_backward(
     m: Machine,

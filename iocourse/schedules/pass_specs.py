@@ -16,6 +16,10 @@ Arrays = dict[str, Array]
 Exact = tuple[Array, ...]
 
 
+Shapes = Callable[[int, int], dict[str, Shape]]
+Draw = Callable[[np.random.Generator, int, int, Mask | None], Arrays]
+
+
 @dataclass(frozen=True)
 class Pass:
     """One pass, by name: what it may take in, with shapes for (N, d), and what it fills.
@@ -26,8 +30,8 @@ class Pass:
 
     name: str
     outputs: tuple[str, ...]
-    shapes: Callable[[int, int], dict[str, Shape]]
-    draw: Callable[[np.random.Generator, int, int, Mask | None], Arrays]
+    shapes: Shapes
+    draw: Draw
     exact: Callable[[Mapping[str, Array], Mask | None], Exact]
     other_arrays: str = ""
 
@@ -36,12 +40,13 @@ def _additive(mask: Mask | None) -> Array | None:
     return None if mask is None else mask.additive()
 
 
+def _draw_all(shapes: Shapes) -> Draw:
+    """Every array of these shapes, of normal numbers; no mask changes them."""
+    return lambda rng, N, d, mask: {n: rng.standard_normal(shape) for n, shape in shapes(N, d).items()}
+
+
 def _forward_shapes(N: int, d: int) -> dict[str, Shape]:
     return dict.fromkeys("QKV", (N, d))
-
-
-def _draw_forward(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
-    return {name: rng.standard_normal((N, d)) for name in "QKV"}
 
 
 def _exact_forward(a: Mapping[str, Array], mask: Mask | None) -> Exact:
@@ -78,10 +83,6 @@ def _tied_shapes(N: int, d: int) -> dict[str, Shape]:
     return dict.fromkeys("QX", (N, d))
 
 
-def _draw_tied(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
-    return {name: rng.standard_normal((N, d)) for name in "QX"}
-
-
 def _exact_tied(a: Mapping[str, Array], mask: Mask | None) -> Exact:
     """O and LSE of attention whose keys and values are both X."""
     return _exact_forward({"Q": a["Q"], "K": a["X"], "V": a["X"]}, mask)
@@ -89,10 +90,6 @@ def _exact_tied(a: Mapping[str, Array], mask: Mask | None) -> Exact:
 
 def _gradient_shapes(N: int, d: int) -> dict[str, Shape]:
     return {**dict.fromkeys(("A1", "A2", "A3", "E"), (N, d)), **dict.fromkeys("XY", (d, d))}
-
-
-def _draw_gradient(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
-    return {name: rng.standard_normal(shape) for name, shape in _gradient_shapes(N, d).items()}
 
 
 def _exact_gradient(a: Mapping[str, Array], mask: Mask | None) -> Exact:
@@ -104,9 +101,9 @@ TIED = "it is for tied attention, whose keys are its values: for two arrays K an
 PASSES = {
     made.name: made
     for made in (
-        Pass("forward", ("O", "LSE"), _forward_shapes, _draw_forward, _exact_forward),
+        Pass("forward", ("O", "LSE"), _forward_shapes, _draw_all(_forward_shapes), _exact_forward),
         Pass("backward", ("dQ", "dK", "dV"), _backward_shapes, _draw_backward, _exact_backward),
-        Pass("gradient", ("dX",), _gradient_shapes, _draw_gradient, _exact_gradient),
-        Pass("tied", ("O", "LSE"), _tied_shapes, _draw_tied, _exact_tied, TIED),
+        Pass("gradient", ("dX",), _gradient_shapes, _draw_all(_gradient_shapes), _exact_gradient),
+        Pass("tied", ("O", "LSE"), _tied_shapes, _draw_all(_tied_shapes), _exact_tied, TIED),
     )
 }

@@ -34,7 +34,7 @@ PROBLEM = ("mask", "w", "g")  # what is computed, beside N and d; a schedule may
 
 
 @dataclass(frozen=True)
-class Stand:
+class Approximates:
     """What an approximation computes exactly: `exact(arrays, **needs)`, which `name` says in words."""
 
     name: str
@@ -42,7 +42,7 @@ class Stand:
 
 
 @dataclass(frozen=True)
-class Left:
+class ForwardExtras:
     """Arrays that its own forward pass leaves to a backward pass, beside those every backward pass may have.
 
     `shapes(N, d, **needs)` by name; `made(arrays, **needs)` from the arrays of the pass.
@@ -59,10 +59,11 @@ class Schedule:
     Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled, with
     `lse=True` also that of the rows' log-sum-exp: (O, LSE). A backward pass returns (dQ, dK, dV). `operands`
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
-    must and may be told (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order, `publish`
-    those that a paper gives with it, or is None. `safe` is False where large scores overflow. `stands_for`
-    is None where the values are the pass's own; an approximation says what its values are instead. `left` is
-    None where it takes arrays of its pass alone.
+    must and may be given (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order,
+    `publish` those that a paper gives with it, or is None. `safe` is False where large scores overflow.
+    `approximates` is None where the values are the pass's own; an approximation says what its values are
+    instead.
+    `forward_extras` is None where it takes arrays of its pass alone.
     `lesson` is the lesson that teaches it, the section, and its place among several there; `label` is what
     the lessons' formulas call it, such as F3.
     """
@@ -83,8 +84,8 @@ class Schedule:
     options: tuple[str, ...]
     note: Callable[..., str]
     safe: bool
-    stands_for: Stand | None
-    left: Left | None
+    approximates: Approximates | None
+    forward_extras: ForwardExtras | None
 
     @property
     def __name__(self) -> str:
@@ -124,10 +125,9 @@ class Schedule:
         """The values that must come out for these inputs, in the order of the pass: exact, or what it stands
         for. `mask` is the one that `settings` mean (see `mask_of`); of `settings` the degree matters.
         """
-        if self.stands_for is None:
+        if self.approximates is None:
             return self.problem.exact(arrays, mask)
-        told = self.needed(settings or {})
-        return self.stands_for.exact(arrays, **told)
+        return self.approximates.exact(arrays, **self.needed(settings or {}))
 
     def needed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of `settings` what says which problem is solved."""
@@ -239,13 +239,13 @@ class Schedule:
         Raises ValueError where they do not fit, naming the tiles that would or the smallest M that works.
         """
         N, d, M = check_sizes(N=N, d=d, M=M)
-        told = self.tiles(N, d, M, published=published, **_problem(settings)) | settings
-        ledger = self.cost(N, d, **told)
+        settings = self.tiles(N, d, M, published=published, **_problem(settings)) | settings
+        ledger = self.cost(N, d, **settings)
         if ledger.peak > M:
-            tiles = ", ".join(f"{name}={told[name]}" for name in self.tile_names)
+            tiles = ", ".join(f"{name}={settings[name]}" for name in self.tile_names)
             raise ValueError(
                 f"{self.name} with {tiles} needs {ledger.peak} words, {ledger.peak - M} more than M = {M}; "
-                f"{self.advice(N, d, M, **told)}"
+                f"{self.advice(N, d, M, **settings)}"
             )
         return ledger
 
@@ -318,8 +318,8 @@ class Schedule:
     def shapes(self, N: int, d: int, **settings: Any) -> dict[str, Shape]:
         """The shape of each array it takes, for a dry run; of `settings` the degree matters."""
         known = self.problem.shapes(N, d)
-        if self.left:
-            known |= self.left.shapes(N, d, **self.needed(settings))
+        if self.forward_extras:
+            known |= self.forward_extras.shapes(N, d, **self.needed(settings))
         return {name: known[name] for name in self.operands}
 
     def drawn(
@@ -327,7 +327,9 @@ class Schedule:
     ) -> dict[str, Array]:
         """Random inputs of its pass, with what its own forward pass makes of them."""
         arrays = self.problem.draw(rng, N, d, mask)
-        return arrays | (self.left.made(arrays, **self.needed(settings)) if self.left else {})
+        return arrays | (
+            self.forward_extras.made(arrays, **self.needed(settings)) if self.forward_extras else {}
+        )
 
 
 def mask_of(N: int, problem: dict[str, Any]) -> Mask | None:
@@ -368,18 +370,20 @@ def schedule(
     published: Chooser | None = None,
     note: Callable[..., str] = _no_note,
     safe: bool = True,
-    stands_for: Stand | None = None,
-    left: Left | None = None,
+    approximates: Approximates | None = None,
+    forward_extras: ForwardExtras | None = None,
 ) -> Callable[[Body], Schedule]:
     """Register the decorated function under its own name; its closed form is `costs.<name>`.
 
-    `tiles` and `note` take N, d, M and what the schedule needs, `published` takes N, d, M. `stands_for`
-    belongs to an approximation, `left` to a backward pass whose own forward pass leaves it arrays.
+    `tiles` and `note` take N, d, M and what the schedule needs, `published` takes N, d, M. `approximates`
+    belongs to an approximation, `forward_extras` to a backward pass whose own forward pass leaves it arrays.
     `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
     Raises LookupError where there is no closed form, TypeError where it takes other arguments.
     """
     _require_pass(pass_)
-    _require_place(lesson)
+    numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
+    if not numbers or len(lesson) not in (2, 3):
+        raise TypeError(f"lesson = {lesson!r} must be (lesson, section) or (lesson, section, place)")
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -401,8 +405,9 @@ def schedule(
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
-            stands_for=stands_for and replace(stands_for, exact=library_solution(stands_for.exact)),
-            left=left and replace(left, made=library_solution(left.made)),
+            approximates=approximates and replace(approximates, exact=library_solution(approximates.exact)),
+            forward_extras=forward_extras
+            and replace(forward_extras, made=library_solution(forward_extras.made)),
         )
         REGISTRY[name] = made
         return made
@@ -415,23 +420,19 @@ def _require_pass(pass_: str) -> None:
         raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
 
 
-def _require_place(lesson: Any) -> None:
-    numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
-    if not numbers or len(lesson) not in (2, 3):
-        raise TypeError(f"lesson = {lesson!r} must be (lesson, section) or (lesson, section, place)")
-
-
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     found = inspect.signature(function).parameters.items()
     return {name: parameter for name, parameter in found if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
-    """The closed form of that name, which must be told what the schedule is told."""
+    """The closed form of that name, which must take the arguments of the schedule."""
     form = costs.form_of(name)
-    told = _keywords(form)
-    if set(told) != set(named):
-        raise TypeError(f"costs.{name} takes {', '.join(told)}; the schedule {name} takes {', '.join(named)}")
+    taken = _keywords(form)
+    if set(taken) != set(named):
+        raise TypeError(
+            f"costs.{name} takes {', '.join(taken)}; the schedule {name} takes {', '.join(named)}"
+        )
     return form
 
 

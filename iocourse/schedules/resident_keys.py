@@ -7,7 +7,7 @@ from ..machine import Block, Machine, RowStats, SlowArray, Tile
 from .registry import Outputs, Tiles, schedule
 
 
-def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
+def resident_keys_tiles(N: int, d: int, M: int) -> Tiles:
     """For each number of row blocks balanced rows and as many places for keys as fit; the cheapest of these.
 
     As a rule as many row blocks as flash_optimal has, and where no key can be kept its very tiles; where all
@@ -32,7 +32,7 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(9, 4),
     regime="few row blocks: M near 2Nd and below",
     source="a derivation of this course: flash_optimal, with keys and values in the room it leaves",
-    tiles=keys_kept_tiles,
+    tiles=resident_keys_tiles,
 )
 def resident_keys(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, Br: int, places: int, lse: bool = False

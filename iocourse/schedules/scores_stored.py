@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..machine import Block, Machine, RowStats, SlowArray, Tile, probabilities
+from ..machine import Block, Machine, RowStats, SlowArray
 from .registry import Outputs, Tiles, schedule
+from .small_cache import weighted_values
 
 
 def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
@@ -35,7 +36,7 @@ def scores_stored(
             store_scores(m, Q, K, S, stats, i, (0, i.size))
             log_sums = stats.lse()
             stats.l.free()
-            _outputs(m, S, V, O, log_sums, i)
+            weighted_values(m, S, V, O, log_sums, i, (0, i.size), (0, d))
             if L is not None:
                 m.store(log_sums, L, i)
     return O if L is None else (O, L)
@@ -58,11 +59,3 @@ def store_scores(
             with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Br, 1)
                 m.store(s, S, rows, j)
                 stats.update(s)
-
-
-def _outputs(m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block) -> None:
-    with m.zeros(i, O.shape[1]) as o:  # (Br, d), in the room Q_i has left
-        for j in m.blocks(V.shape[0], 1):
-            with m.load(S, (0, i.size), j) as s, m.load(V, j) as v:  # (Br, 1), (1, d)
-                o.add_matmul(probabilities(s, log_sums), v)
-        m.store(o, O, i)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..machine import Block, Machine, SlowArray, Tile, probabilities
+from ..machine import Machine, SlowArray
 from .registry import Outputs, Tiles, schedule
 from .scores_stored import scores_stored_tiles, store_scores
+from .small_cache import weighted_values
 
 
 def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
@@ -46,15 +47,5 @@ def scores_stored_tiled(
         for i in m.blocks(N, Bo):
             with m.load(L, i) as log_sums:  # (Bo,)
                 for c in m.blocks(d, Bd):
-                    _outputs(m, S, V, O, log_sums, i, c)
+                    weighted_values(m, S, V, O, log_sums, i, i, c)
     return (O, L) if lse else O
-
-
-def _outputs(
-    m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block, c: Block
-) -> None:
-    with m.zeros(i, c) as o:  # (Bo, Bd)
-        for j in m.blocks(V.shape[0], 1):
-            with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
-                o.add_matmul(probabilities(s, log_sums), v)
-        m.store(o, O, i, c)

@@ -6,7 +6,7 @@ from ..machine import Machine, SlowArray
 from .registry import Outputs, Tiles, schedule
 
 
-def flash_tied_tiles(N: int, d: int, M: int) -> Tiles:
+def shared_key_value_tiles(N: int, d: int, M: int) -> Tiles:
     """As many queries as fit beside a row of X: Br = ⌊(M - d)/(2d + 3)⌋, as in flash_optimal."""
     return {"Br": min(N, (M - d) // (2 * d + 3))}
 
@@ -16,7 +16,7 @@ def flash_tied_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(9, 8),
     regime="keys are values: K = V = X",
     source="a derivation of this course: flash_optimal with a row of X used as key and as value",
-    tiles=flash_tied_tiles,
+    tiles=shared_key_value_tiles,
 )
 def shared_key_value(m: Machine, Q: SlowArray, X: SlowArray, *, Br: int, lse: bool = False) -> Outputs:
     """Q_i and O_i stay; each row of X is key and value in one visit. O = softmax(QXᵀ/√d) X.

@@ -48,7 +48,7 @@ def small_cache(
             log_sums = stats.lse()
             stats.l.free()
             for c in m.blocks(d, Bd):
-                _outputs(m, S, V, O, log_sums, i, c)
+                weighted_values(m, S, V, O, log_sums, i, (0, i.size), c)
             if L is not None:
                 m.store(log_sums, L, i)
     return O if L is None else (O, L)
@@ -64,11 +64,19 @@ def scores_tile(m: Machine, Q: SlowArray, K: SlowArray, i: Block, j: Block) -> T
     return s
 
 
-def _outputs(
-    m: Machine, S: SlowArray, V: SlowArray, O: SlowArray, log_sums: Tile, i: Block, c: Block
+def weighted_values(
+    m: Machine,
+    S: SlowArray,
+    V: SlowArray,
+    O: SlowArray,
+    log_sums: Tile,
+    i: Block,
+    rows: Block | tuple[int, int],
+    columns: Block | tuple[int, int],
 ) -> None:
-    with m.zeros(i, c) as o:  # (Br, Bd)
+    """Rows i, `columns` of O = softmax(S)·V, the scores in `rows` of S: one key at a time passes."""
+    with m.zeros(i, columns) as o:
         for j in m.blocks(V.shape[0], 1):
-            with m.load(S, (0, i.size), j) as s, m.load(V, j, c) as v:  # (Br, 1), (1, Bd)
+            with m.load(S, rows, j) as s, m.load(V, j, columns) as v:  # (Br, 1), (1, Bd)
                 o.add_matmul(probabilities(s, log_sums), v)
-        m.store(o, O, i, c)
+        m.store(o, O, i, columns)

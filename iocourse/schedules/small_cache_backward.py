@@ -7,7 +7,7 @@ from ..machine import Block, Machine, SlowArray, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 from .small_cache import scores_tile
-from .standard_backward import output_tile, product
+from .standard_backward import output_tile, product, product_of_rows
 
 
 def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
@@ -79,10 +79,7 @@ def _scores_gradient(
     m: Machine, dO: SlowArray, V: SlowArray, P: SlowArray, dS: SlowArray, products: Tile, i: Block, j: Block
 ) -> None:
     """A tile of dP grows from columns of dO and V, then becomes dS column by column of P."""
-    with m.zeros(i, j) as ds:  # (Br, Bc)
-        for c in m.blocks(V.shape[1], 1):
-            with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Br, 1), (Bc, 1)
-                ds.add_matmul(do, v.T)
+    with product_of_rows(m, dO, V, i, j) as ds:  # (Br, Bc)
         ds -= products[:, None]
         for c in m.blocks((j.start, j.stop), 1):
             with m.load(P, i, c) as p:  # (Br, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..costs import best_pair, best_sizes, ceil_div
-from ..machine import Block, Machine, SlowArray
+from ..machine import Block, Machine, SlowArray, Tile
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
 
@@ -57,7 +57,8 @@ def standard_backward(
     product(m, P, dO, dV, Br, Bd, transposed=True)
     for i in m.blocks(N, Bm):
         for j in m.blocks(N, Bn):
-            _weights_gradient(m, dO, V, dP, i, j)
+            with product_of_rows(m, dO, V, i, j) as dp:  # (Bm, Bn)
+                m.store(dp, dP, i, j)
     for i in m.blocks(N, 1):
         _scores_gradient(m, P, dP, dS, i, Bc)
     product(m, dS, K, dQ, Br, Bd, scale=d**-0.5)
@@ -76,7 +77,7 @@ def product(
     scale: float = 1.0,
     transposed: bool = False,
 ) -> None:
-    """C = scale·AB, or scale·AᵀB; a b x Bd tile of C stays while A (N, N) and B (N, d) stream past."""
+    """C = scale·AB, or scale·AᵀB: a b x Bd tile of C stays while a column or row of A and rows of B pass."""
     for i in m.blocks(C.shape[0], b):
         for c in m.blocks(C.shape[1], Bd):
             with m.zeros(i, c) as out:  # (b, Bd)
@@ -88,12 +89,13 @@ def product(
                 m.store(out, C, i, c)
 
 
-def _weights_gradient(m: Machine, dO: SlowArray, V: SlowArray, dP: SlowArray, i: Block, j: Block) -> None:
-    with m.zeros(i, j) as dp:  # (Bm, Bn)
-        for c in m.blocks(V.shape[1], 1):
-            with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Bm, 1), (Bn, 1)
-                dp.add_matmul(do, v.T)
-        m.store(dp, dP, i, j)
+def product_of_rows(m: Machine, A: SlowArray, B: SlowArray, i: Block, j: Block) -> Tile:
+    """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
+    s = m.zeros(i, j)
+    for c in m.blocks(A.shape[1], 1):
+        with m.load(A, i, c) as a, m.load(B, j, c) as b:
+            s.add_matmul(a, b.T)
+    return s
 
 
 def _scores_gradient(m: Machine, P: SlowArray, dP: SlowArray, dS: SlowArray, i: Block, Bc: int) -> None:

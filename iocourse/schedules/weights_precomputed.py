@@ -9,7 +9,7 @@ from .standard_backward import output_tile
 from .weights_stored import inputs_gradients, values_gradient
 
 
-def weights_given_tiles(N: int, d: int, M: int) -> Tiles:
+def weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all that one passing row leaves; and the cheapest tile of dQ and dK."""
     return {"Bv": min(N, (M - d - 1) // (2 * d + 1)), **output_tile(N, d, M, "Bo")}
 
@@ -19,7 +19,7 @@ def weights_given_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(9, 2, 4),
     regime="d^2/4 <= M <= 5d^2/2, P given",
     source="a schedule of this course: weights_stored for weights that are stored already",
-    tiles=weights_given_tiles,
+    tiles=weights_precomputed_tiles,
 )
 def weights_precomputed(
     m: Machine,

@@ -5,7 +5,7 @@ import math
 import pytest
 from fake_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
-from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.data.recorded import recorded
 from iocourse.data.records import shown
 from tools.bench import gpu, problems
@@ -29,7 +29,7 @@ def test_every_shape_of_the_issue_once():
 @pytest.mark.parametrize(("H_kv", "expected"), [(32, 2 * 8 * 32), (8, 2 * 8 * 8), (1, 2 * 8)])
 def test_what_must_be_read_is_k_and_v_once(H_kv, expected):
     assert problems.must_read(Shape("bfloat16", 128, 4096, 8, 32, H_kv)) == expected * 4096 * 128 * 2
-    reads = attention_decode(Problem(1, 4096, 128, B=8, H=32, H_kv=H_kv), parts=1).reads
+    reads = attention_decode(KernelProblem(1, 4096, 128, B=8, H=32, H_kv=H_kv), parts=1).reads
     assert reads["K"] + reads["V"] == expected * 4096 * 128
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iocourse.bounds import min_pair_cost
-from iocourse.bounds.whole_rows import (
+from iocourse.bounds.row_schedules import (
     BACKWARD,
     ENTRIES,
     FORWARD,

@@ -6,8 +6,7 @@ from explorer_page import WAIT, ExplorerPage
 from page_audit import spoken
 
 from iocourse import explore, schedules
-from iocourse.costs.each_kernel import kernel_words
-from iocourse.costs.kernels import Problem
+from iocourse.costs.kernels import KernelProblem, kernel_words
 from iocourse.explore.figures.two_memories import arrived, sides
 from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
@@ -101,7 +100,7 @@ def _two_memories(film):
 def _kernel_tuner(tuner):
     tuner.press("BM (queries)", "Home")
     assert "16 × 128" in tuner.title()
-    total = kernel_words("forward", Problem(4096, 4096, 128, high=0), BM=16, BN=128).total
+    total = kernel_words("forward", KernelProblem(4096, 4096, 128, high=0), BM=16, BN=128).total
     assert f"{total:,} words moved" in tuner.words.inner_text()
     tuner.after(lambda: tuner.root.get_by_role("combobox", name="chip").select_option("T4 (sm_75)"))
     assert "forward on T4" in tuner.title()

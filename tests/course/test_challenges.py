@@ -83,7 +83,7 @@ def test_the_rival_schedules_are_in_the_field():
     assert {"flash_optimal", "small_cache", "scores_stored", "scores_stored_tiled"} <= fields["forward"]
     assert {"split_backward", "score_gradients_stored", "weights_stored"} <= fields["backward"]
     assert fields["window"] == fields["sparsity"] == {"block_sparse"}  # the ring of `window` does not fit
-    assert not any("given" in name for name in fields["backward"])  # nobody is handed P
+    assert not any("precomputed" in name for name in fields["backward"])  # nobody is handed P
     assert "square_tiling" not in fields["forward"]  # it overflows
 
 

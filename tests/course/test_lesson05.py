@@ -90,7 +90,7 @@ def test_whatever_comes_first_a_pair_pays_four(order):
     (charged,) = LESSON.define(("charged",), {"product": product, "measured": lambda *_, **__: None})
     meetings, rows = charged([("in", (name, 0)) for name in order])
     assert (sum(meetings.values()), rows) == (4, 4)
-    assert bounds.min_pair_cost(bounds.whole_rows.FORWARD, bounds.whole_rows.ENTRIES).cost == 4
+    assert bounds.min_pair_cost(bounds.row_schedules.FORWARD, bounds.row_schedules.ENTRIES).cost == 4
 
 
 def test_the_formula_for_whole_rows_and_the_two_ratios_beside_it():

@@ -146,9 +146,9 @@ def test_charges_are_the_rule_of_6_7_pair_by_pair(defined):
 
 def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
     for walk in (defined["B3"], defined["B4"]):
-        there, left = set(), set(bounds.whole_rows.BACKWARD.tasks)
+        there, left = set(), set(bounds.row_schedules.BACKWARD.tasks)
         for event in walk:
-            verb, row = sorted(event.split(), key=lambda word: word in bounds.whole_rows.BACKWARD.rows)
+            verb, row = sorted(event.split(), key=lambda word: word in bounds.row_schedules.BACKWARD.rows)
             assert (row in there) == (verb in {"drop", "leaves"})
             there ^= {row}
             left = {task for task in left if not task <= there}
@@ -157,7 +157,7 @@ def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
 
 def test_the_walks_shown_are_charged_what_the_text_says(defined):
     """And the library counts as the picture and the reference do."""
-    _, cheapest = bounds.min_pair_cost(bounds.whole_rows.BACKWARD, bounds.whole_rows.LOADS_AND_EXITS)
+    _, cheapest = bounds.min_pair_cost(bounds.row_schedules.BACKWARD, bounds.row_schedules.LOADS_AND_EXITS)
     for walk, paid in ((defined["B3"], 16), (defined["B4"], 14), (cheapest, 12)):
         assert lesson06.charges(walk) == defined["my_charges"](walk) == paid
         assert explore.pair_residency(walk).title.endswith(f": charged {paid}")
@@ -173,5 +173,5 @@ def test_the_walks_shown_are_charged_what_the_text_says(defined):
     ],
 )
 def test_the_cheapest_walks(pair, charged, least):
-    whole = bounds.whole_rows
+    whole = bounds.row_schedules
     assert whole.min_pair_cost(getattr(whole, pair), getattr(whole, charged)).cost == least

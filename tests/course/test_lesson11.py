@@ -8,7 +8,7 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import costs, exact, explore
-from iocourse.costs.kernels import Problem, attention_forward
+from iocourse.costs.kernels import KernelProblem, attention_forward
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.trials.float32_inputs import FAR
@@ -162,7 +162,7 @@ def test_formulas_11_4_and_11_5(N, BM, BN):
         assert rows[:, :whole].all() and not rows[:, end:].any()
         assert rows[:, end - 1].any() and (whole + BN > N or not rows[:, whole : whole + BN].all())
         met += min(N, BN * -(-end // BN))
-    ledger = attention_forward(Problem(N, N, 8, high=0), BM=BM, BN=BN)
+    ledger = attention_forward(KernelProblem(N, N, 8, high=0), BM=BM, BN=BN)
     assert ledger.reads["K"] + ledger.reads["V"] == 2 * 8 * met
     says("11.5", r"B_N\left\lfloor \frac{tB_M + 1}{B_N} \right\rfloor", r"\min\bigl((t+1)B_M,\ N\bigr)")
     says("11.5", r"\min\left(N,\ B_N\left\lceil \frac{\text{end}_t}{B_N} \right\rceil\right)")
@@ -182,10 +182,10 @@ def test_the_visited_and_the_cut_tiles_of_11_5():
     N, d, BM, BN = 512, 64, 64, 32
     visited = sum(-(-min((t + 1) * BM, N) // BN) for t in range(8))
     cut = lesson11.cut_tiles(Case("", {"Q": np.ones((N, 1)), "causal": True, "BM": BM, "BN": BN}))
-    causal = attention_forward(Problem(N, N, d, high=0), BM=BM, BN=BN)
+    causal = attention_forward(KernelProblem(N, N, d, high=0), BM=BM, BN=BN)
     assert (visited, cut, visited * BN * d) == (72, 16, causal.reads["K"])
-    tending = attention_forward(Problem(2**14, 2**14, d, high=0), BM=BM, BN=BN).reads["K"]
-    assert tending / attention_forward(Problem(2**14, 2**14, d), BM=BM, BN=BN).reads["K"] < 0.503
+    tending = attention_forward(KernelProblem(2**14, 2**14, d, high=0), BM=BM, BN=BN).reads["K"]
+    assert tending / attention_forward(KernelProblem(2**14, 2**14, d), BM=BM, BN=BN).reads["K"] < 0.503
 
 
 def test_the_sums_that_are_lost_in_11_6_and_words_linear_in_the_window():
@@ -199,12 +199,14 @@ def test_the_sums_that_are_lost_in_11_6_and_words_linear_in_the_window():
     assert seen.any(1).all()
     e = np.where(seen, np.exp(S - np.where(seen, S, -np.inf).max(1, keepdims=True)), 0.0)
     assert np.allclose(sums[good], e.sum(1)[good])
-    words = [attention_forward(Problem(N, N, 32, low=-63, high=0), BM=64, BN=32).total for N in (256, 512)]
+    words = [
+        attention_forward(KernelProblem(N, N, 32, low=-63, high=0), BM=64, BN=32).total for N in (256, 512)
+    ]
     assert words == [8256 + 3 * 12352, 8256 + 7 * 12352]
 
 
 def test_shared_heads_do_not_change_what_the_programs_of_11_7_read():
-    shared, own = (Problem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
+    shared, own = (KernelProblem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
     read = [attention_forward(p, BM=32, BN=32).reads["K"] for p in (shared, own)]
     assert read[0] == read[1]
 
@@ -303,7 +305,7 @@ def test_the_kernel_as_found_has_three_faults_and_the_report_tells_them():
     (repaired,) = SECOND.define(("my_repaired",), space)
     N, d, BM, BN = 128, 16, 32, 16
     q, k, v = tensors(N, d)
-    due = attention_forward(Problem(N, N, d, high=0), BM=BM, BN=BN)
+    due = attention_forward(KernelProblem(N, N, d, high=0), BM=BM, BN=BN)
     ledger, (o, lse) = counted(space["launched"], found, q, k, v, BM, BN)
     good, (right, sums) = counted(repaired, q, k, v, BM, BN)
     assert not good - due and torch.equal(lse, sums)

@@ -13,9 +13,15 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import costs, exact
-from iocourse.costs.each_kernel import added
-from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
-from iocourse.costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
+from iocourse.costs.kernels import (
+    KernelProblem,
+    attention_fused_backward,
+    attention_split_backward,
+    dkdv_plain,
+    dq_plain,
+    fused_backward_plain,
+    sum_ledgers,
+)
 from tools.build.execution import cannot_run
 from tools.build.source import side
 
@@ -32,7 +38,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 USED = {"np": np, "exact": exact, "torch": torch, "triton": triton, "tl": tl, "kernels": kernels}
-USED |= {f.__name__: f for f in (Problem, added, dq_plain, dkdv_plain, fused_backward_plain)}
+USED |= {f.__name__: f for f in (KernelProblem, sum_ledgers, dq_plain, dkdv_plain, fused_backward_plain)}
 
 
 def load_lesson():
@@ -123,8 +129,8 @@ def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, cau
         return dQ, *LESSON["my_dk_dv"](Q, K, V, dO, LSE, D, **tiles)
 
     _, forward = counted(LESSON["forward_pass"], Q, K, V, **tiles)
-    problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
-    swept = added(dq_plain(problem, BM, BN), dkdv_plain(problem, BM, BN))
+    problem = KernelProblem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
+    swept = sum_ledgers(dq_plain(problem, BM, BN), dkdv_plain(problem, BM, BN))
     for deterministic, (mine, ledger), form in (
         (True, counted(split), swept),
         (
@@ -142,13 +148,15 @@ def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, cau
 
 @pytest.mark.parametrize(("N", "BM", "BN", "causal"), SHAPES)
 def test_the_budgets_of_the_exercises_add_up_to_6_10(N, BM, BN, causal):
-    problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
+    problem = KernelProblem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
     parts = dq_plain(problem, BM, BN), dkdv_plain(problem, BM, BN)
     if not causal:
         T_q, T_k, Nd = -(-N // BM), -(-N // BN), N * 16
         assert parts[0].total == 2 * (4 * Nd + 2 * N + 2 * Nd * T_q)
         assert parts[1].total == 2 * (4 * Nd + T_k * (2 * Nd + 2 * N))
-        assert added(*parts).total == 2 * costs.split_backward(N, 16, Br1=BM, Bc1=BN, Br2=BM, Bc2=BN).total
+        assert (
+            sum_ledgers(*parts).total == 2 * costs.split_backward(N, 16, Br1=BM, Bc1=BN, Br2=BM, Bc2=BN).total
+        )
     says("12.4", "$4Nd + 2N + 2Nd\\lceil N/B_M \\rceil$")
     says("12.5", "$4Nd + \\lceil N/B_N \\rceil(2Nd + 2N)$")
 
@@ -185,7 +193,7 @@ def test_section_12_4_why_weights_of_missing_keys_are_set_to_zero():
 
 def test_the_fused_pass_moves_one_array_more_than_that_of_lesson_06():
     N, d, T = 100, 16, 4
-    fused = fused_backward_plain(Problem(N, N, d, H=2, H_kv=2), 32, 32)
+    fused = fused_backward_plain(KernelProblem(N, N, d, H=2, H_kv=2), 32, 32)
     assert fused.total == 2 * (2 * N * d + N + 4 * N * d + T * (4 * N * d + 2 * N))
     assert fused.total == 2 * (costs.fused_backward(N, d, Br=32, Bc=32).total + N * d)
     assert "Against (6.8) this is $Nd$ more" in section("12.6")
@@ -208,8 +216,8 @@ def test_formulas_12_3_and_12_4():
 def test_formula_12_5_and_its_distance_to_12_3():
     for N, d, B in ((128, 64, 128), (100, 16, 32), (47, 16, 16)):
         T, whole = -(-N // B), -(-N // B) * B
-        split = attention_split_backward(Problem(N, N, d), queries=(B, B), keys=(B, B)).total
-        fused = attention_fused_backward(Problem(N, N, d), BM=B, BN=B).total
+        split = attention_split_backward(KernelProblem(N, N, d), queries=(B, B), keys=(B, B)).total
+        fused = attention_fused_backward(KernelProblem(N, N, d), BM=B, BN=B).total
         prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of D has 32 rows
         assert split == 8 * N * d + N + 2 * whole + T * (4 * N * d + 2 * whole)
         assert fused == 7 * N * d + N + 2 * prepared + T * (4 * N * d + 2 * whole)

@@ -11,12 +11,13 @@ from lesson_source import Lesson, execute
 from iocourse import exact, masks
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
+    scores_forward,
+    sliced_forward,
 )
-from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course import check, diagnosis
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, find
@@ -149,7 +150,7 @@ def test_the_program_of_13_2_is_exact_and_moves_the_closed_form(N, d, BM, BN, BD
     O, moved = np.empty_like(Q), Counter()
     for number in range(-(-N // BM)):
         moved += program(number, Q, K, V, O, BM, BN, BD)
-    form = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    form = sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN)
     assert np.allclose(O, exact.attention(Q, K, V), rtol=0, atol=1e-12)
     assert sum(moved.values()) == form.total - N
     assert (moved["Q"], moved["K"], moved["O_sum read"]) == (
@@ -224,7 +225,7 @@ def test_slices_begin_to_win_where_13_2_says(shipped):
 
 
 def test_under_a_causal_mask_q_comes_as_often_as_k_and_whole_rows_are_nearly_all_k_and_v():
-    causal = Problem(4096, 4096, 512, high=0)
+    causal = KernelProblem(4096, 4096, 512, high=0)
     rows, slices = attention_forward(causal, BM=32, BN=32), sliced_forward(causal, BM=128, BN=128)
     assert slices.reads["Q"] == slices.reads["K"] and rows.reads["K"] * 2 > 0.98 * rows.total
 
@@ -362,7 +363,7 @@ def test_formulas_13_4_to_13_7(BM, BN, d):
 
 # ---------------------------------------------------------------------- kernels
 def test_f5_reads_its_scores_three_times_and_every_tile_of_13_11_fits(shipped):
-    scores = scores_forward(Problem(128, 128, 96), scores=(32, 32), averages=(32, 32, 32))
+    scores = scores_forward(KernelProblem(128, 128, 96), scores=(32, 32), averages=(32, 32, 32))
     assert scores.reads["S"] == 3 * scores.writes["S"]
     assert all(
         good(of(shipped, name, 90, 512)[0]) for name in ("forward", "sliced_forward", "scores", "averages")
@@ -398,7 +399,7 @@ def test_formula_13_9(N, d, first, second):
     (BM, BN), (BM2, _, BD) = first, second
     scores = N * d * -(-N // BN) + N * d * -(-N // BM) + N * N + N
     averages = (N * N + N) * -(-d // BD) + N * d * -(-N // BM2) + N * d
-    assert scores + averages == scores_forward(Problem(N, N, d), scores=first, averages=second).total
+    assert scores + averages == scores_forward(KernelProblem(N, N, d), scores=first, averages=second).total
     SECOND.says(
         "13.11",
         r"(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd",
@@ -411,9 +412,9 @@ def test_formula_13_10(b, d):
     N = 2**19
     if d % b:
         b = d // 2
-    six = sliced_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d
-    five = scores_forward(Problem(N, N, d), scores=(b, b), averages=(b, b, b)).total / N**2 / d
-    rows = attention_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d
+    six = sliced_forward(KernelProblem(N, N, d), BM=b, BN=b).total / N**2 / d
+    five = scores_forward(KernelProblem(N, N, d), scores=(b, b), averages=(b, b, b)).total / N**2 / d
+    rows = attention_forward(KernelProblem(N, N, d), BM=b, BN=b).total / N**2 / d
     assert (six, five, rows) == pytest.approx((5 / b, 4 / b + 1 / d, 2 / b), rel=1e-3)
     assert (4 / b + 1 / d < 5 / b) == (b < d)
     SECOND.says(

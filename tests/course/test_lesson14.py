@@ -9,7 +9,7 @@ from lesson_source import Lesson, execute
 
 from iocourse import bounds, costs, exact
 from iocourse.costs.kernel_masks import PackedSequences
-from iocourse.costs.kernels import Problem, attention_decode, attention_forward
+from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
 from tools.build.execution import cannot_run
@@ -70,7 +70,7 @@ def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words
     assert torch.allclose(o, want, rtol=0, atol=2e-6) and torch.allclose(lse, want_lse, rtol=0, atol=2e-6)
     tiles = -(-N // BN)
     cut = -(-tiles // -(-tiles // min(parts, tiles)))  # parts of whole tiles, shared out
-    assert ledger == attention_decode(Problem(1, N, d, B=B, H=H, H_kv=H_kv), parts=cut)
+    assert ledger == attention_decode(KernelProblem(1, N, d, B=B, H=H, H_kv=H_kv), parts=cut)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_formulas_14_2_to_14_4():
     (mine,) = defined("my_decode_step")
     moved, least = mine(**LAYER, gbytes_per_s=4800)
     assert moved == step_bytes() and least == pytest.approx(moved / 4800e9 * 1e6)
-    ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=1)
+    ledger = attention_decode(KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=1)
     assert 2 * (sum(ledger.reads[x] for x in "QKV") + ledger.writes["O"]) == moved
     assert 4 * 32 * 32768 * 128 / (2 * 2 * 8 * 32768 * 128) == 2 / 2 * 32 / 8
     SOURCE.says("14.3", r"\underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}")
@@ -236,7 +236,7 @@ def test_the_table_of_14_5_counts_as_the_field_does():
     from iocourse.gpu.roofline import compulsory_bytes, flops
 
     (mine,) = defined("my_least_time", "my_decode_step")[:1]
-    problem = Problem(96, 96, 32, B=2, H=6, H_kv=2)
+    problem = KernelProblem(96, 96, 32, B=2, H=6, H_kv=2)
     for pass_ in ("forward", "backward"):
         flop = flops(pass_, B=2, H=6, N=96, d=32)
         moved = compulsory_bytes(pass_, problem, 2) - 4 * problem.queries  # without row sums
@@ -264,7 +264,7 @@ def test_the_words_between_the_kernels_of_14_7_are_read_as_often_as_written():
     from iocourse.kernels.host.launches import MOST_PARTS, PROGRAMS_A_PROCESSOR
 
     assert (PROGRAMS_A_PROCESSOR, LARGEST_HEAD) == (2, 256) and MOST_PARTS > 2 * 132 / 8
-    ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=16)
+    ledger = attention_decode(KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=16)
     between = ledger.reads["O_parts"] + ledger.reads["LSE_parts"]
     assert between == ledger.writes["O_parts"] + ledger.writes["LSE_parts"] == 16 * 32 * 129
 
@@ -281,7 +281,7 @@ def test_the_packed_program_of_14_8_reads_what_the_closed_form_says():
 
 
 def test_what_14_9_moves_beside_keys_and_values_does_not_depend_on_their_heads():
-    totals = {h: attention_decode(Problem(1, 500, 64, H=8, H_kv=h), parts=4).total for h in (8, 2, 1)}
+    totals = {h: attention_decode(KernelProblem(1, 500, 64, H=8, H_kv=h), parts=4).total for h in (8, 2, 1)}
     assert len({total - heads * 2 * 500 * 64 for heads, total in totals.items()}) == 1
 
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import costs
-from iocourse.costs.each_kernel import KERNELS, SLICED, WHOLE, kernel_words, ledger_bytes
-from iocourse.costs.kernels import Problem
+from iocourse.costs.kernels import KERNELS, SLICED, WHOLE, KernelProblem, kernel_words, ledger_bytes
 from iocourse.data.recorded import recorded
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
 from iocourse.explore.draw.palette import VERMILION
@@ -51,7 +50,7 @@ def picture(setting, record=None):
 @given(any_setting(), st.sampled_from([None, {}]))
 @settings(max_examples=60)
 def test_words_are_the_closed_form_with_a_record_or_without(s, record):
-    problem = Problem(s.N, s.N, s.d, high=0 if s.causal else None)
+    problem = KernelProblem(s.N, s.N, s.d, high=0 if s.causal else None)
     ledger = kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
     drawn = picture(s, record)
     megabytes = f"{ledger_bytes(ledger, s.itemsize) / 2**20:,.1f} MB"

@@ -3,17 +3,17 @@
 import pytest
 
 from iocourse import explore
-from iocourse.bounds import whole_rows
+from iocourse.bounds import row_schedules
 
 CHARGED = [
-    (whole_rows.BACKWARD, whole_rows.LOADS_AND_EXITS),
-    (whole_rows.FORWARD, whole_rows.LOADS_AND_EXITS),
+    (row_schedules.BACKWARD, row_schedules.LOADS_AND_EXITS),
+    (row_schedules.FORWARD, row_schedules.LOADS_AND_EXITS),
 ]
 
 
 @pytest.mark.parametrize(("pair", "charged"), CHARGED)
 def test_the_cheapest_walk_is_charged_what_the_search_says_and_does_every_task(pair, charged):
-    cost, walk = whole_rows.min_pair_cost(pair, charged)
+    cost, walk = row_schedules.min_pair_cost(pair, charged)
     picture = explore.pair_residency(walk, pair=pair)
     paid = [int(line.split()[-1]) for line in picture.numbers.splitlines()[1:]]
     assert picture.title.endswith(f": charged {cost:g}") and sum(paid[:-1]) == paid[-1] == cost

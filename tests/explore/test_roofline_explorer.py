@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import costs
-from iocourse.costs.each_kernel import ledger_bytes
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_decode,
     attention_forward,
     attention_fused_backward,
+    ledger_bytes,
 )
 from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
 from iocourse.explore.draw.palette import INK
@@ -57,7 +57,7 @@ def by_name(sizes, record=None):
 # ---------------------------------------------------------------------- FLOP, bytes, time
 @given(any_sizes(), st.sampled_from([None, {}]))
 def test_forward_and_backward_are_the_rooflines_own_counts(s, record):
-    problem = Problem(s.N, s.N, s.d, None, 0 if s.causal else None, s.B, s.H, s.H_kv)
+    problem = KernelProblem(s.N, s.N, s.d, None, 0 if s.causal else None, s.B, s.H, s.H_kv)
     pairs = sum(i + 1 if s.causal else s.N for i in range(s.N))
     passes = {"forward": (attention_forward, "forward"), "backward": (attention_fused_backward, "fused")}
     for name, (form, kernel) in passes.items():
@@ -71,7 +71,7 @@ def test_forward_and_backward_are_the_rooflines_own_counts(s, record):
 @given(any_sizes())
 def test_decode_reads_the_cache_once_for_the_heads_that_share_it(s):
     point = by_name(s)["decode"]
-    problem = Problem(1, s.N, s.d, B=s.B, H=s.H, H_kv=s.H_kv)
+    problem = KernelProblem(1, s.N, s.d, B=s.B, H=s.H, H_kv=s.H_kv)
     parts = int(point.tile.split()[0])
     ledger = attention_decode(problem, parts=parts, tiles=costs.ceil_div(s.H // s.H_kv, 64))
     assert point.ledger == ledger_bytes(ledger, 2)

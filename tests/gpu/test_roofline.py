@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from iocourse.costs.each_kernel import ledger_bytes
 from iocourse.costs.kernels import (
-    Problem,
+    KernelProblem,
     attention_forward,
     attention_fused_backward,
     attention_split_backward,
+    ledger_bytes,
 )
 from iocourse.gpu import CHIPS
 from iocourse.gpu import roofline as r
@@ -26,7 +26,7 @@ def test_the_convention_is_two_products_forward_and_five_backward():
 
 def test_what_must_move_is_each_array_once():
     N, d, B, H, H_kv, itemsize = 100, 64, 2, 4, 2, 2
-    p = Problem(N, N, d, B=B, H=H, H_kv=H_kv)
+    p = KernelProblem(N, N, d, B=B, H=H, H_kv=H_kv)
     q, k, rows = B * H * N * d * itemsize, B * H_kv * N * d * itemsize, B * H * N * 4
     forward = q + 2 * k + q + rows  # Q, K and V; O, LSE
     backward = (q + 2 * k + q + rows + q) + (q + 2 * k)  # Q, K, V, O, LSE, dO; dQ, dK, dV
@@ -37,7 +37,7 @@ def test_what_must_move_is_each_array_once():
 
 @pytest.mark.parametrize("high", [None, 0])
 def test_one_tile_moves_what_must_move_and_smaller_tiles_more(high):
-    p = Problem(64, 64, 32, high=high, B=1, H=2, H_kv=2)
+    p = KernelProblem(64, 64, 32, high=high, B=1, H=2, H_kv=2)
     whole = ledger_bytes(attention_forward(p, BM=64, BN=64), 2)
     assert whole == r.compulsory_bytes("forward", p, 2)
     moved = [ledger_bytes(attention_forward(p, BM=b, BN=16), 2) for b in (64, 32, 16)]
@@ -46,7 +46,7 @@ def test_one_tile_moves_what_must_move_and_smaller_tiles_more(high):
 
 def test_backward_bytes_of_tiles_written_out():
     N, d = 256, 64
-    p = Problem(N, N, d)
+    p = KernelProblem(N, N, d)
     rows = N * 4
     half = N * d * 2
     # O, dO, LSE; LSE / log 2, D and zeros; K, V; by 4 blocks of keys Q, dO, LSE / log 2, D and dQ (float32,
@@ -80,7 +80,7 @@ def test_rates_have_units():
     ("call", "words"),
     [
         (lambda: r.flops("sideways", B=1, H=1, N=1, d=1), "pass_ is 'sideways'; allowed: forward, backward"),
-        (lambda: r.compulsory_bytes("", Problem(1, 1, 1), 2), "pass_ is ''"),
+        (lambda: r.compulsory_bytes("", KernelProblem(1, 1, 1), 2), "pass_ is ''"),
         (lambda: r.arithmetic_intensity(1, 0), "moved is 0; allowed: more than 0 bytes"),
         (lambda: r.tflops(1, 0.0), "ms is 0.0; allowed"),
     ],

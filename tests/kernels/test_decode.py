@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import traffic
-from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
 from iocourse.kernels.host.launches import cut, enough_parts, written_down
@@ -65,7 +65,7 @@ def test_values_and_words(sizes):
     if options["scale"] is None or options["scale"] > 0:  # else Q is another tensor by then
         parts = ledger.writes["LSE_parts"] // (B * H)
         tiles = 1 if H // H_kv <= 64 else 2
-        problem = Problem(1, n_k, d, B=B, H=H, H_kv=H_kv)
+        problem = KernelProblem(1, n_k, d, B=B, H=H, H_kv=H_kv)
         expected = attention_decode(problem, parts=parts, tiles=tiles, last_merges=last)
         assert not ledger - expected, ledger - expected
         assert ledger.atomics == expected.atomics

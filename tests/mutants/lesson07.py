@@ -7,8 +7,8 @@ from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises.lesson07 import best_plan
 from iocourse.machine import probabilities
-from iocourse.schedules.gradient_small_cache import product_of_rows
 from iocourse.schedules.small_cache import scores_tile
+from iocourse.schedules.standard_backward import product_of_rows
 
 FITS = "fits in fast memory"
 LOADED = "every word of the input is loaded"

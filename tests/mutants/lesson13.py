@@ -7,8 +7,7 @@ import numpy as np
 from harness import FINITE, Mutant, Suite, called, finite, kept_by_shape
 
 from iocourse import kernels
-from iocourse.costs.kernels import Problem, attention_forward
-from iocourse.costs.sliced_kernels import sliced_forward
+from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises.lesson13 import lists_of
 
@@ -41,7 +40,7 @@ def by_closed_forms(tiles, room, N, d, itemsize):
         if tile["spill_bytes"] or tile["shared_bytes"] > room:
             continue
         form = sliced_forward if tile["BD"] else attention_forward
-        ledger = form(Problem(N, N, d), BM=tile["BM"], BN=tile["BN"])
+        ledger = form(KernelProblem(N, N, d), BM=tile["BM"], BN=tile["BN"])
         ledger.itemsizes = dict.fromkeys("QKVO", itemsize) | {"O_sum": 4, "LSE": 4}
         if best is None or ledger.bytes < best[1]:
             best = tile, ledger.bytes

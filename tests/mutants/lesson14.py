@@ -8,7 +8,7 @@ from itertools import pairwise
 from harness import Mutant, Suite, called, finite, kept_by_shape
 
 from iocourse import kernels
-from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.course.checking import OWN, RUNS
 
 # isort: split
@@ -40,7 +40,7 @@ def array_by_array(B, H, H_kv, N, d, itemsize, gbytes_per_s):
 
 def by_the_closed_form(B, H, H_kv, N, d, itemsize, gbytes_per_s):
     """One part; what the two kernels hand to one another, and the row sums, taken off again."""
-    ledger = attention_decode(Problem(1, N, d, B=B, H=H, H_kv=H_kv), parts=1)
+    ledger = attention_decode(KernelProblem(1, N, d, B=B, H=H, H_kv=H_kv), parts=1)
     words = sum(ledger.reads[x] for x in "QKV") + ledger.writes["O"]
     return words * itemsize, words * itemsize / gbytes_per_s / 1000
 

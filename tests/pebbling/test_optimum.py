@@ -18,7 +18,7 @@ from iocourse.pebbling import (
     optimum,
     softmax_row,
 )
-from iocourse.pebbling.search_space import Position, Steps
+from iocourse.pebbling.search import Position, Steps
 from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}

@@ -143,7 +143,7 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
 def attack(schedule, problem, ledger, of_class, closest):
     """Hold a schedule's words against every bound of its class and the best of them; notes bound/words."""
     N, d, mask, T = problem
-    M, approximate = ledger.peak, schedule.stands_for is not None
+    M, approximate = ledger.peak, schedule.approximates is not None
     for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T, **of_class):
         if approximate and not id.startswith("compulsory"):
             continue

@@ -153,7 +153,7 @@ def test_a_run_has_exact_values_and_the_same_ledger_as_every_dry_run(schedule):
         assert done.ledger == form, done.ledger - form
         assert dry.ledger == done.ledger == unrolled.ledger
         assert unrolled.ledger.moves == done.ledger.moves
-        leaves_lse = schedule.stands_for is None and "LSE" in schedule.problem.outputs
+        leaves_lse = schedule.approximates is None and "LSE" in schedule.problem.outputs
         unasked = leaves_lse and not settings.get("lse")
         assert len(done.outputs) == len(expected) - unasked  # the row statistics
         assert_values(schedule, done, arrays, expected)

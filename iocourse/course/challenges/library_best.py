@@ -47,7 +47,7 @@ def contenders(challenge: Challenge) -> Iterator[Choice]:
 
 def problem_of(schedule: Schedule, challenge: Challenge) -> dict[str, Any] | None:
     """What makes this schedule solve the challenge, to the last digit; None where nothing does."""
-    exact = schedule.safe and schedule.stands_for is None
+    exact = schedule.safe and schedule.approximates is None
     if schedule.pass_ != challenge.pass_ or not exact or not {*schedule.operands} <= {*challenge.arrays}:
         return None
     mask = challenge.mask(challenge.N)

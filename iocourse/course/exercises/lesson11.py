@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import exact
-from ...costs.kernels import Problem, attention_forward
+from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
 from ..properties import values_in
@@ -48,7 +48,7 @@ def _expected(
 
 
 def _words(Q: Single, K: Single, BM: int, BN: int, low: int | None = None, high: int | None = None) -> Ledger:
-    return attention_forward(Problem(len(Q), len(K), Q.shape[1], low, high), BM=BM, BN=BN)
+    return attention_forward(KernelProblem(len(Q), len(K), Q.shape[1], low, high), BM=BM, BN=BN)
 
 
 def _sizes(case: dict[str, Any]) -> str:
@@ -282,7 +282,7 @@ def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, 
     Q, K = far_apart(Q, K) if label == FAR else (Q, K)
     k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
     want = exact.attention(Q.astype(np.float64), k, v)
-    budget = attention_forward(Problem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
+    budget = attention_forward(KernelProblem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
     budget.writes["LSE"] = 0  # this one keeps no log-sum-exp
     name = f"{label}, B={B}, H={H}, H_kv={H_kv}, N={N}"
     return Case(name, {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}, want, budget=budget)

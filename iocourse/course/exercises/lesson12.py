@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact, traffic
-from ...costs.kernels import Problem
-from ...costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
+from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, trial_from_error
@@ -153,7 +152,7 @@ def _row_case(
 
 # ------------------------------------------------------------------ 12B to 12D: the kernels
 def tiled_cases(
-    names: Sequence[str], outputs: Sequence[str], budget: Callable[[Problem, int, int], Ledger]
+    names: Sequence[str], outputs: Sequence[str], budget: Callable[[KernelProblem, int, int], Ledger]
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a kernel with tiles of BM queries and BN keys.
 
@@ -167,7 +166,7 @@ def tiled_cases(
         causal = CAUSAL in facts
         arrays = _inputs(rng, H, N, d, causal=causal, low=LOW in facts, far=FAR in facts)
         given = {name: arrays[name] for name in names} | {"BM": BM, "BN": BN, "causal": causal}
-        problem = Problem(N, N, d, high=0 if causal else None, H=H, H_kv=H)
+        problem = KernelProblem(N, N, d, high=0 if causal else None, H=H, H_kv=H)
         return Case(
             f"{_label(H, N, d, *facts)}, BM={BM}, BN={BN}",
             given,

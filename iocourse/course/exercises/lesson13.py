@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ...costs.closed_form import ceil_div
 from ...costs.kernel_masks import BlockLists
-from ...costs.kernels import Problem, attention_forward
-from ...costs.sliced_kernels import sliced_forward
+from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
 from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
@@ -50,7 +49,7 @@ Tile = dict[str, Any]
 
 def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
     """What the forward pass of one head moves with this tile; with BD, by slices of d."""
-    problem = Problem(N, N, d)
+    problem = KernelProblem(N, N, d)
     form = attention_forward if tile["BD"] is None else sliced_forward
     ledger = form(problem, BM=tile["BM"], BN=tile["BN"])
     counts = [*ledger.reads.items(), *ledger.writes.items()]
@@ -467,7 +466,7 @@ def _sliced_case(label: str, QKV: Array, BM: int, BN: int, BD: int) -> Case:
     inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN, "BD": BD}
     N, d = QKV[0].shape
     size = f"N={N}, d={d}, BM={BM}, BN={BN}, BD={BD}"
-    budget = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    budget = sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN)
     return Case(", ".join(filter(None, (label, size))), inputs, attention_of(*QKV), budget=budget)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...costs.kernel_masks import PackedSequences
-from ...costs.kernels import Problem, attention_forward
+from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm
 from ..properties import budget_of, each, idle, part, several, values_in
@@ -307,7 +307,7 @@ def _packed_case(
         if a < b:
             O[a:b] = _heads(Q[a:b], K[a:b], V[a:b])
     pairs = tuple((n, n) for n in lengths)
-    problem: Problem = PackedSequences(tokens, tokens, d, H=H, H_kv=H, lengths=pairs)
+    problem: KernelProblem = PackedSequences(tokens, tokens, d, H=H, H_kv=H, lengths=pairs)
     budget = attention_forward(problem, BM=BM, BN=BN)
     budget.reads["cu"] = budget.reads.pop("cu_q")
     del budget.reads["cu_k"], budget.writes["LSE"]

@@ -74,7 +74,7 @@ def kernel_tuner_picture(
         arch: 75, 80, 89, 90 or 100.
         d: head size, columns.
         itemsize: bytes of a number of Q, K and V, 2 or 4.
-        kernel: one of `iocourse.costs.each_kernel.KERNELS`.
+        kernel: one of `iocourse.costs.kernels.KERNELS`.
         BM: queries of a tile.
         BN: keys of a tile.
         BD: columns of a slice, for kernels that cut d; None for those with whole rows.

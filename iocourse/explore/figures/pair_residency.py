@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ...bounds.whole_rows import BACKWARD, FORWARD, QueryKeyPair
+from ...bounds.row_schedules import BACKWARD, FORWARD, QueryKeyPair
 from ...console import table
 from ...solution_guard import library_solution
 from ..draw.figure import example, figure

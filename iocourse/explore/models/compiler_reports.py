@@ -11,8 +11,7 @@ from functools import lru_cache
 from math import log2
 from typing import Any, NamedTuple
 
-from ...costs.each_kernel import SLICED, kernel_words
-from ...costs.kernels import Problem
+from ...costs.kernels import SLICED, KernelProblem, kernel_words
 from ...data.recorded import recorded
 from ...gpu import Resources, chip_of
 from ...ledger import Ledger
@@ -68,7 +67,7 @@ class Setting(NamedTuple):
 
 def words_of(s: Setting) -> Ledger:
     """The ledger of one launch for one head of N queries and N keys."""
-    problem = Problem(s.N, s.N, s.d, high=0 if s.causal else None)
+    problem = KernelProblem(s.N, s.N, s.d, high=0 if s.causal else None)
     return kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
 
 

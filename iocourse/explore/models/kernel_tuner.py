@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from ...console import counted, table
-from ...costs.each_kernel import ledger_bytes
+from ...costs.kernels import ledger_bytes
 from ...data.recorded import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger

@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 
 from ...console import counted
 from ...costs.closed_form import ceil_div
-from ...costs.each_kernel import ledger_bytes, ledger_of
-from ...costs.kernels import Problem, attention_decode, attention_forward, attention_fused_backward
+from ...costs.kernels import (
+    KernelProblem,
+    attention_decode,
+    attention_forward,
+    attention_fused_backward,
+    ledger_bytes,
+)
 from ...data.recorded import NONE_YET, provenance, recorded
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
@@ -66,10 +71,10 @@ class Sizes(NamedTuple):
         """The chip whose roof it is."""
         return chip_of(self.arch)
 
-    def problem(self, Nq: int | None = None, *, causal: bool = False) -> Problem:
+    def problem(self, Nq: int | None = None, *, causal: bool = False) -> KernelProblem:
         """Nq queries a head, N of them if None, against N keys."""
         Nq = self.N if Nq is None else Nq
-        return Problem(Nq, self.N, self.d, None, 0 if causal else None, self.B, self.H, self.H_kv)
+        return KernelProblem(Nq, self.N, self.d, None, 0 if causal else None, self.B, self.H, self.H_kv)
 
 
 class Point(NamedTuple):
@@ -159,7 +164,7 @@ def _sparse(s: Sizes, record: Mapping[str, Any] | None) -> Point:
     seen = min(s.N, kept * BN)  # keys, where the mask keeps the first tiles before a ragged last one
     programs, loaded = s.B * s.H * rows, s.B * s.H * rows * seen * s.d
     queries = s.problem().queries
-    ledger = ledger_of(
+    ledger = Ledger(
         reads={
             "Q": queries * s.d, "K": loaded, "V": loaded,
             "order": programs, "spans": 3 * programs, "entries": kept * programs,
@@ -167,7 +172,9 @@ def _sparse(s: Sizes, record: Mapping[str, Any] | None) -> Point:
         writes={"O": queries * s.d, "LSE": queries},
     )  # fmt: skip
     reached = min(s.N, rows * seen)  # keys that some tile of queries sees: all, unless there are few rows
-    least = compulsory_bytes("forward", Problem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE)
+    least = compulsory_bytes(
+        "forward", KernelProblem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE
+    )
     name = f"{BM} × {BN}, {kept} of {ceil_div(s.N, BN)}"
     return _point(s, "block-sparse", flop(s, s.N * seen), least, ledger, name)
 

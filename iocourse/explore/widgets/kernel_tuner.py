@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...costs.each_kernel import KERNELS, SLICED
+from ...costs.kernels import KERNELS, SLICED
 from ..figures.kernel_tuner import map_of, picture_of
 from ..models import compiler_reports as tiles
 from ..models.compiler_reports import START, START_SLICE, Setting, record_of, rows_of

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...console import counted
 from ...pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, compulsory, optimum
-from ...pebbling.standard_graphs import attention, dot, matmul, softmax_row
+from ...pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.picture import Picture
 from ..draw.text import in_html
 from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of

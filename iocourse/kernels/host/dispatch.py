@@ -13,9 +13,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from ...costs.each_kernel import ledger_bytes
-from ...costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
-from ...costs.sliced_kernels import sliced_backward, sliced_forward
+from ...costs.kernels import (
+    KernelProblem,
+    attention_forward,
+    attention_fused_backward,
+    attention_split_backward,
+    ledger_bytes,
+    sliced_backward,
+    sliced_forward,
+)
 from ...data.recorded import recorded
 from ...gpu import Resources
 from ...ledger import Ledger
@@ -148,7 +154,7 @@ def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -
 
 
 def _ledger(which: str, way: str, arch: int | None, d: int, itemsize: int) -> Ledger:
-    problem = Problem(N, N, d)
+    problem = KernelProblem(N, N, d)
     if way == "fused":
         cut = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
         if which == "forward":

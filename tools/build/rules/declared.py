@@ -38,7 +38,6 @@ PLACES = {
     "real_heads": "iocourse.data:real_heads",
     "CHIPS": "iocourse.gpu:CHIPS",
     "kernel_costs": "iocourse.costs.kernels",
-    "sliced_costs": "iocourse.costs.sliced_kernels",
 }
 LINE = re.compile(r"^<!-- (?P<left>\S.*?) (?P<sign>=|from) (?P<right>.*\S) -->$")
 _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")

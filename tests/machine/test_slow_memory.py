@@ -1,10 +1,10 @@
-"""Boxes know the same as one flag a word."""
+"""What is written of an array in slow memory: boxes know the same as one flag a word."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.machine.write_tracker import BitmapTracker, BoxTracker
+from iocourse.machine.slow_memory import BitmapTracker, BoxTracker
 
 pytestmark = pytest.mark.quick
 SIDE = 9
