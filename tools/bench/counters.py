@@ -59,7 +59,7 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
         ) from None
     return {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),
+        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.request),
         "place": device["name"], "device": device | {"ncu": ncu.version(tool)}, "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
@@ -69,7 +69,7 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
 
 def _program(must: LaunchCost) -> list[str]:
     """The launch with its tiles, in a process of its own."""
-    told = json.dumps({"question": asdict(must.asked), "tiles": must.chosen})
+    told = json.dumps({"question": asdict(must.request), "tiles": must.chosen})
     return [sys.executable, "-m", "tools.bench.one_launch", told]
 
 
