@@ -1,4 +1,4 @@
-"""The compiling half of `gpu.resources`, a process that reads jobs and writes reports, one per line.
+"""The compiling half of `gpu.compilation`, a process that reads jobs and writes reports, one per line.
 
 Triton defines a kernel either for the interpreter or for the compiler, for the life of a process. The caller
 may be interpreting, so this process runs with TRITON_INTERPRET=0. Only jobs are read from the stdin and only
@@ -61,7 +61,7 @@ def kernel_of(job: dict[str, Any]) -> Any:
 
 
 def _type(kind: Any) -> Any:
-    """A type as `jobs` wrote it down: a name, a list for a tuple, names and types for a NamedTuple."""
+    """A type as `compilation` wrote it down: a name, a list for a tuple, names and types for a NamedTuple."""
     if isinstance(kind, list):
         return tuple(_type(part) for part in kind)
     if isinstance(kind, dict):
@@ -70,7 +70,7 @@ def _type(kind: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A constant as `jobs` wrote it down: itself, a list for a tuple, names and values of a NamedTuple."""
+    """A constant as `compilation` wrote it down: itself, a list for a tuple, names and values of a NamedTuple."""
     if isinstance(value, list):
         return tuple(map(_constant, value))
     if isinstance(value, dict):

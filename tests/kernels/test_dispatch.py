@@ -229,8 +229,8 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(import_module("iocourse.gpu.resources"), "_idle", {})  # nor is one there already
-    monkeypatch.setattr(import_module("iocourse.gpu.resources"), "_Compiler", refused)
+    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_idle", {})  # nor is one there already
+    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_Compiler", refused)
     with pytest.raises(AssertionError, match="compiled"):
         resources_of("row_products", 90)  # the trap works
     for arch, d, width in TABLE:
