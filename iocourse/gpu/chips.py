@@ -1,4 +1,4 @@
-"""What the chips of the course offer, and what joins them: facts from data sheets, one row an architecture or a
+"""What the chips of the course offer, and what joins them: facts from data sheets, one row an architecture or
 link.
 
 Sources: CUDA C++ Programming Guide, "Compute Capabilities" (shared memory a block may use, registers); the

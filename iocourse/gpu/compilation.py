@@ -383,11 +383,8 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
             if process.poll() is not None:
                 _end(process)
                 process = _compiler(surroundings)
-            report = _report(process, one)
-            failed = "error" in report
-            yield (
-                CompilationFailed(report["error"]) if failed else Resources.of(report | {"arch": one["arch"]})
-            )
+            report = _report(process, one) | {"arch": one["arch"]}
+            yield CompilationFailed(report["error"]) if "error" in report else Resources.of(report)
         answered = process.poll() is None
     finally:
         if not answered or _idle.setdefault(surroundings, process) is not process:

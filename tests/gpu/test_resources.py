@@ -24,10 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from iocourse.data.recorded import recorded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
-from iocourse.gpu.compilation import (
-    job,
-    reports,
-)
+from iocourse.gpu.compilation import job, reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tile_table import (  # noqa: E402
