@@ -11,10 +11,10 @@ from ..costs.each_kernel import added, kernel_words, row_products, widths_of
 from ..costs.kernel_masks import BlockLists, PackedSequences
 from ..costs.kernels import Problem, attention_decode
 from ..errors import UsageError
-from ..kernels.host.argument_checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
-from ..kernels.host.block_masks import within_blocks
+from ..kernels.host.api import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
 from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
+from ..kernels.host.visible_pairs import within_blocks
 from ..ledger import Ledger
 from . import LAUNCHES, LaunchRequest
 

@@ -25,7 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 from iocourse.data.recorded import recorded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
 from iocourse.gpu.compilation import job, reports  # noqa: E402
-from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
+from iocourse.kernels.host.dispatch import PASSES, choose_variant  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tile_table import (  # noqa: E402
     SLICED,
@@ -38,6 +38,7 @@ from iocourse.kernels.host.tile_table import (  # noqa: E402
 from tools.bench import hot_loops  # noqa: E402
 from tools.bench import resources as bench  # noqa: E402
 from tools.bench.resources.compiling import code_as_it_stands, launch_of  # noqa: E402
+from tools.bench.resources.whole_rows import fits  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 PINNED = dict(
@@ -211,7 +212,7 @@ def avoided(key):
     """Whether `attention` of its own accord never launches this: whole rows of a band, where slices can."""
     arch, d, width, kernel, _, pairs = key
     passes = [which for which, kernels in PASSES.items() if kernel in kernels]
-    return pairs == "band" and len(passes) == 1 and automatic(passes[0], arch, d, width) == "fused"
+    return pairs == "band" and len(passes) == 1 and choose_variant(passes[0], arch, d, width) == "fused"
 
 
 def test_what_spills_or_does_not_fit_is_avoided(rows):
@@ -526,7 +527,7 @@ def test_a_compiler_that_was_not_heard_to_the_end_is_not_kept(monkeypatch):
     ended = []
     compiler = SimpleNamespace(poll=lambda: None)
     monkeypatch.setattr(compilation, "_compiler", lambda surroundings: compiler)
-    monkeypatch.setattr(compilation, "_asked", lambda process, one: {"error": "none"})
+    monkeypatch.setattr(compilation, "_report", lambda process, one: {"error": "none"})
     monkeypatch.setattr(compilation, "_end", ended.append)
     answers = reports([{"arch": 80}, {"arch": 80}])
     next(answers)

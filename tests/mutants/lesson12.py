@@ -7,8 +7,8 @@ from harness import Mutant, Suite, called, kept_by_shape
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
-from iocourse.kernels.host.mask_types import Band, Seen
-from iocourse.kernels.host.torch_operators import backward, forward
+from iocourse.kernels.host.dispatch import backward, forward
+from iocourse.kernels.host.visible_pairs import Band, Seen
 
 WORDS = "loads and stores move exactly what the formula says"
 WORK = "a kernel does the work"

@@ -503,10 +503,10 @@ from tools.bench.compiled_lessons import compile_kernels
 compile_kernels()
 from triton.runtime.jit import JITFunction
 from iocourse import kernels, traffic
-from iocourse.kernels.host import argument_checks
+from iocourse.kernels.host import api
 with traffic.count(Q=1) as ledger:
     pass
-print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, argument_checks._check_device("cpu"))
+print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, api._check_device("cpu"))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)

@@ -94,7 +94,7 @@ class Problem:
         """
         import torch
 
-        from iocourse.kernels.host.mask_types import Band, Seen
+        from iocourse.kernels.host.visible_pairs import Band, Seen
 
         sizes = (shape.B, shape.H, shape.N, shape.d)
         nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
@@ -106,7 +106,7 @@ class Problem:
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels.host.torch_operators import backward, forward
+        from iocourse.kernels.host.dispatch import backward, forward
 
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":

@@ -32,7 +32,6 @@ from ..sliced_head_dim import sliced_forward_kernel, sliced_keys_kernel, sliced_
 from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_kernel
 from . import backend
 from .backend import pretending
-from .mask_types import Seen, Side, View
 from .tile_table import (
     SlicedTile,
     Table,
@@ -43,6 +42,7 @@ from .tile_table import (
     padded,
     row_products_tile,
 )
+from .visible_pairs import Seen, Side, View
 
 PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two for each multiprocessor of an H200

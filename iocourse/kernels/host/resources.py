@@ -9,12 +9,11 @@ import torch
 from ...gpu import Resources, chip_of, resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ...sizes import positive_int
-from . import torch_operators
-from .argument_checks import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
-from .block_masks import tiled_mask
+from . import dispatch
+from .api import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
 from .launches import Launch, decode_launches, written_down
-from .mask_types import Packed, Seen
 from .tile_table import SlicedTile, SlicedTiles, Tile, has_row, padded, tiles_for, using
+from .visible_pairs import Packed, Seen, tiled_mask
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields
@@ -51,22 +50,22 @@ def launches(
             for fixed in (False, True):
                 seen = _seen(pairs, band, causal, arch, q, k, fixed)
                 if not fixed:
-                    torch_operators.forward(q, k, v, seen, 1.0, "whole")
-                torch_operators.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
+                    dispatch.forward(q, k, v, seen, 1.0, "whole")
+                dispatch.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
             made |= dict(zip(WHOLE, written, strict=True))
         if pairs == "band":
             written.clear()
-            torch_operators.forward(q, k, v, Seen(band), 1.0, "fused")
-            torch_operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
+            dispatch.forward(q, k, v, Seen(band), 1.0, "fused")
+            dispatch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
             made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
             written.clear()
-            torch_operators.forward(q, k, v, Seen(band), 1.0, "materialised")
-            torch_operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
+            dispatch.forward(q, k, v, Seen(band), 1.0, "materialised")
+            dispatch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
             names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
             made |= dict(zip(names, written, strict=True))
         if pairs == "band" and d <= LARGEST_DECODE:
             written.clear()
-            one_q, fit_k, fit_v = torch_operators.readable(False, q[:, :, :1], k, v)
+            one_q, fit_k, fit_v = dispatch.readable(False, q[:, :, :1], k, v)
             decode_launches(arch, one_q, fit_k, fit_v, 1.0, 0)
             made |= dict(zip(DECODE, written, strict=True))
     return {name: made[name] for name in KERNELS if name in made}
