@@ -459,7 +459,7 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
 def test_what_kernels_are_given_holds_no_tuple():
     """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
     q = torch.zeros(1, 1, 60, 8)
-    side = launches.given_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
+    side = launches.listed_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
     assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
 
 

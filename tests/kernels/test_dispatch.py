@@ -118,11 +118,8 @@ def test_nothing_recorded_is_no_guess(monkeypatch):
 def test_bytes_decide_between_ways_that_fit(record, monkeypatch):
     record(row("forward"))
     for whole, sliced, answer in ((10, 11, "whole"), (10, 10, "whole"), (11, 10, "fused")):
-        monkeypatch.setattr(
-            whole_rows,
-            "bytes_moved",
-            lambda which, w, *rest, there={"whole": whole, "fused": sliced}: there[w],
-        )
+        there = {"whole": whole, "fused": sliced}
+        monkeypatch.setattr(whole_rows, "bytes_moved", lambda which, way, *_, there=there: there[way])
         assert variant("forward", 90, 128, 2) == answer
 
 
@@ -164,19 +161,8 @@ def test_tiles_chosen_by_hand_do_not_change_the_way():
 @pytest.mark.parametrize(("arch", "itemsize"), WHOLE_UP_TO, ids=str)
 def test_the_table_is_what_the_record_and_the_closed_forms_say(arch, itemsize, which):
     """A failure names what `WHOLE_UP_TO` is to say: the tiles, the record or a closed form has changed."""
-    sizes = [
-        1,
-        15,
-        16,
-        17,
-        40,
-        100,
-        200,
-        300,
-        700,
-        *(n + one for n in (32, 64, 128, 256, 512) for one in (0, 1)),
-    ]
-    whole = [d for d in (*sizes, 1024) if variant(which, arch, d, itemsize) == "whole"]
+    sizes = (1, 15, 16, 17, 32, 40, 64, 65, 100, 128, 129, 200, 256, 257, 300, 512, 513, 700, 1024)
+    whole = [d for d in sizes if variant(which, arch, d, itemsize) == "whole"]
     assert max(whole) == WHOLE_UP_TO[arch, itemsize][which]
     assert all(choose_variant(which, arch, d, itemsize) == variant(which, arch, d, itemsize) for d in sizes)
 

@@ -411,7 +411,7 @@ def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
     """Views of one memory stay so, with offset and strides; in tuples and descriptors too."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from iocourse.kernels.host.launches import Given
+    from iocourse.kernels.host.launches import ListedSide
 
     whole = torch.arange(12.0).reshape(3, 4)
     view, other = whole[:, 1:3], torch.zeros(3)
@@ -433,7 +433,7 @@ def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
         return "launched"
 
     whole_as_it_was = whole.clone()
-    given = Given(other, 5, *[0] * 10)
+    given = ListedSide(other, 5, *[0] * 10)
     launched = compiled_lessons.on_device(run, "cpu")
     assert (
         launched("kernel", view, whole[0], (whole, 7), given, descriptor, 2.0, grid=(1,), out=other)

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from ...sizes import positive_int
 from .backend import INTERPRETED
-from .dispatch import attend, decode_operator, functorch_says
+from .dispatch import attend, decode_operator
 from .launches import MOST_PARTS
 from .tile_table import table_for
 from .visible_pairs import Band, TiledMask, tiled_mask
@@ -236,10 +236,12 @@ def attention_varlen_with_lse(
     cu = [_starts(name, x, one_q) for name, x in (("cu_q", cu_q), ("cu_k", cu_k))]
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
-    band, lower_right = _own_band(plain(causal), window, align, max(q.shape[0], k.shape[0]))
+    # Each sequence's band counts from its own diagonal, whose end is not known here.
+    left, right, alignment = band_parts(plain(causal), window, align, max(q.shape[0], k.shape[0]))
+    low = None if left is None else -left
     o, lse = attend(
-        *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
-        fixed_order(deterministic), "whole",
+        *_unit_steps(one_q, one_k, one_v), [], cu, low, right, alignment == "lower_right", *_longest(longest),
+        factor, fixed_order(deterministic), "whole",
     )  # fmt: skip
     return o[0].transpose(0, 1), lse[0]
 
@@ -272,12 +274,6 @@ def _longest(longest: Any) -> tuple[int, int]:
     if not pair or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in sides):
         raise ValueError(f"longest is {longest!r}; allowed: None, or (queries, keys) of the longest sequence")
     return sides[0], sides[1]
-
-
-def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bool]:
-    """The band of each sequence, and whether it counts from the diagonal that ends in the last pair."""
-    left, right, alignment = band_parts(causal, window, align, rows)
-    return Band(None if left is None else -left, right), alignment == "lower_right"
 
 
 @_explains_names
@@ -361,7 +357,8 @@ def refuse_transforms(*tensors: Tensor) -> None:
         raise NotImplementedError(
             "q, k or v carries a tangent: attention has no forward-mode derivative; allowed: reverse mode"
         )
-    if any(functorch_says("is_functorch_wrapped_tensor", x) for x in tensors):
+    wrapped = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    if wrapped and any(map(wrapped, tensors)):  # private: some torch has none
         raise NotImplementedError(
             "q, k or v is within a transform of torch.func (grad, vjp, jacrev, vmap), which the kernels do "
             "not know; allowed: torch.autograd.grad, with a mapped axis as batches of q, k and v"

@@ -85,7 +85,8 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
     """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
-    if any(x is not None and functorch_says("is_legacy_batchedtensor", x) for x in (do, dlse)):
+    batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", None)
+    if batched and any(x is not None and batched(x) for x in (do, dlse)):  # private: some torch has none
         raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
     do = torch.zeros_like(o) if do is None else do
     return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
@@ -94,12 +95,6 @@ def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> An
 def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
     gradients = _gradients(ctx, backward_operator, do, dlse)
     return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
-
-
-def functorch_says(question: str, x: Tensor) -> bool:
-    """Return what a private predicate of torch._C._functorch says of x; False if this torch has none."""
-    known = getattr(getattr(torch._C, "_functorch", None), question, None)
-    return bool(known and known(x))
 
 
 def _refusing(line: str) -> Any:
@@ -170,7 +165,7 @@ def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -
     with on_device(q.device, arch):
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
         o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
-    return o if fit_q is q else as_asked(q, o), lse
+    return o if fit_q is q else in_form_of(q, o), lse
 
 
 decode_operator.register_autograd(
@@ -197,7 +192,7 @@ def forward(
     _check_room(chosen, "forward", table.arch, fit_q, seen)
     with on_device(q.device, table.arch):
         o, lse = FORWARD[chosen](table, fit_q, fit_k, fit_v, seen, scale)
-    return o if fit_q is q else as_asked(q, o), lse
+    return o if fit_q is q else in_form_of(q, o), lse
 
 
 def backward(
@@ -219,7 +214,7 @@ def backward(
         run = BACKWARD[chosen][fixed]
         gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
     dq, dk, dv = (
-        got if x is one else as_asked(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
+        got if x is one else in_form_of(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
     )
     return dq, dk, dv
 
@@ -430,7 +425,11 @@ def readable(interpreted: bool, *tensors: Tensor) -> list[Tensor]:
         # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; anything else is read where it lies.
         wide = [x.to(torch.float32) if x.dtype == torch.bfloat16 else x for x in tensors]
         return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
-    return [x if _on_borders(x) else _on_new_borders(x) for x in tensors]
+    # A copy has columns of zeros up to the next multiple of 16, which change no product.
+    return [
+        x if _on_borders(x) else torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
+        for x in tensors
+    ]
 
 
 def _on_borders(x: Tensor) -> bool:
@@ -443,14 +442,9 @@ def _on_borders(x: Tensor) -> bool:
     return whole and x.stride(3) == 1 and x.data_ptr() % 16 == 0
 
 
-def _on_new_borders(x: Tensor) -> Tensor:
-    """A copy with columns of zeros up to the next multiple of 16, which change no product."""
-    return torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
-
-
-def as_asked(asked: Tensor, got: Tensor) -> Tensor:
-    """The result in the type, columns and layout of the tensor that was asked about."""
-    like = torch.empty_like(asked, device="meta")
-    if (got.shape, got.dtype, got.stride()) == (like.shape, like.dtype, like.stride()):
-        return got
-    return torch.empty_like(asked).copy_(got[..., : asked.shape[3]])
+def in_form_of(x: Tensor, result: Tensor) -> Tensor:
+    """The result in the type, columns and layout of the tensor x that was passed."""
+    like = torch.empty_like(x, device="meta")
+    if (result.shape, result.dtype, result.stride()) == (like.shape, like.dtype, like.stride()):
+        return result
+    return torch.empty_like(x).copy_(result[..., : x.shape[3]])

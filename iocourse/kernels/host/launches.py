@@ -1,7 +1,7 @@
 """The launches that `attention` and `decode` make: tiles of whole rows, d in slices, scores written out.
 
 Each pass takes what the tables say for its tensors (`Table`), the tensors as kernels can read them (see
-`operators.readable`), which pairs are seen, and the factor of QKᵀ.
+`dispatch.readable`), which pairs are seen, and the factor of QKᵀ.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None
 # What a kernel is given.
 
 
-class Given(NamedTuple):
+class ListedSide(NamedTuple):
     """A side as the kernels take it. A mask that all batches or heads share has stride 0 there.
 
     Strides stand one by one: in a tuple of their own, triton 3.6 loses those that are 1 within a loop.
@@ -118,7 +118,7 @@ def steps(x: Tensor) -> tuple[int, ...]:
     return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
 
-def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
+def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
     """Side number `side` of the lists of all sides, one after the other; None where there are no lists."""
     if not lists:
         return None
@@ -127,7 +127,7 @@ def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
     row, column = one.patterns.stride()[1:]
     spans_batch, spans_head, spans_tile = steps(one.spans)
     order_batch, order_head, _ = steps(one.order)
-    return Given(
+    return ListedSide(
         one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
         one.patterns, row, column, one.order, order_batch, order_head,
     )  # fmt: skip
@@ -141,8 +141,8 @@ def rows(*arrays: Tensor | None) -> list[Rows | None]:
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
     """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used.
 
-    In one of packed sequences a program says where its rows end (see `pieces.corner`): the axes and strides
-    are those of `triton.tools.ragged_tma`.
+    In one of packed sequences a program says where its rows end (see `jit_helpers.corner`): the axes and
+    strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
         return list(rows(*arrays))
@@ -235,7 +235,7 @@ def whole_forward(
     start(
         forward_kernel, view.programs,
         queries, *streamed(fast, packed, view.tile.BN, table.width, k, v), out, lse,
-        view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers,
+        view.cu, listed_side(seen.lists, 0), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast, rows_too),
     )  # fmt: skip
     return o, lse
@@ -255,7 +255,7 @@ def split_backward(
     start(
         backward_queries_kernel, view.programs,
         *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
-        prepared, *rows(dq), view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers,
+        prepared, *rows(dq), view.cu, listed_side(seen.lists, 1), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
     return dq, *_whole_keys(table, keys, 2, q, k, v, do, prepared, None, seen, scale)
@@ -315,7 +315,7 @@ def _whole_keys(
     start(
         backward_keys_kernel, view.programs,
         queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
-        view.cu, given_side(seen.lists, side), view.shape, scale, *view.numbers,
+        view.cu, listed_side(seen.lists, side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
     return dk, dv

@@ -2,7 +2,7 @@
 
 Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled for its
 architecture (`tools.bench resources`). What `tools.bench gpu` measured goes before them (see
-`gpu.measured`).
+`gpu.tuned_tiles`).
 """
 
 from __future__ import annotations
