@@ -12,7 +12,7 @@ from ..costs.kernel_masks import BlockLists, PackedSequences
 from ..costs.kernels import Problem, attention_decode
 from ..errors import UsageError
 from ..kernels.host.api import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
-from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
+from ..kernels.host.launches import MOST_PARTS, enough_parts, split_keys
 from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
 from ..kernels.host.visible_pairs import within_blocks
 from ..ledger import Ledger
@@ -134,7 +134,7 @@ def _decode(request: LaunchRequest, p: Problem, arch: int, processors: int | Non
     tile = decode_tile(arch, request.d, request.itemsize, group)
     tiles = ceil_div(group, tile.BM)
     programs = request.batch * request.kv_heads * tiles
-    parts, _ = cut(p.Nk, tile.BN, request.parts or enough_parts(processors, programs))
+    parts, _ = split_keys(p.Nk, tile.BN, request.parts or enough_parts(processors, programs))
     words = attention_decode(p, parts=parts, tiles=tiles)
     visits = programs * (ceil_div(p.Nk, tile.BN) + parts)
     return LaunchCost(replace(request, parts=parts), p, {"decode": tuple(tile)}, words, visits)

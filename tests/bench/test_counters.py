@@ -12,7 +12,7 @@ from fake_ncu import fake, table
 from test_profile import SMALL, asked
 
 from iocourse import doctor, kernels, profile
-from iocourse.kernels.host.launches import written_down
+from iocourse.kernels.host.launches import record_launches
 from iocourse.profile import launch_cost
 from tools.bench import counters, device, ncu, one_launch
 
@@ -41,7 +41,7 @@ def test_the_kernels_that_ncu_is_asked_for_are_those_launched(what):
     must = launch_cost.cost(asked(what, SMALL[what]), 90)
     with kernels.using(**must.chosen):
         launch, _ = one_launch.prepared(must.request, "cpu", torch.float16)
-        with written_down(90) as written:
+        with record_launches(90) as written:
             launch()
     assert tuple(one.kernel.fn.__name__ for one in written) == profile.LAUNCHES[what].kernels
 

@@ -15,7 +15,7 @@ from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resourc
 from iocourse.kernels.host import dispatch, launches, tile_table
 from iocourse.kernels.host.dispatch import PASSES, WHOLE_UP_TO, choose_variant, recorded_rows
 from iocourse.kernels.host.tile_table import TABLE, SlicedTiles, Tiles, padded
-from iocourse.kernels.host.visible_pairs import Band, Seen
+from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
 from tools.bench.resources import whole_rows
 from tools.bench.resources.whole_rows import bytes_moved, fits, variant
 
@@ -320,10 +320,10 @@ def test_elsewhere_the_fused_pass_is_and_says_why(other, reason):
 def test_what_a_backward_pass_launches(arch, asked, kernels):
     """The operator that autograd calls, its launches written down: 264 tiles of queries."""
     from iocourse.kernels.host.dispatch import backward_operator
-    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.launches import record_launches
 
     x, lse = torch.empty(1, 33, 1024, 64, dtype=torch.bfloat16), torch.empty(1, 33, 1024)
-    with written_down(arch) as written:
+    with record_launches(arch) as written:
         backward_operator(x, None, x, x, x, x, lse, [], [], None, 0, False, -1, -1, 1.0, asked, "")
     assert [one.kernel.fn.__name__ for one in written] == kernels
 
@@ -369,10 +369,10 @@ def test_elsewhere_no_matrix_is_written_and_the_list_says_why(other, reason):
 )
 def test_what_a_backward_pass_of_large_heads_launches(arch, way, n, first):
     from iocourse.kernels.host.dispatch import backward_operator
-    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.launches import record_launches
 
     x, lse = torch.empty(1, 33, n, 640, dtype=torch.bfloat16), torch.empty(1, 33, n)
-    with written_down(arch) as written:
+    with record_launches(arch) as written:
         backward_operator(x, None, x, x, x, x, lse, [], [], None, None, False, -1, -1, 1.0, None, way)
     assert [one.kernel.fn.__name__ for one in written][1] == first
 
@@ -469,7 +469,7 @@ def test_at_every_recorded_shape_the_default_is_the_fastest_of_our_ways(name, ti
         assert dtype in ("bfloat16", "float16")
         if max(ways.values()) < HOST_MS:
             continue
-        seen = Seen(Band(None, 0 if causal else None))
+        seen = VisiblePairs(Band(None, 0 if causal else None))
         q = torch.empty(B, H, N, d, dtype=torch.bfloat16, device="meta")
         assert dispatch.backward_way(90, q, q, seen) == min(ways, key=ways.get), (d, N, causal)
         judged += 1

@@ -24,7 +24,7 @@ from ...gpu import CHIPS
 from . import backend
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
 from .tile_table import MATRIX_BYTES, Table, architecture, matrix_bytes, padded, table_for
-from .visible_pairs import Band, Packed, Seen, packed_of
+from .visible_pairs import Band, Packed, VisiblePairs, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
 
@@ -39,7 +39,7 @@ def _attention(
     lists: of a block mask, or none. cu: cu_q and cu_k of packed sequences, or none; with them lower_right and
     the lengths of the longest (-1: read off cu, and cu is checked).
     """
-    seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
+    seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     return forward(q, k, v, seen, scale, way)
 
 
@@ -58,7 +58,7 @@ def _attention_backward(
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV. deterministic: None for what is known to be faster."""
-    seen = Seen(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
+    seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
 
 
@@ -179,7 +179,7 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float, way: str = ""
+    q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float, way: str = ""
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
@@ -197,7 +197,7 @@ def forward(
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    seen: Seen, scale: float, deterministic: bool | None, way: str = "",
+    seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     asked = q, k, v
@@ -219,7 +219,7 @@ def backward(
     return dq, dk, dv
 
 
-def _table(q: Tensor, seen: Seen) -> Table:
+def _table(q: Tensor, seen: VisiblePairs) -> Table:
     """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's. Packed
     sequences take the table's: nothing was measured with them.
     """
@@ -228,7 +228,7 @@ def _table(q: Tensor, seen: Seen) -> Table:
 
 
 def backward_way(
-    arch: int | None, q: Tensor, k: Tensor, seen: Seen, deterministic: bool | None = None
+    arch: int | None, q: Tensor, k: Tensor, seen: VisiblePairs, deterministic: bool | None = None
 ) -> tuple[str, bool]:  # fmt: skip
     """Return the way of the backward pass, and whether whole rows take the two-pass kernels. If deterministic
     is None, `FUSED` and `SLICES` decide: the fastest way that was measured.
@@ -245,7 +245,7 @@ def backward_way(
     return way_for("split" if fixed else "fused", arch, q, seen), fixed
 
 
-def way_for(which: str, arch: int | None, q: Tensor, seen: Seen) -> str:
+def way_for(which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> str:
     """The way to do a pass, "forward", "fused" or "split", that suits the chip (see `choose_variant`).
 
     Block masks and packed sequences are known to the kernels of whole rows alone.
@@ -381,11 +381,11 @@ def recorded_rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "ba
     return [] if any("error" in row for row in rows) else rows
 
 
-def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: Seen) -> None:
+def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> None:
     """Raise ValueError where whole rows were asked for, and the recorded tile of the pass takes more shared
     memory than the chip has.
     """
-    if way != "whole" or arch is None or backend.pretended is not None:
+    if way != "whole" or arch is None or backend.target_arch is not None:
         return
     pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
     most, room = shared_bytes(which, arch, q.shape[-1], q.element_size(), pairs), CHIPS[arch].shared_bytes

@@ -207,8 +207,8 @@ _chosen: dict[str, Any] = {}
 
 def architecture(device: torch.device) -> int | None:
     """The row of the tables for a device: its architecture, or None where kernels are interpreted."""
-    if backend.pretended is not None:
-        return backend.pretended
+    if backend.target_arch is not None:
+        return backend.target_arch
     return None if backend.INTERPRETED else _device_row(device.index or 0)
 
 

@@ -87,7 +87,7 @@ class View(NamedTuple):
     numbers: tuple[int, int, int, int]
 
 
-class Seen(NamedTuple):
+class VisiblePairs(NamedTuple):
     """A band, for each sequence if they are packed; or the lists of a block mask (see `TiledMask.lists`)."""
 
     band: Band
