@@ -166,7 +166,7 @@ def test_counters_are_kept_for_each_stream_and_a_graph_has_its_own(monkeypatch):
         return zeros(n, dtype=options["dtype"])
 
     monkeypatch.setattr(host, "_counters", {})
-    monkeypatch.setattr(host.runtime, "INTERPRETED", False)
+    monkeypatch.setattr(host.backend, "INTERPRETED", False)
     monkeypatch.setattr(torch, "zeros", filled)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=now.stream))
