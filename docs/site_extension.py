@@ -213,7 +213,7 @@ def schedules(app: Sphinx) -> str:
         place, section = f"schedule-{name.replace('_', '-')}", section_link("{}.{}".format(*one.lesson))
         rows.append(f"| [{name}](#{place}) | {one.label} | {section} | {one.pass_} |")
         facts = {"Tiles": ", ".join(one.tile_names), "Must be passed": ", ".join(one.needs)}
-        facts |= {"Regime": one.regime, "Values": one.stands_for.name if one.stands_for else ""}
+        facts |= {"Regime": one.regime, "Values": one.approximates.name if one.approximates else ""}
         facts |= {"Source": one.source, "Closed form": plain(one.cost_form.__doc__)}
         told = "\n\n".join(f"**{name}.** {text}" for name, text in facts.items() if text)
         parts.append(f"({place})=\n### {one.title}\n\n{plain(one.__doc__)}\n\n{told}")

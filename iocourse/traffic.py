@@ -49,7 +49,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
 
     Yields:
         A `Ledger` with reads, writes, atomics and sizes in words, and `itemsizes` in bytes a word. Its peak
-        is 0: what a program holds is the compiler's business (see `iocourse.gpu.resources`).
+        is 0: what a program holds is the compiler's business (see `iocourse.gpu.compilation`).
 
     Raises:
         TritonMissing: torch or triton is missing.

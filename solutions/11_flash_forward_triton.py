@@ -554,7 +554,7 @@ check("11D", my_heads)
 #
 # Its words are those of your kernels:
 #
-# <!-- 1,024 = kernels.host.argument_checks.LARGEST_HEAD -->
+# <!-- 1,024 = kernels.host.api.LARGEST_HEAD -->
 
 # %%
 N, d, BM, BN = 200, 32, 64, 32

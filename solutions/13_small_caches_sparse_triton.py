@@ -334,7 +334,7 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 # %% [markdown]
 # Row 0 is BigBird's global row: it sees everything, so its list is longest, and the order begins with it. Row 7 has two whole tiles and no others. The 11 cut tiles have patterns 0 to 10.
 #
-# The library does the same in `iocourse/kernels/host/block_masks.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
+# The library does the same in `iocourse/kernels/host/visible_pairs.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
 # <!-- 4 = 65_536**2 / 2**30 -->
 #
 # ## 13.4 A program that loops over a list

@@ -305,13 +305,13 @@ print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 # <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
 
 # %%
-from iocourse.kernels.host.dispatch import automatic
+from iocourse.kernels.host.dispatch import choose_variant
 
 said = {"whole": "rows", "fused": "slices"}
 print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))
 for which in ("forward", "fused", "split"):
     for arch, chip in CHIPS.items():
-        ways = [said[automatic(which, arch, d, 2)] for d in (64, 128, 256, 512, 1024)]
+        ways = [said[choose_variant(which, arch, d, 2)] for d in (64, 128, 256, 512, 1024)]
         print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
 
 

@@ -5,7 +5,7 @@ from importlib import metadata
 
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CompilationFailed, Resources
-from iocourse.gpu.resources import reports
+from iocourse.gpu.compilation import reports
 from tools.bench.resources.belonging import fingerprint
 from tools.bench.resources.compiling import job_of
 

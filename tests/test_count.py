@@ -5,9 +5,8 @@ import re
 import pytest
 from count_command import as_json, counted, refused
 
-from iocourse import bounds, costs, masks, schedules
+from iocourse import bounds, costs, count, masks, schedules
 from iocourse.cli import main
-from iocourse.count import report
 from iocourse.count.mask_specs import RULES
 
 SIZES = ("--N", "64", "--d", "8", "--M", "512")
@@ -61,20 +60,20 @@ def test_every_schedule_runs_and_agrees_with_its_closed_form(capsys, name):
 
 def test_run_uses_the_emulator(capsys, monkeypatch):
     """A schedule with other values is found out by its error, one that moves more by its ledger."""
-    honest = report.run
+    honest = count.run
 
     def wrong_values(*args, **kwargs):
         done = honest(*args, **kwargs)
         return done._replace(outputs=(done.O + 1, *done.outputs[1:]))
 
-    monkeypatch.setattr(report, "run", wrong_values)
+    monkeypatch.setattr(count, "run", wrong_values)
     assert as_json(capsys, "flash2", *SIZES, "--run")["max_abs_error"] == pytest.approx(1)
 
     def one_wrong_output(*args, **kwargs):
         done = honest(*args, **kwargs)
         return done._replace(outputs=(*done.outputs[:-1], done.outputs[-1] + 2))
 
-    monkeypatch.setattr(report, "run", one_wrong_output)
+    monkeypatch.setattr(count, "run", one_wrong_output)
     for asked in (("flash2", "--lse"), ("split_backward",), ("gradient",)):
         assert as_json(capsys, *asked, *SIZES, "--run")["max_abs_error"] == pytest.approx(2)
 
@@ -83,7 +82,7 @@ def test_run_uses_the_emulator(capsys, monkeypatch):
         done.ledger.reads["K"] += 1
         return done
 
-    monkeypatch.setattr(report, "run", one_more_word)
+    monkeypatch.setattr(count, "run", one_more_word)
     with pytest.raises(AssertionError, match="K read 1,537 words"):
         main(["count", "flash2", *SIZES, "--run"])
 

@@ -107,7 +107,7 @@ def test_attention(walk):
     pytest.importorskip("triton")
     _, run, imported = walk(*ATTENTION)
     assert "kernels/forward.py" in run and not [name for name in imported if name.startswith("course/")]
-    assert len(run) <= 17 and len(imported) <= 61
+    assert len(run) <= 10 and len(imported) <= 60
 
 
 def test_count(walk):
@@ -115,7 +115,7 @@ def test_count(walk):
     assert "1,310,720 words moved" in printed and "costs/forms/forward.py" in run
     assert not [name for name in imported if name.startswith("distributed/")]
     assert not [name for name in imported if name.startswith("course/")]
-    assert len(run) <= 15 and len(imported) <= 78
+    assert len(run) <= 13 and len(imported) <= 78
 
 
 def test_check(walk):

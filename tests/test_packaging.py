@@ -75,7 +75,7 @@ import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model")}
 with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
-with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
+with_torch |= {"iocourse.doctor.interpreter"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
 numba = ("noncausal", "causal", "finite_checks", "compiling")
 with_numba = {"iocourse.lowrank.numba_backend." + name for name in numba}

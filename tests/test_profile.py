@@ -10,8 +10,7 @@ from iocourse import profile
 from iocourse.cli import main
 from iocourse.gpu.roofline import compulsory_bytes
 from iocourse.kernels.host.tile_table import TABLE
-from iocourse.profile import costing
-from iocourse.profile import question as questions
+from iocourse.profile import launch_cost
 
 SMALL = {
     "forward": "--N 130 --heads 2 --kv-heads 1 --d 40 --causal",
@@ -28,7 +27,7 @@ SMALL = {
 def asked(what, options="", *more):
     parser = argparse.ArgumentParser()
     profile.add_parser(parser.add_subparsers())
-    return questions.question(parser.parse_args(["profile", what, *options.split(), *more]))
+    return profile.parse_request(parser.parse_args(["profile", what, *options.split(), *more]))
 
 
 def refused(capsys, *arguments):
@@ -39,29 +38,32 @@ def refused(capsys, *arguments):
 
 
 def test_every_launch_has_its_kernels_tiles_and_a_test():
-    assert set(questions.LAUNCHES) == set(SMALL)
+    assert set(profile.LAUNCHES) == set(SMALL)
 
 
 @pytest.mark.parametrize("what", SMALL)
 def test_compulsory_bytes_are_those_of_the_roofline(what):
-    must = costing.cost(asked(what, SMALL[what]), 90)
+    must = launch_cost.cost(asked(what, SMALL[what]), 90)
     pass_ = "backward" if what.endswith("backward") else "forward"
     assert must.compulsory["total"] == compulsory_bytes(pass_, must.problem, 2)
 
 
 def test_a_number_of_float32_has_four_bytes():
-    half, whole = (costing.cost(asked("forward", "--N 64 --d 32", "--dtype", t), 90) for t in questions.DTYPES
-                   if t != "float16")  # fmt: skip
+    half, whole = (
+        launch_cost.cost(asked("forward", "--N 64 --d 32", "--dtype", dtype), 90)
+        for dtype in profile.DTYPES
+        if dtype != "float16"
+    )
     sums = 4 * 16 * 64
     assert whole.compulsory["total"] - sums == 2 * (half.compulsory["total"] - sums)
 
 
 def test_decode_fills_the_chip_unless_told():
     options = "--N 65536 --heads 32 --kv-heads 8"
-    assert costing.cost(asked("decode", options), 90).asked.parts == 4
-    assert costing.cost(asked("decode", options), 90, processors=128).asked.parts == 2 * 128 // 8
-    assert costing.cost(asked("decode", options, "--parts", "7"), 90, processors=132).asked.parts == 7
-    parts = costing.cost(asked("decode", options, "--parts", "5"), 90)
+    assert launch_cost.cost(asked("decode", options), 90).request.parts == 4
+    assert launch_cost.cost(asked("decode", options), 90, processors=128).request.parts == 2 * 128 // 8
+    assert launch_cost.cost(asked("decode", options, "--parts", "7"), 90, processors=132).request.parts == 7
+    parts = launch_cost.cost(asked("decode", options, "--parts", "5"), 90)
     assert parts.words.writes["LSE_parts"] == 5 * 32
 
 
@@ -89,7 +91,7 @@ def test_the_tiles_are_those_of_the_chip(arch, tile, capsys):
 
 def test_an_addition_has_a_row_of_its_own(capsys):
     assert main(["profile", "fused-backward", "--N", "256", "--closed-form"]) == 0
-    said, must = capsys.readouterr().out, costing.cost(asked("fused-backward", "--N 256"), 90)
+    said, must = capsys.readouterr().out, launch_cost.cost(asked("fused-backward", "--N 256"), 90)
     (added,) = (line for line in said.splitlines() if line.startswith("added to"))
     assert added.split() == ["added", "to", f"{must.bytes['added']:,}"] and must.bytes["added"] > 0
     assert (

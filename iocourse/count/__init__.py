@@ -1,18 +1,36 @@
-"""`iocourse count`: one schedule's ledger, as a table or as JSON that others script against."""
+"""`iocourse count`: one schedule's ledger, as a table or as JSON that others script against.
+
+First the command, then the request that its arguments make (`parse_request`) and what it is answered with
+(`count_report`): words per array, footprint, lower bound, and a run on the emulator. `distributed` has the
+same for schedules between ranks, `mask_specs` the masks by name.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from ..console import table
-from ..errors import UsageError
-from ..schedules import REGISTRY
-from .arguments import DEGREE, TILE_OPTIONS, question
-from .mask_specs import FORMS, SIDE
-from .report import answer, text
+import numpy as np
 
+from .. import exact
+from ..bounds import lower_bound
+from ..console import meter, table
+from ..errors import UsageError
+from ..exact import Array
+from ..ledger import Ledger, without_zeros
+from ..machine import FastMemoryFull, run
+from ..masks import BlockMask, Mask
+from ..schedules import REGISTRY, Schedule, mask_of
+from ..sizes import positive_int, zero_or_more
+from . import mask_specs
+from .mask_specs import FORMS, SIDE
+
+TILE_OPTIONS = ("Br", "Bc", "Bd")
+DEGREE = 2  # of a polynomial, where --g is not given
+SEED = 0  # of the random input of --run
 # Schedules between ranks are imported for --ranks and --list alone: what their options allow is written here.
 RANK_OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "seq_lens", "placement")
 LAYOUTS = ("contiguous", "zigzag", "striped")
@@ -56,7 +74,10 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         help=f"{FORMS}; a grid of square tiles, of which W, G, R and S count whole ones",
     )
     parser.add_argument(
-        "--block", metavar="B", type=int, help=f"side of the mask's tiles; --Br where given, else {SIDE}"
+        "--block",
+        metavar="B",
+        type=int,
+        help=f"side of the mask's tiles; --Br where given, else {SIDE}",
     )
     parser.add_argument("--w", type=int, help="keys that `window` sees to either side of a query")
     parser.add_argument("--g", type=int, help=f"degree of the polynomial of `low_rank`; else {DEGREE}")
@@ -100,8 +121,13 @@ def count(arguments: argparse.Namespace) -> int:
     if arguments.list:
         from . import distributed
 
-        listed = _listing() + distributed.listing()
-        print(_json(listed) if arguments.json else _listing_text(listed))
+        listed = [
+            {"name": s.name, "pass": s.pass_, "regime": s.regime, "source": s.source}
+            for s in REGISTRY.values()
+        ]
+        listed += distributed.listing()
+        rows = [list(listed[0]), *(list(one.values()) for one in listed)]
+        print(_json(listed) if arguments.json else table(rows, left=4))
         return 0
     try:
         record, shown = _counted(arguments)
@@ -116,10 +142,10 @@ def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if arguments.ranks is not None:
         from . import distributed
 
-        record, of_rank = distributed.answer(distributed.question(arguments))
+        record, of_rank = distributed.count_report(distributed.parse_request(arguments))
         return record, distributed.text(record, of_rank)
     _refuse_without_ranks(arguments)
-    record, ledger = answer(question(arguments), run_it=arguments.run)
+    record, ledger = count_report(parse_request(arguments), run_it=arguments.run)
     return record, text(record, ledger)
 
 
@@ -140,11 +166,242 @@ def _json(record: Any) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False)
 
 
-def _listing() -> list[dict[str, str]]:
-    found = REGISTRY.values()
-    return [{"name": s.name, "pass": s.pass_, "regime": s.regime, "source": s.source} for s in found]
+@dataclass(frozen=True)
+class CountRequest:
+    """One schedule at N, d, M. `settings` is what it is told beside its tiles: mask, w, g, lse."""
+
+    schedule: Schedule
+    N: int
+    d: int
+    M: int
+    settings: dict[str, Any]
+    tiles: dict[str, int]
+    note: str
+    mask_name: str
+    recompute: bool
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Settings and tiles together, as a schedule takes them."""
+        return self.settings | self.tiles
+
+    @property
+    def grid(self) -> BlockMask | None:
+        """The mask of --mask."""
+        return self.settings.get("mask")
+
+    @property
+    def seen(self) -> Mask | None:
+        """The pairs that matter, by --mask or --w; None where all do."""
+        return mask_of(self.N, self.settings)
 
 
-def _listing_text(listed: list[dict[str, str]]) -> str:
-    rows = [list(listed[0]), *(list(one.values()) for one in listed)]
-    return table(rows, left=4)
+def parse_request(arguments: argparse.Namespace) -> CountRequest:
+    """The question the arguments ask. Raises UsageError, and ValueError naming an argument."""
+    schedule = _schedule(arguments.name)
+    _refuse_what_it_does_not_take(schedule, arguments)
+    missing = [f"--{size}" for size in "NdM" if getattr(arguments, size) is None]
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} must be given")
+    N, d, M = (positive_int(f"--{name}", getattr(arguments, name)) for name in "NdM")
+    given = _given_tiles(schedule, arguments)
+    settings = _settings(schedule, arguments, N)
+    tiles, note = _tiles(schedule, N, d, M, given, settings, arguments.published)
+    return CountRequest(
+        schedule, N, d, M, settings, tiles, note, arguments.mask or "", not arguments.no_recompute
+    )
+
+
+def _schedule(name: str | None) -> Schedule:
+    built = ", ".join(REGISTRY)
+    if name is None:
+        raise UsageError(f"NAME is missing; there are {built}")
+    if name not in REGISTRY:
+        raise UsageError(f"NAME {name!r} is unknown; there are {built}")
+    return REGISTRY[name]
+
+
+def _takers(setting: str) -> str:
+    return ", ".join(s.name for s in REGISTRY.values() if setting in (*s.needs, *s.options))
+
+
+def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namespace) -> None:
+    takes = (*schedule.needs, *schedule.options)
+    for option in ("mask", "w", "lse", "g"):
+        value = getattr(arguments, option)
+        if value is not None and value is not False and option not in takes:  # --g 0 is an option given
+            others = f"; these do: {_takers(option)}" if _takers(option) else ""
+            raise UsageError(f"{schedule.name} takes no --{option}{others}")
+    if arguments.block is not None and arguments.mask is None:
+        raise UsageError("--block is the side of the tiles of --mask, which is not given")
+    if arguments.no_recompute and schedule.pass_ != "forward":
+        raise UsageError(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
+    if arguments.no_recompute and schedule.approximates is not None:
+        raise UsageError(
+            f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score"
+        )
+
+
+def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {"lse": True} if arguments.lse else {}
+    if "w" in schedule.needs:
+        if arguments.w is None:
+            raise UsageError(f"{schedule.name} needs --w W: the keys seen to either side of a query")
+        settings["w"] = zero_or_more("--w", arguments.w)
+    if "g" in schedule.needs:
+        settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
+    if arguments.mask is not None:
+        side = arguments.block if arguments.block is not None else arguments.Br or SIDE
+        settings["mask"] = mask_specs.build(arguments.mask, N, positive_int("--block", side))
+    elif "mask" in schedule.needs:
+        raise UsageError(f"{schedule.name} needs --mask MASK, one of {FORMS}")
+    return settings
+
+
+def _given_tiles(schedule: Schedule, arguments: argparse.Namespace) -> dict[str, int]:
+    by_name = {tile: getattr(arguments, tile) for tile in TILE_OPTIONS}
+    given = {tile: size for tile, size in by_name.items() if size is not None}
+    for tile, size in arguments.tile:
+        if given.setdefault(tile, size) != size:
+            raise UsageError(f"the tile size {tile} is given twice, as {given[tile]} and {size}")
+    for name, size in given.items():
+        if name not in schedule.tile_names:
+            has = ", ".join(schedule.tile_names) or "none"
+            raise UsageError(
+                f"{schedule.name} takes no --{name}"
+                if name in TILE_OPTIONS
+                else f"{schedule.name} has no tile size {name}; it has {has}"
+            )
+        positive_int(f"the tile size {name}", size)
+    return given
+
+
+def _tiles(
+    schedule: Schedule,
+    N: int,
+    d: int,
+    M: int,
+    given: dict[str, int],
+    settings: dict[str, Any],
+    published: bool,
+) -> tuple[dict[str, int], str]:
+    """The tile sizes to count with, and where they come from."""
+    problem = {name: value for name, value in settings.items() if name != "lse"}
+    if published:
+        return _published(schedule, N, d, M, given), "tiles as published"
+    picked = schedule.tiles(N, d, M, **problem)
+    if not given:
+        return picked, schedule.note(N, d, M, **schedule.needed(settings))
+    left = [name for name in picked if name not in given]
+    note = f"tiles as given; {', '.join(left)} as picked for M" if left else "tiles as given"
+    return picked | given, note
+
+
+def _published(schedule: Schedule, N: int, d: int, M: int, given: dict[str, int]) -> dict[str, int]:
+    """The sizes of its paper. Raises UsageError beside sizes of one's own, or where they do not fit."""
+    if given:
+        raise UsageError(
+            f"--published and --{next(iter(given))} both say what the tiles are; give one of them"
+        )
+    try:
+        return schedule.tiles(N, d, M, published=True)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def count_report(q: CountRequest, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
+    """The record that --json prints, and the closed form. Raises UsageError where the tiles do not fit."""
+    form = q.schedule.cost(q.N, q.d, **q.parameters)
+    if form.peak > q.M:
+        raise UsageError(_does_not_fit(q, form.peak))
+    bound, bound_id = lower_bound(
+        q.schedule.pass_,
+        q.N,
+        q.d,
+        q.M,
+        mask=q.seen,
+        recompute=q.recompute,
+        approximate=q.schedule.approximates is not None,
+        given_weights=q.schedule.given_weights,
+    )
+    note = q.note
+    if q.schedule.approximates is not None:
+        note = f"{note}; an approximation: max_abs_error is against {q.schedule.approximates.name}"
+    record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "M": q.M, **_seen(q), "tiles": q.tiles}
+    record |= {"reads": without_zeros(form.reads), "writes": without_zeros(form.writes), "total": form.total}
+    record |= {"footprint": form.peak, "lower_bound": bound, "bound_id": bound_id}
+    record |= {"ratio": form.total / bound, "note": note}
+    return record | (_run(q, form) if run_it else {}), form
+
+
+def _does_not_fit(q: CountRequest, needed: int) -> str:
+    """Which array, how many words short, and the largest tiles that would fit."""
+    shown = ", ".join(f"{name}={size}" for name, size in q.tiles.items())
+    what = f"{q.schedule.name} with {shown}" if q.tiles else q.schedule.name
+    short = f"it needs {needed} words, {needed - q.M} short ({_first_overflow(q)})"
+    advice = q.schedule.advice(q.N, q.d, q.M, **q.parameters)
+    return f"{what} does not fit M = {q.M}: {short}; {advice}"
+
+
+def _first_overflow(q: CountRequest) -> str:
+    given: dict[str, Any] = {**q.schedule.shapes(q.N, q.d, **q.parameters), **q.parameters}
+    try:
+        run(q.schedule, M=q.M, dry=True, max_moves=None, **given)
+    except FastMemoryFull as error:
+        return error.asked
+    raise AssertionError(f"the closed form of {q.schedule.name} has a footprint that its run does not need")
+
+
+def _seen(q: CountRequest) -> dict[str, Any]:
+    if q.grid is None:
+        return {name: q.settings[name] for name in ("w", "g") if name in q.settings}
+    tiles = {"tiles_seen": int(q.grid.tiles.sum()), "tiles": q.grid.tiles.size}
+    return {"mask": {"name": q.mask_name, "block": q.grid.Br, **tiles, "pairs_seen": q.grid.nnz}}
+
+
+def _run(q: CountRequest, form: Ledger) -> dict[str, Any]:
+    """Run the schedule on the emulator; what it moved must be what the closed form says."""
+    drawn = q.schedule.drawn(np.random.default_rng(SEED), q.N, q.d, q.seen, q.settings)
+    arrays = {name: drawn[name] for name in q.schedule.operands}
+    with meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
+        given = {**arrays, **q.parameters}
+        done = run(q.schedule, M=q.M, trace=False, watch=watch, max_moves=None, **given)
+    difference = done.ledger - form
+    if difference:
+        raise AssertionError(f"emulator and closed form disagree: {difference}")
+    right = q.schedule.expected(drawn, q.seen, q.settings)
+    found = {"peak": done.ledger.peak, "max_abs_error": _error(done.outputs, right)}
+    if q.schedule.approximates is None:
+        return found
+    return found | {"softmax_error": _error(done.outputs, q.schedule.problem.exact(drawn, q.seen))}
+
+
+def _error(got: Iterable[Array], right: Iterable[Array]) -> float:
+    return max(map(exact.max_abs_error, got, right))
+
+
+def text(record: dict[str, Any], ledger: Ledger) -> str:
+    """The record as a table."""
+    sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "M", "w", "g") if name in record)
+    tiles = ", ".join(f"{name}={size}" for name, size in record["tiles"].items())
+    lines = [f"{record['schedule']} at {sizes}, tiles {tiles or 'none'}", *_mask_line(record), repr(ledger)]
+    bound = f"lower bound ({record['bound_id']}) {record['lower_bound']:,} words"
+    lines.append(f"{bound}, ratio {record['ratio']:.3f}")
+    if record["note"]:
+        lines.append(f"note: {record['note']}")
+    if "peak" in record:
+        approximates = REGISTRY[record["schedule"]].approximates
+        right = "exact values" if approximates is None else approximates.name
+        error = f"largest error against {right} {record['max_abs_error']:.2e}"
+        lines.append(f"emulator: the same words moved, peak {record['peak']:,} words, {error}")
+    if "softmax_error" in record:
+        lines.append(f"largest error against softmax attention {record['softmax_error']:.2e}")
+    return "\n".join(lines)
+
+
+def _mask_line(record: dict[str, Any]) -> list[str]:
+    if "mask" not in record:
+        return []
+    mask, N = record["mask"], record["N"]
+    tiles = f"{mask['tiles_seen']:,} of {mask['tiles']:,} tiles of side {mask['block']} seen"
+    return [f"mask {mask['name']}: {tiles}, {mask['pairs_seen']:,} of {N * N:,} pairs"]

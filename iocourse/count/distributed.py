@@ -26,7 +26,7 @@ OF_TWO_MEMORIES = (
 BOUNDED = {"forward": ("forward", False), "backward": ("backward", False), "causal": ("forward", True)}
 
 
-class Question(NamedTuple):
+class RankRequest(NamedTuple):
     """One schedule on P ranks; `sizes` is what else its closed form is told: H, a, m, r, texts, layout."""
 
     schedule: RankSchedule
@@ -37,7 +37,7 @@ class Question(NamedTuple):
     note: str
 
 
-def question(arguments: argparse.Namespace) -> Question:
+def parse_request(arguments: argparse.Namespace) -> RankRequest:
     """The question that the arguments ask. Raises UsageError, and ValueError naming an argument."""
     for option in OF_TWO_MEMORIES:
         given = getattr(arguments, option)
@@ -50,11 +50,11 @@ def question(arguments: argparse.Namespace) -> Question:
     _require(arguments, "N", "d")
     P, N, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "N", "d"))
     if "a" not in schedule.options:
-        return Question(schedule, P, N, d, sizes, "")
+        return RankRequest(schedule, P, N, d, sizes, "")
     if arguments.grid is not None:
-        return Question(schedule, P, N, d, sizes | {"a": _rows(arguments.grid, P)}, "grid as given")
+        return RankRequest(schedule, P, N, d, sizes | {"a": _rows(arguments.grid, P)}, "grid as given")
     a = best_grid(schedule, P, N, d, **sizes)
-    return Question(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
+    return RankRequest(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
 
 
 def _flag(name: str) -> str:
@@ -67,7 +67,7 @@ def _require(arguments: argparse.Namespace, *names: str) -> None:
         raise UsageError(f"{' and '.join(missing)} must be given")
 
 
-def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> Question:
+def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> RankRequest:
     """Texts placed on ranks: their sum is N, and the placement says which rows a rank has."""
     _require(arguments, "seq_lens", "d")
     P, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "d"))
@@ -77,7 +77,7 @@ def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[s
     placed = PLACES[arguments.placement or "split"](texts, P)
     work, split = load_balance.imbalance(placed.pairs), counted(len(placed.split), "text")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
-    return Question(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
+    return RankRequest(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
 
 
 def _lengths(told: str) -> list[int]:
@@ -131,7 +131,7 @@ def _rows(grid: str, P: int) -> int:
 
 
 # ---------------------------------------------------------------------- the answer
-def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
+def count_report(q: RankRequest) -> tuple[dict[str, Any], RankLedger]:
     """The record that --json prints, and the closed form of the rank that moves most."""
     ledgers = ledgers_of(q.schedule, q.P, q.N, q.d, **q.sizes)
     each = [ledger.words for ledger in ledgers]
@@ -147,7 +147,7 @@ def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
     return record | _bound(q, busiest.words) | {"note": q.note}, busiest
 
 
-def _bound(q: Question, words: int) -> dict[str, Any]:
+def _bound(q: RankRequest, words: int) -> dict[str, Any]:
     """The largest proved bound, and how many times it the busiest rank moves; None where there is none."""
     if q.schedule.pass_ not in BOUNDED:
         return {"lower_bound": None, "bound_id": None, "ratio": None}
@@ -161,16 +161,14 @@ def text(record: dict[str, Any], ledger: RankLedger) -> str:
     grid = f", grid {'x'.join(map(str, record['grid']))}" if "grid" in record else ""
     sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "ranks", "heads"))
     lines = [f"{record['schedule']} at {sizes}{grid}, layout {record['layout']}", repr(ledger)]
-    lines.append(_most(record))
+    lines.append(
+        f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words"
+        if record["words"]
+        else "no rank moves a word"
+    )
     lines.append(f"memory of a rank: {record['memory']:,} words, its own rows and what it holds of others")
     lines.append(_bound_line(record))
     return "\n".join([*lines, *([f"note: {record['note']}"] if record["note"] else [])])
-
-
-def _most(record: dict[str, Any]) -> str:
-    if not record["words"]:
-        return "no rank moves a word"
-    return f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words"
 
 
 def _bound_line(record: dict[str, Any]) -> str:

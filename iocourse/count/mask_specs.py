@@ -28,35 +28,31 @@ class Rule(NamedTuple):
         return f":{','.join(self.numbers)}{rest}" if self.numbers else ""
 
 
-def _random(N: int, B: int, P: float, SEED: int = 0) -> BlockMask:
-    return masks.random(N, B, P, seed=SEED)
-
-
 RULES = {
     "causal": Rule((), masks.causal),
     "window": Rule(("W",), masks.sliding_window),
     "bigbird": Rule(("G", "W", "R"), masks.bigbird),
     "strided": Rule(("S",), masks.strided),
-    "random": Rule(("P",), _random, ("SEED",)),
+    "random": Rule(("P",), lambda N, B, P, seed=0: masks.random(N, B, P, seed=seed), ("SEED",)),
 }
 FORMS = ", ".join(f"{name}{rule.form}" for name, rule in RULES.items())
 
 
-def build(asked: str, N: int, B: int, option: str = "--mask") -> BlockMask:
-    """The mask that `asked` names, for N queries in tiles of side B. Raises UsageError naming the part of the
+def build(spec: str, N: int, B: int, option: str = "--mask") -> BlockMask:
+    """The mask that `spec` names, for N queries in tiles of side B. Raises UsageError naming the part of the
     option.
     """
-    name, colon, rest = asked.partition(":")
+    name, colon, rest = spec.partition(":")
     if name not in RULES:
-        raise UsageError(f"{option} {asked!r} is unknown; allowed are {FORMS}")
+        raise UsageError(f"{option} {spec!r} is unknown; allowed are {FORMS}")
     rule = RULES[name]
     given = rest.split(",") if colon else []
     least, most = len(rule.numbers), len(rule.numbers) + len(rule.optional)
     if not least <= len(given) <= most:
-        raise UsageError(f"{option} {asked!r} has {len(given)} numbers; allowed is {name}{rule.form}")
+        raise UsageError(f"{option} {spec!r} has {len(given)} numbers; allowed is {name}{rule.form}")
     _check_side(N, B)
     names = (*rule.numbers, *rule.optional)
-    numbers = [_number(f"{option} {asked!r}", part, value) for part, value in zip(names, given, strict=False)]
+    numbers = [_number(f"{option} {spec!r}", part, value) for part, value in zip(names, given, strict=False)]
     return rule.build(N, B, *numbers)
 
 

@@ -71,17 +71,24 @@ CHANGED = "measured before a later change of the kernels or of their tiles"
 
 @cache
 def kernels_code() -> str:
-    """A fingerprint of the Triton kernels and their tiles, without comments, docstrings and layout."""
+    """A fingerprint of the Triton kernels and their tiles, without comments, docstrings, imports and layout.
+
+    Nor do the names of their files count: a module that is only renamed is the same code.
+    """
     kernels = Path(__file__).parents[1] / "kernels"
-    files = [*sorted(kernels.glob("*.py")), kernels / "host" / "tile_table.py"]
-    code = "\n".join(_code_of(file.read_text(encoding="utf-8")) for file in files)
+    files = [*kernels.glob("*.py"), kernels / "host" / "tile_table.py"]
+    code = "\n".join(sorted(_code_of(file.read_text(encoding="utf-8")) for file in files))
     tiles = json.dumps((recorded("tune") or {}).get("tiles", []), sort_keys=True)
     return hashlib.sha256(f"{code}\n{tiles}".encode()).hexdigest()[:16]
 
 
 def _code_of(text: str) -> str:
-    """The code of a module without comments, docstrings, blank space and line breaks."""
-    prose = {place for node in ast.walk(ast.parse(text)) for place in _docstring_lines(node)}
+    """The code of a module without comments, docstrings, imports, blank space and line breaks."""
+    nodes = [*ast.walk(ast.parse(text))]
+    prose = {place for node in nodes for place in _docstring_lines(node)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            prose |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return "".join(one.string for one in tokens if one.type not in skipped and one.start[0] not in prose)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
-from ..gpu.interconnects import LINKS, Link
+from ..gpu.chips import LINKS, Link
 from ..sizes import check_sizes, plain_ints, positive_int, words_in
 from ..solution_guard import library_solution
 from . import bounds

@@ -1,4 +1,4 @@
-"""The compiling half of `gpu.resources`, a process that reads jobs and writes reports, one per line.
+"""The compiling half of `gpu.compilation`, a process that reads jobs and writes reports, one per line.
 
 Triton defines a kernel either for the interpreter or for the compiler, for the life of a process. The caller
 may be interpreting, so this process runs with TRITON_INTERPRET=0. Only jobs are read from the stdin and only
@@ -61,7 +61,7 @@ def kernel_of(job: dict[str, Any]) -> Any:
 
 
 def _type(kind: Any) -> Any:
-    """A type as `jobs` wrote it down: a name, a list for a tuple, names and types for a NamedTuple."""
+    """A type as it was written down: a name, a list for a tuple, names and types for a NamedTuple."""
     if isinstance(kind, list):
         return tuple(_type(part) for part in kind)
     if isinstance(kind, dict):
@@ -70,7 +70,7 @@ def _type(kind: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A constant as `jobs` wrote it down: itself, a list for a tuple, names and values of a NamedTuple."""
+    """A constant as it was written down: itself, a list for a tuple, names and values of a NamedTuple."""
     if isinstance(value, list):
         return tuple(map(_constant, value))
     if isinstance(value, dict):
@@ -95,8 +95,8 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage = _told("cuobjdump", "--dump-resource-usage", file.name)
-        loop = hot_loop(_told("nvdisasm", "--print-code", "--print-instruction-encoding", file.name))
+        usage = _printed_by("cuobjdump", "--dump-resource-usage", file.name)
+        loop = hot_loop(_printed_by("nvdisasm", "--print-code", "--print-instruction-encoding", file.name))
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
         raise RuntimeError(f"cuobjdump said nothing about registers: {usage!r}")
@@ -107,7 +107,7 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
     }
 
 
-def _told(tool: str, *arguments: str) -> str:
+def _printed_by(tool: str, *arguments: str) -> str:
     """What one of the tools that come with Triton prints."""
     command = [str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,9 +1,9 @@
 """The course's schedules as Triton kernels, one idea a file, and `attention`, which a user calls.
 
-Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
-`backward_keys`; then `decode_kernels`,
-`small_cache` (d in slices), `score_kernels` (and the scores written out). How they are launched stands in
-`host`; whether they are interpreted or compiled is decided there, once (see `host.backend`).
+Read them in this order: `jit_helpers` (tiles and masks), `forward`, `backward_delta`, `backward_dq`,
+`backward_dkdv`; then `split_kv_decode`, `sliced_head_dim` (d in slices) and `materialised_scores` (and the
+scores written out). How they are launched stands in `host`; whether they are interpreted or compiled is
+decided there, once (see `host.backend`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .host.api import (  # noqa: E402
     attention_with_lse,
     decode,
 )
-from .host.block_masks import TiledMask, tiled_mask  # noqa: E402
 from .host.resources import resources_of  # noqa: E402
 from .host.tile_table import SlicedTile, SlicedTiles, Tile, Tiles, using  # noqa: E402
+from .host.visible_pairs import TiledMask, tiled_mask  # noqa: E402
 
 __all__ = [
     "INTERPRETED",

@@ -307,7 +307,7 @@ def store_row_numbers(
 def listed(lists, batch, head, tile):
     """The stretch of a block mask's list that belongs to one tile, as borders: whole tiles, then cut ones.
 
-    `lists` is one side of a block mask (see `host.mask_types.Given`).
+    `lists` is one side of a block mask (see `host.launches.ListedSide`).
     """
     here = lists.spans + batch * lists.spans_batch + head * lists.spans_head + tile * lists.spans_tile
     begin = tl.load(here)

@@ -62,7 +62,7 @@ def product(
 
 
 @triton.jit
-def add_matmul(
+def add_product(
     weights, old, B, b_head, b_start, n_b, Sum, Out, factor, head, start, n, batch, d, FIRST, LAST,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -122,7 +122,7 @@ def sliced_forward_kernel(
         old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         m = m_new
-        add_matmul(
+        add_product(
             p, old, V, kv_head, at, n_k, O_sum, O, 1.0 / tl.where(l == 0.0, 1.0, l),
             head, start, n_q, batch, d, at == begin, at + BN >= end, BM, BN, TILE,
         )  # fmt: skip
@@ -154,7 +154,7 @@ def sliced_queries_kernel(
         dp = product(dO, head, start, n_q, V, kv_head, at, n_k, batch, d, BM, BN, TILE)
         seen = sees(i[:, None], at + j[None, :], pairs, SEEN)
         p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[:, None]), 0.0)
-        add_matmul(
+        add_product(
             p * (dp - delta[:, None]), ones, K, kv_head, at, n_k, dQ_sum, dQ, ones * scale,
             head, start, n_q, batch, d, at == begin, at + BN >= end, BM, BN, TILE,
         )  # fmt: skip
@@ -189,13 +189,13 @@ def sliced_keys_kernel(
             total = tl.load(sums + at + i)
             seen = sees(at + i[None, :], j[:, None], pairs, SEEN) & (at + i < n_q)[None, :]
             p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[None, :]), 0.0)
-            add_matmul(
+            add_product(
                 p, ones, dO, head, at, n_q, dV_sum, dV, ones, kv_head, start, n_k, batch, d,
                 first, last, BN, BM, TILE,
             )  # fmt: skip
             dp = product(V, kv_head, start, n_k, dO, head, at, n_q, batch, d, BN, BM, TILE)
             delta = tl.load(deltas + at + i)
-            add_matmul(
+            add_product(
                 p * (dp - delta[None, :]), ones, Q, head, at, n_q, dK_sum, dK, ones * scale,
                 kv_head, start, n_k, batch, d, first, last, BN, BM, TILE,
             )  # fmt: skip

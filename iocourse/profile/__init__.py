@@ -1,23 +1,60 @@
 """`iocourse profile WHAT --closed-form`: the bytes that one launch of the kernels must move.
 
-Read in this order: `question` (the launch and its options), `costing` (its closed form and its compulsory
-bytes) and the table below. `tools/bench/counters.py` of a checkout has the bytes that a GPU moves.
+First the launch that the arguments ask for, then the command. `launch_cost` has the closed form of a launch
+and its compulsory bytes, and needs torch and triton. `tools/bench/counters.py` of a checkout has the bytes
+that a GPU moves.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import console
+from ..count import mask_specs
 from ..doctor.circumstances import circumstances
 from ..errors import UsageError
 from ..files import write_json
 from ..gpu.chips import CHIPS
-from . import question
 
+
+class Launch(NamedTuple):
+    """Kernels in order, tiles by their names in the table, and those options that not every launch takes."""
+
+    meaning: str
+    kernels: tuple[str, ...]
+    tiles: tuple[str, ...]
+    options: tuple[str, ...] = ("causal",)
+
+
+LAUNCHES = {
+    "forward": Launch("attention, whole rows of Q, K and V in a tile", ("forward_kernel",), ("forward",)),
+    "fused-backward": Launch(
+        "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
+        ("row_products_kernel", "backward_keys_kernel"), ("fused",)),
+    "split-backward": Launch(
+        "D and dQ, then dK and dV, every sum in a fixed order",
+        ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys")),
+    "decode": Launch(
+        "one query a head against N keys, in parts, and the merge",
+        ("parts_kernel", "merge_kernel"), (), ("parts",)),
+    "small-cache-fused": Launch(
+        "forward with d in slices, nothing materialised", ("sliced_forward_kernel",), ("sliced_forward",)),
+    "small-cache-materialised": Launch(
+        "forward with d in slices, the scores written out",
+        ("scores_kernel", "averages_kernel"), ("scores", "averages")),
+    "block-sparse": Launch(
+        "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
+    "packed": Launch(
+        "forward over sequences packed one behind the other", ("forward_kernel",), ("forward",),
+        ("causal", "lengths")),
+}  # fmt: skip
+DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
+N, D, D_SLICED = 4096, 128, 512  # by default
+LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
 ARCH = 90  # by default
 ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
 ADDITIONS = (
@@ -26,15 +63,120 @@ ADDITIONS = (
 )
 
 
+def _said(meaning: str, default: Any = MISSING, **how: Any) -> Any:
+    """A field, and how the command line takes it; {} in the meaning stands for the default."""
+    return field(default=default, metadata={"help": meaning.format(default), **how})
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One launch. N is the sum of `lengths` for packed sequences; `parts` is 0 where the chip decides."""
+
+    what: str
+    N: int = _said(f"sequence length ({N})", type=int)
+    d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", type=int)
+    kv_heads: int = _said("heads of keys and values (as many)", type=int)
+    heads: int = _said("heads of queries ({})", 16, type=int)
+    batch: int = _said("batches ({})", 1, type=int)
+    dtype: str = _said(", ".join(DTYPES) + " ({})", "bfloat16")
+    causal: bool = _said("query i sees keys 0 … i", False, action="store_true")
+    block_mask: str = _said("for block-sparse: as --mask of iocourse count", "", metavar="SPEC")
+    block: int = _said("side of that mask's blocks ({})", 64, type=int, metavar="B")
+    lengths: Sequence[int] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
+    parts: int = _said("for decode: stretches of keys (enough to fill the chip)", 0, type=int)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number of Q, K and V."""
+        return DTYPES[self.dtype]
+
+    @property
+    def sliced(self) -> bool:
+        """Whether d is cut into slices."""
+        return self.what.startswith("small-cache")
+
+    @property
+    def mask(self) -> Any:
+        """The block mask of `block_mask`. Raises UsageError where it names none, or has too many pairs."""
+        if not self.block_mask:
+            raise UsageError(f"block-sparse needs --block-mask SPEC, one of {mask_specs.FORMS}")
+        if self.N > LONGEST_MASK:
+            allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
+            raise UsageError(f"--N is {self.N}; allowed with block-sparse: {allowed}")
+        return mask_specs.build(self.block_mask, self.N, self.block, option="--block-mask")
+
+
+OPTIONS = {one.name: dict(one.metadata) for one in fields(LaunchRequest) if one.metadata}  # for argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add WHAT and the options of a launch to a parser."""
+    parser.add_argument("what", metavar="WHAT", nargs="?", default="", help="the launch")
+    for name, how in OPTIONS.items():
+        parser.add_argument(option(name), **how)
+
+
+def parse_request(arguments: argparse.Namespace) -> LaunchRequest:
+    """The launch that the arguments ask for. Raises UsageError naming the argument."""
+    what = arguments.what
+    if what not in LAUNCHES:
+        came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
+        raise UsageError(f"{came}; allowed: {', '.join(LAUNCHES)}")
+    said = {name: value for name, value in vars(arguments).items() if name in OPTIONS and value is not None}
+    _refuse_what_it_does_not_take(what, said)
+    heads = said.get("heads", LaunchRequest.heads)
+    said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
+    if heads % said["kv_heads"]:
+        raise UsageError(f"--kv-heads is {said['kv_heads']} for {heads} heads; allowed: a divisor of {heads}")
+    if what == "packed":
+        lengths = _lengths(said.get("lengths"))
+        said |= {"lengths": lengths, "N": sum(lengths)}
+    asked = LaunchRequest(what, **said)
+    if what == "block-sparse":
+        asked.mask  # noqa: B018  # refuses what names no mask
+    return asked
+
+
+def option(name: str) -> str:
+    """How a field is said on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
+    for name in dict.fromkeys(name for one in LAUNCHES.values() for name in one.options):
+        takers = [launch for launch, one in LAUNCHES.items() if name in one.options]
+        if said.get(name, False) is not False and what not in takers:
+            raise UsageError(f"{what} takes no {option(name)}; allowed with: {', '.join(takers)}")
+    if what == "packed" and "N" in said:
+        raise UsageError("packed takes no --N: --lengths says how long each sequence is")
+    if what == "packed" and said.get("batch", 1) != 1:
+        raise UsageError(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
+    if "dtype" in said and said["dtype"] not in DTYPES:
+        raise UsageError(f"--dtype is {said['dtype']!r}; allowed: {', '.join(DTYPES)}")
+    for name, how in OPTIONS.items():
+        if how.get("type") is int and said.get(name, 1) < 1:
+            raise UsageError(f"{option(name)} must be at least 1, got {said[name]}")
+
+
+def _lengths(text: str | None) -> list[int]:
+    if text is None:
+        raise UsageError("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
+        came = f"--lengths is {text!r}"
+        raise UsageError(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
+    return list(map(int, parts))
+
+
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `profile` to the subparsers of the command line and set its handler."""
     meaning = "print the bytes that one launch must move"
-    listed = "; ".join(f"{name}: {one.meaning}" for name, one in question.LAUNCHES.items())
+    listed = "; ".join(f"{name}: {one.meaning}" for name, one in LAUNCHES.items())
     parser = commands.add_parser(
         "profile", help=meaning, description=f"{meaning}. WHAT is one of: {listed}.", allow_abbrev=False
     )
     parser.set_defaults(handler=profile)
-    question.add_options(parser)
+    add_options(parser)
     parser.add_argument("--closed-form", action="store_true", help="required: nothing is measured here")
     parser.add_argument(
         "--arch", type=int, default=ARCH, help=f"use the tiles of this chip, such as 90 for sm_90 ({ARCH})"
@@ -44,7 +186,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 def profile(arguments: argparse.Namespace) -> int:
     """Print the table. Raises UsageError (exit code 2)."""
-    asked = question.question(arguments)
+    request = parse_request(arguments)
     if not arguments.closed_form:
         raise UsageError(
             "--closed-form is missing: it prints the closed form here. Counting bytes on a GPU is "
@@ -53,12 +195,12 @@ def profile(arguments: argparse.Namespace) -> int:
     if arguments.arch not in CHIPS:
         raise UsageError(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
     try:
-        from . import costing
+        from .launch_cost import cost
     except ImportError as error:  # neither tiles nor closed forms are known without the kernels
         raise UsageError(str(error)) from None
-    must = costing.cost(asked, arguments.arch)
+    must = cost(request, arguments.arch)
     record = {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),
+        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.request),
         "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip

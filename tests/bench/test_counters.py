@@ -11,10 +11,9 @@ import skip_without_interpreter  # noqa: F401
 from fake_ncu import fake, table
 from test_profile import SMALL, asked
 
-from iocourse import doctor, kernels
-from iocourse.kernels.host.launches import written_down
-from iocourse.profile import costing
-from iocourse.profile import question as questions
+from iocourse import doctor, kernels, profile
+from iocourse.kernels.host.launches import record_launches
+from iocourse.profile import launch_cost
 from tools.bench import counters, device, ncu, one_launch
 
 import torch  # isort: skip  # after the kernels
@@ -29,22 +28,22 @@ def refused(capsys, *arguments):
 
 @pytest.mark.parametrize("what", SMALL)
 def test_the_ledger_of_the_launch_is_its_closed_form_in_words_and_bytes(what):
-    must = costing.cost(asked(what, SMALL[what]), 90)
+    must = launch_cost.cost(asked(what, SMALL[what]), 90)
     with kernels.using(**must.chosen):
-        ledger = one_launch.ledger(must.asked)
+        ledger = one_launch.ledger(must.request)
     assert not ledger - must.words, ledger - must.words
-    assert costing.bytes_of(ledger, ledger.itemsizes) == must.bytes
+    assert launch_cost.bytes_of(ledger, ledger.itemsizes) == must.bytes
     assert must.bytes["total"] + must.bytes["added"] == ledger.bytes
 
 
 @pytest.mark.parametrize("what", SMALL)
 def test_the_kernels_that_ncu_is_asked_for_are_those_launched(what):
-    must = costing.cost(asked(what, SMALL[what]), 90)
+    must = launch_cost.cost(asked(what, SMALL[what]), 90)
     with kernels.using(**must.chosen):
-        launch, _ = one_launch.prepared(must.asked, "cpu", torch.float16)
-        with written_down(90) as written:
+        launch, _ = one_launch.prepared(must.request, "cpu", torch.float16)
+        with record_launches(90) as written:
             launch()
-    assert tuple(one.kernel.fn.__name__ for one in written) == questions.LAUNCHES[what].kernels
+    assert tuple(one.kernel.fn.__name__ for one in written) == profile.LAUNCHES[what].kernels
 
 
 def test_one_launch_lies_between_start_and_stop():
@@ -56,7 +55,7 @@ def test_one_launch_lies_between_start_and_stop():
 
 def test_a_question_survives_json():
     question = asked("packed", SMALL["packed"])
-    assert questions.Question(**json.loads(json.dumps(asdict(question)))) == question
+    assert profile.LaunchRequest(**json.loads(json.dumps(asdict(question)))) == question
 
 
 def test_what_is_lacking_is_said_and_what_can_be_had_without(capsys, monkeypatch, tmp_path):
@@ -91,7 +90,7 @@ def gpu(monkeypatch, tmp_path):
 
 
 def test_measured_bytes_stand_beside_the_closed_form(gpu, capsys, tmp_path):
-    must = costing.cost(asked("forward", "--N 1024 --heads 4"), 90).bytes
+    must = launch_cost.cost(asked("forward", "--N 1024 --heads 4"), 90).bytes
     sectors = must["read"] // 32, must["written"] // 32
     fake(gpu, table([f"{sectors[0]:,}", f"{sectors[1]:,}", "0", "0", "3,145,728", "524,288"]))
     assert counters.main(["forward", "--N", "1024", "--heads", "4", "--json", str(tmp_path / "a.json")]) == 0
@@ -108,7 +107,7 @@ def test_measured_bytes_stand_beside_the_closed_form(gpu, capsys, tmp_path):
 
 
 def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
-    fake(gpu, table([*"123456"], [*"123456"], names=questions.LAUNCHES["decode"].kernels))
+    fake(gpu, table([*"123456"], [*"123456"], names=profile.LAUNCHES["decode"].kernels))
     assert counters.main(["decode", "--N", "8192"]) == 0
     told = json.loads((gpu / "asked.json").read_text())
     *_, python, dash_m, module, text = told["arguments"]
@@ -116,7 +115,7 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     assert told["TRITON_INTERPRET"] == "0" and str(device.ROOT) in told["PYTHONPATH"].split(os.pathsep)
     given = json.loads(text)
     assert given["question"]["parts"] == 2 * 132 // 16 and given["tiles"] == {}
-    fake(gpu, table([*"123456"], [*"123456"], names=questions.LAUNCHES["split-backward"].kernels))
+    fake(gpu, table([*"123456"], [*"123456"], names=profile.LAUNCHES["split-backward"].kernels))
     assert counters.main(["split-backward", "--d", "64"]) == 0
     given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
     tuned = kernels.host.tile_table.tiles_for(90, 64, 2, causal=False)
@@ -126,11 +125,11 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):
     rows = [["10", "1", "0", "0", "320", "32"], ["20", "2", "40", "5", "640", "n/a"]]
-    fake(gpu, table(*rows, names=questions.LAUNCHES["fused-backward"].kernels))
+    fake(gpu, table(*rows, names=profile.LAUNCHES["fused-backward"].kernels))
     assert counters.main(["fused-backward", "--N", "256"]) == 0
     said = capsys.readouterr().out
     added = next(line for line in said.splitlines() if line.startswith("added to"))
-    closed_form = costing.cost(asked("fused-backward", "--N 256"), 90).bytes
+    closed_form = launch_cost.cost(asked("fused-backward", "--N 256"), 90).bytes
     assert f"{closed_form['added']:,}" in added and f"{45 * 32:,}" in added
     total = next(line for line in said.splitlines() if line.startswith("total"))
     assert f"{(10 + 1 + 20 + 2 + 45) * 32:,}" in total and "not available" in total
@@ -143,7 +142,7 @@ def test_counters_that_the_chip_has_are_in_the_record(gpu, capsys, tmp_path):
     sm = ncu.MORE[0]
     columns = {"metrics": (*ncu.METRICS, sm), "units": (*["sector"] * 4, *["byte"] * 3)}
     listed = sm.removesuffix(".sum")
-    names = questions.LAUNCHES["fused-backward"].kernels
+    names = profile.LAUNCHES["fused-backward"].kernels
     fake(gpu, table([*"1234567"], [*"1234567"], names=names, **columns), metrics=listed)
     assert counters.main(["fused-backward", "--N", "256", "--json", str(tmp_path / "a.json")]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["counters"] == {sm: 14}

@@ -140,12 +140,12 @@ def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
 
 
 def test_who_takes_how_many_launches():
-    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.launches import record_launches
 
     q, k = torch.empty(1, 8, 1, 64).half(), torch.empty(1, 2, 4096, 64).half()
     launched = {}
     for name in ("split-KV", "last program merges"):
-        with written_down(90) as made:
+        with record_launches(90) as made:
             given = Given((q, k, k), q, False, lambda x: x)
             work_of(problems.of_decode(None)[name], given, "forward", WAYS.get(name))()
         launched[name] = [one.kernel.fn.__name__ for one in made]

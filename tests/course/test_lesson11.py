@@ -105,7 +105,7 @@ def test_the_heads_of_11_7_and_the_librarys_have_the_same_values_and_words(B, H,
 
 
 def test_what_11_8_says_of_the_librarys_kernel():
-    from iocourse.kernels.host.argument_checks import LARGEST_HEAD
+    from iocourse.kernels.host.api import LARGEST_HEAD
 
     says("11.8", f"any $d$ up to {LARGEST_HEAD:,}")
     theirs = len(kernels.forward.forward_kernel.arg_names)

@@ -38,7 +38,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.kernels.host.dispatch import automatic  # noqa: E402
+from iocourse.kernels.host.dispatch import choose_variant  # noqa: E402
 
 HEADS = (64, 128, 256, 512)
 
@@ -125,7 +125,7 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
 
 
 def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
-    from iocourse.kernels.host import block_masks
+    from iocourse.kernels.host import visible_pairs
     from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 
     mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
@@ -136,7 +136,7 @@ def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
         with pytest.raises(LibrarySolutionUsed):
             mask.tiles(16, 32, torch.device("cpu"))
         with pytest.raises(LibrarySolutionUsed):
-            block_masks.side_of(kinds, patterns)
+            visible_pairs.side_of(kinds, patterns)
 
 
 @pytest.mark.parametrize(
@@ -376,15 +376,17 @@ def test_the_decisions_of_13_11_are_those_of_the_exercise(shipped):
         two = [max(map(hot, of(shipped, "forward", arch, d)), key=lambda row: row["spill_bytes"])]
         two += of(shipped, "sliced_forward", arch, 512)
         tile, _ = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
-        assert automatic("forward", arch, d, 2) == ("fused" if tile["BD"] else "whole"), (arch, d)
-    assert automatic("split", 80, 512, 2) == "whole"
+        assert choose_variant("forward", arch, d, 2) == ("fused" if tile["BD"] else "whole"), (arch, d)
+    assert choose_variant("split", 80, 512, 2) == "whole"
     assert all(
-        automatic(which, arch, 1024, 2) == "fused"
+        choose_variant(which, arch, 1024, 2) == "fused"
         for which in ("forward", "fused", "split")
         for arch in CHIPS
     )
     begins = {
-        which: [next(d for d in (*HEADS, 1024) if automatic(which, arch, d, 2) == "fused") for arch in CHIPS]
+        which: [
+            next(d for d in (*HEADS, 1024) if choose_variant(which, arch, d, 2) == "fused") for arch in CHIPS
+        ]
         for which in ("forward", "fused", "split")
     }
     assert list(CHIPS) == [75, 80, 89, 90, 100]

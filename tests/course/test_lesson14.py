@@ -260,7 +260,7 @@ def test_formula_14_6(parts, N, BN):
 
 
 def test_the_words_between_the_kernels_of_14_7_are_read_as_often_as_written():
-    from iocourse.kernels.host.argument_checks import LARGEST_DECODE as LARGEST_HEAD
+    from iocourse.kernels.host.api import LARGEST_DECODE as LARGEST_HEAD
     from iocourse.kernels.host.launches import MOST_PARTS, PROGRAMS_A_PROCESSOR
 
     assert (PROGRAMS_A_PROCESSOR, LARGEST_HEAD) == (2, 256) and MOST_PARTS > 2 * 132 / 8

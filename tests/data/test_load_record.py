@@ -75,6 +75,8 @@ def test_a_record_says_when_the_kernels_have_changed_since(monkeypatch):
         ('"""Words."""\n\nx = f"{1}"\n\n\ndef f():\n    return (\n        x\n    )\n', False),
         ('"""Words."""\nx = f"{2}"\ndef f():\n    return x\n', False),
         ('"""Words."""\nx = f"{1}"\ndef f():\n  return x\n', True),
+        ('"""Words."""\nfrom .there import (\n    y,\n)\nx = f"{1}"\ndef f():\n    return x\n', True),
+        ('"""Words."""\nx = f"{1}"\ndef f():\n    import there\n    return there.x\n', False),
     ],
 )
 def test_only_code_counts_in_the_fingerprint(text, same):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from iocourse.distributed.time_model import HIDES, Step, cluster, flops_of_rank, rows_that_hide, seconds
 from iocourse.gpu import CHIPS
-from iocourse.gpu.interconnects import LINKS
+from iocourse.gpu.chips import LINKS
 
 links = st.sampled_from(list(LINKS))
 on_links = st.builds(cluster, links, st.sampled_from(list(CHIPS)))

@@ -14,7 +14,7 @@ from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
 from iocourse.explore import Picture, distributed_explorer, distributed_traffic
 from iocourse.explore.figures.distributed_traffic import P_at, View, _bound_line, _lines, line_of, rows_of
 from iocourse.explore.widgets.distributed_explorer import FEWEST, DistributedExplorer
-from iocourse.gpu.interconnects import LINKS
+from iocourse.gpu.chips import LINKS
 
 views = st.builds(
     View,

@@ -23,10 +23,9 @@ from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: 
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from iocourse.data.recorded import recorded  # noqa: E402
-from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, resources  # noqa: E402
-from iocourse.gpu.compile_jobs import job  # noqa: E402
-from iocourse.gpu.resources import reports  # noqa: E402
-from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
+from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
+from iocourse.gpu.compilation import job, reports  # noqa: E402
+from iocourse.kernels.host.dispatch import PASSES, choose_variant  # noqa: E402
 from iocourse.kernels.host.resources import KERNELS, WHOLE, check_tile, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tile_table import (  # noqa: E402
     SLICED,
@@ -39,8 +38,8 @@ from iocourse.kernels.host.tile_table import (  # noqa: E402
 from tools.bench import hot_loops  # noqa: E402
 from tools.bench import resources as bench  # noqa: E402
 from tools.bench.resources.compiling import code_as_it_stands, launch_of  # noqa: E402
+from tools.bench.resources.whole_rows import fits  # noqa: E402
 
-reporting = sys.modules["iocourse.gpu.resources"]  # the module, not the function of its name
 ROOT = Path(__file__).parents[2]
 PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
@@ -213,7 +212,7 @@ def avoided(key):
     """Whether `attention` of its own accord never launches this: whole rows of a band, where slices can."""
     arch, d, width, kernel, _, pairs = key
     passes = [which for which, kernels in PASSES.items() if kernel in kernels]
-    return pairs == "band" and len(passes) == 1 and automatic(passes[0], arch, d, width) == "fused"
+    return pairs == "band" and len(passes) == 1 and choose_variant(passes[0], arch, d, width) == "fused"
 
 
 def test_what_spills_or_does_not_fit_is_avoided(rows):
@@ -328,8 +327,8 @@ def test_a_shipped_kernel_that_there_is_not(options, message):
 @pytest.fixture
 def no_compiler(monkeypatch):
     """A compiler must not be started."""
-    monkeypatch.setattr(reporting, "_idle", {})
-    monkeypatch.setattr(reporting, "_Compiler", lambda surroundings: pytest.fail("a compiler was started"))
+    monkeypatch.setattr(compilation, "_idle", {})
+    monkeypatch.setattr(compilation, "_Compiler", lambda surroundings: pytest.fail("a compiler was started"))
 
 
 @pytest.mark.parametrize(
@@ -503,14 +502,14 @@ def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
 # ---------------------------------------------------------------------- one compiler for all who ask
 def compiler_of_a_report():
     """The process that has made a report, and waits for the next."""
-    before = set(reporting._idle.values())
+    before = set(compilation._idle.values())
     assert resources(uneven_kernel, 80, torch.zeros(64), BLOCK=64).registers > 0
-    (found,) = set(reporting._idle.values()) - before or before
+    (found,) = set(compilation._idle.values()) - before or before
     return found
 
 
 def test_a_compiler_is_kept_and_one_that_ended_or_was_started_otherwise_is_not_asked(monkeypatch):
-    monkeypatch.setattr(reporting, "_idle", {})
+    monkeypatch.setattr(compilation, "_idle", {})
     first = compiler_of_a_report()
     assert compiler_of_a_report() is first
     first.kill()
@@ -519,21 +518,21 @@ def test_a_compiler_is_kept_and_one_that_ended_or_was_started_otherwise_is_not_a
     assert second.pid != first.pid
     monkeypatch.setenv("TRITON_KERNEL_DUMP", "0")
     assert compiler_of_a_report() is not second
-    reporting._end_all()
-    assert second.poll() == 0 and not reporting._idle
+    compilation._end_all()
+    assert second.poll() == 0 and not compilation._idle
 
 
 def test_a_compiler_that_was_not_heard_to_the_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr(reporting, "_idle", {})
+    monkeypatch.setattr(compilation, "_idle", {})
     ended = []
     compiler = SimpleNamespace(poll=lambda: None)
-    monkeypatch.setattr(reporting, "_compiler", lambda surroundings: compiler)
-    monkeypatch.setattr(reporting, "_asked", lambda process, one: {"error": "none"})
-    monkeypatch.setattr(reporting, "_end", ended.append)
+    monkeypatch.setattr(compilation, "_compiler", lambda surroundings: compiler)
+    monkeypatch.setattr(compilation, "_report", lambda process, one: {"error": "none"})
+    monkeypatch.setattr(compilation, "_end", ended.append)
     answers = reports([{"arch": 80}, {"arch": 80}])
     next(answers)
     answers.close()
-    assert ended == [compiler] and not reporting._idle
+    assert ended == [compiler] and not compilation._idle
 
 
 # ---------------------------------------------------------- what a compiler prints, and how long it takes
@@ -558,7 +557,7 @@ def noisy_kernel(source, SIZE: tl.constexpr):
 @pytest.fixture
 def module_of(tmp_path, monkeypatch):
     """Imports a module with this text, which the compiler can import too; it compiles all anew."""
-    monkeypatch.setattr(reporting, "_idle", {})
+    monkeypatch.setattr(compilation, "_idle", {})
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.syspath_prepend(tmp_path)
@@ -569,7 +568,7 @@ def module_of(tmp_path, monkeypatch):
         return importlib.import_module(name)
 
     yield imported
-    reporting._end_all()
+    compilation._end_all()
 
 
 def test_what_is_printed_is_passed_on_and_interpreting_is_not(module_of, capfd):
@@ -651,7 +650,7 @@ def test_a_compiler_whose_caller_is_gone_ends_with_its_tools(module_of, monkeypa
     pids = tmp_path / "pids"
     monkeypatch.setenv("TRITON_PIDS", str(pids))
     kernel = module_of("endless_module", ENDLESS).endless_kernel
-    compiler = reporting._compiler(reporting._surroundings())
+    compiler = compilation._compiler(compilation._surroundings())
     compiler.stdin.write(json.dumps(job(kernel, 80, (torch.zeros(16),), {"SIZE": 16}, tmp_path)) + "\n")
     compiler.stdin.flush()
     while not (pids.exists() and len(pids.read_text().split()) == 2):
@@ -659,7 +658,7 @@ def test_a_compiler_whose_caller_is_gone_ends_with_its_tools(module_of, monkeypa
         time.sleep(0.05)
     compiler.stdin.close()  # as the system does for a process that is killed
     assert have_ended([int(pid) for pid in pids.read_text().split()])
-    reporting._end(compiler)
+    compilation._end(compiler)
 
 
 @pytest.mark.parametrize("how", ["limit", "interrupt"])
@@ -678,12 +677,12 @@ def test_a_compiler_that_takes_too_long_is_ended_with_its_tools(module_of, capfd
             raise KeyboardInterrupt
         return [], [], []
 
-    monkeypatch.setattr(reporting.select, "select", until_started)
+    monkeypatch.setattr(compilation.select, "select", until_started)
     expected = CompilationFailed if how == "limit" else KeyboardInterrupt
     with pytest.raises(expected) as raised:
         resources(kernel, 80, torch.zeros(16), SIZE=16)
     assert have_ended([int(pid) for pid in pids.read_text().split()])
-    assert not reporting._idle
+    assert not compilation._idle
     if how == "limit":
         what = "endless_kernel(SIZE=16, enable_fp_fusion=True) for sm_80: not compiled"
         assert limits == [60, 240]

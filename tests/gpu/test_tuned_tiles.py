@@ -56,17 +56,17 @@ def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
 def test_a_launch_takes_it_but_not_of_packed_sequences(package):
     pytest.importorskip("triton")
     from iocourse.kernels import attention, attention_varlen
-    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.launches import record_launches
 
     import torch  # isort: skip  # after the kernels
 
     package.write_text(json.dumps({"tiles": [ROW]}))
     q = torch.empty(1, 1, 256, 128, dtype=torch.float16)
     for causal, BM in ((True, 64), (False, 128)):
-        with written_down(90) as written:
+        with record_launches(90) as written:
             attention(q, q, q, causal=causal)
         assert written[0].constants["TILE"].BM == BM
-    with written_down(90) as written:
+    with record_launches(90) as written:
         packed, cu = q[0].transpose(0, 1), torch.tensor([0, 100, 256], dtype=torch.int32)
         attention_varlen(packed, packed, packed, cu, cu, causal=True)
     assert written[0].constants["TILE"].BM == 128  # the table's: nothing was measured with them

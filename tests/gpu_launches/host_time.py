@@ -18,7 +18,7 @@ import stub_driver
 import torch
 
 from iocourse.kernels import attention
-from iocourse.kernels.host import torch_operators
+from iocourse.kernels.host import dispatch
 
 CALLS = 40  # per round
 
@@ -39,11 +39,11 @@ def as_operators(run):
     """The same, as where something watches what is dispatched."""
 
     def watched():
-        before, torch_operators._watched = torch_operators._watched, lambda *_: True
+        before, dispatch._watched = dispatch._watched, lambda *_: True
         try:
             run()
         finally:
-            torch_operators._watched = before
+            dispatch._watched = before
 
     return watched
 

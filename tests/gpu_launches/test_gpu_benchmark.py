@@ -411,7 +411,7 @@ def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
     """Views of one memory stay so, with offset and strides; in tuples and descriptors too."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from iocourse.kernels.host.launches import Given
+    from iocourse.kernels.host.launches import ListedSide
 
     whole = torch.arange(12.0).reshape(3, 4)
     view, other = whole[:, 1:3], torch.zeros(3)
@@ -433,7 +433,7 @@ def test_a_launch_copies_its_tensors_and_brings_back_what_was_written():
         return "launched"
 
     whole_as_it_was = whole.clone()
-    given = Given(other, 5, *[0] * 10)
+    given = ListedSide(other, 5, *[0] * 10)
     launched = compiled_lessons.on_device(run, "cpu")
     assert (
         launched("kernel", view, whole[0], (whole, 7), given, descriptor, 2.0, grid=(1,), out=other)
@@ -503,10 +503,10 @@ from tools.bench.compiled_lessons import compile_kernels
 compile_kernels()
 from triton.runtime.jit import JITFunction
 from iocourse import kernels, traffic
-from iocourse.kernels.host import argument_checks
+from iocourse.kernels.host import api
 with traffic.count(Q=1) as ledger:
     pass
-print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, argument_checks._check_device("cpu"))
+print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, api._check_device("cpu"))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)

@@ -7,8 +7,8 @@ import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.host import argument_checks
-from iocourse.kernels.host.argument_checks import (
+from iocourse.kernels.host import api
+from iocourse.kernels.host.api import (
     LARGEST_HEAD,
     band_of,
     check_deterministic,
@@ -266,44 +266,44 @@ class Chip:
     """torch.cuda as it would be with one GPU of this kind."""
 
     def __init__(self, monkeypatch, name, capability, hip=None):
-        monkeypatch.setattr(argument_checks, "INTERPRETED", False)
+        monkeypatch.setattr(api, "INTERPRETED", False)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
         monkeypatch.setattr(torch.version, "hip", hip)
-        argument_checks._check_chip_once.cache_clear()
+        api._check_chip_once.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forget_chips():
     yield
-    argument_checks._check_chip_once.cache_clear()
+    api._check_chip_once.cache_clear()
 
 
 def test_a_gpu_that_triton_no_longer_compiles_for(monkeypatch):
     Chip(monkeypatch, "Tesla V100", (7, 0))
-    message = complaint(ValueError, argument_checks._check_device, torch.device("cuda", 0))
+    message = complaint(ValueError, api._check_device, torch.device("cuda", 0))
     assert names(message, "q is on Tesla V100, ", "compute capability 7.0", "7.5 (T4) or later")
     assert "TRITON_INTERPRET=1" in message
 
 
 def test_a_gpu_of_another_maker(monkeypatch):
     Chip(monkeypatch, "AMD Instinct MI300X", (9, 4), hip="6.2")
-    message = complaint(ValueError, argument_checks._check_device, torch.device("cuda", 0))
+    message = complaint(ValueError, api._check_device, torch.device("cuda", 0))
     assert names(message, "q ", "AMD Instinct MI300X", "an NVIDIA GPU")
 
 
 def test_a_t4_is_slow_and_says_why_once(monkeypatch):
     Chip(monkeypatch, "Tesla T4", (7, 5))
     with pytest.warns(UserWarning, match=r"Tesla T4.*7\.5.*right and slow.*tensor cores from 8\.0") as caught:
-        argument_checks._check_device(torch.device("cuda", 0))
-        argument_checks._check_device(torch.device("cuda", 0))
+        api._check_device(torch.device("cuda", 0))
+        api._check_device(torch.device("cuda", 0))
     assert len(caught) == 1
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_gpu_with_tensor_cores_is_taken(monkeypatch):
     Chip(monkeypatch, "NVIDIA H200", (9, 0))
-    argument_checks._check_device(torch.device("cuda", 0))
+    api._check_device(torch.device("cuda", 0))
 
 
 def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):

@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
 from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
-from iocourse.kernels.host import block_masks, launches, mask_types, tile_table
+from iocourse.kernels.host import launches, tile_table, visible_pairs
 from iocourse.kernels.host.tile_table import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
@@ -230,7 +230,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The tile sizes of every cut that is made, in order."""
 
     made: list[tuple[int, int]] = []
-    real = block_masks.build
+    real = visible_pairs.build
 
     def build(*given: Any) -> Any:
         *_, BM, BN = given
@@ -459,7 +459,7 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
 def test_what_kernels_are_given_holds_no_tuple():
     """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
     q = torch.zeros(1, 1, 60, 8)
-    side = launches.given_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
+    side = launches.listed_side(tiled_mask(FOUR, q, q).lists(tile_table.INTERPRETED, q.device, 1, False), 0)
     assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
 
 
@@ -470,7 +470,7 @@ def test_tiles_are_no_larger_than_blocks():
     for block in (32, 64, 128):
         blocks = torch.eye(256 // block, dtype=torch.bool)
         lists = tiled_mask(blocks, q, q, block=block).lists(tile_table.INTERPRETED, q.device, 1, False)
-        sizes[block] = mask_types.sizes_of(lists, 0), len(lists[3])
+        sizes[block] = visible_pairs.sizes_of(lists, 0), len(lists[3])
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
     lists = tiled_mask(masks.Window(256, 8), q, q).lists(tile_table.INTERPRETED, q.device, 1, False)
-    assert mask_types.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
+    assert visible_pairs.sizes_of(lists, 0) == (128, 128)  # a mask without blocks

@@ -19,7 +19,7 @@ from iocourse import traffic
 from iocourse.costs.kernels import KernelProblem, attention_decode
 from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.host import launches as host
-from iocourse.kernels.host.launches import cut, enough_parts, written_down
+from iocourse.kernels.host.launches import enough_parts, record_launches, split_keys
 from iocourse.kernels.host.tile_table import using
 from iocourse.solution_guard import LibrarySolutionUsed, solutions_blocked
 from tools.bench.resources.compiling import job_of
@@ -143,7 +143,7 @@ def test_how_many_parts_where_the_last_program_merges():
 
     def made(H, H_kv, N=32768):
         q, k = torch.empty(1, H, 1, 128), torch.empty(1, H_kv, N, 128)
-        with using(last_merges=True), written_down(90) as launched:
+        with using(last_merges=True), record_launches(90) as launched:
             decode(q.bfloat16(), k.bfloat16(), k.bfloat16())
         assert [one.kernel.fn.__name__ for one in launched] == ["last_merges_kernel"]
         (shape,) = (one for one in launched[0].arguments if isinstance(one, host.Parts))
@@ -190,7 +190,7 @@ def test_counters_are_kept_for_each_stream_and_a_graph_has_its_own(monkeypatch):
 @pytest.mark.parametrize("n_k", [1, 31, 32, 33, 1000])
 @pytest.mark.parametrize("asked", [1, 2, 3, 64])
 def test_parts_are_whole_tiles_and_cover_every_key_once(n_k, asked):
-    parts, length = cut(n_k, 32, asked)
+    parts, length = split_keys(n_k, 32, asked)
     assert 1 <= parts <= asked and length % 32 == 0
     assert (parts - 1) * length < n_k <= parts * length
 
@@ -259,7 +259,7 @@ def launches(arch, d, last=False):
         torch.empty(1, 8, 1, d, dtype=dtype),
         *(torch.empty(1, 2, 65536, d, dtype=dtype) for _ in range(2)),
     )
-    with using(last_merges=last), written_down(arch) as made:
+    with using(last_merges=last), record_launches(arch) as made:
         decode(q, k, v, parts=264 if last else 4)
     assert len(made) == (1 if last else 2)
     return made

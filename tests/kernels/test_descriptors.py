@@ -14,10 +14,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import traffic
 from iocourse.kernels import attention_varlen_with_lse, attention_with_lse, using
+from iocourse.kernels.host import dispatch
 from iocourse.kernels.host import launches as made_by
-from iocourse.kernels.host import torch_operators
-from iocourse.kernels.host.launches import written_down
-from iocourse.kernels.host.mask_types import Band, Packed, Seen
+from iocourse.kernels.host.launches import record_launches
+from iocourse.kernels.host.visible_pairs import Band, Packed, VisiblePairs
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 
@@ -142,11 +142,11 @@ def launched_on(arch, q, k, v, do=None, packed=None):
     """The launches on that architecture."""
     do = torch.randn(q.shape, dtype=q.dtype) if do is None else do
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
-    everything = Seen(Band(None, None), packed=packed)
-    with written_down(arch) as launches:
-        torch_operators.forward(q, k, v, everything, 1.0, "whole")
-        torch_operators.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
-        torch_operators.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
+    everything = VisiblePairs(Band(None, None), packed=packed)
+    with record_launches(arch) as launches:
+        dispatch.forward(q, k, v, everything, 1.0, "whole")
+        dispatch.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
+        dispatch.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
     return launches
 

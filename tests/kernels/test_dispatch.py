@@ -1,4 +1,4 @@
-"""Whole rows or slices of d: by the recorded table and the closed forms, and by nothing else."""
+"""Whole rows or slices of d: by the record of resources and the closed forms, and by nothing else."""
 
 from dataclasses import fields
 from importlib import import_module
@@ -12,20 +12,20 @@ from iocourse.data.recorded import recorded
 from iocourse.gpu import CHIPS
 from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
-from iocourse.kernels.host import dispatch, launches, tile_table, torch_operators
-from iocourse.kernels.host.dispatch import PASSES, automatic, bytes_moved, fits
-from iocourse.kernels.host.mask_types import Band, Seen
+from iocourse.kernels.host import dispatch, launches, tile_table
+from iocourse.kernels.host.dispatch import PASSES, WHOLE_UP_TO, choose_variant, recorded_rows
 from iocourse.kernels.host.tile_table import TABLE, SlicedTiles, Tiles, padded
+from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
+from tools.bench.resources import whole_rows
+from tools.bench.resources.whole_rows import bytes_moved, fits, variant
 
 
 @pytest.fixture(autouse=True)
 def forget():
-    """Answers are kept: each test starts without, and leaves none."""
-    for kept in (automatic, dispatch._rows):
-        kept.cache_clear()
+    """Rows are kept: each test starts without, and leaves none."""
+    recorded_rows.cache_clear()
     yield
-    for kept in (automatic, dispatch._rows):
-        kept.cache_clear()
+    recorded_rows.cache_clear()
 
 
 STEP = {field.name: 0 for field in fields(Loop)}  # a step of a hot loop
@@ -47,17 +47,16 @@ def record(monkeypatch):
         monkeypatch.setattr(
             dispatch, "recorded", lambda name: {"shipped": list(rows)} if name == "resources" else 1
         )
-        for kept in (automatic, dispatch._rows):
-            kept.cache_clear()
+        recorded_rows.cache_clear()
 
     return put
 
 
 def test_what_fits_and_moves_less_stays_whole(record):
     record(row("forward"), row("forward", causal=True), row("queries"), row("keys"))
-    assert automatic("forward", 90, 128, 2) == automatic("split", 90, 128, 2) == "whole"
-    assert automatic("forward", 90, 65, 2) == "whole"  # the row of 128 stands for 65 to 128
-    assert automatic("fused", 90, 128, 2) == "fused"  # of this pass nothing is recorded
+    assert variant("forward", 90, 128, 2) == variant("split", 90, 128, 2) == "whole"
+    assert variant("forward", 90, 65, 2) == "whole"  # the row of 128 stands for 65 to 128
+    assert variant("fused", 90, 128, 2) == "fused"  # of this pass nothing is recorded
 
 
 LIMIT = CHIPS[90].shared_bytes
@@ -74,16 +73,16 @@ LIMIT = CHIPS[90].shared_bytes
 )
 def test_one_row_that_does_not_fit_is_enough(record, bad):
     record(row("queries"), row("keys"), row("keys", causal=True) | row("keys", **bad))
-    assert automatic("split", 90, 128, 2) == "fused"
+    assert variant("split", 90, 128, 2) == "fused"
 
 
 def test_a_spill_counts_where_it_is_in_the_hot_loop(record):
     record(row("forward", spill=48) | {"hot_loop": STEP})
-    assert automatic("forward", 90, 128, 2) == "whole"
+    assert variant("forward", 90, 128, 2) == "whole"
     record(row("forward", spill=48) | {"hot_loop": STEP | {"spills": 2}})
-    assert automatic("forward", 90, 128, 2) == "fused"
+    assert variant("forward", 90, 128, 2) == "fused"
     record(row("forward", spill=48) | {"hot_loop": None})
-    assert automatic("forward", 90, 128, 2) == "fused"
+    assert variant("forward", 90, 128, 2) == "fused"
 
 
 def test_a_kernel_that_does_not_compile_does_not_fit(record):
@@ -91,12 +90,12 @@ def test_a_kernel_that_does_not_compile_does_not_fit(record):
         name: value for name, value in row("forward").items() if name not in ("spill_bytes", "shared_bytes")
     }
     record(row("forward", causal=True), broken | {"error": "out of registers"})
-    assert automatic("forward", 90, 128, 2) == "fused"
+    assert variant("forward", 90, 128, 2) == "fused"
 
 
 def test_the_last_byte_fits(record):
     record(row("forward", shared=LIMIT))
-    assert automatic("forward", 90, 128, 2) == "whole"
+    assert variant("forward", 90, 128, 2) == "whole"
 
 
 @pytest.mark.parametrize(
@@ -105,25 +104,23 @@ def test_the_last_byte_fits(record):
 def test_other_rows_answer_other_questions(record, other):
     """Neither do they speak for this one, nor against it."""
     record(row("forward", **other))
-    assert automatic("forward", 90, 128, 2) == "fused"
+    assert variant("forward", 90, 128, 2) == "fused"
     record(row("forward"), row("forward", **other, spill=100))
-    assert automatic("forward", 90, 128, 2) == "whole"
+    assert variant("forward", 90, 128, 2) == "whole"
 
 
 def test_nothing_recorded_is_no_guess(monkeypatch):
     monkeypatch.setattr(dispatch, "recorded", lambda name: None)
-    assert automatic("forward", 90, 64, 2) == "fused"
-    assert automatic("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
+    assert variant("forward", 90, 64, 2) == "fused"
+    assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
 
 
 def test_bytes_decide_between_ways_that_fit(record, monkeypatch):
     record(row("forward"))
     for whole, sliced, answer in ((10, 11, "whole"), (10, 10, "whole"), (11, 10, "fused")):
-        automatic.cache_clear()
-        monkeypatch.setattr(
-            dispatch, "bytes_moved", lambda which, w, *rest, there={"whole": whole, "fused": sliced}: there[w]
-        )
-        assert automatic("forward", 90, 128, 2) == answer
+        there = {"whole": whole, "fused": sliced}
+        monkeypatch.setattr(whole_rows, "bytes_moved", lambda which, way, *_, there=there: there[way])
+        assert variant("forward", 90, 128, 2) == answer
 
 
 def test_bytes_by_hand():
@@ -140,22 +137,34 @@ def test_bytes_by_hand():
 @pytest.mark.parametrize("d", [1, 16, 64, 65, 100, 128, 200, 256])
 @pytest.mark.parametrize("which", PASSES)
 def test_interpreted_whole_to_256(which, d):
-    assert automatic(which, None, d, 2) == automatic(which, None, d, 4) == "whole"
+    assert choose_variant(which, None, d, 2) == choose_variant(which, None, d, 4) == "whole"
 
 
 @pytest.mark.parametrize("d", [257, 300, 512, 1024])
 @pytest.mark.parametrize("which", PASSES)
 def test_interpreted_slices_above(which, d):
-    assert automatic(which, None, d, 2) == automatic(which, None, d, 4) == "fused"
+    assert choose_variant(which, None, d, 2) == choose_variant(which, None, d, 4) == "fused"
 
 
 def test_tiles_chosen_by_hand_do_not_change_the_way():
-    """Else a tile that is tried out would never run, and the answer would be kept for those after it."""
+    """Else a tile that is tried out would never run."""
     with using(**dict.fromkeys(Tiles._fields, (16, 16))):
-        assert automatic("fused", None, 64, 4) == automatic("forward", 90, 128, 2) == "whole"
+        assert variant("fused", None, 64, 4) == variant("forward", 90, 128, 2) == "whole"
     with using(**dict.fromkeys(SlicedTiles._fields, (256, 256, 16))):
-        automatic.cache_clear()
-        assert automatic("split", None, 64, 4) == automatic("forward", 90, 128, 2) == "whole"
+        assert variant("split", None, 64, 4) == variant("forward", 90, 128, 2) == "whole"
+
+
+# The table that launches ask.
+
+
+@pytest.mark.parametrize("which", PASSES)
+@pytest.mark.parametrize(("arch", "itemsize"), WHOLE_UP_TO, ids=str)
+def test_the_table_is_what_the_record_and_the_closed_forms_say(arch, itemsize, which):
+    """A failure names what `WHOLE_UP_TO` is to say: the tiles, the record or a closed form has changed."""
+    sizes = (1, 15, 16, 17, 32, 40, 64, 65, 100, 128, 129, 200, 256, 257, 300, 512, 513, 700, 1024)
+    whole = [d for d in sizes if variant(which, arch, d, itemsize) == "whole"]
+    assert max(whole) == WHOLE_UP_TO[arch, itemsize][which]
+    assert all(choose_variant(which, arch, d, itemsize) == variant(which, arch, d, itemsize) for d in sizes)
 
 
 # The shipped record.
@@ -180,7 +189,7 @@ def test_the_shipped_record_is_what_is_asked():
             good = all(spilled(one) == 0 and one["shared_bytes"] <= CHIPS[arch].shared_bytes for one in rows)
             assert fits(which, arch, d, width) == good
             if not good:
-                assert automatic(which, arch, d, width) == "fused"
+                assert choose_variant(which, arch, d, width) == "fused"
 
 
 @pytest.mark.parametrize("arch", CHIPS)
@@ -189,14 +198,14 @@ def test_what_the_shipped_record_says_of_common_heads(arch):
     for which in PASSES:
         for d in (64, 80, 128):
             if arch != 75:
-                assert automatic(which, arch, d, 2) == "whole"
-        assert automatic(which, arch, 513, 2) == automatic(which, arch, 1024, 4) == "fused"
+                assert choose_variant(which, arch, d, 2) == "whole"
+        assert choose_variant(which, arch, 513, 2) == choose_variant(which, arch, 1024, 4) == "fused"
 
 
 def test_a_t4_cuts_d_in_every_pass_from_257_on():
     for which in PASSES:
-        assert automatic(which, 75, 512, 2) == automatic(which, 75, 512, 4) == "fused"
-    assert automatic("fused", 75, 256, 2) == automatic("split", 75, 256, 2) == "fused"
+        assert choose_variant(which, 75, 512, 2) == choose_variant(which, 75, 512, 4) == "fused"
+    assert choose_variant("fused", 75, 256, 2) == choose_variant("split", 75, 256, 2) == "fused"
 
 
 # What is launched.
@@ -215,9 +224,7 @@ def kernels_of(monkeypatch, call):
 
 def test_each_pass_goes_its_own_way(monkeypatch):
     """Whole rows forward, slices backward: what one pass cannot does not bind the other."""
-    monkeypatch.setattr(
-        torch_operators, "way_for", lambda which, *_: {"forward": "whole"}.get(which, "fused")
-    )
+    monkeypatch.setattr(dispatch, "way_for", lambda which, *_: {"forward": "whole"}.get(which, "fused"))
     q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
     names = kernels_of(monkeypatch, lambda: attention(q, k, v).sum().backward())
     assert names == ["forward_kernel", "row_products_kernel", "sliced_queries_kernel", "sliced_keys_kernel"]
@@ -229,13 +236,13 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(import_module("iocourse.gpu.resources"), "_idle", {})  # nor is one there already
-    monkeypatch.setattr(import_module("iocourse.gpu.resources"), "_Compiler", refused)
+    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_idle", {})  # nor is one there already
+    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_Compiler", refused)
     with pytest.raises(AssertionError, match="compiled"):
         resources_of("row_products", 90)  # the trap works
     for arch, d, width in TABLE:
         for which in PASSES:
-            assert automatic(which, arch, d, width) in ("whole", "fused")
+            assert choose_variant(which, arch, d, width) in ("whole", "fused")
 
 
 # A chip too small for what nobody can avoid.
@@ -312,11 +319,11 @@ def test_elsewhere_the_fused_pass_is_and_says_why(other, reason):
 )
 def test_what_a_backward_pass_launches(arch, asked, kernels):
     """The operator that autograd calls, its launches written down: 264 tiles of queries."""
-    from iocourse.kernels.host.launches import written_down
-    from iocourse.kernels.host.torch_operators import backward_operator
+    from iocourse.kernels.host.dispatch import backward_operator
+    from iocourse.kernels.host.launches import record_launches
 
     x, lse = torch.empty(1, 33, 1024, 64, dtype=torch.bfloat16), torch.empty(1, 33, 1024)
-    with written_down(arch) as written:
+    with record_launches(arch) as written:
         backward_operator(x, None, x, x, x, x, lse, [], [], None, 0, False, -1, -1, 1.0, asked, "")
     assert [one.kernel.fn.__name__ for one in written] == kernels
 
@@ -361,11 +368,11 @@ def test_elsewhere_no_matrix_is_written_and_the_list_says_why(other, reason):
     ],
 )
 def test_what_a_backward_pass_of_large_heads_launches(arch, way, n, first):
-    from iocourse.kernels.host.launches import written_down
-    from iocourse.kernels.host.torch_operators import backward_operator
+    from iocourse.kernels.host.dispatch import backward_operator
+    from iocourse.kernels.host.launches import record_launches
 
     x, lse = torch.empty(1, 33, n, 640, dtype=torch.bfloat16), torch.empty(1, 33, n)
-    with written_down(arch) as written:
+    with record_launches(arch) as written:
         backward_operator(x, None, x, x, x, x, lse, [], [], None, None, False, -1, -1, 1.0, None, way)
     assert [one.kernel.fn.__name__ for one in written][1] == first
 
@@ -462,8 +469,8 @@ def test_at_every_recorded_shape_the_default_is_the_fastest_of_our_ways(name, ti
         assert dtype in ("bfloat16", "float16")
         if max(ways.values()) < HOST_MS:
             continue
-        seen = Seen(Band(None, 0 if causal else None))
+        seen = VisiblePairs(Band(None, 0 if causal else None))
         q = torch.empty(B, H, N, d, dtype=torch.bfloat16, device="meta")
-        assert torch_operators.backward_way(90, q, q, seen) == min(ways, key=ways.get), (d, N, causal)
+        assert dispatch.backward_way(90, q, q, seen) == min(ways, key=ways.get), (d, N, causal)
         judged += 1
     assert judged == timed

@@ -21,7 +21,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.host import torch_operators
+from iocourse.kernels.host import dispatch
 from iocourse.kernels.host.tile_table import table_for
 
 NO_LISTS, NO_CU = [], []
@@ -329,7 +329,7 @@ def direct(monkeypatch):
         return count
 
     for name, body in (("forward", "_attention"), ("backward", "_attention_backward")):
-        monkeypatch.setattr(torch_operators, body, counted(name, getattr(torch_operators, body)))
+        monkeypatch.setattr(dispatch, body, counted(name, getattr(dispatch, body)))
     return gone
 
 

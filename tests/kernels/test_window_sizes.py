@@ -17,8 +17,7 @@ from iocourse.kernels import (
     decode,
     using,
 )
-from iocourse.kernels.host.api import _own_band
-from iocourse.kernels.host.argument_checks import band_of
+from iocourse.kernels.host.api import _own_band, band_of
 
 SMALL = dict.fromkeys(Tiles._fields, (16, 16)) | dict.fromkeys(SlicedTiles._fields, (16, 16, 16))
 SIDES = (None, -1, 0, 5, 2**31 - 20, 2**31 - 1, 2**31, 2**32 + 3, 2**62)

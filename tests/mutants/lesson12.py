@@ -7,8 +7,8 @@ from harness import Mutant, Suite, called, kept_by_shape
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
-from iocourse.kernels.host.mask_types import Band, Seen
-from iocourse.kernels.host.torch_operators import backward, forward
+from iocourse.kernels.host.dispatch import backward, forward
+from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
 
 WORDS = "loads and stores move exactly what the formula says"
 WORK = "a kernel does the work"
@@ -235,7 +235,7 @@ def with_four_axes(*arrays):
 def library_dq(Q, K, V, O, dO, LSE, BM, BN, causal):
     """The library's launches, one step below what a user calls."""
     q, k, v, o, do, lse = with_four_axes(Q, K, V, O, dO, LSE)
-    seen = Seen(Band(None, 0 if causal else None))
+    seen = VisiblePairs(Band(None, 0 if causal else None))
     return backward(do, None, q, k, v, o, lse, seen, Q.shape[2] ** -0.5, True)[0][0], LSE
 
 
@@ -386,7 +386,7 @@ def head_by_head(Q, K, V, dO, LSE, D, BM, BN, causal):
 
 def library_keys(Q, K, V, dO, LSE, D, BM, BN, causal):
     q, k, v, do, lse = with_four_axes(Q, K, V, dO, LSE)
-    seen = Seen(Band(None, 0 if causal else None))
+    seen = VisiblePairs(Band(None, 0 if causal else None))
     return tuple(x[0] for x in backward(do, None, q, k, v, q, lse, seen, Q.shape[2] ** -0.5, True)[1:])
 
 
@@ -503,7 +503,7 @@ def other_D(Q, K, V, O, dO, LSE, BM, BN, causal):
 
 def library_fused(Q, K, V, O, dO, LSE, BM, BN, causal):
     q, k, v, o, do, lse = with_four_axes(Q, K, V, O, dO, LSE)
-    seen = Seen(Band(None, 0 if causal else None))
+    seen = VisiblePairs(Band(None, 0 if causal else None))
     return tuple(x[0] for x in backward(do, None, q, k, v, o, lse, seen, Q.shape[2] ** -0.5, False))
 
 
@@ -693,7 +693,7 @@ def library_attention(Q, K, V, causal=False):
 
 
 def library_below_the_face(Q, K, V, causal=False):
-    seen = Seen(Band(None, 0 if causal else None))
+    seen = VisiblePairs(Band(None, 0 if causal else None))
     return forward(Q[None], K[None], V[None], seen, Q.shape[2] ** -0.5)[0][0]
 
 

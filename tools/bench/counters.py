@@ -22,8 +22,8 @@ from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
 from iocourse.kernels.host.tile_table import row_of
-from iocourse.profile.costing import Bytes, Cost, cost, moved
-from iocourse.profile.question import LAUNCHES, Question, add_options, question
+from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
+from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
 from tools.bench.device import device_facts, environment
 
 from . import ncu
@@ -34,7 +34,7 @@ COLUMNS = {
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 
 
-def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
+def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, Any]:
     """The bytes that a launch must move, and those that this GPU moves, by ncu within so many seconds.
 
     `counters` has the bytes of those counters in `ncu.MORE` that the chip has.
@@ -59,7 +59,7 @@ def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
         ) from None
     return {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),
+        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.request),
         "place": device["name"], "device": device | {"ncu": ncu.version(tool)}, "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],
@@ -67,9 +67,9 @@ def record_of(asked: Question, seconds: float | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _program(must: Cost) -> list[str]:
+def _program(must: LaunchCost) -> list[str]:
     """The launch with its tiles, in a process of its own."""
-    told = json.dumps({"question": asdict(must.asked), "tiles": must.chosen})
+    told = json.dumps({"question": asdict(must.request), "tiles": must.chosen})
     return [sys.executable, "-m", "tools.bench.one_launch", told]
 
 
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measured(arguments: argparse.Namespace) -> int:
-    record = record_of(question(arguments))
+    record = record_of(parse_request(arguments))
     print(show(record))
     if arguments.json:
         write_json(arguments.json, record)

@@ -37,7 +37,7 @@ from iocourse.files import read_json, write_json
 from iocourse.gpu.roofline import PASSES
 from iocourse.gpu.timing import CudaStopwatch, cuda_unavailable_reason
 from iocourse.gpu.tuned_tiles import tiles_of
-from iocourse.profile.question import Question
+from iocourse.profile import LaunchRequest
 from tools.bench import Row, problems, tiles
 from tools.bench.contest import (
     DENSITIES,
@@ -434,9 +434,10 @@ def tune(visit: Visit, seconds: float) -> Said:
 
 # Launches whose bytes are counted: those of the shipped record.
 COUNTED = (
-    Question("forward", 4096, 64, 16), Question("forward", 4096, 128, 16, causal=True),
-    Question("fused-backward", 4096, 64, 8, heads=8), Question("decode", 65536, 128, 8, heads=32, parts=32),
-    Question("small-cache-fused", 2048, 512, 4, heads=4),
+    LaunchRequest("forward", 4096, 64, 16), LaunchRequest("forward", 4096, 128, 16, causal=True),
+    LaunchRequest("fused-backward", 4096, 64, 8, heads=8),
+    LaunchRequest("decode", 65536, 128, 8, heads=32, parts=32),
+    LaunchRequest("small-cache-fused", 2048, 512, 4, heads=4),
 )  # fmt: skip
 
 

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from iocourse import kernels, traffic
 from iocourse.ledger import Ledger
-from iocourse.profile.question import Question
+from iocourse.profile import LaunchRequest
 
 Launch = Callable[[], Any]
 WARM_UPS = 2
 
 
-def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, dict[str, Tensor]]:
+def prepared(asked: LaunchRequest, device: str, dtype: torch.dtype) -> tuple[Launch, dict[str, Tensor]]:
     """The launch as a function, and its tensors by the names they have in a ledger."""
     packed = asked.what == "packed"  # one sequence behind the other, (N, heads, d)
 
@@ -48,14 +48,14 @@ def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, 
     return lambda: kernels.attention(q, k, v, **options), named
 
 
-def _options(asked: Question, q: Tensor, k: Tensor) -> dict[str, Any]:
+def _options(asked: LaunchRequest, q: Tensor, k: Tensor) -> dict[str, Any]:
     if asked.what == "block-sparse":
         return {"block_mask": kernels.tiled_mask(asked.mask, q, k)}
     way = asked.what.removeprefix("small-cache-") if asked.sliced else "never"
     return {"causal": asked.causal, "tile_d": way, "deterministic": asked.what == "split-backward"}
 
 
-def ledger(asked: Question) -> Ledger:
+def ledger(asked: LaunchRequest) -> Ledger:
     """The launch's ledger, counted in the interpreter; bfloat16 as float16, which it has and is as wide."""
     dtype = torch.float32 if asked.dtype == "float32" else torch.float16
     launch, named = prepared(asked, "cpu", dtype)
@@ -78,7 +78,7 @@ def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
 def main(text: str) -> None:
     """Launch what the JSON object asks for: {"question": …, "tiles": …}."""
     given = json.loads(text)
-    asked = Question(**given["question"])
+    asked = LaunchRequest(**given["question"])
     with kernels.using(**given["tiles"]):
         launch, _ = prepared(asked, "cuda", getattr(torch, asked.dtype))
         once(launch, torch.cuda.profiler, torch.cuda.synchronize)

@@ -94,19 +94,19 @@ class Problem:
         """
         import torch
 
-        from iocourse.kernels.host.mask_types import Band, Seen
+        from iocourse.kernels.host.visible_pairs import Band, VisiblePairs
 
         sizes = (shape.B, shape.H, shape.N, shape.d)
         nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
         given = nowhere if device == "meta" else normal(sizes, 4, shape.dtype, device, SEED)
         self._q, self._k, self._v, self._do = given
-        self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
+        self._seen, self._scale = VisiblePairs(Band(None, 0 if shape.causal else None)), shape.d**-0.5
         self._o, self._lse = self.run("forward")
         self._expected: dict[str, tuple[Tensor, ...]] = {}
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels.host.torch_operators import backward, forward
+        from iocourse.kernels.host.dispatch import backward, forward
 
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
@@ -156,9 +156,9 @@ def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
 def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
     """Compile the launches of one candidate. Where it cannot be, the one that times it is told why too."""
     from iocourse.kernels import using
-    from iocourse.kernels.host.launches import written_down
+    from iocourse.kernels.host.launches import record_launches
 
-    with written_down(arch) as written:
+    with record_launches(arch) as written:
         problem = Problem(shape, "meta")
         written.clear()  # those of the shipped tiles
         with using(**{kernel: tile}):

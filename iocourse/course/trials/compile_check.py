@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...gpu.compile_jobs import specialised
+from ...gpu.compilation import specialised
 from .kernel_errors import KernelError, Line, Refusal, error_at_line
 
 ARCH = 90  # an H100; what the first stage refuses hardly depends on it

@@ -103,7 +103,7 @@ def distributed_traffic(
         d: its columns.
         H: heads.
         a: rows of the grids in the table; None takes those with the fewest words.
-        link: one of `iocourse.gpu.interconnects.LINKS`, for the times.
+        link: one of `iocourse.gpu.chips.LINKS`, for the times.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.

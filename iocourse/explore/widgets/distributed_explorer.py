@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...distributed.time_model import COMPARED, grids_of
-from ...gpu.interconnects import LINKS
+from ...gpu.chips import LINKS
 from ..figures.distributed_traffic import P_at, View, headline, line_of, map_of
 from .controls import Control, choice, size_slider
 from .explorer import Explorer, Grab, Shown, explorer

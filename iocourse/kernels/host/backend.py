@@ -41,15 +41,15 @@ def _interprets(triton: object) -> bool:
 
 
 INTERPRETED: bool = _choose()
-pretended: int | None = None  # the architecture for which launches are only prepared, on no GPU
+target_arch: int | None = None  # the architecture for which launches are only prepared, on no GPU
 
 
 @contextmanager
-def pretending(arch: int) -> Iterator[None]:
+def targeting(arch: int) -> Iterator[None]:
     """Within this block launches are prepared as for a GPU of architecture `arch`; none can be made."""
-    global pretended
-    pretended = arch
+    global target_arch
+    target_arch = arch
     try:
         yield
     finally:
-        pretended = None
+        target_arch = None

@@ -1,35 +1,294 @@
-"""Whole rows, slices of d or matrices: answered by what a GPU timed (`FUSED`, `SLICES`), else by the recorded
-table of resources and the closed forms, never by a guess or by compiling.
+"""From a call to its launches: attention as PyTorch operators, so that autograd, torch.compile and opcheck
+know it, which variant of each pass is launched, and which tensors are copied first.
 
-Whole rows fit where the recorded run of `tools.bench resources` compiled the kernel with the table's tile,
-with no register spilled in the hot loop and no more shared memory than the chip has. A large d fits at last
-with tiles of 16 or 32 rows, which load K and V so often that slices of d in larger tiles move fewer bytes:
-then those are it.
+The operators are custom ones, opaque to the compiler, because the same call must also run in Triton's
+interpreter. In eager mode `attend` calls their bodies directly wherever the dispatcher would add nothing.
+
+A variant is whole rows, slices of d, or matrices (P and dS): chosen by what a GPU timed (`FUSED`, `SLICES`),
+else by `WHOLE_UP_TO`, never by a guess or by compiling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
-from ...costs.kernels import (
-    KernelProblem,
-    attention_forward,
-    attention_fused_backward,
-    attention_split_backward,
-    ledger_bytes,
-    sliced_backward,
-    sliced_forward,
-)
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
 from ...data.recorded import recorded
-from ...gpu import Resources
-from ...ledger import Ledger
-from .tile_table import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, matrix_bytes, padded
+from ...gpu import CHIPS
+from . import backend
+from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
+from .tile_table import MATRIX_BYTES, Table, architecture, matrix_bytes, padded, table_for
+from .visible_pairs import Band, Packed, VisiblePairs, packed_of
+
+# The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
+    scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(O, row log-sum-exp). `deterministic` says how the backward pass is to be computed.
+
+    lists: of a block mask, or none. cu: cu_q and cu_k of packed sequences, or none; with them lower_right and
+    the lengths of the longest (-1: read off cu, and cu is checked).
+    """
+    seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
+    return forward(q, k, v, seen, scale, way)
+
+
+attention_operator = torch.library.custom_op("iocourse::attention", _attention, mutates_args=())
+
+
+@attention_operator.register_fake
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _attention_backward(
+    do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
+    scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK, dV. deterministic: None for what is known to be faster."""
+    seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
+    return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
+
+
+backward_operator = torch.library.custom_op(
+    "iocourse::attention_backward", _attention_backward, mutates_args=()
+)
+
+
+@backward_operator.register_fake
+def _(
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, lists, cu, *options = inputs
+    ctx.save_for_backward(q, k, v, *output, *lists, *cu)
+    ctx.lists, ctx.cu, ctx.options = len(lists), len(cu), options
+    ctx.set_materialize_grads(False)  # a log-sum-exp nobody used has no gradient, rather than zeros to read
+
+
+def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> Any:
+    """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
+    q, k, v, o, lse, *rest = ctx.saved_tensors
+    lists, cu = rest[: ctx.lists], rest[ctx.lists :]
+    batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", None)
+    if batched and any(x is not None and batched(x) for x in (do, dlse)):  # private: some torch has none
+        raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
+    do = torch.zeros_like(o) if do is None else do
+    return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+
+
+def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+    gradients = _gradients(ctx, backward_operator, do, dlse)
+    return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
+
+
+def _refusing(line: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(line)
+
+    return refuse
+
+
+attention_operator.register_autograd(_backward, setup_context=_keep)
+backward_operator.register_autograd(
+    _refusing(
+        "attention's gradients have no gradients; allowed: one backward pass, or for a second one "
+        "torch.nn.functional.scaled_dot_product_attention within torch.nn.attention.sdpa_kernel("
+        "torch.nn.attention.SDPBackend.MATH)"
+    )
+)
+
+
+class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is read by no type checker here
+    """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than launches."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        """(O, row log-sum-exp)."""
+        output = _attention(*inputs)
+        _keep(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
+        """Gradients of q, k and v. A graph of them is built by the operator, which has no derivative."""
+        operator = torch.is_grad_enabled() or _watched(*(x for x in (do, dlse) if x is not None))
+        gradients = _gradients(ctx, backward_operator if operator else _attention_backward, do, dlse)
+        return *gradients, *[None] * (2 + len(ctx.options))
+
+
+def _watched(*tensors: Tensor) -> bool:
+    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func,
+    a mode that sees every operator or function, or a subclass of Tensor.
+    """
+    if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
+        return True
+    return _dispatches_more() or any(type(x) not in (Tensor, Parameter) for x in tensors)
+
+
+def _dispatches_more() -> bool:
+    """Whether anything but autograd acts on operators in this thread; True where this torch cannot tell."""
+    try:
+        active, key = torch._C._dispatch_tls_local_include_set, torch._C.DispatchKey
+        usual = torch._C.DispatchKeySet(key.BackendSelect).add(key.ADInplaceOrView)
+        return bool(active() | usual != usual)
+    except (AttributeError, TypeError):  # these names are private to PyTorch
+        return True
+
+
+def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """(O, row log-sum-exp) of the inputs of `attention_operator`, directly or as an operator."""
+    run = attention_operator if _watched(*inputs[:3]) else _EagerAttention.apply
+    o, lse = run(*inputs)
+    return o, lse
+
+
+@torch.library.custom_op("iocourse::decode", mutates_args=())
+def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
+    """(O, row log-sum-exp) of one query a sequence; parts of the keys, 0 for as many as fill the chip."""
+    arch = architecture(q.device)
+    with on_device(q.device, arch):
+        fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
+        o, lse = decode_launches(arch, fit_q, fit_k, fit_v, scale, parts)
+    return o if fit_q is q else in_form_of(q, o), lse
+
+
+decode_operator.register_autograd(
+    _refusing("decode keeps nothing for a backward pass; allowed: attention(q, k, v), or torch.no_grad()")
+)
+
+
+@decode_operator.register_fake
+def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float, way: str = ""
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
+
+    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole",
+    "fused", "materialised", or "" for what suits the chip (see `way_for`).
+    """
+    table = _table(q, seen)
+    fit_q, fit_k, fit_v = readable(table.arch is None, q, k, v)
+    chosen = way or way_for("forward", table.arch, fit_q, seen)
+    _check_room(chosen, "forward", table.arch, fit_q, seen)
+    with on_device(q.device, table.arch):
+        o, lse = FORWARD[chosen](table, fit_q, fit_k, fit_v, seen, scale)
+    return o if fit_q is q else in_form_of(q, o), lse
+
+
+def backward(
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+    seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "",
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
+    asked = q, k, v
+    table = _table(q, seen)
+    do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
+    fit = q, k, v
+    dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
+    chosen, fixed = backward_way(table.arch, q, k, seen, deterministic)
+    chosen = way or chosen
+    _check_room(chosen, "split" if fixed else "fused", table.arch, q, seen)
+    if chosen == "materialised":
+        _check_matrices(q, k)
+    with on_device(q.device, table.arch):
+        run = BACKWARD[chosen][fixed]
+        gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
+    dq, dk, dv = (
+        got if x is one else in_form_of(x, got) for x, one, got in zip(asked, fit, gradients, strict=True)
+    )
+    return dq, dk, dv
+
+
+def _table(q: Tensor, seen: VisiblePairs) -> Table:
+    """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's. Packed
+    sequences take the table's: nothing was measured with them.
+    """
+    causal = None if seen.packed is not None else seen.band.high is not None
+    return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
+
+
+def backward_way(
+    arch: int | None, q: Tensor, k: Tensor, seen: VisiblePairs, deterministic: bool | None = None
+) -> tuple[str, bool]:  # fmt: skip
+    """Return the way of the backward pass, and whether whole rows take the two-pass kernels. If deterministic
+    is None, `FUSED` and `SLICES` decide: the fastest way that was measured.
+    """
+    B, H, n_q, d = q.shape
+    pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
+    low, high = seen.band
+    mask = "window" if low is not None or high not in (None, 0) else "full" if high is None else "causal"
+    group = H // max(1, k.shape[1])
+    one = Backward(arch, d, q.element_size(), mask, pairs, group, B * H * n_q, matrix_bytes_of(q, k))
+    fixed = not why_fused(one) if deterministic is None else deterministic
+    if not why_no_matrix(one):
+        return "materialised", fixed
+    return way_for("split" if fixed else "fused", arch, q, seen), fixed
+
+
+def way_for(which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> str:
+    """The way to do a pass, "forward", "fused" or "split", that suits the chip (see `choose_variant`).
+
+    Block masks and packed sequences are known to the kernels of whole rows alone.
+    """
+    if seen.lists or seen.packed is not None:
+        return "whole"
+    return choose_variant(which, arch, q.shape[-1], q.element_size())
+
+
+# Which variant.
+
 
 # The kernels of each pass that keep whole rows.
 PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}
-N = 4096  # where bytes are compared; beyond it both ways grow alike
+
+# Whole rows are launched up to these head sizes, slices of d beyond them: where the kernel that was recorded
+# fits the chip (`Resources.fits`) and moves no more bytes than the one with slices, by the closed forms. A
+# large d fits at last with tiles of 16 or 32 rows, which load K and V so often that slices of d in larger
+# tiles move fewer bytes. `tools.bench.resources.whole_rows` derives these numbers; a test holds them to it.
+WHOLE_UP_TO: dict[tuple[int | None, int], dict[str, int]] = {
+    # architecture (None: interpreted), bytes a number
+    (None, 2): {"forward": 256, "fused": 256, "split": 256},
+    (None, 4): {"forward": 256, "fused": 256, "split": 256},
+    (75, 2): {"forward": 128, "fused": 64, "split": 128},
+    (75, 4): {"forward": 256, "fused": 128, "split": 128},
+    (80, 2): {"forward": 256, "fused": 256, "split": 512},
+    (80, 4): {"forward": 128, "fused": 256, "split": 128},
+    (89, 2): {"forward": 256, "fused": 256, "split": 256},
+    (89, 4): {"forward": 256, "fused": 256, "split": 128},
+    (90, 2): {"forward": 512, "fused": 128, "split": 256},
+    (90, 4): {"forward": 256, "fused": 128, "split": 128},
+    (100, 2): {"forward": 512, "fused": 256, "split": 512},
+    (100, 4): {"forward": 256, "fused": 128, "split": 128},
+}
+
+
+def choose_variant(which: str, arch: int | None, d: int, itemsize: int) -> str:
+    """The variant for an architecture (None: the interpreter), head size and bytes a number: "whole" rows, or
+    "fused", the schedule that cuts d and materialises nothing. Tiles chosen by hand change nothing here.
+
+    which: "forward", "fused" or "split".
+    """
+    return "whole" if d <= WHOLE_UP_TO[arch, itemsize][which] else "fused"
 
 
 class Backward(NamedTuple):
@@ -99,42 +358,18 @@ def _first_reason(conditions: Conditions, one: Backward) -> str:
 
 
 @cache
-def automatic(which: str, arch: int | None, d: int, itemsize: int) -> str:
-    """The way to go for an architecture (None: the interpreter), head size and bytes a number: "whole" where
-    whole rows fit the chip and move no more bytes, else "fused", the schedule that cuts d and materialises
-    nothing.
-
-    which: "forward", "fused" or "split".
-    """
-    if not fits(which, arch, d, itemsize):
-        return "fused"
-    whole, sliced = (bytes_moved(which, way, arch, d, itemsize) for way in ("whole", "fused"))
-    return "whole" if whole <= sliced else "fused"
-
-
-@cache
 def shared_bytes(which: str, arch: int, d: int, itemsize: int, pairs: str) -> int:
     """The most shared memory that a recorded kernel of a pass with whole rows takes; 0 where none is.
 
     pairs: "band", "block_mask" or "packed". Lists and packed sequences are recorded for the usual head sizes;
     for others the band's row stands in.
     """
-    rows = _rows(which, arch, d, itemsize, pairs) or _rows(which, arch, d, itemsize)
+    rows = recorded_rows(which, arch, d, itemsize, pairs) or recorded_rows(which, arch, d, itemsize)
     return max((row["shared_bytes"] for row in rows), default=0)
 
 
-def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
-    """Whether the kernels of a pass fit an architecture with whole rows; interpreted, they do to d = 256."""
-    if not has_row(arch, d):
-        return False
-    if arch is None:
-        return True
-    rows = _rows(which, arch, d, itemsize)
-    return bool(rows) and all(Resources.of(row).fits for row in rows)
-
-
 @cache
-def _rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
+def recorded_rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
     """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
     record = recorded("resources") or {"shipped": []}
     size = (arch, max(64, padded(d)), itemsize, pairs)
@@ -146,23 +381,70 @@ def _rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> 
     return [] if any("error" in row for row in rows) else rows
 
 
-def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -> int:
-    """Bytes of a pass for one head of N = 4096 and no mask, by the closed forms for the table's tiles: those
-    chosen by hand change no way.
+def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> None:
+    """Raise ValueError where whole rows were asked for, and the recorded tile of the pass takes more shared
+    memory than the chip has.
     """
-    return ledger_bytes(_ledger(which, way, arch, d, itemsize), itemsize)
+    if way != "whole" or arch is None or backend.target_arch is not None:
+        return
+    pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
+    most, room = shared_bytes(which, arch, q.shape[-1], q.element_size(), pairs), CHIPS[arch].shared_bytes
+    if most > room:
+        raise ValueError(
+            f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
+            f"{most // 1024} KB of shared memory, and sm_{arch} has {room // 1024} KB; "
+            "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
+        )
 
 
-def _ledger(which: str, way: str, arch: int | None, d: int, itemsize: int) -> Ledger:
-    problem = KernelProblem(N, N, d)
-    if way == "fused":
-        cut = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
-        if which == "forward":
-            return sliced_forward(problem, BM=cut.sliced_forward.BM, BN=cut.sliced_forward.BN)
-        return sliced_backward(problem, queries=cut.sliced_queries[:2], keys=cut.sliced_keys[:2])
-    table = INTERPRETED if arch is None else TABLE[arch, max(64, padded(d)), itemsize]
-    if which == "forward":
-        return attention_forward(problem, BM=table.forward.BM, BN=table.forward.BN)
-    if which == "fused":
-        return attention_fused_backward(problem, BM=table.fused.BM, BN=table.fused.BN)
-    return attention_split_backward(problem, queries=table.queries[:2], keys=table.keys[:2])
+def _check_matrices(q: Tensor, k: Tensor) -> None:
+    """Raise ValueError where P and dS of one head of keys take more than `using(matrix_bytes=…)` allows."""
+    needed, most = matrix_bytes_of(q, k), matrix_bytes()
+    if most < needed and most != MATRIX_BYTES:
+        raise ValueError(
+            f"matrix_bytes is {most:,}, and P and dS of one head of keys take {needed:,} bytes with "
+            f"{q.shape[2]:,} queries and {k.shape[2]:,} keys; allowed: {needed:,} or more, or attention with "
+            "tile_d='fused'"
+        )
+
+
+def on_device(device: torch.device, arch: int | None) -> AbstractContextManager[Any]:
+    """Within this block kernels start on `device`, which need not be PyTorch's current one."""
+    return torch.cuda.device(device) if device.type == "cuda" and arch is not None else nullcontext()
+
+
+def _packed(
+    q: Tensor, k: Tensor, cu: Sequence[Tensor], longest_q: int, longest_k: int, lower_right: bool
+) -> Packed | None:  # fmt: skip
+    return packed_of(q, k, cu, (longest_q, longest_k), lower_right) if cu else None
+
+
+def readable(interpreted: bool, *tensors: Tensor) -> list[Tensor]:
+    """The tensors as the kernels take them: where one is not fit, a copy of all its numbers that is."""
+    if interpreted:
+        # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; anything else is read where it lies.
+        wide = [x.to(torch.float32) if x.dtype == torch.bfloat16 else x for x in tensors]
+        return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
+    # A copy has columns of zeros up to the next multiple of 16, which change no product.
+    return [
+        x if _on_borders(x) else torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
+        for x in tensors
+    ]
+
+
+def _on_borders(x: Tensor) -> bool:
+    """Whether a GPU can read rows in its widest loads: rows of whole sixteens, each from a 16-byte border on.
+
+    Else each number is loaded by itself, and the addresses spill 0.2 to 1.4 KB a thread (d = 100, compiled).
+    """
+    steps = [step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True) if n > 1]
+    whole = all(step % 16 == 0 for step in [x.shape[3], *steps])
+    return whole and x.stride(3) == 1 and x.data_ptr() % 16 == 0
+
+
+def in_form_of(x: Tensor, result: Tensor) -> Tensor:
+    """The result in the type, columns and layout of the tensor x that was passed."""
+    like = torch.empty_like(x, device="meta")
+    if (result.shape, result.dtype, result.stride()) == (like.shape, like.dtype, like.stride()):
+        return result
+    return torch.empty_like(x).copy_(result[..., : x.shape[3]])

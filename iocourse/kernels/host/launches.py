@@ -1,7 +1,7 @@
 """The launches that `attention` and `decode` make: tiles of whole rows, d in slices, scores written out.
 
 Each pass takes what the tables say for its tensors (`Table`), the tensors as kernels can read them (see
-`operators.readable`), which pairs are seen, and the factor of QKᵀ.
+`dispatch.readable`), which pairs are seen, and the factor of QKᵀ.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from ..materialised_scores import (
 from ..sliced_head_dim import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
 from ..split_kv_decode import Parts, last_merges_kernel, merge_kernel, parts_kernel
 from . import backend
-from .backend import pretending
-from .mask_types import Seen, Side, View
+from .backend import targeting
 from .tile_table import (
     SlicedTile,
     Table,
@@ -43,6 +42,7 @@ from .tile_table import (
     padded,
     row_products_tile,
 )
+from .visible_pairs import Side, View, VisiblePairs
 
 PROGRAMS_A_PROCESSOR = 2
 MOST_PARTS = 264  # two for each multiprocessor of an H200
@@ -69,10 +69,10 @@ _written: list[Launch] | None = None  # a list while launches are written down
 
 
 @contextmanager
-def written_down(arch: int) -> Iterator[list[Launch]]:
+def record_launches(arch: int) -> Iterator[list[Launch]]:
     """Within this block launches are as on architecture `arch`, and are written down instead of made."""
     global _written
-    with pretending(arch):
+    with targeting(arch):
         launches: list[Launch] = []
         _written = launches
         try:
@@ -93,7 +93,7 @@ def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None
 # What a kernel is given.
 
 
-class Given(NamedTuple):
+class ListedSide(NamedTuple):
     """A side as the kernels take it. A mask that all batches or heads share has stride 0 there.
 
     Strides stand one by one: in a tuple of their own, triton 3.6 loses those that are 1 within a loop.
@@ -118,7 +118,7 @@ def steps(x: Tensor) -> tuple[int, ...]:
     return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
 
-def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
+def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
     """Side number `side` of the lists of all sides, one after the other; None where there are no lists."""
     if not lists:
         return None
@@ -127,7 +127,7 @@ def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
     row, column = one.patterns.stride()[1:]
     spans_batch, spans_head, spans_tile = steps(one.spans)
     order_batch, order_head, _ = steps(one.order)
-    return Given(
+    return ListedSide(
         one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
         one.patterns, row, column, one.order, order_batch, order_head,
     )  # fmt: skip
@@ -141,8 +141,8 @@ def rows(*arrays: Tensor | None) -> list[Rows | None]:
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
     """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used.
 
-    In one of packed sequences a program says where its rows end (see `pieces.corner`): the axes and strides
-    are those of `triton.tools.ragged_tma`.
+    In one of packed sequences a program says where its rows end (see `jit_helpers.corner`): the axes and
+    strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
         return list(rows(*arrays))
@@ -157,7 +157,7 @@ def _descriptor(x: Tensor, packed: bool, BLOCK: int, width: int) -> TensorDescri
     return TensorDescriptor(x, sizes, strides, [1, 1, 1, BLOCK, width])
 
 
-def descriptors_fit(table: Table, seen: Seen, *arrays: Tensor | None) -> bool:
+def descriptors_fit(table: Table, seen: VisiblePairs, *arrays: Tensor | None) -> bool:
     """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
 
     Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
@@ -186,13 +186,13 @@ def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = Fal
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
-def _sliced(q: Tensor, seen: Seen, tile: SlicedTile) -> dict[str, Any]:
+def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
     """What a kernel that cuts d is compiled for."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
     return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
 
 
-def _weighing(table: Table, q: Tensor, seen: Seen, tile: SlicedTile) -> dict[str, Any]:
+def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
     """The same, where a step adds a product with weights: those with slices, materialised."""
     precision = _precision(q)  # float32 cannot be turned: in shared memory wgmma transposes 16 bits only
     turned = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
@@ -207,7 +207,7 @@ def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
     return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
 
 
-def with_tail(x: Tensor, seen: Seen, value: float = 0.0) -> Tensor:
+def with_tail(x: Tensor, seen: VisiblePairs, value: float = 0.0) -> Tensor:
     """Room for a result, filled where rows past the last packed sequence get no other values."""
     return x.fill_(value) if seen.packed is not None and seen.packed.tail else x
 
@@ -221,7 +221,7 @@ def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Te
 
 
 def whole_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O (like q) and LSE (B, H, Nq) float32."""
     assert table.whole is not None
@@ -235,7 +235,7 @@ def whole_forward(
     start(
         forward_kernel, view.programs,
         queries, *streamed(fast, packed, view.tile.BN, table.width, k, v), out, lse,
-        view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers,
+        view.cu, listed_side(seen.lists, 0), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast, rows_too),
     )  # fmt: skip
     return o, lse
@@ -243,7 +243,7 @@ def whole_forward(
 
 def split_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: Seen, scale: float,
+    seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ first, which prepares row numbers, then dK and dV: the scores twice, and sums in a fixed order."""
     assert table.whole is not None
@@ -255,7 +255,7 @@ def split_backward(
     start(
         backward_queries_kernel, view.programs,
         *rows(q), *streamed(fast, view.seen.PACKED, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse,
-        prepared, *rows(dq), view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers,
+        prepared, *rows(dq), view.cu, listed_side(seen.lists, 1), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
     return dq, *_whole_keys(table, keys, 2, q, k, v, do, prepared, None, seen, scale)
@@ -263,7 +263,7 @@ def split_backward(
 
 def fused_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: Seen, scale: float,
+    seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Row numbers first, then everything else in one kernel, dQ by reduction into float32 zeros."""
     assert table.whole is not None
@@ -274,7 +274,7 @@ def fused_backward(
     return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
 
 
-def room_for_row_numbers(q: Tensor, seen: Seen, *tiles: int) -> RowNumbers:
+def room_for_row_numbers(q: Tensor, seen: VisiblePairs, *tiles: int) -> RowNumbers:
     """Room for the row numbers of kernels whose tiles have so many queries: whole tiles of each."""
     B, H, n_q, _ = q.shape
     pad = max(tiles)
@@ -286,7 +286,7 @@ def room_for_row_numbers(q: Tensor, seen: Seen, *tiles: int) -> RowNumbers:
 
 def prepare(
     table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, total: Tensor | None,
-    seen: Seen, *tiles: int,
+    seen: VisiblePairs, *tiles: int,
 ) -> RowNumbers:  # fmt: skip
     """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, for kernels whose tiles have so many queries; and zeros in
     `total`.
@@ -306,7 +306,7 @@ def prepare(
 
 def _whole_keys(
     table: Table, view: View, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, prepared: RowNumbers,
-    dq: Tensor | None, seen: Seen, scale: float,
+    dq: Tensor | None, seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """dK and dV, and with a dq of float32 zeros dS K into that."""
     dk, dv = (with_tail(torch.empty_like(x), seen) for x in (k, v))
@@ -315,7 +315,7 @@ def _whole_keys(
     start(
         backward_keys_kernel, view.programs,
         queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
-        view.cu, given_side(seen.lists, side), view.shape, scale, *view.numbers,
+        view.cu, listed_side(seen.lists, side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
     return dk, dv
@@ -325,7 +325,7 @@ def _whole_keys(
 
 
 def sliced_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O (like q) and LSE (B, H, Nq) float32."""
     tile = table.sliced.sliced_forward
@@ -341,7 +341,7 @@ def sliced_forward(
 
 def sliced_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: Seen, scale: float,
+    seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK and dV: row numbers first, then a pass over rows and one over columns; every order is fixed."""
     by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
@@ -369,7 +369,7 @@ def sliced_backward(
 
 
 def scores_forward(
-    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O (like q) and LSE (B, H, Nq) float32; the scores are float32."""
     tile = table.sliced.scores
@@ -392,7 +392,7 @@ def scores_forward(
 
 def scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: Seen, scale: float,
+    seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time."""
     gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
@@ -427,7 +427,7 @@ def _few_heads(B: int, heads: int, each: int) -> Iterator[tuple[slice, slice]]:
 
 def _scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    seen: Seen, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
+    seen: VisiblePairs, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
 ) -> None:  # fmt: skip
     """The same for all heads of these tensors at once; writes into dq, dk and dv."""
     B, H, n_q, d = q.shape
@@ -485,7 +485,7 @@ def decode_launches(
     last = chosen("last_merges")
     most = MERGED_BY_ONE // max(1, min(group, tile.BM)) if last else AT_ONCE
     enough = enough_parts(processors(arch, q.device), B * kv_heads * tiles, most)
-    parts, length = cut(n_k, tile.BN, asked or enough)
+    parts, length = split_keys(n_k, tile.BN, asked or enough)
     o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
     found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
     shape = Parts(parts, tiles, kv_heads, group, d)
@@ -531,7 +531,7 @@ def counters(n: int, like: Tensor) -> Tensor:
     return _counters[key]
 
 
-def cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
+def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     """How many parts there are, and keys in each: whole tiles, and as many parts as asked, or fewer."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN

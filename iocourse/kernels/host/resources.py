@@ -9,12 +9,11 @@ import torch
 from ...gpu import Resources, chip_of, resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ...sizes import positive_int
-from . import torch_operators
-from .argument_checks import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
-from .block_masks import tiled_mask
-from .launches import Launch, decode_launches, written_down
-from .mask_types import Packed, Seen
+from . import dispatch
+from .api import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
+from .launches import Launch, decode_launches, record_launches
 from .tile_table import SlicedTile, SlicedTiles, Tile, has_row, padded, tiles_for, using
+from .visible_pairs import Packed, VisiblePairs, tiled_mask
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields
@@ -46,44 +45,45 @@ def launches(
     lse = torch.empty(1, 2 * group, N)
     band = band_of(causal, window, N, N)
     made: dict[str, Launch] = {}
-    with using(**tiles), written_down(arch) as written:
+    with using(**tiles), record_launches(arch) as written:
         if has_row(arch, d):
             for fixed in (False, True):
-                seen = _seen(pairs, band, causal, arch, q, k, fixed)
+                seen = _visible(pairs, band, causal, arch, q, k, fixed)
                 if not fixed:
-                    torch_operators.forward(q, k, v, seen, 1.0, "whole")
-                torch_operators.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
+                    dispatch.forward(q, k, v, seen, 1.0, "whole")
+                dispatch.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
             made |= dict(zip(WHOLE, written, strict=True))
         if pairs == "band":
             written.clear()
-            torch_operators.forward(q, k, v, Seen(band), 1.0, "fused")
-            torch_operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
+            dispatch.forward(q, k, v, VisiblePairs(band), 1.0, "fused")
+            dispatch.backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "fused")
             made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
             written.clear()
-            torch_operators.forward(q, k, v, Seen(band), 1.0, "materialised")
-            torch_operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
+            dispatch.forward(q, k, v, VisiblePairs(band), 1.0, "materialised")
+            dispatch.backward(do, None, q, k, v, o, lse, VisiblePairs(band), 1.0, True, "materialised")
             names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
             made |= dict(zip(names, written, strict=True))
         if pairs == "band" and d <= LARGEST_DECODE:
             written.clear()
-            one_q, fit_k, fit_v = torch_operators.readable(False, q[:, :, :1], k, v)
+            one_q, fit_k, fit_v = dispatch.readable(False, q[:, :, :1], k, v)
             decode_launches(arch, one_q, fit_k, fit_v, 1.0, 0)
             made |= dict(zip(DECODE, written, strict=True))
     return {name: made[name] for name in KERNELS if name in made}
 
 
-def _seen(
+def _visible(
     pairs: str, band: Any, causal: bool, arch: int, q: torch.Tensor, k: torch.Tensor, fixed: bool
-) -> Seen:
+) -> VisiblePairs:
     if pairs == "block_mask":
         blocks = torch.ones(N // 128, N // 128, dtype=torch.bool)
         mask = tiled_mask(blocks.tril() if causal else blocks, q, k, block=128)
         table = tiles_for(arch, q.shape[3], q.element_size(), listed=True)
-        return Seen(band_of(False, None, N, N), mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed))
+        lists = mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed)
+        return VisiblePairs(band_of(False, None, N, N), lists)
     if pairs == "packed":
         cu = torch.tensor([0, N // 2, N], dtype=torch.int32)
-        return Seen(band, packed=Packed(cu, cu, N // 2, N // 2, False))
-    return Seen(band)
+        return VisiblePairs(band, packed=Packed(cu, cu, N // 2, N // 2, False))
+    return VisiblePairs(band)
 
 
 def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) -> None:

@@ -2,7 +2,7 @@
 
 Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled for its
 architecture (`tools.bench resources`). What `tools.bench gpu` measured goes before them (see
-`gpu.measured`).
+`gpu.tuned_tiles`).
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ _chosen: dict[str, Any] = {}
 
 def architecture(device: torch.device) -> int | None:
     """The row of the tables for a device: its architecture, or None where kernels are interpreted."""
-    if backend.pretended is not None:
-        return backend.pretended
+    if backend.target_arch is not None:
+        return backend.target_arch
     return None if backend.INTERPRETED else _device_row(device.index or 0)
 
 

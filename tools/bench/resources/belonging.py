@@ -22,7 +22,7 @@ DIGITS = 16  # of a fingerprint
 
 
 def fingerprint(kernel: Any, job: dict[str, Any]) -> str:
-    """16 hexadecimal digits of a kernel's code and of its launch, which `gpu.jobs.job` wrote down.
+    """16 hexadecimal digits of a kernel's code and of its launch, which `gpu.compilation.job` wrote down.
 
     Raises TypeError where the code names something global that is no kernel, class or tl.constexpr.
     """

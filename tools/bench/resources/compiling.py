@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from iocourse.console import steps
 from iocourse.errors import UsageError
 from iocourse.gpu import CompilationFailed, Resources
-from iocourse.gpu.compile_jobs import job
-from iocourse.gpu.resources import reports
+from iocourse.gpu.compilation import job, reports
 from tools.bench import Row
 from tools.bench.resources.belonging import fingerprint
 

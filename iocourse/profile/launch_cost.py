@@ -17,22 +17,22 @@ from ..costs.kernels import (
     widths_of,
 )
 from ..errors import UsageError
-from ..kernels.host.argument_checks import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
-from ..kernels.host.block_masks import within_blocks
-from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
+from ..kernels.host.api import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
+from ..kernels.host.launches import MOST_PARTS, enough_parts, split_keys
 from ..kernels.host.tile_table import decode_tile, sliced_tiles_for, tiles_for
+from ..kernels.host.visible_pairs import within_blocks
 from ..ledger import Ledger
-from .question import LAUNCHES, Question
+from . import LAUNCHES, LaunchRequest
 
 Tiles = dict[str, tuple[int, ...]]
 Bytes = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Cost:
+class LaunchCost:
     """What a launch costs with the tiles of one architecture."""
 
-    asked: Question
+    request: LaunchRequest
     problem: KernelProblem
     tiles: Tiles
     words: Ledger  # by the closed form
@@ -41,14 +41,14 @@ class Cost:
     @property
     def bytes(self) -> Bytes:
         """The closed form in bytes."""
-        return bytes_of(self.words, widths_of(self.words, self.asked.itemsize))
+        return bytes_of(self.words, widths_of(self.words, self.request.itemsize))
 
     @property
     def compulsory(self) -> Bytes:
         """Every input read once and every result written once."""
-        p, itemsize = self.problem, self.asked.itemsize
+        p, itemsize = self.problem, self.request.itemsize
         queries, keys, sums = p.queries * p.d * itemsize, p.keys * p.d * itemsize, 4 * p.queries
-        if self.asked.what.endswith("backward"):
+        if self.request.what.endswith("backward"):
             return moved(3 * queries + 2 * keys + sums, 0, queries + 2 * keys)
         return moved(queries + 2 * keys, 0, queries + sums)
 
@@ -76,53 +76,53 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
     return moved(read - added, added, written - added)
 
 
-def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
+def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> LaunchCost:
     """What the launch must move with the tiles of an architecture, a row of their table, such as 90.
 
     Decode is cut to fill `processors`, in four where they are unknown. Raises UsageError where d is too
     large.
     """
-    decode = asked.what == "decode"
-    largest = LARGEST_DECODE if decode else LARGEST_HEAD if asked.sliced else LARGEST_WHOLE
-    if asked.d > largest:
-        raise UsageError(f"--d is {asked.d}; allowed with {asked.what}: 1 to {largest}")
+    decode = request.what == "decode"
+    largest = LARGEST_DECODE if decode else LARGEST_HEAD if request.sliced else LARGEST_WHOLE
+    if request.d > largest:
+        raise UsageError(f"--d is {request.d}; allowed with {request.what}: 1 to {largest}")
     if decode:
-        return _decode(asked, _problem(asked), arch, processors)
-    p, tiles = _problem(asked), _tiles(asked, arch)
+        return _decode(request, _problem(request), arch, processors)
+    p, tiles = _problem(request), _tiles(request, arch)
     sizes: dict[str, Any] = {
         name: dict(zip(("BM", "BN", "BD"), tile[:-2], strict=False)) for name, tile in tiles.items()
     }
     rows = max(one["BM"] for one in sizes.values())
     words = [kernel_words(name, p, **one, pad=rows) for name, one in sizes.items()]
-    if "row_products_kernel" in LAUNCHES[asked.what].kernels:
+    if "row_products_kernel" in LAUNCHES[request.what].kernels:
         words.append(row_products(p, False, rows, zeros=True))
-    return Cost(
-        asked, p, tiles, sum_ledgers(*words), sum(_visits(name, p, **one) for name, one in sizes.items())
+    return LaunchCost(
+        request, p, tiles, sum_ledgers(*words), sum(_visits(name, p, **one) for name, one in sizes.items())
     )
 
 
-def _problem(asked: Question) -> KernelProblem:
-    rows = 1 if asked.what == "decode" else asked.N
-    band = (None, 0 if asked.causal else None)
-    sizes = (rows, asked.N, asked.d, *band, asked.batch, asked.heads, asked.kv_heads)
-    if asked.what == "packed":
-        return PackedSequences(*sizes, tuple((n, n) for n in asked.lengths))
-    if asked.what == "block-sparse":
-        return BlockLists(*sizes, asked.mask.pairs()[None, None])
+def _problem(request: LaunchRequest) -> KernelProblem:
+    rows = 1 if request.what == "decode" else request.N
+    band = (None, 0 if request.causal else None)
+    sizes = (rows, request.N, request.d, *band, request.batch, request.heads, request.kv_heads)
+    if request.what == "packed":
+        return PackedSequences(*sizes, tuple((n, n) for n in request.lengths))
+    if request.what == "block-sparse":
+        return BlockLists(*sizes, request.mask.pairs()[None, None])
     return KernelProblem(*sizes)
 
 
-def _tiles(asked: Question, arch: int) -> Tiles:
-    itemsize = asked.itemsize
-    if asked.what == "block-sparse":
-        BM, BN, *rest = tiles_for(arch, asked.d, itemsize, listed=True).forward
-        return {"forward": (*within_blocks((BM, BN), (asked.mask.Br, asked.mask.Bc)), *rest)}
-    if asked.sliced:
+def _tiles(request: LaunchRequest, arch: int) -> Tiles:
+    itemsize = request.itemsize
+    if request.what == "block-sparse":
+        BM, BN, *rest = tiles_for(arch, request.d, itemsize, listed=True).forward
+        return {"forward": (*within_blocks((BM, BN), (request.mask.Br, request.mask.Bc)), *rest)}
+    if request.sliced:
         row: Any = sliced_tiles_for(arch, itemsize)
     else:
-        measured = None if asked.what == "packed" else asked.causal  # as `operators` launches them
-        row = tiles_for(arch, asked.d, itemsize, causal=measured)
-    return {name: tuple(getattr(row, name)) for name in LAUNCHES[asked.what].tiles}
+        measured = None if request.what == "packed" else request.causal  # as `operators` launches them
+        row = tiles_for(arch, request.d, itemsize, causal=measured)
+    return {name: tuple(getattr(row, name)) for name in LAUNCHES[request.what].tiles}
 
 
 def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int:
@@ -133,14 +133,14 @@ def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int
     return 2 * met if kernel == "sliced_forward" else met
 
 
-def _decode(asked: Question, p: KernelProblem, arch: int, processors: int | None) -> Cost:
-    if asked.parts > MOST_PARTS:
-        raise UsageError(f"--parts is {asked.parts}; allowed: 1 to {MOST_PARTS}")
-    group = asked.heads // asked.kv_heads
-    tile = decode_tile(arch, asked.d, asked.itemsize, group)
+def _decode(request: LaunchRequest, p: KernelProblem, arch: int, processors: int | None) -> LaunchCost:
+    if request.parts > MOST_PARTS:
+        raise UsageError(f"--parts is {request.parts}; allowed: 1 to {MOST_PARTS}")
+    group = request.heads // request.kv_heads
+    tile = decode_tile(arch, request.d, request.itemsize, group)
     tiles = ceil_div(group, tile.BM)
-    programs = asked.batch * asked.kv_heads * tiles
-    parts, _ = cut(p.Nk, tile.BN, asked.parts or enough_parts(processors, programs))
+    programs = request.batch * request.kv_heads * tiles
+    parts, _ = split_keys(p.Nk, tile.BN, request.parts or enough_parts(processors, programs))
     words = attention_decode(p, parts=parts, tiles=tiles)
     visits = programs * (ceil_div(p.Nk, tile.BN) + parts)
-    return Cost(replace(asked, parts=parts), p, {"decode": tuple(tile)}, words, visits)
+    return LaunchCost(replace(request, parts=parts), p, {"decode": tuple(tile)}, words, visits)
