@@ -101,26 +101,26 @@ def _of_one_type(X: Array) -> Array:
 
 def moments(K: Array) -> tuple[Array, Array]:
     """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
-    found: tuple[Array, Array] = _kernels("dense").moments(*_rows(K))
+    found: tuple[Array, Array] = _kernels("noncausal").moments(*_rows(K))
     return found
 
 
 def finite(Q: Array, K: Array, V: Array) -> bool:
     """Whether all entries are finite and not too large for their squares to be summed."""
-    checks = _kernels("checks")
+    checks = _kernels("finite_checks")
     return bool(checks.finite(*map(_of_one_type, (Q, K, V))))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
     """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
-    checks = _kernels("checks")
+    checks = _kernels("finite_checks")
     return bool(checks.output_fine(O, den, _of_one_type(V), least))
 
 
 @library_solution
 def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
     """As `passes.forward`."""
-    dense = _kernels("dense")
+    dense = _kernels("noncausal")
     Q, K, V = _rows(Q, K, V)
     factor, shift, covariance, weights = _constants(s, Q)
 
@@ -142,7 +142,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
 @library_solution
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
     """As `passes.backward`."""
-    dense = _kernels("dense")
+    dense = _kernels("noncausal")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, shift, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
