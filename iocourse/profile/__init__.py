@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import console
-from ..doctor.circumstances import circumstances
+from ..data.records import run_metadata
 from ..errors import UsageError
 from ..files import write_json
 from ..gpu.chips import CHIPS
@@ -58,7 +58,7 @@ def profile(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     must = costing.cost(asked, arguments.arch)
     record = {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.asked),
+        "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.asked),
         "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip

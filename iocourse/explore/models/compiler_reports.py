@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...costs.each_kernel import SLICED, kernel_words
 from ...costs.kernels import Problem
-from ...data.recorded import recorded
+from ...data.records import load_record
 from ...gpu import Resources, chip_of
 from ...ledger import Ledger
 from ...sizes import positive_int
@@ -74,11 +74,11 @@ def words_of(s: Setting) -> Ledger:
 
 @lru_cache(maxsize=1)
 def _shipped_record() -> Mapping[str, Any]:
-    return recorded("resources") or {}
+    return load_record("resources") or {}
 
 
 def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """A record as `recorded("resources")` gives it, None standing for that one; {} where there is none."""
+    """A record as `load_record("resources")` gives it, None standing for that one; {} where there is none."""
     return _shipped_record() if given is None else given
 
 

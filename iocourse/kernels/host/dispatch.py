@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...costs.each_kernel import ledger_bytes
 from ...costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
 from ...costs.sliced_kernels import sliced_backward, sliced_forward
-from ...data.recorded import recorded
+from ...data.records import load_record
 from ...gpu import Resources
 from ...ledger import Ledger
 from .tile_table import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, matrix_bytes, padded
@@ -130,7 +130,7 @@ def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
 @cache
 def _rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
     """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
-    record = recorded("resources") or {"shipped": []}
+    record = load_record("resources") or {"shipped": []}
     size = (arch, max(64, padded(d)), itemsize, pairs)
     rows = [
         row
