@@ -163,7 +163,7 @@ attempt(print_other_draws)
 #
 # ## 17.2 Gradients through layers
 #
-# Training wants gradients, and these pass all layers twice, forward and back. `lowrank.layers` holds a small transformer in PyTorch: attention of several heads, LayerNorm before each part, residual sums, a perceptron, and cross-entropy at the end. Its attention is whatever callable it is given. We compare the gradients by all parameters, in float64, with PyTorch's initial weights and 256 random tokens. Beside it stands a run with up to 12 layers, 1024 tokens, three seeds and three degrees, which is kept with the package. (Where none has been recorded, the cell says so.)
+# Training wants gradients, and these pass all layers twice, forward and back. `lowrank.transformer` holds a small transformer in PyTorch: attention of several heads, LayerNorm before each part, residual sums, a perceptron, and cross-entropy at the end. Its attention is whatever callable it is given. We compare the gradients by all parameters, in float64, with PyTorch's initial weights and 256 random tokens. Beside it stands a run with up to 12 layers, 1024 tokens, three seeds and three degrees, which is kept with the package. (Where none has been recorded, the cell says so.)
 # <!-- depth = load_record("depth") -->
 # <!-- 1024 = depth["layers"]["sizes"]["n"] -->
 

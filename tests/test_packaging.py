@@ -73,11 +73,10 @@ for name in ("torch", "triton", "numba", "llvmlite"):
     sys.modules[name] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
-with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
-with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
-with_torch |= {"iocourse.doctor.interpreter", "iocourse.doctor.operands"}
+with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
+with_torch |= {"iocourse.doctor.interpreter_patch"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
-with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("dense", "causal", "checks", "compiling")}
+with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("loops", "causal_loops")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
 with_numba |= {"iocourse.lowrank.numba_backend.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):

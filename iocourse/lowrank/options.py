@@ -1,4 +1,4 @@
-"""What a caller may ask of low-rank attention, checked once, and what it means for one head."""
+"""The options of low-rank attention, checked once, and the approximation of one head that they ask for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..monomials import Array, plan
 from ..sizes import positive_int
 from . import error_certificates
 from . import numba_backend as fast
-from .approximation import Setting
+from .approximation import Approximation
 from .polynomials import NAMES, Polynomial, polynomial
 
 NUMBERS = (int, float, np.integer, np.floating)
@@ -121,15 +121,15 @@ def looks_at_data(options: Options) -> bool:
 
 
 @lru_cache(maxsize=256)
-def asked_for(d: int, options: Options, g: int) -> Setting:
-    """The setting of one head as far as the options say, where no interval of the data is asked for."""
+def without_data(d: int, options: Options, g: int) -> Approximation:
+    """The approximation of one head as far as the options say, where no interval of the data is asked for."""
     made, variance = options.made(g, None), options.key_variance
     covariance = variance * np.eye(d) if variance is not None and made.per_row else None
-    return Setting(plan(d, g), made, options.factor(d), None, covariance)
+    return Approximation(plan(d, g), made, options.factor(d), None, covariance)
 
 
-def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Setting:
-    """The setting of one head, from its keys' mean and covariance where these may be looked at."""
+def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
+    """The approximation of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
     factor = options.factor(d)
@@ -146,7 +146,7 @@ def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Se
         covariance = None
     elif options.key_variance is not None:
         covariance = options.key_variance * np.eye(d)
-    return Setting(plan(d, g), made, factor, shift, covariance)
+    return Approximation(plan(d, g), made, factor, shift, covariance)
 
 
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:

@@ -14,9 +14,9 @@ from ..solution_guard import library_solution
 from . import error_certificates
 from . import numba_backend as fast
 from . import numpy_backend as plain
-from .approximation import Setting
+from .approximation import Approximation
 from .numpy_backend import Forward, Gradients
-from .options import Options, asked_for, check_entries, check_shapes, for_head, looks_at_data
+from .options import Options, check_entries, check_shapes, for_head, looks_at_data, without_data
 from .polynomials import Polynomial
 
 _check_shapes = lru_cache(maxsize=256)(check_shapes)  # once for the same ones
@@ -24,136 +24,41 @@ SMALL = 10**7  # rows times features, below which NumPy takes less than Numba ta
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-class Attended(NamedTuple):
-    """One head's result, what it was made with, and whether the pass itself saw that nothing is amiss."""
-
-    found: Forward
-    setting: Setting
-    fine: bool
-
-
-quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused
-
-
-@quiet
-def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """Attention of one head at degree g, its denominators certified; inputs are checked already."""
-    was = _attended(Q, K, V, options, g)
-    found, s, fine = was
-    p = s.polynomial
-    if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
-        _certify(p, Q, K, found, s, options.causal)
-    if not fine:
-        _certify_output(p, V, found.O)
-    if not options.causal:  # which looks at no statistics of the whole sequence
-        _warn_if_inaccurate(Q, K, s, options)
-    return was
+@library_solution
+def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
+    """O (…, n, d_v)."""
+    _check_engine(options)
+    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
+    heads, options = checked(Q, K, V, options)
+    found = [head_forward(*head, options, options.degree).found.O for head in heads]
+    return _stacked(found, Q.shape[:-2])
 
 
-def _warn_if_inaccurate(Q: Array, K: Array, s: Setting, options: Options) -> None:
-    covariance = s.covariance
-    if covariance is None or options.key_variance is not None:
-        y = s.keys(K)
-        covariance = y.T @ y / len(y)
-    spread = Q @ covariance
-    if not error_certificates.is_accurate(s.factor**2 * float(np.vdot(spread, Q)) / len(Q), s.plan.g):
-        error_certificates.warn_of_error(s.factor**2 * (spread * Q @ np.ones(Q.shape[1], Q.dtype)), s.plan.g)
+@library_solution
+def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
+    """O, dQ, dK, dV, each (…, rows, columns)."""
+    _check_engine(options)
+    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
+    heads, options = checked(Q, K, V, options)
+    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
+    if dO.shape != wanted:
+        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
+    check_type("dO", dO, Q)
+    G = as_heads(dO)
+    for head in G:
+        error_certificates.check_finite("dO", head)
+    found = []
+    for (q, k, v), g in zip(heads, G, strict=True):
+        was = head_forward(q, k, v, options, options.degree)
+        found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
+    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
+    return O, dQ, dK, dV
 
 
-def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
-    threads = options.threads or 1
-    if in_registers(Q, V, options, g):
-        calls, looks = fast.register_calls(), looks_at_data(options)
-        s = for_head(Q, K, options, g, compiled=False) if looks else asked_for(Q.shape[1], options, g)
-        was = Attended(
-            *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
-        )
-        if not was.fine:
-            check_entries(Q, K, V, options)
-        return was
-    compiled = is_compiled(options)
-    passes, s = fast if compiled else plain, for_head(Q, K, options, g, compiled)
-    if options.causal:
-        found = passes.causal_forward(Q, K, V, s)
-    else:
-        found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
-
-
-@quiet
-def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
-    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
-    if options.gradient_degree not in (None, was.setting.plan.g):
-        was = head_forward(Q, K, V, options, options.gradient_degree or 0)
-    found, fine = _pulled_back(Q, K, V, was, dO, options)
-    if not fine:
-        _certify_gradients(was.setting.polynomial, found, dO)
-    return found
-
-
-def _pulled_back(
-    Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
-) -> tuple[Gradients, bool]:
-    """What the fastest passes there are find, and whether these saw that nothing is amiss."""
-    f, s, _ = was
-    threads = options.threads or 1
-    if in_registers(Q, V, options, s.plan.g):
-        calls = fast.register_calls()
-        found: tuple[Gradients, bool] = (
-            calls.causal_backward(Q, K, V, f, dO, s) if options.causal
-            else calls.backward(Q, K, V, f, dO, s, threads)
-        )  # fmt: skip
-        return found
-    compiled = is_compiled(options)
-    if options.causal:
-        return (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s), False
-    if compiled:
-        return fast.backward(Q, K, V, f, dO, s, threads), False
-    return plain.backward(Q, K, V, f, dO, s), False
-
-
-def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
-    """Whether the passes whose numbers stay in vector registers do the work."""
-    if options.engine is not None and not is_compiled(options):
-        return False
-    return fast.in_registers(Q, V, g)
-
-
-def is_compiled(options: Options) -> bool:
-    """Whether Numba does the work: asked for, or installed and nothing else asked for."""
-    if options.engine == "numba" and not fast.installed():
-        raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
-    return options.engine == "numba" or (options.engine is None and fast.installed())
-
-
-def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: bool) -> None:
-    keys: Any = np.arange(1, len(Q) + 1) if causal else len(K)
-    rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
-    error_certificates.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
-
-
-def _plainly_fine(f: Forward, V: Array, keys: int, s: Setting) -> bool:
-    """Whether one pass over outputs and denominators, which suffices for most calls, finds nothing amiss."""
-    return fast.output_fine(f.O, f.den, V, error_certificates.POSITIVE if s.shift is None else keys / 2)
-
-
-def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
-    finite = bool(np.isfinite(O).all())
-    if not finite or not error_certificates.within(
-        error_certificates.extent(O), error_certificates.extent(V)
-    ):
-        error_certificates.refuse_output(p, finite)
-
-
-def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
-    """Refuse gradients as `guards` says; where dO is not finite, as autograd may bring it, they pass."""
-    if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
-        return
-    for name, X in zip(found._fields, found, strict=True):
-        error_certificates.check_gradient(p, name, error_certificates.squares(X))
-    if p.positive_to < np.inf:
-        error_certificates.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
+def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
+    if len(heads) == 1:
+        return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
+    return np.stack(heads).reshape(*lead, *heads[0].shape)
 
 
 def checked(
@@ -205,38 +110,138 @@ def as_heads(X: Array) -> list[Array]:
     return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
 
 
-@library_solution
-def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
-    """O (…, n, d_v)."""
-    _check_engine(options)
-    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
-    heads, options = checked(Q, K, V, options)
-    found = [head_forward(*head, options, options.degree).found.O for head in heads]
-    return _stacked(found, Q.shape[:-2])
+# ---- one head
 
 
-@library_solution
-def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
-    """O, dQ, dK, dV, each (…, rows, columns)."""
-    _check_engine(options)
-    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
-    heads, options = checked(Q, K, V, options)
-    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
-    if dO.shape != wanted:
-        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
-    check_type("dO", dO, Q)
-    G = as_heads(dO)
-    for head in G:
-        error_certificates.check_finite("dO", head)
-    found = []
-    for (q, k, v), g in zip(heads, G, strict=True):
-        was = head_forward(q, k, v, options, options.degree)
-        found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
-    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
-    return O, dQ, dK, dV
+class Attended(NamedTuple):
+    """One head's result, what it was made with, and whether the pass itself saw that nothing is amiss."""
+
+    found: Forward
+    approximation: Approximation
+    fine: bool
 
 
-def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
-    if len(heads) == 1:
-        return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
-    return np.stack(heads).reshape(*lead, *heads[0].shape)
+quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused
+
+
+@quiet
+def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
+    """Attention of one head at degree g, its denominators certified; inputs are checked already."""
+    was = _attended(Q, K, V, options, g)
+    found, s, fine = was
+    p = s.polynomial
+    if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
+        _certify(p, Q, K, found, s, options.causal)
+    if not fine:
+        _certify_output(p, V, found.O)
+    if not options.causal:  # which looks at no statistics of the whole sequence
+        _warn_if_inaccurate(Q, K, s, options)
+    return was
+
+
+def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) -> None:
+    covariance = s.covariance
+    if covariance is None or options.key_variance is not None:
+        y = s.keys(K)
+        covariance = y.T @ y / len(y)
+    spread = Q @ covariance
+    if not error_certificates.is_accurate(s.factor**2 * float(np.vdot(spread, Q)) / len(Q), s.plan.g):
+        error_certificates.warn_of_error(s.factor**2 * (spread * Q @ np.ones(Q.shape[1], Q.dtype)), s.plan.g)
+
+
+def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
+    """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
+    threads = options.threads or 1
+    if in_registers(Q, V, options, g):
+        calls, looks = fast.register_calls(), looks_at_data(options)
+        s = for_head(Q, K, options, g, compiled=False) if looks else without_data(Q.shape[1], options, g)
+        was = Attended(
+            *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
+        )
+        if not was.fine:
+            check_entries(Q, K, V, options)
+        return was
+    compiled = is_compiled(options)
+    passes, s = fast if compiled else plain, for_head(Q, K, options, g, compiled)
+    if options.causal:
+        found = passes.causal_forward(Q, K, V, s)
+    else:
+        found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
+    return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
+
+
+@quiet
+def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
+    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
+    if options.gradient_degree not in (None, was.approximation.plan.g):
+        was = head_forward(Q, K, V, options, options.gradient_degree or 0)
+    found, fine = _pulled_back(Q, K, V, was, dO, options)
+    if not fine:
+        _certify_gradients(was.approximation.polynomial, found, dO)
+    return found
+
+
+def _pulled_back(
+    Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
+) -> tuple[Gradients, bool]:
+    """What the fastest passes there are find, and whether these saw that nothing is amiss."""
+    f, s, _ = was
+    threads = options.threads or 1
+    if in_registers(Q, V, options, s.plan.g):
+        calls = fast.register_calls()
+        found: tuple[Gradients, bool] = (
+            calls.causal_backward(Q, K, V, f, dO, s) if options.causal
+            else calls.backward(Q, K, V, f, dO, s, threads)
+        )  # fmt: skip
+        return found
+    compiled = is_compiled(options)
+    if options.causal:
+        return (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s), False
+    if compiled:
+        return fast.backward(Q, K, V, f, dO, s, threads), False
+    return plain.backward(Q, K, V, f, dO, s), False
+
+
+def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
+    """Whether the passes whose numbers stay in vector registers do the work."""
+    if options.engine is not None and not is_compiled(options):
+        return False
+    return fast.in_registers(Q, V, g)
+
+
+def is_compiled(options: Options) -> bool:
+    """Whether Numba does the work: asked for, or installed and nothing else asked for."""
+    if options.engine == "numba" and not fast.installed():
+        raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
+    return options.engine == "numba" or (options.engine is None and fast.installed())
+
+
+def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Approximation, causal: bool) -> None:
+    keys: Any = np.arange(1, len(Q) + 1) if causal else len(K)
+    rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+    error_certificates.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
+
+
+def _plainly_fine(f: Forward, V: Array, keys: int, s: Approximation) -> bool:
+    """Whether one pass over outputs and denominators, which suffices for most calls, finds nothing amiss."""
+    return fast.output_fine(f.O, f.den, V, error_certificates.POSITIVE if s.shift is None else keys / 2)
+
+
+def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
+    finite = bool(np.isfinite(O).all())
+    if not finite or not error_certificates.within(
+        error_certificates.extent(O), error_certificates.extent(V)
+    ):
+        error_certificates.refuse_output(p, finite)
+
+
+def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
+    """Refuse gradients as `error_certificates` says; where dO is not finite, as autograd may bring it, they
+    pass.
+    """
+    if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
+        return
+    for name, X in zip(found._fields, found, strict=True):
+        error_certificates.check_gradient(p, name, error_certificates.squares(X))
+    if p.positive_to < np.inf:
+        error_certificates.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))

@@ -19,8 +19,7 @@ import torch
 
 import iocourse.lowrank as lowrank
 from iocourse.data.attention_heads import real_head, real_heads
-from iocourse.lowrank.baselines import FIELD
-from iocourse.lowrank.baselines.linear_attention import Rows
+from iocourse.lowrank.baselines import FIELD, Rows
 from iocourse.lowrank.error_certificates import NotCertified
 from iocourse.monomials import rank_of
 from tools.bench import Row
