@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -86,7 +85,8 @@ def check_number(name: str, value: Any) -> None:
         raise TypeError(f"{name} is {value!r}; it must be a number")
 
 
-def check_shapes(Q: Sequence[int], K: Sequence[int], V: Sequence[int], causal: bool) -> None:
+@lru_cache(maxsize=256)  # once for the same ones
+def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], causal: bool) -> None:
     """Raise ValueError where the shapes (…, n, d), (…, n_k, d), (…, n_k, d_v) do not go together."""
     for name, shape in (("Q", Q), ("K", K), ("V", V)):
         if len(shape) < 2 or min(shape) < 1:

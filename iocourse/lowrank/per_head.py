@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from .numpy_backend import Forward, Gradients
 from .options import Options, check_entries, check_shapes, for_head, looks_at_data, without_data
 from .polynomials import Polynomial
 
-_check_shapes = lru_cache(maxsize=256)(check_shapes)  # once for the same ones
 SMALL = 10**7  # rows times features, below which NumPy takes less than Numba takes to compile
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -68,7 +66,7 @@ def checked(
 
     Also the options, in which the engine is "numpy" where the problem is too small to be worth compiling.
     """
-    _check_shapes(Q.shape, K.shape, V.shape, options.causal)
+    check_shapes(Q.shape, K.shape, V.shape, options.causal)
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
         for name, X in (("Q", Q), ("K", K), ("V", V)):
             check_type(name, X, Q)
@@ -78,18 +76,14 @@ def checked(
     if options.engine is None and not in_registers(Q, V, options, options.degree):
         work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
         options = replace(options, engine="numpy") if work < SMALL else options
-    if not _looked_at_later(Q, V, options):
+    # The passes in registers see themselves all that is to be checked of the entries.
+    simple = options.bound is None and not looks_at_data(options)
+    if not (simple and in_registers(Q, V, options, options.degree)):
         compiled = is_compiled(options)
         for head in heads:
             if options.bound is not None or not (compiled and fast.finite(*head)):
                 check_entries(*head, options)
     return heads, options
-
-
-def _looked_at_later(Q: Array, V: Array, options: Options) -> bool:
-    """Whether the pass itself sees all that is to be checked of the entries."""
-    plain = options.bound is None and not looks_at_data(options)
-    return plain and in_registers(Q, V, options, options.degree)
 
 
 def check_type(name: str, X: Array, Q: Array) -> None:
@@ -131,9 +125,14 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
-        _certify(p, Q, K, found, s, options.causal)
+        keys: Any = np.arange(1, len(Q) + 1) if options.causal else len(K)
+        rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+        error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
-        _certify_output(p, V, found.O)
+        finite = bool(np.isfinite(found.O).all())
+        ranges = (error_certificates.extent(X) for X in (found.O, V))
+        if not finite or not error_certificates.within(*ranges):
+            error_certificates.refuse_output(p, finite)
     if not options.causal:  # which looks at no statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
     return was
@@ -167,7 +166,9 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
         found = passes.causal_forward(Q, K, V, s)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
+    # One pass over outputs and denominators suffices for most calls.
+    least = error_certificates.POSITIVE if s.shift is None else len(K) / 2
+    return Attended(found, s, compiled and fast.output_fine(found.O, found.den, V, least))
 
 
 @quiet
@@ -214,25 +215,6 @@ def is_compiled(options: Options) -> bool:
     if options.engine == "numba" and not fast.installed():
         raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
     return options.engine == "numba" or (options.engine is None and fast.installed())
-
-
-def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Approximation, causal: bool) -> None:
-    keys: Any = np.arange(1, len(Q) + 1) if causal else len(K)
-    rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
-    error_certificates.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
-
-
-def _plainly_fine(f: Forward, V: Array, keys: int, s: Approximation) -> bool:
-    """Whether one pass over outputs and denominators, which suffices for most calls, finds nothing amiss."""
-    return fast.output_fine(f.O, f.den, V, error_certificates.POSITIVE if s.shift is None else keys / 2)
-
-
-def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
-    finite = bool(np.isfinite(O).all())
-    if not finite or not error_certificates.within(
-        error_certificates.extent(O), error_certificates.extent(V)
-    ):
-        error_certificates.refuse_output(p, finite)
 
 
 def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:

@@ -152,8 +152,10 @@ class _Batch:
     def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
         check_shapes(Q.shape, K.shape, V.shape, self.options.causal)
         q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
+        # None: the machine's own
+        memory = torch.cuda.get_device_properties(Q.device).total_memory if Q.is_cuda else None
         for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
-            error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
+            error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), memory)
         bound = inf if self.options.bound is None else self.options.bound
         sizes = torch.stack([_largest(X) for X in (q, k, v)])
         fine = sizes.isfinite().all() & (sizes[:2] <= bound).all()
@@ -247,11 +249,6 @@ def _extent(X: Tensor) -> Any:
 
 def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
     return q.cpu().numpy(), k.cpu().numpy()
-
-
-def _memory(like: Tensor) -> int | None:
-    """Bytes of the device's memory; None for the machine's own."""
-    return torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else None
 
 
 # ---- the passes in torch, for many heads at once and on any device

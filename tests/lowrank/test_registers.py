@@ -176,7 +176,7 @@ def judged(values, outputs, least, m=3):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_a_pass_saw(causal, threads, monkeypatch):
-    monkeypatch.setattr(threads, "SPAN", 40)
+    monkeypatch.setattr(numba_backend, "SPAN", 40)
     Q, K, V, dO = dense_attention.draw(5, (), 99, 99, 4, 3, np.float32)
     options = per_head.Options(degree=2, polynomial="taylor", causal=causal)
     more = () if causal else (threads,)
@@ -195,7 +195,7 @@ def test_what_a_pass_saw(causal, threads, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_denominator_that_is_too_small_is_not_fine(threads, monkeypatch):
     """One key at a logit of -20, where degree 3 is far below 0."""
-    monkeypatch.setattr(threads, "SPAN", 40)
+    monkeypatch.setattr(numba_backend, "SPAN", 40)
     Q, K, V = np.full((99, 1), 1, np.float32), np.zeros((99, 1), np.float32), np.zeros((99, 3), np.float32)
     s = per_head.without_data(1, per_head.Options(degree=3, polynomial="taylor", scale=1.0), 3)
     assert calls.forward(Q, K, V, s, threads)[2]

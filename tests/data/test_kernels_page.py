@@ -1,4 +1,4 @@
-"""The guide gives the speeds that the records give."""
+"""The figures of the guide's page of kernels, docs/guide/kernels.md, are those of the records."""
 
 from pathlib import Path
 
