@@ -60,7 +60,7 @@ class Options:
         """The scale of the scores, 1/√d where none is given."""
         return 1 / sqrt(d) if self.scale is None else float(self.scale)
 
-    def made(self, g: int, limit: Any) -> Polynomial:
+    def make_polynomial(self, g: int, limit: Any) -> Polynomial:
         """The polynomial of degree g; limit() gives the interval of the data where none was asked for."""
         wants_interval = self.polynomial in ("chebyshev", "minimax")
         radius = max(limit(), 1e-3) if wants_interval and self.radius is None else self.radius
@@ -121,14 +121,14 @@ def looks_at_data(options: Options) -> bool:
 
 
 @lru_cache(maxsize=256)
-def without_data(d: int, options: Options, g: int) -> Approximation:
+def fixed_approximation(d: int, options: Options, g: int) -> Approximation:
     """The approximation of one head as far as the options say, where no interval of the data is asked for."""
-    made, variance = options.made(g, None), options.key_variance
+    made, variance = options.make_polynomial(g, None), options.key_variance
     covariance = variance * np.eye(d) if variance is not None and made.per_row else None
     return Approximation(plan(d, g), made, options.factor(d), None, covariance)
 
 
-def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
+def head_approximation(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
     """The approximation of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
@@ -141,7 +141,7 @@ def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Ap
         error_certificates.check_interval(options.polynomial, float(limits[row]), row, d, g)
         return float(limits[row])
 
-    made = options.made(g, limit)
+    made = options.make_polynomial(g, limit)
     if not made.per_row:
         covariance = None
     elif options.key_variance is not None:

@@ -15,7 +15,14 @@ from . import numba_backend as fast
 from . import numpy_backend as plain
 from .approximation import Approximation
 from .numpy_backend import Forward, Gradients
-from .options import Options, check_entries, check_shapes, for_head, looks_at_data, without_data
+from .options import (
+    Options,
+    check_entries,
+    check_shapes,
+    fixed_approximation,
+    head_approximation,
+    looks_at_data,
+)
 from .polynomials import Polynomial
 
 SMALL = 10**7  # rows times features, below which NumPy takes less than Numba takes to compile
@@ -152,8 +159,11 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
     """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
     threads = options.threads or 1
     if in_registers(Q, V, options, g):
-        calls, looks = fast.register_calls(), looks_at_data(options)
-        s = for_head(Q, K, options, g, compiled=False) if looks else without_data(Q.shape[1], options, g)
+        calls = fast.register_calls()
+        if looks_at_data(options):
+            s = head_approximation(Q, K, options, g, compiled=False)
+        else:
+            s = fixed_approximation(Q.shape[1], options, g)
         was = Attended(
             *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
         )
@@ -161,7 +171,7 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
             check_entries(Q, K, V, options)
         return was
     compiled = is_compiled(options)
-    passes, s = fast if compiled else plain, for_head(Q, K, options, g, compiled)
+    passes, s = fast if compiled else plain, head_approximation(Q, K, options, g, compiled)
     if options.causal:
         found = passes.causal_forward(Q, K, V, s)
     else:

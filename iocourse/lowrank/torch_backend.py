@@ -179,7 +179,7 @@ class _Batch:
             error_certificates.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
             return float(limits.max())
 
-        made = options.made(g, limit)
+        made = options.make_polynomial(g, limit)
         weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(k)[:, None]
         covariance = self._covariance(k, shift) if made.per_row else None
         s = BatchApproximation(p, made, weights, factor, shift, covariance)
