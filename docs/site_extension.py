@@ -29,7 +29,7 @@ from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
 from iocourse.course.described import alt_of, pictures
 from iocourse.course.project_paths import Project, read_project
-from iocourse.data.recorded import NAMES, provenance, recorded
+from iocourse.data.records import NAMES, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.draw.picture import Picture
 from iocourse.files import atomic_write
@@ -233,12 +233,12 @@ def plain(docstring: str | None) -> str:
 
 
 def records(app: Sphinx) -> str:
-    """The table of records with their provenance, and below it the figures or the numbers of each."""
+    """The table of records with their sources, and below it the figures or the numbers of each."""
     rows, parts = ["| record | measured with |", "| --- | --- |"], []
     for name in NAMES:
-        record = recorded(name)
+        record = load_record(name)
         link = f"[{name}](#record-{name})" if record else name
-        rows.append(f"| {link} | {provenance(record)} |")
+        rows.append(f"| {link} | {record_source(record)} |")
         if record:
             drawn = [shown(app, f"{name}-{at}", figure) for at, figure in enumerate(figures(record))]
             parts += [f"(record-{name})=\n## {name}", *(drawn or [folded("The numbers", numbers(record))])]

@@ -89,7 +89,7 @@ def _interpreter() -> tuple[Any, Any]:
         from triton import knobs
         from triton.runtime import interpreter, jit
 
-        from .doctor.interpreter import repeat_nothing
+        from .doctor.interpreter_patch import patch_interpreter
     except ImportError as error:
         raise CannotCount(str(error)) from None
     native = getattr(interpreter, "_interpreter", None)
@@ -98,7 +98,7 @@ def _interpreter() -> tuple[Any, Any]:
         raise CannotCount(f"this triton keeps its {', '.join(absent)} elsewhere: nothing can be counted")
     if not knobs.runtime.interpret:
         raise CannotCount(_HOW)
-    repeat_nothing()
+    patch_interpreter()
     return interpreter, jit
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from iocourse import costs, exact, explore
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 
 # %% [markdown]
@@ -133,7 +133,7 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
 predict("11.11", a100=1, h200=0, t4=7)  #> predict("11.11", a100=..., h200=..., t4=...)
 
 # %%
-record = recorded("resources")
+record = load_record("resources")
 rows = record["forward_by_tile"]
 spills = {}
 for row in rows:
@@ -141,7 +141,7 @@ for row in rows:
     spills[key] = min(spills.get(key, 10**6), row["spill_bytes"])
 count = {arch: sum(spills[key] > 0 for key in spills if key[:2] == (arch, 128))
          for arch in CHIPS}
-print(f"compiled with {provenance(record)}")
+print(f"compiled with {record_source(record)}")
 measured("11.11", a100=count[80], h200=count[90], t4=count[75])
 explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 
@@ -166,7 +166,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # **Predict** (guess). In 16 bits, of 100 instructions of a round, how many multiply tiles?
 #
-# <!-- rows = recorded("resources")["forward_by_tile"] -->
+# <!-- rows = load_record("resources")["forward_by_tile"] -->
 # <!-- tile = lambda arch, BN: next(row for row in rows if [row[key] for key in ("arch", "d", "BM", "BN", "warps")] == [arch, 128, 128, BN, 8]) -->
 # <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
 # <!-- 225, 57,600, 65,536 = tile(90, 128)["registers"], tile(90, 128)["registers"] * 256, CHIPS[90].registers -->
@@ -186,11 +186,11 @@ def a_round(name, loop, warps, BM, BN):
           f"{loop['special']:2} special")
 
 
-half = next(row for row in recorded("hot-loops")["shipped"]
+half = next(row for row in load_record("hot-loops")["shipped"]
             if (row["kernel"], row["d"], row["causal"]) == ("forward", 64, True))
 loop = half["hot_loop"]
 a_round("16 bits", loop, half["warps"], half["BM"], half["BN"])
-print(f"compiled with {provenance(recorded('hot-loops'))}")
+print(f"compiled with {record_source(load_record('hot-loops'))}")
 measured("11.12", percent=100 * loop["wgmma"] / loop["instructions"])
 
 # %% [markdown]

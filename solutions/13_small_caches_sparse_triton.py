@@ -26,7 +26,7 @@ from iocourse import exact, explore, masks
 from iocourse.costs.kernel_masks import BlockLists
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 from iocourse.gpu import CHIPS
 
 # %% [markdown]
@@ -45,14 +45,14 @@ explore.kernel_tuner(arch=80, d=512, kernel="forward")
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
-# <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
+# <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
 # <!-- 182, 341 = (math.isqrt(CHIPS[arch].shared_bytes // 2) + 1 for arch in (75, 90)) -->
 
 # %% tags=["predict"]
 predict("13.1", h200_512=64, t4_256=16)  #> predict("13.1", h200_512=..., t4_256=...)
 
 # %%
-record = recorded("resources")
+record = load_record("resources")
 
 
 def compiled(kernel, arch, d, itemsize=2):
@@ -77,7 +77,7 @@ def shown(row):
     return f"{row['BM']} × {row['BN']}" + ("" if fits(row) else " !")
 
 
-print(f"compiled with {provenance(record)}; a tile with ! does not fit")
+print(f"compiled with {record_source(record)}; a tile with ! does not fit")
 for kernel in ("forward", "fused"):
     print(f"{kernel:15}" + "".join(f"d = {d:<8}" for d in (64, 128, 256, 512)))
     for arch, chip in CHIPS.items():
@@ -231,7 +231,7 @@ measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 # </details>
 #
 # <!-- 18.3, 36.6 = 2 / 7 * 64, 2 / 7 * 2 * 64 -->
-# <!-- compiled = lambda kernel: next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 80, 512, 2]) -->
+# <!-- compiled = lambda kernel: next(row for row in load_record("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 80, 512, 2]) -->
 # <!-- n, rows, side = 4096 * 512, 4096 / compiled("forward")["BM"], 4096 / compiled("sliced_forward")["BM"] -->
 # <!-- 884, 1,032 = (2 * n * (1 + 3 * side) + 8 * n * (side - 1) + 4 * 4096) / 2**20, (4 * n * (1 + rows) + 4 * 4096) / 2**20 -->
 # <!-- causal = kernel_costs.KernelProblem(4096, 4096, 512, high=0) -->
@@ -615,13 +615,13 @@ print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes with
 from iocourse.data import records
 
 for name in ("small-cache", "sparse"):
-    print(f"{name}: {records.shown(recorded(name))}", end="\n\n")
+    print(f"{name}: {records.format_record(load_record(name))}", end="\n\n")
 
 
 # %% [markdown]
 # Read them with care. Forward the time follows a line in the share of tiles, off by at most 2.3 percent, where $d = 128$ and $N = 8192$. With the backward pass, the shortest times are mostly the time that Python takes to queue the launches, so the smallest masks look slower than they are. At $d = 512$ the library's choice is the faster of whole rows and slices in the full backward pass and not in the causal one, and writing the scores out took at most half of the time of either. Since this record the library writes them out in such a backward pass, a few heads at a time.
-# <!-- 2.3 = 100 * recorded("sparse")["lines"][0]["deviation"] -->
-# <!-- 8192 = recorded("sparse")["lines"][0]["N"] -->
+# <!-- 2.3 = 100 * load_record("sparse")["lines"][0]["deviation"] -->
+# <!-- 8192 = load_record("sparse")["lines"][0]["N"] -->
 #
 # ## Misconceptions
 #

@@ -30,7 +30,7 @@ from iocourse.costs.kernels import (
     sliced_forward,
 )
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 
 # %% [markdown]
@@ -285,7 +285,7 @@ def gigabytes(ledger):
 
 def recorded_tile(kernel):
     asked = {"kernel": kernel, "arch": 90, "d": 512, "bytes": 2, "pairs": "band"}
-    row = next(row for row in recorded("resources")["shipped"] if asked.items() <= row.items())
+    row = next(row for row in load_record("resources")["shipped"] if asked.items() <= row.items())
     return tuple(row[name] for name in ("BM", "BN", "BD") if row[name])
 
 

@@ -364,10 +364,10 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # Runs on a named chip are kept with the package. Each carries device, versions, date and commit:
 
 # %% tags=["nbval-ignore-output"]
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 
 for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
-    print(f"{subject:12} {provenance(recorded(subject))}")
+    print(f"{subject:12} {record_source(load_record(subject))}")
 
 
 # %% [markdown]
@@ -414,12 +414,12 @@ def timed_here(*sizes):
 
 def recorded_step():
     """Microseconds of that step in the recorded run; where there are none, why."""
-    record = recorded("decode")
+    record = load_record("decode")
     wanted = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
     for row in record["rows"] if record else ():
         if wanted.items() <= row.items():
             return row["us"] if "us" in row else row["refused"]
-    return "the record has no such step" if record else provenance(record)
+    return "the record has no such step" if record else record_source(record)
 
 
 # %% [markdown]
@@ -438,7 +438,7 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
 # <details><summary>What the time says</summary>
 #
 # Divide: bytes over microseconds are a bandwidth. The recorded step reaches 0.66 of the bandwidth of a copy in the same run, and with 32 heads of keys, four times the bytes, 0.88. With one head of keys it is 0.16: the step takes 25.1 µs, and a copy of its bytes would take 3.9. Most of such a step is what every step costs, however little it reads.
-# <!-- own = [row for row in recorded("decode")["rows"] if row["contender"] == "split-KV"] -->
+# <!-- own = [row for row in load_record("decode")["rows"] if row["contender"] == "split-KV"] -->
 # <!-- 0.88, 0.66, 0.16 = (row["share"] for row in own) -->
 # <!-- 25.1, 3.9 = own[-1]["us"], own[-1]["us"] * own[-1]["share"] -->
 #

@@ -373,7 +373,7 @@ plan3 = plan(d, 3)
 O, den, _ = forward(Q, K, V, plan2)         # degree 2
 _, _, T3 = forward(Q, K, V, plan3)          # the state of degree 3
 found = jacobian_form(Q, K, V, G, plan3, (O, den, T3))
-head = lowrank.approximation.Setting(plan2, lowrank.polynomial("taylor", 2))
+head = lowrank.approximation.Approximation(plan2, lowrank.polynomial("taylor", 2))
 library = paper_gradient.kronecker(Q, K, V, G, head)
 pairs = zip(found[:2], library[:2], strict=True)
 difference = max(abs(a - b).max() / abs(b).max() for a, b in pairs)

@@ -28,7 +28,7 @@ import numpy as np
 from iocourse import exact, explore, lowrank
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head, real_heads
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from iocourse.lowrank.baselines import FIELD
 
@@ -164,7 +164,7 @@ attempt(print_other_draws)
 # ## 17.2 Gradients through layers
 #
 # Training wants gradients, and these pass all layers twice, forward and back. `lowrank.transformer` holds a small transformer in PyTorch: attention of several heads, LayerNorm before each part, residual sums, a perceptron, and cross-entropy at the end. Its attention is whatever callable it is given. We compare the gradients by all parameters, in float64, with PyTorch's initial weights and 256 random tokens. Beside it stands a run with up to 12 layers, 1024 tokens, three seeds and three degrees, which is kept with the package. (Where none has been recorded, the cell says so.)
-# <!-- depth = recorded("depth") -->
+# <!-- depth = load_record("depth") -->
 # <!-- 1024 = depth["layers"]["sizes"]["n"] -->
 
 # %%
@@ -194,8 +194,8 @@ def gradients_here():
 
 
 with_torch(gradients_here)
-depth_run = recorded("depth")
-print(provenance(depth_run))
+depth_run = load_record("depth")
+print(record_source(depth_run))
 for law in depth_run["layers"]["growth"] if depth_run else ():
     if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]:
         closer = "power" if law["off_power"] < law["off_exponential"] else "exponential"
@@ -382,7 +382,7 @@ def summary(runs):
                f"(degree {worst['degree']})")
 
 
-print(provenance(depth_run))
+print(record_source(depth_run))
 if depth_run:
     print_trainings(depth_run["training"]["runs"])
     print("\n".join(summary(depth_run["training"]["runs"])))
@@ -527,12 +527,12 @@ on_heads()
 # On the flattest head our 33 features leave 4.49 percent, less than anybody's 235. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what seven of them want, at 471 tokens and at any length that this model can read.
 #
 # Time is the other side. A recorded run, over draws of 2048 tokens, says who was the fastest below an error; where nobody is accurate enough, exact attention is left:
-# <!-- 2048 = recorded("lowrank")["panels"][0]["n"] -->
+# <!-- 2048 = load_record("lowrank")["panels"][0]["n"] -->
 # <!-- 471 = len(real_head(0, 11).Q) -->
 
 # %%
-lowrank_run = recorded("lowrank")
-print(provenance(lowrank_run))
+lowrank_run = load_record("lowrank")
+print(record_source(lowrank_run))
 if lowrank_run:
     found = panels_of([*lowrank_run["panels"], *lowrank_run.get("heads", [])])
     for problem, rows in found.items():

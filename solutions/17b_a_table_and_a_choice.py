@@ -27,7 +27,7 @@ import numpy as np
 from iocourse import costs, exact, explore, lowrank, masks
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import misleading_table
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 
 
 def with_torch(work, *arguments):
@@ -273,8 +273,8 @@ def print_redone(rows):
         print("  error, their metric   " + " ".join(f"{error:13.3f} %" for error in errors))
 
 
-lowrank_run = recorded("lowrank")
-print(provenance(lowrank_run))
+lowrank_run = load_record("lowrank")
+print(record_source(lowrank_run))
 if lowrank_run:
     print_redone(lowrank_run["forward"])
     for g in (2, 3, 4):
@@ -289,7 +289,7 @@ explore.lowrank_vs_published(lowrank_run)
 # <details><summary>In how many rows, and where not</summary>
 #
 # In eight: more features cost less where none is stored. Not in the last, 46.7 ms against 39.6. Degrees 2 and 3 are more accurate *and* faster in all nine: 3.29 and 12.6 ms in the last. Over its baseline of 2,925 ms these are 888 and 233 times, degree 4 has 63, and the script 74.
-# <!-- last = recorded("lowrank")["forward"][-1] -->
+# <!-- last = load_record("lowrank")["forward"][-1] -->
 # <!-- 3.29, 12.6, 46.7, 39.6, 2,925 = (*(one["ms"] for one in last["degrees"]), last["their_ms"], last["baseline_ms"]) -->
 # <!-- 888, 233, 63, 74 = (last["baseline_ms"] / ms for ms in (*(one["ms"] for one in last["degrees"]), last["their_ms"])) -->
 #
@@ -319,7 +319,7 @@ if lowrank_run:
 
 # %% [markdown]
 # In the last row degree 3 takes 38.7 ms where exact attention takes 290 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*; degree 2 has 1,073 times, but 3.70 percent. Under the causal mask, where exact attention has half of the pairs, degree 3 keeps 88.3 times, two in the first row.
-# <!-- both = recorded("lowrank")["gradient"][-1]["degrees"][0] -->
+# <!-- both = load_record("lowrank")["gradient"][-1]["degrees"][0] -->
 # <!-- 1,073, 3.70 = both["speedup"], both["worst"] -->
 #
 # Any row and degree, under your hand:
@@ -527,7 +527,7 @@ def exposed():
         unit="times", mark="computed anew", log=True)
 
 
-attempt(exposed) if claims else print(provenance(lowrank_run))
+attempt(exposed) if claims else print(record_source(lowrank_run))
 
 # %% [markdown]
 # <details><summary>Which rows fall, and by what</summary>

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import metadata
 
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.compilation import reports
 from tools.bench.resources.belonging import fingerprint
@@ -29,7 +29,7 @@ def compiled(launches) -> list[Resources]:
 @cache
 def recorded_codes():
     """Fingerprint -> row, of the records that were made with the Triton which is installed."""
-    records = [record for name in ("resources", "hot-loops") if (record := recorded(name))]
+    records = [record for name in ("resources", "hot-loops") if (record := load_record(name))]
     return {
         row["code"]: row
         for record in records

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 import iocourse
 from iocourse.cli import build_parser
 from iocourse.course.project_paths import read_project
-from iocourse.data.recorded import provenance, recorded
+from iocourse.data.records import load_record, record_source
 from tools.build import pages
 
 ROOT = Path(__file__).parents[1]
@@ -73,12 +73,10 @@ for name in ("torch", "triton", "numba", "llvmlite"):
     sys.modules[name] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
-with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model")}
-with_torch |= {"iocourse.lowrank.torch_backend." + name for name in ("autograd", "passes")}
-with_torch |= {"iocourse.doctor.interpreter"}
+with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
+with_torch |= {"iocourse.doctor.interpreter_patch"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}
-numba = ("noncausal", "causal", "finite_checks", "compiling")
-with_numba = {"iocourse.lowrank.numba_backend." + name for name in numba}
+with_numba = {"iocourse.lowrank.numba_backend." + name for name in ("loops", "causal_loops")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "sixteen", "steps", "writer")
 with_numba |= {"iocourse.lowrank.numba_backend.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
@@ -417,7 +415,7 @@ def test_the_page_on_publishing_says_that_name_and_address_are_to_be_claimed_whi
 
 
 def test_the_row_of_the_gpu_names_the_device_the_versions_and_the_day_of_the_record():
-    record = recorded("attention")
+    record = load_record("attention")
     (row,) = [line for line in README.splitlines() if line.startswith("| GPU |")]
     assert record is not None
     for said in (
@@ -427,7 +425,7 @@ def test_the_row_of_the_gpu_names_the_device_the_versions_and_the_day_of_the_rec
     ):
         assert said in row
     results = README.split("<!-- results -->")[1].split("<!-- /results -->")[0]
-    assert results.count(provenance(record)) == 1
+    assert results.count(record_source(record)) == 1
     assert results.count("| the same run |") == len(pages.TIMED) - 1
 
 

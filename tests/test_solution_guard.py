@@ -13,14 +13,14 @@ import pytest
 from iocourse import bounds, exact, lowrank, masks, schedules
 from iocourse.bounds import segments
 from iocourse.lowrank import largest_error, numpy_backend, paper_gradient, smallest_degree
-from iocourse.lowrank.approximation import Setting
+from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.polynomials import taylor
 from iocourse.machine import Machine, run
 from iocourse.monomials import features_vjp, plan
 from iocourse.solution_guard import LibrarySolutionUsed, library_solution, solutions_blocked
 
 X = np.ones((4, 2))
-HEAD = Setting(plan(2, 2), lowrank.polynomial("taylor", 2))
+HEAD = Approximation(plan(2, 2), lowrank.polynomial("taylor", 2))
 LOW_RANK = {
     f"numpy_backend.{kind}{name}": partial(getattr(numpy_backend, kind + name), X, X, X, *more)
     for kind in ("", "causal_")

@@ -1,4 +1,4 @@
-"""A table of speed-ups whose every number was measured, told by practices that are common and not honest.
+"""A table of speed-ups whose every number was measured, made by practices that are common but unfair.
 
 A *run* is what was measured: a method, whether it is exact, d, n, the passes ("forward" or "both"), the
 threads, milliseconds ("median", and the quartiles "lower" and "upper" or None where nobody kept them), and
@@ -62,7 +62,7 @@ def _run(
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------ what is claimed
 def row(runs: Sequence[Run], trick: str, method: str, d: int, n: int, passes: str) -> Claim:
     """The claim that a trick of `TRICKS` makes of these runs. Raises KeyError for another trick.
 

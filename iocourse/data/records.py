@@ -1,17 +1,50 @@
-"""A shipped record of times as plain text: contenders as columns, one row per shape.
+"""Measurements that were made once on a named machine and are shipped with the package: never edited by hand.
 
->>> print(shown(None))
+>>> load_record("notebooks")["subject"]
+'notebooks'
+>>> print(format_record(None))
 no recorded run yet
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import hashlib
+import io
+import json
+import os
+import platform
+import subprocess
+import tokenize
+from collections.abc import Iterator, Sequence
+from datetime import date
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
 from typing import Any
 
 from ..console import number, paragraphs, table
-from .recorded import provenance
 
+NAMES = (
+    "answers",
+    "attention",
+    "attention-n4096",
+    "attention-tutorial",
+    "decode",
+    "depth",
+    "hot-loops",
+    "lowrank",
+    "notebooks",
+    "profile",
+    "resources",
+    "roofs",
+    "small-cache",
+    "sparse",
+    "tune",
+    "varlen",
+)
+NONE_YET = "no recorded run yet"
+CHANGED = "measured before a later change of the kernels or of their tiles"
 Rows = Sequence[dict[str, Any]]
 _FIGURES = {"tflops": "TFLOP/s", "gbytes_per_s": "GB/s of K and V"}
 _OF_OURS = {
@@ -21,13 +54,61 @@ _OF_OURS = {
 _OF_LINES = ("d", "N", "pass", "dense_ms", "overhead_ms", "deviation")
 
 
-def shown(record: dict[str, Any] | None) -> str:
+def load_record(name: str) -> dict[str, Any] | None:
+    """The record of this name that is shipped, by `tools.bench`, or None where there is no recorded run yet.
+
+    Raises ValueError for a name that no record is kept of.
+    """
+    if name not in NAMES:
+        raise ValueError(f"name is {name!r}; allowed: {', '.join(NAMES)}")
+    file = resources.files(__package__).joinpath("bench", f"{name}.json")
+    if not file.is_file():
+        return None
+    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def record_source(record: dict[str, Any] | None) -> str:
+    """Where a record comes from, in one line: device, versions, date; "no recorded run yet" for None.
+
+    A record of our kernels also says which commit it timed, and whether the kernels have changed since.
+    """
+    if record is None:
+        return NONE_YET
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    timed = f"commit {record['commit'][:7]}" if "kernels_code" in record and "commit" in record else ""
+    changed = CHANGED if record.get("kernels_code", kernels_code()) != kernels_code() else ""
+    parts = (_device(record.get("device")), versions, record["date"], timed, changed)
+    return ", ".join(part for part in parts if part)
+
+
+def _device(device: dict[str, Any] | None) -> str:
+    """'NVIDIA H200 (sm_90, driver 570.1)'; a record that needs no device has none."""
+    if not device:
+        return ""
+    facts = [f"sm_{device['arch']}"] if device.get("arch") else []
+    facts += [f"driver {device['driver']}"] if device.get("driver") else []
+    return f"{device['name']} ({', '.join(facts)})" if facts else str(device["name"])
+
+
+def missing_metadata(record: dict[str, Any]) -> list[str]:
+    """Which of device, versions, date and commit are missing; a record of a CPU may have `cores` instead."""
+    there = {
+        "device": (record.get("device") or {}).get("name") or record.get("cores"),
+        "versions": record.get("versions"),
+        "date": record.get("date"),
+        "commit": record.get("commit"),
+    }
+    return [name for name, value in there.items() if not value]
+
+
+def format_record(record: dict[str, Any] | None) -> str:
     """The rows of a record as tables, a line for each reason not to time, and where it was measured.
 
     The last columns of a table are about the first contender, which is ours. None: there is no record.
     """
     if record is None:
-        return provenance(None)
+        return record_source(None)
     rows = [*record["rows"], *record.get("density_rows", [])]
     kinds = dict.fromkeys((row["dtype"], row["d"], row["pass"]) for row in rows)
     reasons = dict.fromkeys(f"{row['contender']}: {row['refused']}" for row in rows if "refused" in row)
@@ -37,7 +118,7 @@ def shown(record: dict[str, Any] | None) -> str:
         *(_table(record["contenders"], rows, kind) for kind in kinds),
         "not timed\n" + "\n".join(reasons) if reasons else "",
         f"time of ours ≈ share of pairs · dense + overhead\n{table([_OF_LINES, *lines])}" if lines else "",
-        provenance(record),
+        record_source(record),
     )
 
 
@@ -57,3 +138,63 @@ def _table(contenders: Sequence[str], rows: Rows, kind: tuple[str, int, str]) ->
         lines.append([*at, *figures, *ours])
     dtype, d, pass_ = kind
     return f"{_FIGURES.get(figure, 'ms')}, {dtype}, d = {d}, {pass_}\n{table(lines, left=len(labels))}"
+
+
+def run_metadata(*packages: str) -> dict[str, Any]:
+    """What every record needs: date, cores, commit, and the versions of Python and of `packages`."""
+    versions = {"Python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"date": date.today().isoformat(), "cores": cores, "versions": versions, "commit": _commit()}
+
+
+def _commit() -> str:
+    """The commit of the checkout that runs, with a "+" where files have changed; without one, the version."""
+    git = ["git", "-C", str(Path(__file__).parents[2])]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True).returncode != 0
+    except (OSError, subprocess.CalledProcessError):
+        return f"iocourse {metadata.version('iocourse')}, not a checkout"
+    return head.stdout.strip() + ("+" if changed else "")
+
+
+@cache
+def kernels_code() -> str:
+    """A fingerprint of the Triton kernels and their tiles, without comments, docstrings, imports and layout.
+
+    Nor do the names of their files count: a module that is only renamed is the same code.
+    """
+    kernels = Path(__file__).parents[1] / "kernels"
+    files = [*kernels.glob("*.py"), kernels / "host" / "tile_table.py"]
+    code = "\n".join(sorted(_code_of(file.read_text(encoding="utf-8")) for file in files))
+    tiles = json.dumps((load_record("tune") or {}).get("tiles", []), sort_keys=True)
+    return hashlib.sha256(f"{code}\n{tiles}".encode()).hexdigest()[:16]
+
+
+def _code_of(text: str) -> str:
+    """The code of a module without comments, docstrings, imports, blank space and line breaks."""
+    nodes = [*ast.walk(ast.parse(text))]
+    prose = {place for node in nodes for place in _docstring_lines(node)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            prose |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "".join(one.string for one in tokens if one.type not in skipped and one.start[0] not in prose)
+
+
+def _docstring_lines(node: ast.AST) -> Iterator[int]:
+    """The lines of a docstring, should the node have one."""
+    body = getattr(node, "body", None)
+    first = body[0] if isinstance(body, list) and body else None
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
+        yield from range(first.lineno, (first.end_lineno or first.lineno) + 1)

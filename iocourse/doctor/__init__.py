@@ -209,13 +209,10 @@ def _self_test(packages: dict[str, str | None], tested: str) -> str:
 
 def install_command(*names: str) -> str:
     """The command that installs these packages into the Python that runs now."""
-    return _pip(*(REQUIREMENTS[name] for name in names))
-
-
-def _pip(*requirements: str) -> str:
-    pins = Path(__file__).parents[2] / "constraints.txt"  # beside the package in a checkout, nowhere else
+    pins = Path(__file__).parents[2] / "constraints.txt"  # next to the package in a checkout, nowhere else
     tested = ["-c", f'"{pins}"'] if pins.exists() else []
-    return " ".join([_this_python(), "-m pip install", *tested, *(f'"{line}"' for line in requirements)])
+    requirements = (f'"{REQUIREMENTS[name]}"' for name in names)
+    return " ".join([_this_python(), "-m pip install", *tested, *requirements])
 
 
 def _this_python() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..data.recorded import recorded
+from ..data.records import load_record
 from ..errors import UsageError
 from .chips import CHIPS, REGISTERS_A_THREAD, chip_of
 
@@ -46,7 +46,7 @@ def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str
 def measured() -> dict[Place, Sizes]:
     """Every measured tile that is shipped. Raises UsageError where the record is none."""
     try:
-        record = recorded("tune")
+        record = load_record("tune")
     except ValueError as error:
         raise UsageError(f"iocourse/data/bench/tune.json is no JSON ({error}): {_REMEDY}") from None
     return {} if record is None else tiles_of(record)
@@ -95,7 +95,7 @@ def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes
 def _faults() -> dict[tuple[Any, ...], str]:
     """The recorded faults of inner loops, by place and tile: spills, or serialised products."""
     found = {}
-    for row in (recorded("resources") or {"shipped": []})["shipped"]:
+    for row in (load_record("resources") or {"shipped": []})["shipped"]:
         if not (loop := row.get("hot_loop")) or row["pairs"] != "band":
             continue
         at = Place(row["arch"], row["kernel"], row["d"], row["bytes"], row["causal"])
@@ -109,7 +109,7 @@ def _faults() -> dict[tuple[Any, ...], str]:
 
 def made_with_another_triton(arch: int, version: str) -> str:
     """Return a warning if the tiles of this architecture were measured with another Triton, otherwise ""."""
-    theirs = ((recorded("tune") or {}).get("versions") or {}).get("triton", "none that it names")
+    theirs = ((load_record("tune") or {}).get("versions") or {}).get("triton", "none that it names")
     if theirs == version or not any(place.arch == arch for place in measured()):
         return ""
     return (

@@ -15,9 +15,9 @@ require_triton()
 from .host.backend import INTERPRETED  # noqa: E402  # before anything that imports triton
 
 if INTERPRETED:
-    from ..doctor.interpreter import repeat_nothing
+    from ..doctor.interpreter_patch import patch_interpreter
 
-    repeat_nothing()
+    patch_interpreter()
 
 # isort: split
 from .host.api import (  # noqa: E402

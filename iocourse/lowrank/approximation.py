@@ -22,7 +22,7 @@ def weights_of(plan: Plan, polynomial: Polynomial, kind: np.dtype[np.floating]) 
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Approximation:
     """One head's approximation of exp(factor · q · (k - shift)).
 
     plan: the monomials. polynomial: what stands for exp. factor: the scale of the scores, multiplied into q.

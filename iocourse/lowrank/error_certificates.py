@@ -64,15 +64,14 @@ def machine_memory() -> int:
         return 8 * 10**9
 
 
-def state_bytes(d: int, g: int, d_v: int, heads: int, itemsize: int, tile: int = 256) -> int:
-    """Bytes of the two states T and U of every head and of two tiles of features."""
-    return rank_of(d, g) * itemsize * (2 * heads * (d_v + 1) + 2 * tile)
-
-
 @lru_cache(maxsize=256)
 def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memory: int | None = None) -> int:
-    """The rank C(d + g, g), or `RankTooLarge` where its states do not fit in half of the memory."""
-    rank, needed = rank_of(d, g), state_bytes(d, g, d_v, heads, itemsize)
+    """The rank C(d + g, g), or `RankTooLarge` where its states do not fit in half of the memory.
+
+    Needed are the two states T and U of every head and two tiles of features of 256 tokens.
+    """
+    rank = rank_of(d, g)
+    needed = rank * itemsize * (2 * heads * (d_v + 1) + 2 * 256)
     allowed = int(MEMORY_SHARE * (machine_memory() if memory is None else memory))
     if needed > allowed:
         raise RankTooLarge(

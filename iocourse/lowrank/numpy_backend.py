@@ -17,7 +17,7 @@ import numpy as np
 
 from ..monomials import Array, features, features_vjp
 from ..solution_guard import library_solution
-from .approximation import Setting
+from .approximation import Approximation
 
 TILE, CAUSAL_TILE = 256, 64
 
@@ -54,7 +54,7 @@ def slices(n: int, tile: int) -> list[slice]:
 
 
 @library_solution
-def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forward:
+def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) -> Forward:
     """Attention of Q (n, d), K (n_k, d), V (n_k, d_v)."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     for rows in slices(len(K), tile):
@@ -73,7 +73,9 @@ def _divided(found: Array, T: Array) -> Forward:
 
 
 @library_solution
-def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = TILE) -> Gradients:
+def backward(
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
+) -> Gradients:
     """The gradient of Σ dO ∘ O; shift and covariance count as constants."""
     G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
@@ -98,7 +100,7 @@ def _inside(q: Array, k: Array) -> Array:
 
 
 @library_solution
-def causal_forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = CAUSAL_TILE) -> Forward:
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE) -> Forward:
     """Causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
@@ -112,7 +114,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = CAUSAL_
 
 @library_solution
 def causal_backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = CAUSAL_TILE
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE
 ) -> Gradients:
     """The gradient of Σ dO ∘ O: queries in their order, with the state of keys before; keys from the last one
     on, with the state of queries after.

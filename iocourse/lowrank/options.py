@@ -1,8 +1,7 @@
-"""What a caller may ask of low-rank attention, checked once, and what it means for one head."""
+"""The options of low-rank attention, checked once, and the approximation of one head that they ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -14,7 +13,7 @@ from ..monomials import Array, plan
 from ..sizes import positive_int
 from . import error_certificates
 from . import numba_backend as fast
-from .approximation import Setting
+from .approximation import Approximation
 from .polynomials import NAMES, Polynomial, polynomial
 
 NUMBERS = (int, float, np.integer, np.floating)
@@ -61,7 +60,7 @@ class Options:
         """The scale of the scores, 1/√d where none is given."""
         return 1 / sqrt(d) if self.scale is None else float(self.scale)
 
-    def made(self, g: int, limit: Any) -> Polynomial:
+    def make_polynomial(self, g: int, limit: Any) -> Polynomial:
         """The polynomial of degree g; limit() gives the interval of the data where none was asked for."""
         wants_interval = self.polynomial in ("chebyshev", "minimax")
         radius = max(limit(), 1e-3) if wants_interval and self.radius is None else self.radius
@@ -86,7 +85,8 @@ def check_number(name: str, value: Any) -> None:
         raise TypeError(f"{name} is {value!r}; it must be a number")
 
 
-def check_shapes(Q: Sequence[int], K: Sequence[int], V: Sequence[int], causal: bool) -> None:
+@lru_cache(maxsize=256)  # once for the same ones
+def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], causal: bool) -> None:
     """Raise ValueError where the shapes (…, n, d), (…, n_k, d), (…, n_k, d_v) do not go together."""
     for name, shape in (("Q", Q), ("K", K), ("V", V)):
         if len(shape) < 2 or min(shape) < 1:
@@ -121,15 +121,15 @@ def looks_at_data(options: Options) -> bool:
 
 
 @lru_cache(maxsize=256)
-def asked_for(d: int, options: Options, g: int) -> Setting:
-    """The setting of one head as far as the options say, where no interval of the data is asked for."""
-    made, variance = options.made(g, None), options.key_variance
+def fixed_approximation(d: int, options: Options, g: int) -> Approximation:
+    """The approximation of one head as far as the options say, where no interval of the data is asked for."""
+    made, variance = options.make_polynomial(g, None), options.key_variance
     covariance = variance * np.eye(d) if variance is not None and made.per_row else None
-    return Setting(plan(d, g), made, options.factor(d), None, covariance)
+    return Approximation(plan(d, g), made, options.factor(d), None, covariance)
 
 
-def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Setting:
-    """The setting of one head, from its keys' mean and covariance where these may be looked at."""
+def head_approximation(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
+    """The approximation of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
     factor = options.factor(d)
@@ -141,12 +141,12 @@ def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Se
         error_certificates.check_interval(options.polynomial, float(limits[row]), row, d, g)
         return float(limits[row])
 
-    made = options.made(g, limit)
+    made = options.make_polynomial(g, limit)
     if not made.per_row:
         covariance = None
     elif options.key_variance is not None:
         covariance = options.key_variance * np.eye(d)
-    return Setting(plan(d, g), made, factor, shift, covariance)
+    return Approximation(plan(d, g), made, factor, shift, covariance)
 
 
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:

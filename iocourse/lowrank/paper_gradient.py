@@ -11,8 +11,9 @@ with one more column of ones p is a row-wise Kronecker (Khatri–Rao) product of
     p = (Φ ⊘ [G, -δ]) (Ψ ⊘ [V, 1])ᵀ.
 
 `kronecker` builds those products, as the paper does: n × r (d_v + 1) numbers. `associative` reorders the sum
-so that none is built. The Jacobian form of `passes.backward` differentiates the features instead: its degree
-g is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of degree g.
+so that none is built. The Jacobian form of `numpy_backend.backward` differentiates the features instead: its
+degree g is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of
+degree g.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from ..monomials import Array, features
 from ..solution_guard import library_solution
-from .approximation import Setting
+from .approximation import Approximation
 from .numpy_backend import Gradients, forward, with_ones
 
 
@@ -45,7 +46,7 @@ class PaperGradients(NamedTuple):
 
 
 @library_solution
-def factors(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Factors:
+def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factors:
     """The four matrices whose row-wise Kronecker products give p; n × r of them, for teaching only."""
     f = forward(Q, K, V, s)
     x = s.queries(Q)
@@ -62,7 +63,7 @@ def row_wise_kronecker(A: Array, B: Array) -> Array:
 
 
 @library_solution
-def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
+def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """dQ, dK, dV with the products built: 2 n r (d_v + 1) numbers."""
     f = factors(Q, K, V, dO, s)
     left, right = row_wise_kronecker(f.Phi, f.Ge), row_wise_kronecker(f.Psi, f.Ve)
@@ -72,7 +73,7 @@ def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
 
 
 @library_solution
-def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
+def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
     """The same numbers, column by column of [G, -δ] and [V, 1]: nothing wider than the features is built."""
     f = factors(Q, K, V, dO, s)
     x, k = s.queries(Q), s.keys(K)
@@ -84,7 +85,7 @@ def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradient
 
 
 @library_solution
-def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Setting) -> PaperGradients:
+def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Approximation) -> PaperGradients:
     """dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ (no other scale) and values X W_V.
 
     Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -14,21 +13,112 @@ from ..solution_guard import library_solution
 from . import error_certificates
 from . import numba_backend as fast
 from . import numpy_backend as plain
-from .approximation import Setting
+from .approximation import Approximation
 from .numpy_backend import Forward, Gradients
-from .options import Options, asked_for, check_entries, check_shapes, for_head, looks_at_data
+from .options import (
+    Options,
+    check_entries,
+    check_shapes,
+    fixed_approximation,
+    head_approximation,
+    looks_at_data,
+)
 from .polynomials import Polynomial
 
-_check_shapes = lru_cache(maxsize=256)(check_shapes)  # once for the same ones
 SMALL = 10**7  # rows times features, below which NumPy takes less than Numba takes to compile
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@library_solution
+def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
+    """O (…, n, d_v)."""
+    _check_engine(options)
+    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
+    heads, options = checked(Q, K, V, options)
+    found = [head_forward(*head, options, options.degree).found.O for head in heads]
+    return _stacked(found, Q.shape[:-2])
+
+
+@library_solution
+def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
+    """O, dQ, dK, dV, each (…, rows, columns)."""
+    _check_engine(options)
+    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
+    heads, options = checked(Q, K, V, options)
+    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
+    if dO.shape != wanted:
+        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
+    check_type("dO", dO, Q)
+    G = as_heads(dO)
+    for head in G:
+        error_certificates.check_finite("dO", head)
+    found = []
+    for (q, k, v), g in zip(heads, G, strict=True):
+        was = head_forward(q, k, v, options, options.degree)
+        found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
+    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
+    return O, dQ, dK, dV
+
+
+def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
+    if len(heads) == 1:
+        return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
+    return np.stack(heads).reshape(*lead, *heads[0].shape)
+
+
+def checked(
+    Q: Array, K: Array, V: Array, options: Options
+) -> tuple[list[tuple[Array, Array, Array]], Options]:  # fmt: skip
+    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them.
+
+    Also the options, in which the engine is "numpy" where the problem is too small to be worth compiling.
+    """
+    check_shapes(Q.shape, K.shape, V.shape, options.causal)
+    if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
+        for name, X in (("Q", Q), ("K", K), ("V", V)):
+            check_type(name, X, Q)
+    heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
+    for g in {options.degree, options.gradient_degree or options.degree}:
+        error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
+    if options.engine is None and not in_registers(Q, V, options, options.degree):
+        work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
+        options = replace(options, engine="numpy") if work < SMALL else options
+    # The passes in registers see themselves all that is to be checked of the entries.
+    simple = options.bound is None and not looks_at_data(options)
+    if not (simple and in_registers(Q, V, options, options.degree)):
+        compiled = is_compiled(options)
+        for head in heads:
+            if options.bound is not None or not (compiled and fast.finite(*head)):
+                check_entries(*head, options)
+    return heads, options
+
+
+def check_type(name: str, X: Array, Q: Array) -> None:
+    """Raise TypeError where X is not of float32 or float64, or not of the type of Q."""
+    if X.dtype not in TYPES:
+        raise TypeError(f"{name} has dtype {X.dtype}; it must be float32 or float64")
+    if X.dtype != Q.dtype:
+        raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
+
+
+def _check_engine(options: Options) -> None:
+    if options.engine == "torch":
+        raise ValueError("engine is 'torch', which works on torch tensors; Q is a NumPy array")
+
+
+def as_heads(X: Array) -> list[Array]:
+    """X (…, n, d) as arrays (n, d)."""
+    return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
+
+
+# ---- one head
 
 
 class Attended(NamedTuple):
     """One head's result, what it was made with, and whether the pass itself saw that nothing is amiss."""
 
     found: Forward
-    setting: Setting
+    approximation: Approximation
     fine: bool
 
 
@@ -42,15 +132,20 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
-        _certify(p, Q, K, found, s, options.causal)
+        keys: Any = np.arange(1, len(Q) + 1) if options.causal else len(K)
+        rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+        error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
     if not fine:
-        _certify_output(p, V, found.O)
+        finite = bool(np.isfinite(found.O).all())
+        ranges = (error_certificates.extent(X) for X in (found.O, V))
+        if not finite or not error_certificates.within(*ranges):
+            error_certificates.refuse_output(p, finite)
     if not options.causal:  # which looks at no statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
     return was
 
 
-def _warn_if_inaccurate(Q: Array, K: Array, s: Setting, options: Options) -> None:
+def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) -> None:
     covariance = s.covariance
     if covariance is None or options.key_variance is not None:
         y = s.keys(K)
@@ -64,8 +159,11 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
     """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
     threads = options.threads or 1
     if in_registers(Q, V, options, g):
-        calls, looks = fast.register_calls(), looks_at_data(options)
-        s = for_head(Q, K, options, g, compiled=False) if looks else asked_for(Q.shape[1], options, g)
+        calls = fast.register_calls()
+        if looks_at_data(options):
+            s = head_approximation(Q, K, options, g, compiled=False)
+        else:
+            s = fixed_approximation(Q.shape[1], options, g)
         was = Attended(
             *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
         )
@@ -73,22 +171,24 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
             check_entries(Q, K, V, options)
         return was
     compiled = is_compiled(options)
-    passes, s = fast if compiled else plain, for_head(Q, K, options, g, compiled)
+    passes, s = fast if compiled else plain, head_approximation(Q, K, options, g, compiled)
     if options.causal:
         found = passes.causal_forward(Q, K, V, s)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
+    # One pass over outputs and denominators suffices for most calls.
+    least = error_certificates.POSITIVE if s.shift is None else len(K) / 2
+    return Attended(found, s, compiled and fast.output_fine(found.O, found.den, V, least))
 
 
 @quiet
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
-    if options.gradient_degree not in (None, was.setting.plan.g):
+    if options.gradient_degree not in (None, was.approximation.plan.g):
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     found, fine = _pulled_back(Q, K, V, was, dO, options)
     if not fine:
-        _certify_gradients(was.setting.polynomial, found, dO)
+        _certify_gradients(was.approximation.polynomial, found, dO)
     return found
 
 
@@ -127,116 +227,13 @@ def is_compiled(options: Options) -> bool:
     return options.engine == "numba" or (options.engine is None and fast.installed())
 
 
-def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: bool) -> None:
-    keys: Any = np.arange(1, len(Q) + 1) if causal else len(K)
-    rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
-    error_certificates.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
-
-
-def _plainly_fine(f: Forward, V: Array, keys: int, s: Setting) -> bool:
-    """Whether one pass over outputs and denominators, which suffices for most calls, finds nothing amiss."""
-    return fast.output_fine(f.O, f.den, V, error_certificates.POSITIVE if s.shift is None else keys / 2)
-
-
-def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
-    finite = bool(np.isfinite(O).all())
-    if not finite or not error_certificates.within(
-        error_certificates.extent(O), error_certificates.extent(V)
-    ):
-        error_certificates.refuse_output(p, finite)
-
-
 def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
-    """Refuse gradients as `guards` says; where dO is not finite, as autograd may bring it, they pass."""
+    """Refuse gradients as `error_certificates` says; where dO is not finite, as autograd may bring it, they
+    pass.
+    """
     if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
         return
     for name, X in zip(found._fields, found, strict=True):
         error_certificates.check_gradient(p, name, error_certificates.squares(X))
     if p.positive_to < np.inf:
         error_certificates.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
-
-
-def checked(
-    Q: Array, K: Array, V: Array, options: Options
-) -> tuple[list[tuple[Array, Array, Array]], Options]:  # fmt: skip
-    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them.
-
-    Also the options, in which the engine is "numpy" where the problem is too small to be worth compiling.
-    """
-    _check_shapes(Q.shape, K.shape, V.shape, options.causal)
-    if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
-        for name, X in (("Q", Q), ("K", K), ("V", V)):
-            check_type(name, X, Q)
-    heads = [(Q, K, V)] if Q.ndim == 2 else list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
-    for g in {options.degree, options.gradient_degree or options.degree}:
-        error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
-    if options.engine is None and not in_registers(Q, V, options, options.degree):
-        work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
-        options = replace(options, engine="numpy") if work < SMALL else options
-    if not _looked_at_later(Q, V, options):
-        compiled = is_compiled(options)
-        for head in heads:
-            if options.bound is not None or not (compiled and fast.finite(*head)):
-                check_entries(*head, options)
-    return heads, options
-
-
-def _looked_at_later(Q: Array, V: Array, options: Options) -> bool:
-    """Whether the pass itself sees all that is to be checked of the entries."""
-    plain = options.bound is None and not looks_at_data(options)
-    return plain and in_registers(Q, V, options, options.degree)
-
-
-def check_type(name: str, X: Array, Q: Array) -> None:
-    """Raise TypeError where X is not of float32 or float64, or not of the type of Q."""
-    if X.dtype not in TYPES:
-        raise TypeError(f"{name} has dtype {X.dtype}; it must be float32 or float64")
-    if X.dtype != Q.dtype:
-        raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
-
-
-def _check_engine(options: Options) -> None:
-    if options.engine == "torch":
-        raise ValueError("engine is 'torch', which works on torch tensors; Q is a NumPy array")
-
-
-def as_heads(X: Array) -> list[Array]:
-    """X (…, n, d) as arrays (n, d)."""
-    return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
-
-
-@library_solution
-def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
-    """O (…, n, d_v)."""
-    _check_engine(options)
-    Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
-    heads, options = checked(Q, K, V, options)
-    found = [head_forward(*head, options, options.degree).found.O for head in heads]
-    return _stacked(found, Q.shape[:-2])
-
-
-@library_solution
-def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
-    """O, dQ, dK, dV, each (…, rows, columns)."""
-    _check_engine(options)
-    Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
-    heads, options = checked(Q, K, V, options)
-    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
-    if dO.shape != wanted:
-        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
-    check_type("dO", dO, Q)
-    G = as_heads(dO)
-    for head in G:
-        error_certificates.check_finite("dO", head)
-    found = []
-    for (q, k, v), g in zip(heads, G, strict=True):
-        was = head_forward(q, k, v, options, options.degree)
-        found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
-    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
-    return O, dQ, dK, dV
-
-
-def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
-    if len(heads) == 1:
-        return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
-    return np.stack(heads).reshape(*lead, *heads[0].shape)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..sizes import positive_int, truth
-from .api import attention
+from . import attention
 
 LONG = 100.0
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, n, d) -> (B, heads, n, d)

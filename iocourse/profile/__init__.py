@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .. import console
 from ..count import mask_specs
-from ..doctor.circumstances import circumstances
+from ..data.records import run_metadata
 from ..errors import UsageError
 from ..files import write_json
 from ..gpu.chips import CHIPS
@@ -200,7 +200,7 @@ def profile(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     must = cost(request, arguments.arch)
     record = {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.request),
+        "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
         "place": f"tiles of sm_{arguments.arch}", "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes},
     }  # fmt: skip

@@ -6,8 +6,7 @@ import pytest
 from fake_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse.costs.kernels import KernelProblem, attention_decode
-from iocourse.data.recorded import recorded
-from iocourse.data.records import shown
+from iocourse.data.records import format_record, load_record
 from tools.bench import gpu, problems
 from tools.bench.contest import WAYS, Given, judged, work_of
 from tools.bench.problems import Cached as Shape
@@ -75,7 +74,7 @@ def test_few_bytes_are_judged_in_microseconds_and_in_no_quick_run(H_kv, us, verd
 
 def test_no_goal_for_few_bytes_is_below_what_the_record_says_a_copy_takes():
     """The arithmetic where the goals are stated, from the record they were renewed from."""
-    record = recorded("decode")
+    record = load_record("decode")
     if record["date"] != "2026-11-26":
         pytest.skip("the goals were renewed from another record")
     copy = record["copy"]["gbytes_per_s"]
@@ -126,7 +125,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypa
     assert all(row["O"] < 0.002 for row in record["errors"])
     assert record["copy"]["gbytes_per_s"] == 1e-13
     assert sum(one["verdict"].startswith("not judged: 0 of ") for one in record["goals"]) == len(GOALS)
-    said = shown(record)
+    said = format_record(record)
     assert "GB/s of K and V, float16, d = 16, forward" in said and said.splitlines()[1].split()[0] == "H_kv"
 
 

@@ -9,7 +9,7 @@ from math import exp
 import pytest
 
 from iocourse.data import real_head, real_heads
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.errors import UsageError
 from iocourse.lowrank import advise
 from tools.bench import depth
@@ -233,7 +233,7 @@ def check_record(record):
 
 
 def test_the_shipped_record_is_whole_and_says_what_the_code_would_say(heads):
-    record = recorded("depth")
+    record = load_record("depth")
     if record is None:
         pytest.skip("no recorded run yet")
     check_record(record)

@@ -16,8 +16,7 @@ from types import SimpleNamespace
 import pytest
 from fake_gpu import CpuPlace, by_contender, holds_numbers, is_wrong, measured
 
-from iocourse.data.recorded import recorded
-from iocourse.data.records import shown
+from iocourse.data.records import format_record, load_record
 from iocourse.errors import UsageError
 from tools.bench import contest, gpu, problems
 from tools.bench.__main__ import SUBJECTS, main
@@ -172,7 +171,7 @@ MORE_THAN_REACHED = {
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.what)
 def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     """And no less than a hundredth below: rows of the run that the goals were renewed from."""
-    record = recorded("attention")
+    record = load_record("attention")
     if record["date"] != "2026-11-26":
         pytest.skip("the goals were renewed from another record")
     found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
@@ -268,7 +267,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     assert set(errors) == {*ours_, "SDPA flash", "SDPA math", "FlexAttention"}
     assert errors["two-pass"]["bit_equal"] is True
     assert all(row["worst_block"] < 0.002 for row in errors.values())
-    text = shown(record)
+    text = format_record(record)
     assert "\nfused: " not in text and "\nSDPA cuDNN: " in text
     assert [one["verdict"][:25] for one in record["goals"]] == ["not judged: 0 of 10 shape"] * 10
     assert text.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
@@ -288,7 +287,7 @@ def test_a_contender_that_is_wrong_is_not_timed():
         assert is_wrong(record, pass_, ": relative errors O 0.2")
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
     assert [row["contender"] for row in record["errors"]] == ["SDPA flash"]
-    assert "fused: its values are wrong" in shown(record)
+    assert "fused: its values are wrong" in format_record(record)
 
 
 @pytest.mark.parametrize("name", ["rows by descriptors", "packed by descriptors"])
@@ -469,7 +468,7 @@ def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, reaso
 
 def test_the_record_named_is_that_of_attention(monkeypatch):
     monkeypatch.setattr(gpu, "cuda_unavailable_reason", lambda: "no GPU")
-    monkeypatch.setattr(gpu, "recorded", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
+    monkeypatch.setattr(gpu, "load_record", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
     with pytest.raises(UsageError, match=r"Shipped with the course: attention 1, 1970-01-01\.$"):
         gpu.cuda_place()
 
@@ -587,7 +586,7 @@ def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path
 def test_a_record_has_what_the_shipped_one_of_its_step_has(interpreter, place):
     """Whoever reads the shipped records finds the same keys in a new one."""
     new = attention([tiny()], problems.of_attention(place), place)
-    old = recorded("attention")
+    old = load_record("attention")
     assert old.keys() <= new.keys()
     for key in ("rows", "errors"):
         assert set(old[key][0]) <= set(new[key][0])

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
 from tools.bench import hot_loops, resources
@@ -66,7 +66,7 @@ def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
         assert report.hot_loop.wgmma > 0 == report.hot_loop.mma == report.mma_sync and report.fits
         assert report.tensor_core % report.hot_loop.wgmma == 0  # in one loop, or in two alike
     assert f"triton {result['versions']['triton']}" in hot_loops.show(result)
-    record = recorded("resources")
+    record = load_record("resources")
     if record["versions"]["triton"] == result["versions"]["triton"]:
         codes = [one["code"] for one in result["shipped"]]
         assert result["shipped"] == [one for one in record["shipped"] if one["code"] in codes]

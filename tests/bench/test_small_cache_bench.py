@@ -5,7 +5,7 @@ import math
 import pytest
 from fake_gpu import by_contender, holds_numbers, measured
 
-from iocourse.data.records import shown
+from iocourse.data.records import format_record
 from tools.bench import gpu, problems
 from tools.bench.contest import Shape
 
@@ -45,7 +45,7 @@ def test_ours_in_every_way_beside_its_rivals_on_the_cpu(interpreter, place):
     assert {row["contender"] for row in record["errors"]} >= set(ways)
     assert all(row["worst_block"] < 0.002 for row in record["errors"])
     assert [one["verdict"] for one in record["goals"]] == ["not judged: 0 of 6 shapes have both times"] * 2
-    said = shown(record)
+    said = format_record(record)
     assert "materialised" in said and said.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
 
 

@@ -12,7 +12,7 @@ import pytest
 from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
 from iocourse import masks
-from iocourse.data.records import shown
+from iocourse.data.records import format_record
 from tools.bench import gpu, problems
 from tools.bench.contest import DENSITIES, NO_MASK, SHARES, compared, line, lines
 from tools.bench.problems import BLOCK, KINDS, booleans, flex_mask, mask_of, masked, pairs_of
@@ -126,9 +126,11 @@ def test_a_line_takes_every_share_and_stands_beside_the_kernel_without_a_mask():
     assert (found["unmasked_ms"], len(found["points"])) == (7.5, 5)
     assert math.isclose(found["dense_ms"], 8.0) and math.isclose(found["overhead_ms"], 1.0)
     assert lines(timed(lambda s: s + 1, shares=SHARES[1:])) == []
-    said = shown({"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": [found]})
+    said = format_record({"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": [found]})
     assert "64  8192  forward     8.000        1.000      0.000" in said
-    assert "dense" not in shown({"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": []})
+    assert "dense" not in format_record(
+        {"rows": [], "contenders": [], "versions": {}, "date": "today", "lines": []}
+    )
 
 
 def test_a_time_that_the_host_bounds_is_no_point_of_the_line():
@@ -204,7 +206,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     assert {mask for name, mask in worst if name == "fused"} == {"window", NO_MASK, *NAMES}
     assert all(error < 0.002 for error in worst.values())
     assert [one["verdict"].split(":")[0] for one in record["goals"]] == ["not judged"] * len(GOALS)
-    said = shown(record)
+    said = format_record(record)
     assert "time of ours ≈ share of pairs" in said
     assert said.splitlines()[-1].startswith("no GPU but a test (sm_90), Python ")
 

@@ -8,7 +8,7 @@ import math
 import pytest
 from fake_gpu import LAP, by_contender, holds_numbers, is_wrong, measured
 
-from iocourse.data.records import shown
+from iocourse.data.records import format_record
 from tools.bench import gpu, problems
 from tools.bench.contest import compared
 from tools.bench.problems import LENGTH_KINDS as KINDS
@@ -105,7 +105,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
         assert rows["varlen_attn"]["refused"] and rows["SDPA cuDNN"]["refused"]
     assert {row["contender"] for row in record["errors"]} == {*ours, "SDPA flash"}
     assert all(row["worst_block"] < 0.002 for row in record["errors"])
-    assert "padding saved" in shown(record)
+    assert "padding saved" in format_record(record)
     assert sum(one["verdict"].startswith("not judged: 0 of 3 shapes") for one in record["goals"]) == len(
         GOALS
     )

@@ -12,7 +12,7 @@ from iocourse.costs.kernels import KernelProblem, attention_forward
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.trials.float32_inputs import FAR
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from tools.build.execution import cannot_run
 from tools.build.source import side
 
@@ -231,7 +231,7 @@ def spilling(rows, arch, d):
 
 @pytest.fixture
 def rows():
-    record = recorded("resources")
+    record = load_record("resources")
     assert record is not None, "iocourse/data/bench/resources.json is part of lesson 11b"
     return record["forward_by_tile"]
 
@@ -475,7 +475,7 @@ def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
     loop = resources(kernel, 90, x, x, x, x, total, 1024, 0.18, CAUSAL=True, **tile).hot_loop
     assert 0 <= loop.fma - 2 * 64 * 64 * 32 // 256 <= 20 and loop.tensor == 0
     assert loop.fma > loop.instructions / 2
-    shipped = recorded("hot-loops")["shipped"]
+    shipped = load_record("hot-loops")["shipped"]
     half = next(r for r in shipped if (r["kernel"], r["d"], r["causal"]) == ("forward", 64, True))
     assert (half["BM"], half["BN"], half["warps"]) == (128, 64, 4)
     in_half = half["hot_loop"]
@@ -491,7 +491,7 @@ def test_the_students_hot_loop_stands_beside_the_librarys(capsys):
     from iocourse import gpu
 
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "gpu": gpu}
-    space |= {"recorded": recorded, "provenance": str, "measured": lambda *_, **__: None}
+    space |= {"load_record": load_record, "record_source": str, "measured": lambda *_, **__: None}
     space |= {"attempt": lambda *_: None, "arrays": np.ones((3, 128, 16), dtype=np.float32)}
     space["theirs"] = kernels.resources_of("forward", 90, d=64, dtype=torch.float32, tile=(64, 32, 8, 1))
     (repaired,) = SECOND.define(("my_repaired",), space)

@@ -22,7 +22,7 @@ from iocourse.course import check, diagnosis
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
 from tools.build.execution import cannot_run
@@ -174,7 +174,7 @@ def test_the_program_of_13_4_is_exact_where_rows_see_nothing_too():
 # ---------------------------------------------------------------------- the recorded table
 @pytest.fixture
 def shipped():
-    record = recorded("resources")
+    record = load_record("resources")
     assert record is not None, "iocourse/data/bench/resources.json is part of lesson 13"
     return record["shipped"]
 
@@ -578,11 +578,11 @@ def test_who_is_not_in_the_lineup_is_refused(which):
 
 
 def test_the_tile_of_slices_is_said_before_13_2b_asks_for_it():
-    from iocourse.data.recorded import recorded
+    from iocourse.data.records import load_record
 
     tiles = {
         row["arch"]: (row["BM"], row["BN"])
-        for row in recorded("resources")["shipped"]
+        for row in load_record("resources")["shipped"]
         if row["kernel"] == "sliced_forward" and row["bytes"] == 2 and row["pairs"] == "band"
     }
     assert {arch: tile for arch, tile in tiles.items() if tile != (128, 128)} == {75: (64, 64)}

@@ -294,7 +294,7 @@ def last_cells():
 
 def test_a_record_is_read_where_there_is_one():
     _, recorded_step, space = last_cells()
-    space["provenance"] = lambda record: "no recorded run yet"
+    space["record_source"] = lambda record: "no recorded run yet"
     row = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "split-KV"}
     timed, others = (
         row | {"us": 31.5},
@@ -306,7 +306,7 @@ def test_a_record_is_read_where_there_is_one():
         ({"rows": others}, "the record has no such step"),
         (None, "no recorded run yet"),
     ):
-        space["recorded"] = lambda name, record=record: record
+        space["load_record"] = lambda name, record=record: record
         assert recorded_step() == want
 
 
@@ -366,13 +366,13 @@ def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
 
 
 def test_every_subject_of_the_table_in_14_6_is_a_benchmark_with_a_record():
-    from iocourse.data.recorded import recorded
+    from iocourse.data.records import load_record
 
     cell = next(c for c in SOURCE.cells if any("for subject in" in line for line in c.lines))
     line = next(line for line in cell.lines if "for subject in" in line)
     for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
         assert f'"{subject}"' in line and f"`{subject}`" in SOURCE.section("14.6")
-        recorded(subject)
+        load_record(subject)
 
 
 # ---------------------------------------------------------------------- the form of the lesson
@@ -472,9 +472,9 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
 
 
 def test_the_head_and_14_6_speak_of_records_that_there_are():
-    from iocourse.data.recorded import recorded
+    from iocourse.data.records import load_record
 
-    assert all(recorded(name) for name in ("decode", "attention", "varlen", "sparse", "small-cache"))
+    assert all(load_record(name) for name in ("decode", "attention", "varlen", "sparse", "small-cache"))
     for text in ("\n".join(SOURCE.cells[0].lines), SOURCE.section("14.6")):
         assert "no chip has spoken" not in text and "no recorded run" not in text
     assert "recorded on an H200" in "\n".join(SOURCE.cells[0].lines)

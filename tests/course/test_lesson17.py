@@ -16,7 +16,7 @@ from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
 from iocourse.data import misleading_table, real_head, real_heads
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
 from tools.bench.lowrank import published as _published
 
@@ -180,7 +180,7 @@ def test_trainings_are_printed_with_the_records_own_numbers(capsys):
 
 def test_records_have_what_the_cells_ask_for():
     """Where there is a record; the schemas themselves are tested with the benches."""
-    depth = recorded("depth")
+    depth = load_record("depth")
     if depth:
         assert {"layers", "training"} <= set(depth) and list(of("summary")(depth["training"]["runs"]))
         assert {"what", "degree", "gradient_degree", "exponent", "off_power", "off_exponential"} <= set(
@@ -192,13 +192,13 @@ def test_records_have_what_the_cells_ask_for():
             assert (sizes["steps"], sizes["layers"], sizes["n"]) == (400, 3, 512)
             assert list(sizes["bounds"]) == [2.0, 4.0, None]
             assert depth["layers"]["sizes"]["n"] == 1024 and max(depth["layers"]["sizes"]["layers"]) == 12
-    found = recorded("lowrank")
+    found = load_record("lowrank")
     if found:
         of("print_redone")(found["forward"])
 
 
 def test_what_the_text_reads_from_the_depth_record():
-    found = recorded("depth")
+    found = load_record("depth")
     if not found or found["quick"]:
         pytest.skip("no full record")
     laws = [law for law in found["layers"]["growth"]
@@ -325,7 +325,7 @@ def test_rows_are_counted_where_both_error_and_time_are_better(capsys):
 
 def test_all_quotients_of_17_9_are_over_one_baseline(capsys):
     """What the cell divides by is exact softmax attention, the faster of two, for the script as for ours."""
-    found = recorded("lowrank")
+    found = load_record("lowrank")
     for row in found["forward"]:
         assert row["baseline_ms"] == min(row["in_place_ms"], row["sdpa_ms"])
         assert all(one["speedup"] == row["baseline_ms"] / one["ms"] for one in row["degrees"])
@@ -336,7 +336,7 @@ def test_all_quotients_of_17_9_are_over_one_baseline(capsys):
 
 
 def test_the_text_of_17_9_says_what_the_record_has():
-    rows = recorded("lowrank")["forward"]
+    rows = load_record("lowrank")["forward"]
     assert [of("better_than_script")(rows, g) for g in (2, 3, 4)] == [(9, 9), (9, 9), (9, 8)]
     slower = [row for row in rows if of("of_degree")(row, 4)["ms"] > row["their_ms"]]
     assert slower == rows[-1:]
@@ -348,14 +348,14 @@ def test_the_text_of_17_9_says_what_the_record_has():
 
 
 def test_both_passes_are_over_the_faster_exact_one(capsys):
-    of("print_both_passes")(recorded("lowrank")["gradient"])
-    printed, row = capsys.readouterr().out.splitlines()[-1], recorded("lowrank")["gradient"][-1]
+    of("print_both_passes")(load_record("lowrank")["gradient"])
+    printed, row = capsys.readouterr().out.splitlines()[-1], load_record("lowrank")["gradient"][-1]
     for g in (3, 4):
         one = of("of_degree")(row, g)
         told_of = f"{one['ms']:9.3f} ms {row['baseline_ms'] / one['ms']:6.1f}× {one['worst']:7.3f} %"
         assert told_of in printed
     for section_ in ("gradient", "causal"):
-        for row in recorded("lowrank")[section_]:
+        for row in load_record("lowrank")[section_]:
             made = [ms for ms in (row["in_place_ms"], row["sdpa_ms"]) if ms is not None]
             assert row["baseline_ms"] == min(made)
             assert all(one["worst"] == max(one["their_errors"][x] for x in ("dQ", "dK", "dV"))
@@ -363,7 +363,7 @@ def test_both_passes_are_over_the_faster_exact_one(capsys):
 
 
 def test_the_text_after_both_passes_says_what_the_record_has():
-    record = recorded("lowrank")
+    record = load_record("lowrank")
     causal = record["causal"]
     fast, good = (of("of_degree")(record["gradient"][-1], g) for g in (2, 3))
     said = section("17.9")
@@ -376,7 +376,7 @@ def test_the_text_after_both_passes_says_what_the_record_has():
 
 
 def test_the_table_of_17_10_has_two_rows_that_stand():
-    runs = misleading_table.runs_of(recorded("lowrank"))
+    runs = misleading_table.runs_of(load_record("lowrank"))
     claims = misleading_table.table(runs)
     stands = [row[2] for row in of("my_honest_table")(claims, runs)]
     assert stands == [trick == "none" for trick, *_ in misleading_table.TABLE] and sum(stands) == 2
@@ -387,7 +387,7 @@ def test_the_table_of_17_10_has_two_rows_that_stand():
 
 def test_the_text_of_17_10_says_what_each_trick_gains():
     """What is told and what is honest, of the rows that it speaks of; the first of them gains the most."""
-    runs, said = misleading_table.runs_of(recorded("lowrank")), section("17.10")
+    runs, said = misleading_table.runs_of(load_record("lowrank")), section("17.10")
     table = {
         trick: claim
         for (trick, *_), claim in zip(misleading_table.TABLE, misleading_table.table(runs), strict=True)
@@ -414,7 +414,7 @@ def test_pictures_without_a_record_say_so():
 
 def test_no_gpu_number_stands_in_the_lesson():
     assert "**On a GPU** there is no recorded run yet" in section("17.9")
-    found = recorded("lowrank")
+    found = load_record("lowrank")
     assert not found or not found["gpu"].get("rows"), "there is one now: the lesson has to say what it found"
 
 
@@ -446,7 +446,7 @@ def test_on_the_real_heads_of_17_6_chosen_keys_are_ahead_on_six(capsys):
 
 def test_the_recorded_contenders_stand_as_the_text_after_them_says():
     """Spreads of 0.25 and 0.5: ours ahead in error and time; from 1 on exact attention; one head for ours."""
-    record = recorded("lowrank")
+    record = load_record("lowrank")
     for row in record["panels"]:
         if row["spread"] < 1 and row["features"] in (45, 165, 495) and "our" not in row["contender"]:
             alike = [x for x in record["panels"] if all(x[key] == row[key] for key in ("spread", "features"))]

@@ -1,10 +1,10 @@
-"""The guide gives the speeds that the records give."""
+"""The figures of the guide's page of kernels, docs/guide/kernels.md, are those of the records."""
 
 from pathlib import Path
 
 import pytest
 
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 KERNELS = " ".join((GUIDE / "kernels.md").read_text(encoding="utf-8").split())
@@ -12,7 +12,7 @@ KERNELS = " ".join((GUIDE / "kernels.md").read_text(encoding="utf-8").split())
 
 def ratio(name, contender, pass_, d, rival="SDPA flash"):
     """The geometric mean over the recorded times alone, and of how many shapes."""
-    rows = [row for row in recorded(name)["rows"] if "ms" in row and (row["pass"], row["d"]) == (pass_, d)]
+    rows = [row for row in load_record(name)["rows"] if "ms" in row and (row["pass"], row["d"]) == (pass_, d)]
     at = {(row["contender"], row["N"], row["causal"]): row["ms"] for row in rows}
     found = [at[rival, *shape] / ms for (who, *shape), ms in at.items() if who == contender]
     product = 1.0
@@ -40,7 +40,7 @@ def test_a_line_of_the_table_of_kernels_is_that_of_the_record(start, name, conte
 
 
 def test_the_sentences_around_the_table_are_those_of_the_records():
-    record = recorded("attention")
+    record = load_record("attention")
     device, versions = record["device"], record["versions"]
     assert (
         f"{device['name']}, driver {device['driver']}, torch {versions['torch']}, "
@@ -48,17 +48,17 @@ def test_the_sentences_around_the_table_are_those_of_the_records():
     )
     assert record["shapes"] == {"asked": 20, "done": 17} and "before the last three shapes" in KERNELS
     assert f"commit {record['commit'][:7]}, before the tiles of `tune.json` were used" in KERNELS
-    shares = [row["share"] for row in recorded("decode")["rows"] if row["contender"] == "split-KV"]
+    shares = [row["share"] for row in load_record("decode")["rows"] if row["contender"] == "split-KV"]
     assert "at {:.2f}, {:.2f} and {:.2f} of the speed of a copy".format(*shares) in KERNELS
-    sparse = [row for row in recorded("sparse")["rows"] if row["contender"] == "fused"]
+    sparse = [row for row in load_record("sparse")["rows"] if row["contender"] == "fused"]
     for pass_, said in (("forward", "({} to {})"), ("forward+backward", "both passes together {} to {}")):
         found = [f"{row['ratio']:.2f}" for row in sparse if row["pass"] == pass_]
         assert said.format(min(found), max(found)) in KERNELS
-    packed = {(row["contender"], row["pass"]): row["ms"] for row in recorded("varlen")["rows"]}
+    packed = {(row["contender"], row["pass"]): row["ms"] for row in load_record("varlen")["rows"]}
     for pass_, said in (
         ("forward", "{:.2f} times as fast as PyTorch's own"),
         ("backward", "and {:.2f} times backward"),
     ):
         assert said.format(packed["varlen_attn", pass_] / packed["fused", pass_]) in KERNELS
     quick = ("decode", "sparse", "small-cache", "varlen")
-    assert all(recorded(name)["quick"] for name in quick) and "(`--quick`)" in KERNELS
+    assert all(load_record(name)["quick"] for name in quick) and "(`--quick`)" in KERNELS

@@ -3,7 +3,7 @@
 import pytest
 
 from iocourse.data import misleading_table
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 
 
 def run(method, n=1000, passes="both", threads=1, ms=(9.0, 10.0, 11.0), errors=None, exact=False):
@@ -62,7 +62,7 @@ def test_what_is_not_there_is_named():
 
 
 def test_runs_carry_the_records_own_numbers():
-    record = recorded("lowrank")
+    record = load_record("lowrank")
     runs = misleading_table.runs_of(record)
     kinds = [tuple(one[key] for key in ("method", *misleading_table.PLACE, "threads")) for one in runs]
     assert len(set(kinds)) == len(kinds)

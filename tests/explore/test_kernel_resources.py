@@ -5,7 +5,7 @@ from figure_examples import compiled, refused, sweep
 from figure_layout import check_layout
 
 from iocourse import explore
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.explore.draw.palette import SKY, VERMILION, WRONG
 from iocourse.explore.draw.picture import Rect, Text
 
@@ -105,7 +105,7 @@ def test_what_rows_do_not_hold_is_named(given, message):
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("warps", [None, 4])
 def test_the_recorded_sweep_can_be_drawn(d, warps):
-    record = recorded("resources")
+    record = load_record("resources")
     if record is None:
         pytest.skip("no recorded run of `python -m tools.bench resources` yet")
     check_layout(explore.kernel_resources(record["forward_by_tile"], d=d, warps=warps))

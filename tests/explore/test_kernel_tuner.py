@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iocourse import costs
 from iocourse.costs.kernels import KERNELS, SLICED, WHOLE, KernelProblem, kernel_words, ledger_bytes
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
 from iocourse.explore.draw.palette import VERMILION
 from iocourse.explore.draw.picture import Rect
@@ -174,7 +174,7 @@ def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("arch", list(CHIPS))
 def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
-    record = recorded("resources")
+    record = load_record("resources")
     rows = rows_of(record or {})
     s = shipped(rows, Setting(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
     if s is None:
@@ -249,7 +249,7 @@ def test_slices_have_a_width_only_where_d_is_cut(tuner):
 
 
 def test_it_starts_from_the_tile_the_kernels_ship_with():
-    record = recorded("resources")
+    record = load_record("resources")
     if record is None:
         pytest.skip("no recorded run of `python -m tools.bench resources` yet")
     row = next(
@@ -268,7 +268,7 @@ def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
     assert tuner.setting == start
     assert f"The tile that the kernels ship with: {start.BM} × {start.BN}" in tuner.words
     tuner.press("best")
-    rows = rows_of(recorded("resources"))
+    rows = rows_of(load_record("resources"))
     assert tuner.setting == best(rows, start)
     assert "Fewest words of the recorded tiles that fit" in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()

@@ -8,7 +8,7 @@ from fake_lowrank_record import record
 from figure_layout import check_layout, texts
 
 from iocourse import explore
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from tools.bench.lowrank import pictures
 from tools.bench.lowrank.text import text
 
@@ -27,7 +27,7 @@ def says_it(words):
     return SAID in joined and TOLD in joined
 
 
-@pytest.mark.parametrize("found", [record(), recorded("lowrank")], ids=["made up", "recorded"])
+@pytest.mark.parametrize("found", [record(), load_record("lowrank")], ids=["made up", "recorded"])
 def test_every_table_of_the_bench_with_a_ratio_says_it(found):
     every = text(found).split("\n\n")
     parts = [part for part in every if RATIO.search(part) and not part.startswith("milliseconds at n")]
@@ -38,7 +38,7 @@ def test_every_table_of_the_bench_with_a_ratio_says_it(found):
 
 
 @pytest.mark.parametrize("section", ["forward", "gradient", "causal"])
-@pytest.mark.parametrize("found", [record(), recorded("lowrank")], ids=["made up", "recorded"])
+@pytest.mark.parametrize("found", [record(), load_record("lowrank")], ids=["made up", "recorded"])
 def test_every_picture_of_rows_says_it_to_the_eye_in_words_and_in_numbers(found, section):
     for picture in (explore.lowrank_vs_published(found, section=section), explore.lowrank_times(found, 8, 3)):
         check_layout(picture)
@@ -47,7 +47,7 @@ def test_every_picture_of_rows_says_it_to_the_eye_in_words_and_in_numbers(found,
 
 
 def test_every_recorded_picture_with_a_ratio_says_it():  # that the site does: tests/site/test_built_site.py
-    drawn = pictures(recorded("lowrank"))
+    drawn = pictures(load_record("lowrank"))
     with_ratio = [name for name, picture in drawn.items() if RATIO.search(picture.numbers)]
     assert with_ratio == ["rows", "gradient"] and all(says_it(drawn[name].numbers) for name in with_ratio)
 

@@ -5,14 +5,14 @@ from fake_lowrank_record import degree, record, row
 from figure_layout import texts
 
 from iocourse import explore
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.explore.draw.text import figures
 from iocourse.explore.figures.lowrank_results import lowrank_times_words
 from iocourse.explore.models.lowrank_record import compared, degrees, fastest, panels_of, sizes
 
 
 def test_every_speed_up_is_over_the_baseline_of_its_section():
-    found = recorded("lowrank")
+    found = load_record("lowrank")
     for d in sizes(found):
         for g in degrees(found, d):
             for one in compared(found, d, g):
@@ -48,7 +48,7 @@ def test_what_was_not_measured_is_refused_and_what_was_is_named():
 
 
 def test_the_picture_has_every_number_and_where_it_comes_from():
-    found = recorded("lowrank")
+    found = load_record("lowrank")
     picture = explore.lowrank_times(found, 12, 3)
     shown = " ".join(texts(picture))
     for bar in (bar for one in compared(found, 12, 3) for bar in one.rows):
@@ -88,7 +88,10 @@ def test_the_fastest_below_an_error_is_found_and_nobody_where_there_is_none():
 # ---------------------------------------------------------------------- under one's hand
 def test_the_table_offers_what_was_measured_at_its_d():
     table = explore.lowrank_table(8, 5)
-    assert (table.setting, table.svg) == ((8, 5), explore.lowrank_times(recorded("lowrank"), 8, 5).to_svg())
+    assert (table.setting, table.svg) == (
+        (8, 5),
+        explore.lowrank_times(load_record("lowrank"), 8, 5).to_svg(),
+    )
     assert "Forward: a smaller error and more time than the script; " in table.words
     table.set("d", 12)
     assert table.setting == (12, 4) and list(table.controls["g"].offered.values()) == [2, 3, 4]
@@ -102,9 +105,9 @@ def test_without_a_record_or_widgets_there_is_a_picture(monkeypatch):
     from iocourse.explore.widgets import lowrank_table as module
 
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert explore.lowrank_table() == explore.lowrank_times(recorded("lowrank"))
+    assert explore.lowrank_table() == explore.lowrank_times(load_record("lowrank"))
     monkeypatch.delenv("IOCOURSE_WIDGETS")
-    monkeypatch.setattr(module, "recorded", lambda name: None)
+    monkeypatch.setattr(module, "load_record", lambda name: None)
     empty = explore.lowrank_table()
     assert "no recorded run yet" in empty.picture.alt and "no recorded run yet" in empty.words
     assert not empty.controls

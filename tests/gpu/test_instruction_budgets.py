@@ -22,7 +22,7 @@ pytest.importorskip("triton")
 import torch
 from compiled_launches import as_reported
 
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels.host.resources import SLICED
 from tools.bench import resources
@@ -192,7 +192,7 @@ def test_a_tile_that_the_tuner_tries_first_spills_nothing(key):
     [("resources", PINNED, BUDGETS, {}), ("hot-loops", OLDER, OLDER_BUDGETS, OLDER_SPILLS)],
 )
 def test_every_recorded_kernel(name, triton, budgets, known):
-    record = recorded(name)
+    record = load_record(name)
     assert record["versions"]["triton"] == triton
     rows = [row for row in record["shipped"] if held_to(row)]
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
@@ -207,7 +207,7 @@ def test_every_recorded_kernel(name, triton, budgets, known):
 @pytest.mark.parametrize(("name", "known"), [("resources", {}), ("hot-loops", OLDER_SPILLS)])
 def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
     """Every kernel and head size, whatever instruction multiplies."""
-    rows = [row for row in recorded(name)["shipped"] if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
+    rows = [row for row in load_record(name)["shipped"] if (row["arch"], row["bytes"]) == (ARCH, WIDTH)]
     looping = [row for row in rows if row["hot_loop"] is not None]
     assert {row["d"] for row in looping if row["hot_loop"]["wgmma"]} == set(resources.HEADS)
     assert {row["kernel"] for row in rows if row["hot_loop"] is None} == {"row_products", "decode_merge"}
@@ -218,7 +218,7 @@ def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
 def test_the_fused_pass_spills_next_to_nothing_outside_its_loop_either():
     """Plain: bytes a thread; the loop itself has none."""
     for name in ("resources", "hot-loops"):
-        rows = [row for row in recorded(name)["shipped"] if held_to(row) and row["pairs"] == "band"]
+        rows = [row for row in load_record(name)["shipped"] if held_to(row) and row["pairs"] == "band"]
         fused = [row for row in rows if row["kernel"] == "fused" and not row["causal"]]
         assert {row["d"] for row in fused} == {64, 128}
         assert [named(row) for row in fused if row["spill_bytes"] > 8] == []
@@ -228,7 +228,7 @@ def test_the_older_hot_loops_are_of_all_that_is_shipped():
     """As `test_every_row_of_the_tables_is_recorded_with_its_tiles` holds of the pinned version's."""
     asked = [*resources.every(ARCH, resources.HEADS, (WIDTH,))]
     parts = [part for part in Compilation._fields if part != "warps"]  # the compiler makes more of some
-    rows = recorded("hot-loops")["shipped"]
+    rows = load_record("hot-loops")["shipped"]
     assert [[row[part] for part in parts] for row in rows] == [
         [getattr(one, part) for part in parts] for one in asked
     ]

@@ -22,7 +22,7 @@ from compiled_launches import as_reported, compiled  # noqa: E402
 from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from iocourse.data.recorded import recorded  # noqa: E402
+from iocourse.data.records import load_record  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, compilation, resources  # noqa: E402
 from iocourse.gpu.compilation import job, reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, choose_variant  # noqa: E402
@@ -107,7 +107,7 @@ def test_a_mask_is_a_loop_of_its_own(as_it_stands):
 @pytest.fixture(scope="module")
 def rows():
     """(arch, d, bytes, kernel, causal, pairs) -> what `python -m tools.bench resources` recorded."""
-    record = recorded("resources")
+    record = load_record("resources")
     assert record is not None, "no record: run `python -m tools.bench resources`"
     assert record["versions"]["triton"] == PINNED["triton"]
     names = ("arch", "d", "bytes", "kernel", "causal", "pairs")
@@ -161,7 +161,7 @@ def of_other_code(record, asked):
 @pytest.mark.parametrize("subject", [bench, hot_loops], ids=lambda subject: subject.NAME)
 def test_every_row_is_of_the_code_as_it_stands(subject):
     """Held without compiling, by what the compiler would be given."""
-    other = of_other_code(recorded(subject.NAME), bench.asked_for(*subject.WHOLE_RECORD))
+    other = of_other_code(load_record(subject.NAME), bench.asked_for(*subject.WHOLE_RECORD))
     assert other == [], f"of other code: {len(other)} rows. Record them anew: {ANEW[subject.NAME]}"
 
 
@@ -391,7 +391,7 @@ def test_a_tile_that_no_chip_can_hold_is_refused_before_a_compiler_starts(no_com
 def test_no_tile_that_was_recorded_is_refused():
     """Also those that spill, or that need more shared memory than there is: that is what a report says."""
     tried = 0
-    for row in recorded("resources")["forward_by_tile"]:
+    for row in load_record("resources")["forward_by_tile"]:
         tile = Tile(*(row[part] for part in Tile._fields))
         check_tile(tile, row["arch"], row["d"], row["bytes"])
         tried += row["shared_bytes"] > CHIPS[row["arch"]].shared_bytes

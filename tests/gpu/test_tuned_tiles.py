@@ -26,7 +26,7 @@ def package(monkeypatch, tmp_path):
         "tune": lambda: json.loads(file.read_text()) if file.exists() else None,
         "resources": lambda: {"shipped": COMPILED},
     }
-    monkeypatch.setattr(tuned_tiles, "recorded", lambda name: read[name]())
+    monkeypatch.setattr(tuned_tiles, "load_record", lambda name: read[name]())
     tuned_tiles.measured.cache_clear()
     yield file
     tuned_tiles.measured.cache_clear()

@@ -16,8 +16,7 @@ import pytest
 from fake_gpu import LAP, CpuPlace, in_a_hurry, needs_the_interpreter
 from test_launches import kernels
 
-from iocourse.data.recorded import lacking
-from iocourse.data.records import shown
+from iocourse.data.records import format_record, missing_metadata
 from tools.bench import compiled_lessons, contest, gpu, problems, tiles
 from tools.bench.__main__ import main
 from tools.bench.contest import DENSITIES, NO_MASK, Shape
@@ -108,7 +107,9 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     assert next(iter(states(record))) == "values" and "ncu" in record["steps"]["counters"]["why"]
     assert started == kernels(), "values and times meet every kernel"
     for name in (*KINDS, "tune"):
-        assert lacking(record[name] | {"device": {"name": "x"}}) == [] and record[name]["kernels_code"]
+        assert (
+            missing_metadata(record[name] | {"device": {"name": "x"}}) == [] and record[name]["kernels_code"]
+        )
     for name in KINDS:
         part = record[name]
         assert part["shapes"]["done"] == part["shapes"]["asked"] == len(SMALL[name][0])
@@ -116,7 +117,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
         mine = [row for row in rows if row["contender"] in gpu.OURS]
         assert mine and all(row["ms"] == LAP and row["sm_mhz"] == 1980.0 for row in mine)
         assert {"what", "reached", "goal", "floor", "verdict"} <= part["goals"][0].keys()
-        assert shown(part) in said
+        assert format_record(part) in said
     assert record["subject"] == "gpu" and record["attention-tutorial"]["subject"] == "attention"
     assert len(record["tune"]["kernels"]) == record["tune"]["asked"] == 4 and record["tune"]["tiles"] == []
     # A row is a pass at a shape: its line is printed when it is done, and the file is written then.
@@ -276,7 +277,7 @@ def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock,
         *((True, pass_) for pass_ in gpu.PASSES), (False, "forward"),
     ]  # fmt: skip
     assert record["attention"]["shapes"] == {"asked": 2, "done": 1} and clock.now[0] == 40.0 < 45.0
-    assert shown(record["attention"]) in said
+    assert format_record(record["attention"]) in said
     assert "not judged: 0 of 10 shapes" in said and "cut off" in said
 
 
@@ -330,7 +331,7 @@ def test_an_interrupted_run_prints_what_it_has(place, file, monkeypatch, capsys,
     rows = rows_of(record, "attention", "fused")
     assert states(record) == {"attention": "interrupted"}
     assert [row["pass"] for row in rows] == list(gpu.PASSES[: 2 if where == "a finaliser" else 1])
-    assert shown(record["attention"]) in said and "attention  interrupted" in said
+    assert format_record(record["attention"]) in said and "attention  interrupted" in said
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handlers are those of before"
 
 

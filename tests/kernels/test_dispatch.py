@@ -8,7 +8,7 @@ import skip_without_interpreter  # noqa: F401
 import torch
 
 from iocourse import traffic
-from iocourse.data.recorded import recorded
+from iocourse.data.records import load_record
 from iocourse.gpu import CHIPS
 from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels import INTERPRETED, attention, attention_with_lse, resources_of, tiled_mask, using
@@ -45,7 +45,7 @@ def record(monkeypatch):
 
     def put(*rows):
         monkeypatch.setattr(
-            dispatch, "recorded", lambda name: {"shipped": list(rows)} if name == "resources" else 1
+            dispatch, "load_record", lambda name: {"shipped": list(rows)} if name == "resources" else 1
         )
         recorded_rows.cache_clear()
 
@@ -176,7 +176,7 @@ def spilled(one):
 
 
 def test_the_shipped_record_is_what_is_asked():
-    record = recorded("resources")
+    record = load_record("resources")
     for arch, d, width in TABLE:
         for which, kernels in PASSES.items():
             rows = [
@@ -257,7 +257,7 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
     """d = 512 in float32 on a T4: the recorded tile needs more shared memory than there is."""
     needed = max(
         one["shared_bytes"]
-        for one in recorded("resources")["shipped"]
+        for one in load_record("resources")["shipped"]
         if (one["arch"], one["d"], one["bytes"], one["pairs"]) == (75, 512, 4, "band")
         and one["kernel"] == "fused"
     )
@@ -451,7 +451,7 @@ OURS = {  # record -> contender -> what the backward pass did
 def backward_rows(name):
     """Our rows of a recorded run that time the backward pass, by shape."""
     shapes = {}
-    for one in recorded(name)["rows"]:
+    for one in load_record(name)["rows"]:
         if one["pass"] == "backward" and one["contender"] in OURS[name] and "ms" in one:
             key = (one["dtype"], one["d"], one["N"], one["B"], one["H"], one["causal"])
             shapes.setdefault(key, {})[OURS[name][one["contender"]]] = one["ms"]

@@ -6,10 +6,24 @@ import numpy as np
 import pytest
 
 from iocourse import exact
-from iocourse.lowrank.baselines import FIELD, elu, favor, nystrom, sata, wildcat
-from iocourse.lowrank.baselines.favor import directions, log_features
-from iocourse.lowrank.baselines.sata import degree_of, monomials, term
-from iocourse.lowrank.baselines.wildcat import TWICE_RHO, cholesky, coreset, lambert, temperature
+from iocourse.lowrank.baselines import (
+    FIELD,
+    TWICE_RHO,
+    cholesky,
+    coreset,
+    degree_of,
+    directions,
+    elu,
+    favor,
+    lambert,
+    log_features,
+    monomials,
+    nystrom,
+    sata,
+    temperature,
+    term,
+    wildcat,
+)
 
 pytestmark = pytest.mark.quick
 

@@ -26,7 +26,7 @@ def arrays():
 
 
 def refused(error, match, Q, K, V, dO, **options):
-    """Both faces refuse."""
+    """`attention` and `gradient` both refuse."""
     with pytest.raises(error, match=match):
         lowrank.attention(Q, K, V, **options)
     with pytest.raises(error, match=match):
@@ -134,7 +134,7 @@ def test_causal_is_true_or_false(arrays, bad):
 
 
 def test_the_gradient_shows_its_options():
-    of_attention, of_gradient = (signature(face).parameters for face in (lowrank.attention, lowrank.gradient))
+    of_attention, of_gradient = (signature(f).parameters for f in (lowrank.attention, lowrank.gradient))
     assert list(of_gradient) == ["Q", "K", "V", "dO", *list(of_attention)[3:]]
     assert all(of_gradient[name] == of_attention[name] for name in of_attention)
 

@@ -289,13 +289,16 @@ def test_engines_of_the_cpu_refuse_other_devices(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gpu_gets_torch(dtype, monkeypatch):
     """By the device alone, so a tensor without memory will do; with Numba installed, too."""
+    from iocourse.lowrank import torch_backend
     from iocourse.lowrank.options import checked_options
-    from iocourse.lowrank.torch_backend import autograd
 
-    monkeypatch.setattr(autograd.fast, "installed", lambda: True)
+    monkeypatch.setattr(torch_backend.fast, "installed", lambda: True)
     options = checked_options(degree=2, causal=True, polynomial="taylor")
     q = torch.empty(1, 10, 65, dtype=dtype, device="meta")
-    assert (autograd._engine(q, options), autograd._engine(q.new_empty(1, device="cpu"), options)) == (
+    assert (
+        torch_backend._engine(q, options),
+        torch_backend._engine(q.new_empty(1, device="cpu"), options),
+    ) == (
         "torch",
         "numba",
     )

@@ -157,12 +157,10 @@ def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
 def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
     """To Numba these are two types, and compiling takes seconds."""
     pytest.importorskip("numba")
-    from iocourse.lowrank.numba_backend import causal as of_causal
-    from iocourse.lowrank.numba_backend import finite_checks
-    from iocourse.lowrank.numba_backend import noncausal as of_all
+    from iocourse.lowrank.numba_backend import causal_loops, loops
 
     def types():
-        functions = (f for module in (of_all, of_causal, finite_checks) for f in vars(module).values())
+        functions = (f for module in (loops, causal_loops) for f in vars(module).values())
         return {f: f.signatures for f in functions if hasattr(f, "signatures")}
 
     arrays, options = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iocourse import lowrank
 from iocourse.lowrank import numpy_backend, paper_gradient
-from iocourse.lowrank.approximation import Setting
+from iocourse.lowrank.approximation import Approximation
 from iocourse.monomials import plan
 
 
@@ -19,7 +19,7 @@ def setting(K, g, name="hermite", factor=0.6, radius=None):
     mean = K.mean(0)
     rest = K - mean
     covariance = rest.T @ rest / len(K) if name == "hermite" else None
-    return Setting(plan(K.shape[1], g), lowrank.polynomial(name, g, radius), factor, mean, covariance)
+    return Approximation(plan(K.shape[1], g), lowrank.polynomial(name, g, radius), factor, mean, covariance)
 
 
 def close(found, wanted, tolerance=1e-11):
@@ -99,7 +99,7 @@ def five_terms(X, W, W_V, G, P, dP):
 @pytest.mark.parametrize("seed", range(4))
 def test_in_paper_notation_is_the_five_terms_of_the_polynomial(g, seed):
     X, W, W_V, G = problem(seed)
-    s = Setting(plan(5, g), lowrank.polynomial("taylor", g))
+    s = Approximation(plan(5, g), lowrank.polynomial("taylor", g))
     S = X @ W @ X.T
     P, dP = (sum(S**l / np.prod(np.arange(1.0, l + 1)) for l in range(m + 1)) for m in (g, g - 1))
     close(paper_gradient.in_paper_notation(X, W, W_V, G, s), five_terms(X, W, W_V, G, P, dP))
@@ -111,7 +111,7 @@ def test_it_goes_to_the_exact_gradient_when_the_degree_grows():
     off = []
     for g in (2, 4, 6, 8, 10, 12):
         found = paper_gradient.in_paper_notation(
-            X, W, W_V, G, Setting(plan(5, g), lowrank.polynomial("taylor", g))
+            X, W, W_V, G, Approximation(plan(5, g), lowrank.polynomial("taylor", g))
         )
         off.append(max(dense_attention.off(a, b) for a, b in zip(found, exact, strict=True)))
     assert all(b < a / 3 for a, b in pairwise(off)), off
@@ -122,7 +122,7 @@ def test_it_goes_to_the_exact_gradient_when_the_degree_grows():
 def test_finite_differences_of_a_loss(g):
     """Of a loss that is no square: Σ tanh O."""
     X, W, W_V, _ = problem(6, n=9)
-    s = Setting(plan(5, g), lowrank.polynomial("taylor", g))
+    s = Approximation(plan(5, g), lowrank.polynomial("taylor", g))
 
     def loss(X, W, W_V):
         return np.tanh(numpy_backend.forward(X @ W, X, X @ W_V, s).O).sum()

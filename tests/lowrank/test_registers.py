@@ -6,7 +6,6 @@ import pytest
 
 from iocourse import lowrank
 from iocourse.lowrank import numba_backend, per_head
-from iocourse.lowrank.numba_backend import threads as spans
 
 if not numba_backend._found() or not numba_backend._kernels("registers.writer").here():
     pytest.skip("these passes are for AVX-512 or AVX2, and need Numba", allow_module_level=True)
@@ -177,12 +176,12 @@ def judged(values, outputs, least, m=3):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_a_pass_saw(causal, threads, monkeypatch):
-    monkeypatch.setattr(spans, "SPAN", 40)
+    monkeypatch.setattr(numba_backend, "SPAN", 40)
     Q, K, V, dO = dense_attention.draw(5, (), 99, 99, 4, 3, np.float32)
     options = per_head.Options(degree=2, polynomial="taylor", causal=causal)
     more = () if causal else (threads,)
     f, s, fine = (calls.causal_forward if causal else calls.forward)(
-        Q, K, V, per_head.asked_for(4, options, 2), *more
+        Q, K, V, per_head.fixed_approximation(4, options, 2), *more
     )
     assert fine
     back = calls.causal_backward if causal else calls.backward
@@ -196,9 +195,9 @@ def test_what_a_pass_saw(causal, threads, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_denominator_that_is_too_small_is_not_fine(threads, monkeypatch):
     """One key at a logit of -20, where degree 3 is far below 0."""
-    monkeypatch.setattr(spans, "SPAN", 40)
+    monkeypatch.setattr(numba_backend, "SPAN", 40)
     Q, K, V = np.full((99, 1), 1, np.float32), np.zeros((99, 1), np.float32), np.zeros((99, 3), np.float32)
-    s = per_head.asked_for(1, per_head.Options(degree=3, polynomial="taylor", scale=1.0), 3)
+    s = per_head.fixed_approximation(1, per_head.Options(degree=3, polynomial="taylor", scale=1.0), 3)
     assert calls.forward(Q, K, V, s, threads)[2]
     K[7] = -20
     f, _, fine = calls.forward(Q, K, V, s, threads)
@@ -225,7 +224,7 @@ def test_an_output_beyond_its_values_is_not_fine():
 )
 def test_gradients_are_fine_where_they_are_finite_and_not_too_large(guard, fine):
     """Σ |dV| is at most twice Σ |dO| where weights may have both signs."""
-    s = per_head.asked_for(4, per_head.Options(degree=3, polynomial="taylor"), 3)
+    s = per_head.fixed_approximation(4, per_head.Options(degree=3, polynomial="taylor"), 3)
     assert calls._fine(guard, s) == fine
-    even = per_head.asked_for(4, per_head.Options(degree=2, polynomial="taylor"), 2)
+    even = per_head.fixed_approximation(4, per_head.Options(degree=2, polynomial="taylor"), 2)
     assert calls._fine((0, 1, 0, 9), even)

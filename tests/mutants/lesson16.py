@@ -7,7 +7,7 @@ from iocourse import exact, lowrank
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises.lesson16 import slopes
 from iocourse.lowrank import paper_gradient
-from iocourse.lowrank.approximation import Setting
+from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.numpy_backend import causal_forward
 from iocourse.monomials import coordinates, features_vjp, plan
 
@@ -497,7 +497,7 @@ def prefix_anew(Q, K, V, phi, w, B):
 
 
 def library_causal(Q, K, V, phi, w, B):
-    setting = Setting(plan(Q.shape[1], 2), lowrank.polynomial("taylor", 2))
+    setting = Approximation(plan(Q.shape[1], 2), lowrank.polynomial("taylor", 2))
     return causal_forward(Q, K, V, setting, tile=B).O
 
 

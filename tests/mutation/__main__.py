@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iocourse.cli import Parser, print_anything, run_command
 from iocourse.course.project_paths import find_checkout
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from tools.build.guide import RECORD, read_remarks
@@ -84,7 +84,7 @@ def _remarks(only: Sequence[str]) -> int:
 
 def _today_with(*packages: str) -> str:
     """The date and the versions of Python and of these packages, as a record says them."""
-    facts = circumstances(*packages)
+    facts = run_metadata(*packages)
     return f"{facts['date']}, " + ", ".join(
         f"{name} {version}" for name, version in facts["versions"].items()
     )

@@ -26,7 +26,7 @@ from built_site import (
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
 from iocourse.course.project_paths import read_project
-from iocourse.data.recorded import NAMES, NONE_YET, provenance, recorded
+from iocourse.data.records import NAMES, NONE_YET, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
@@ -135,11 +135,11 @@ def test_measured_is_what_is_recorded_and_nothing_else(site):
     html, made = (site / "bench.html").read_text(encoding="utf-8"), extension()
     page, drawn = Page(html), 0
     for name in NAMES:
-        record = recorded(name)
+        record = load_record(name)
         assert (f"record-{name}" in page.places) == (record is not None)
-        assert f"{name} {provenance(record)}" in page.text
+        assert f"{name} {record_source(record)}" in page.text
         if record is None:
-            assert provenance(record) == NONE_YET
+            assert record_source(record) == NONE_YET
             continue
         figures = list(made.figures(record))
         for at, figure in enumerate(figures):
@@ -150,8 +150,8 @@ def test_measured_is_what_is_recorded_and_nothing_else(site):
             assert plain(made.numbers(record)) in page.text
     assert drawn > 15 and len(page.alts) == drawn  # and none of another record
     assert page.text.count(FASTER_EXACT) + sum(FASTER_EXACT in alt for alt in page.alts.values()) == 4
-    decode = recorded("decode")["rows"][0]
-    assert f"{decode['ms']:.4g}" in page.text and f"{recorded('roofs')['copy_tb_s']:.4g}" in page.text
+    decode = load_record("decode")["rows"][0]
+    assert f"{decode['ms']:.4g}" in page.text and f"{load_record('roofs')['copy_tb_s']:.4g}" in page.text
 
 
 def documented(site):

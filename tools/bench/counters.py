@@ -17,7 +17,7 @@ from typing import Any
 
 from iocourse import console, profile
 from iocourse.cli import Parser, print_anything, run_command
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from iocourse.gpu.timing import cuda_unavailable_reason
@@ -59,7 +59,7 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
         ) from None
     return {
-        "subject": "profile", **circumstances("torch", "triton"), "question": asdict(must.request),
+        "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
         "place": device["name"], "device": device | {"ncu": ncu.version(tool)}, "tiles": must.tiles,
         "bytes": {"compulsory": must.compulsory, "closed_form": must.bytes, **_levels(found)},
         "kernels": [{"name": one.name, **_levels([one])} for one in found],

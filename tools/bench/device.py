@@ -19,7 +19,7 @@ def device_facts() -> dict[str, Any]:
     Returns:
         name, arch (90 for compute capability 9.0), multiprocessors, l2_bytes, memory_bytes, cuda (the version
         torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None where it
-        cannot be asked. The versions of torch and triton stand beside it, in `doctor.circumstances`.
+        cannot be asked. The versions of torch and triton stand beside it, in `data.records.run_metadata`.
 
     Raises:
         NeedsCuda: there is no GPU.

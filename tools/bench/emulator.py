@@ -11,8 +11,7 @@ import numpy as np
 
 from iocourse import exact
 from iocourse.console import table
-from iocourse.data.recorded import provenance
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import record_source, run_metadata
 from iocourse.machine import run as run_schedule
 from iocourse.schedules.flash_optimal import flash_optimal
 from tools.bench import laps
@@ -40,7 +39,7 @@ def run(quick: bool) -> dict[str, Any]:
     }
     timed["run"] |= _case(*REAL)
     timed["dry"] |= _case(*DRY)
-    return {"subject": NAME, **circumstances("numpy"), "repeats": repeats, "measured": timed}
+    return {"subject": NAME, **run_metadata("numpy"), "repeats": repeats, "measured": timed}
 
 
 def _case(N: int, d: int, M: int) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def show(result: dict[str, Any]) -> str:
         [_label(name, one), f"{one['median_s']:.4f} s", f"goal below {one['goal_s']} s"]
         for name, one in result["measured"].items()
     ]
-    how = f"median of {result['repeats']}, {result['cores']} cores, {provenance(result)}"
+    how = f"median of {result['repeats']}, {result['cores']} cores, {record_source(result)}"
     return f"{table(rows)}\n{how}"
 
 

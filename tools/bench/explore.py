@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.console import table
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.explore import (
     kernel_tuner,
     low_rank_explorer,
@@ -107,7 +107,7 @@ def run(quick: bool) -> dict[str, Any]:
         "low-rank explorer": _widget(low_rank_explorer(degree=7, sigma=0.5), LOW_RANK, changes),
         "pebble player": _widget(pebble_player(), PLAYER, changes),
     }
-    facts = circumstances("ipywidgets", "numpy")
+    facts = run_metadata("ipywidgets", "numpy")
     return {"subject": NAME, **facts, "repeats": changes, "limit_ms": LIMIT_MS, "controls": timed}
 
 

@@ -28,10 +28,8 @@ from typing import Any
 
 from iocourse.console import number, paragraphs, table
 from iocourse.course.project_paths import find_checkout
-from iocourse.data import recorded as shipped
 from iocourse.data import records
-from iocourse.data.recorded import kernels_code, lacking, provenance, recorded
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import kernels_code, load_record, missing_metadata, record_source, run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import read_json, write_json
 from iocourse.gpu.roofline import PASSES
@@ -152,7 +150,7 @@ def cuda_place() -> Place:
         raise UsageError(
             f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; without one, "
             "`python -m tools.bench resources` compiles every kernel for every chip. "
-            f"Shipped with the course: {provenance(recorded('attention'))}."
+            f"Shipped with the course: {record_source(load_record('attention'))}."
         )
     return Place()
 
@@ -333,7 +331,7 @@ class Visit:
 
     def facts(self, subject: str) -> Row:
         """What each part of the record begins with."""
-        facts = {"quick": self.quick, "subject": subject, **circumstances("torch", "triton")}
+        facts = {"quick": self.quick, "subject": subject, **run_metadata("torch", "triton")}
         return facts | {"kernels_code": kernels_code(), "device": self.place.facts(), "seed": self.seed}
 
 
@@ -627,13 +625,13 @@ def show(result: Row) -> str:
         *(f"{name}\n\n{_told(name, result[name])}" for name in result["steps"] if name in result),
         _steps(result), _goals(result),
         "to ship the records: python -m tools.bench gpu --install FILE, then python -m tools.build",
-        provenance(result),
+        record_source(result),
     )  # fmt: skip
 
 
 def _told(name: str, part: Row) -> str:
     if name in CONTESTS:
-        return records.shown(part)
+        return records.format_record(part)
     if name == "tune":
         return tiles.shown(part)
     if name == "lessons":
@@ -668,7 +666,7 @@ def _goals(result: Row) -> str:
     return "\n".join([stated, *lined]) if len(cells) > 1 else ""
 
 
-FOLDER = Path(shipped.__file__).parent / "bench"
+FOLDER = Path(records.__file__).parent / "bench"
 
 
 def installed(file: Path) -> list[str]:
@@ -683,7 +681,7 @@ def installed(file: Path) -> list[str]:
     for name in (*CONTESTS, "tune", "counters"):
         if not (part := whole.get(name)):
             continue
-        if absent := lacking(part):
+        if absent := missing_metadata(part):
             raise UsageError(f"{file} has no record of {name}: it lacks {', '.join(absent)}")
         if name == "tune":
             tiles_of(part)  # refuses rows that no launch could take

@@ -9,7 +9,7 @@ from typing import Any
 
 from iocourse.console import steps, table
 from iocourse.course.project_paths import find_checkout
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from tools.bench import laps
 from tools.build.execution import cannot_run, execute, lesson_environment
@@ -42,7 +42,7 @@ def run(quick: bool) -> dict[str, Any]:
     for path in runs:
         seconds[path.stem].append(_seconds(path, root))
     timed = {name: laps(taken, 3) for name, taken in seconds.items()}
-    facts = circumstances("numpy", "matplotlib", "ipykernel")
+    facts = run_metadata("numpy", "matplotlib", "ipykernel")
     return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
 
 

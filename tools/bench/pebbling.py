@@ -6,8 +6,7 @@ import time
 from typing import Any
 
 from iocourse.console import table
-from iocourse.data.recorded import provenance
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import record_source, run_metadata
 from iocourse.pebbling import Graph, attention, compulsory, matmul, optimum, softmax_row
 
 NAME = "pebbling"
@@ -37,7 +36,7 @@ def run(quick: bool) -> dict[str, Any]:
     """
     cases = [case for case in CASES if not quick or len(case[1]) <= QUICK_VERTICES]
     measured = [_entry(name, graph, slide, M) for name, graph, slide, sizes in cases for M in sizes]
-    return {"subject": NAME, **circumstances(), "measured": measured}
+    return {"subject": NAME, **run_metadata(), "measured": measured}
 
 
 def _entry(name: str, graph: Graph, slide: bool, M: int) -> dict[str, Any]:
@@ -60,4 +59,4 @@ def show(result: dict[str, Any]) -> str:
         ]
         for one in result["measured"]
     ]  # fmt: skip
-    return f"{table(rows)}\nonce each, {result['cores']} cores, {provenance(result)}"
+    return f"{table(rows)}\nonce each, {result['cores']} cores, {record_source(result)}"

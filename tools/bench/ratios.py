@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.schedules import Comparison, against_bound
 
 NAME = "ratios"
@@ -40,7 +40,7 @@ def comparisons() -> list[tuple[Claim, Comparison]]:
 def run(quick: bool) -> dict[str, Any]:
     """The table as JSON can hold it. Nothing is timed, so `quick` changes nothing."""
     rows = [_row(claim, found) for claim, found in comparisons()]
-    return {"subject": NAME, **circumstances("numpy"), "measured": rows}
+    return {"subject": NAME, **run_metadata("numpy"), "measured": rows}
 
 
 def _row(claim: Claim, found: Comparison) -> dict[str, Any]:

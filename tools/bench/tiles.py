@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from iocourse.console import crossed, table
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.gpu import tuned_tiles
 from iocourse.gpu.timing import Work
 from tools.bench import Row
@@ -145,7 +145,7 @@ def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
     """Compile everything in as many processes as there are cores, MOST at most, and wait for them, `seconds`
     at most; what is not compiled then is compiled when it is timed.
     """
-    processes = max(1, min(MOST, circumstances()["cores"], len(every)))
+    processes = max(1, min(MOST, run_metadata()["cores"], len(every)))
     pool = ProcessPoolExecutor(processes, get_context("spawn"))
     try:
         wait([pool.submit(compile_one, arch, *one) for one in every], seconds)

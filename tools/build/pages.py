@@ -20,7 +20,7 @@ from typing import Any
 from iocourse import __version__
 from iocourse.bounds import lower_bound
 from iocourse.course.project_paths import Project
-from iocourse.data.recorded import lacking, provenance, recorded
+from iocourse.data.records import load_record, missing_metadata, record_source
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.figures.traffic_charts import curve
 from iocourse.explore.models.traffic_map import memories
@@ -117,7 +117,7 @@ def records_without_origin(root: Path) -> list[str]:
     """The records that lack device, versions, date or commit, one line each."""
     faults = []
     for path in sorted((root / TIMES).parent.glob("*.json")):
-        if missing := lacking(json.loads(path.read_text(encoding="utf-8"))):
+        if missing := missing_metadata(json.loads(path.read_text(encoding="utf-8"))):
             at = path.relative_to(root).as_posix()
             faults.append(f"{at} has no {' and no '.join(missing)}: record it again, or add what is known")
     return faults
@@ -191,7 +191,7 @@ def results() -> str:
 
 def _timed() -> Iterator[tuple[str, str, str]]:
     """A row for each pass of the kernels, from the recorded run."""
-    record = recorded("attention")
+    record = load_record("attention")
     means = {(one["pass"], one["d"], one["contender"]): one for one in record["means"]} if record else {}
     for n, (pass_, contender, name) in enumerate(TIMED):
         pairs = [(means[pass_, size, contender], means[pass_, size, CUDNN]) for size in (64, 128) if means]
@@ -200,7 +200,7 @@ def _timed() -> Iterator[tuple[str, str, str]]:
             f"cuDNN: {theirs['ratio']:.2f} ×)"
             for ours, theirs in pairs
         ]
-        yield name, "; ".join(values), "the same run" if n else provenance(record)
+        yield name, "; ".join(values), "the same run" if n else record_source(record)
 
 
 def signature(picture: Picture) -> bytes:

@@ -83,14 +83,14 @@ class Compiler:
     def __init__(self) -> None:
         import triton  # noqa: F401
 
-        from ...doctor.interpreter import remember_shapes
+        from ...doctor.interpreter_patch import cache_shapes
 
         machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
         self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once
         with self.in_place():
             for name in ("triton.language", "triton.compiler.compiler"):
                 importlib.import_module(name)
-            remember_shapes(sys.modules["triton.language"])
+            cache_shapes(sys.modules["triton.language"])
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

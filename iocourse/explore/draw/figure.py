@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, ParamSpec
 
-from ...data.recorded import NONE_YET, provenance
+from ...data.records import NONE_YET, record_source
 from .palette import QUIET
 from .picture import NORMAL, Picture, Text, titled
 
@@ -43,7 +43,7 @@ def source_of(record: Record, also: str = "") -> str:
     """Device, versions and date of a record, what else is to be said, and whether it was a quick run."""
     if "date" not in record:
         return "measured just now"
-    return provenance(dict(record)) + also + (", a quick run" if record.get("quick") else "")
+    return record_source(dict(record)) + also + (", a quick run" if record.get("quick") else "")
 
 
 def none_yet(title: str, subject: str) -> Picture:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...console import table
-from ...data.recorded import NONE_YET, provenance
+from ...data.records import NONE_YET, record_source
 from ..draw.figure import figure, source_of
 from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, WRONG, Fill
 from ..draw.picture import SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
@@ -93,7 +93,7 @@ def benchmark_bars(
     A black line across the bars marks SDPA's FlashAttention in the same run. Who refused a shape is named.
 
     Args:
-        record: of dense attention, as `iocourse.data.recorded.recorded("attention")` gives it.
+        record: of dense attention, as `iocourse.data.records.load_record("attention")` gives it.
         pass_: "forward", "backward" or "forward+backward".
         d: the head size.
         dtype: of the inputs, such as "float16".
@@ -185,7 +185,7 @@ def _numbers(record: dict[str, Any], rows: _Rows) -> str:
             longs = ["not measured" if cell is None else cell.long for cell in cells]
             lines.append([contender, KINDS[causal], *longs])
     shown = table([[f"TFLOP/s (ratio to {RIVAL_OF_ALL})", "", *heads], *lines], left=0)
-    return "\n".join([shown, *_refusals(rows), provenance(record)])
+    return "\n".join([shown, *_refusals(rows), record_source(record)])
 
 
 def _refusals(rows: _Rows) -> Sequence[str]:

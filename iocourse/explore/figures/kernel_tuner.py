@@ -81,7 +81,7 @@ def kernel_tuner_picture(
         warps: of 32 threads, of one program.
         N: queries, and keys, of the one head whose words are counted.
         causal: whether query i sees the keys up to i only.
-        record: as `recorded("resources")` gives it; None: that one; {}: as where there is none.
+        record: as `load_record("resources")` gives it; None: that one; {}: as where there is none.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.

@@ -37,7 +37,7 @@ def lowrank_vs_published(
     gradient the worst of dQ, dK, dV with the time of both passes; causal O with the time of the forward pass.
 
     Args:
-        record: of `tools.bench lowrank`, as `recorded("lowrank")` gives it; None: the picture says so.
+        record: of `tools.bench lowrank`, as `load_record("lowrank")` gives it; None: the picture says so.
         section: "forward", "gradient" or "causal".
         title: of the picture.
 

@@ -234,7 +234,7 @@ def roofline_explorer_picture(
         B: batches.
         causal: whether query i sees the keys up to i only, forward and backward.
         density: share of the tiles that the block mask keeps, more than 0 and 1 at most.
-        records: by name, as `recorded(name)` gives them: resources for the tiles; attention, sparse and
+        records: by name, as `load_record(name)` gives them: resources for the tiles; attention, sparse and
             decode for measured rates. None: those that are shipped; {}: as where there are none.
 
     Raises:

@@ -12,7 +12,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from ...costs.kernels import SLICED, KernelProblem, kernel_words
-from ...data.recorded import recorded
+from ...data.records import load_record
 from ...gpu import Resources, chip_of
 from ...ledger import Ledger
 from ...sizes import positive_int
@@ -73,11 +73,11 @@ def words_of(s: Setting) -> Ledger:
 
 @lru_cache(maxsize=1)
 def _shipped_record() -> Mapping[str, Any]:
-    return recorded("resources") or {}
+    return load_record("resources") or {}
 
 
 def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """A record as `recorded("resources")` gives it, None standing for that one; {} where there is none."""
+    """A record as `load_record("resources")` gives it, None standing for that one; {} where there is none."""
     return _shipped_record() if given is None else given
 
 

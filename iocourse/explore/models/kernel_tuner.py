@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...console import counted, table
 from ...costs.kernels import ledger_bytes
-from ...data.recorded import NONE_YET
+from ...data.records import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger
 from ..draw.text import bold, paragraph, words

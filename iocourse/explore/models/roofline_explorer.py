@@ -20,7 +20,7 @@ from ...costs.kernels import (
     attention_fused_backward,
     ledger_bytes,
 )
-from ...data.recorded import NONE_YET, provenance, recorded
+from ...data.records import NONE_YET, load_record, record_source
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ...ledger import Ledger
@@ -191,7 +191,7 @@ class Measured(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _shipped_records() -> dict[str, Record]:
-    return {name: recorded(name) or {} for name in NAMES}
+    return {name: load_record(name) or {} for name in NAMES}
 
 
 def records_of(given: Mapping[str, Record | None] | None) -> dict[str, Record]:
@@ -219,7 +219,7 @@ def remark(s: Sizes, records: Mapping[str, Record]) -> str:
         return f"Measured: {NONE_YET}."
     if not measured(s, records):
         return f"Measured: nothing recorded for N = {s.N:,}, d = {s.d:,} and these masks on {s.chip.name}."
-    here = dict.fromkeys(provenance(dict(record)) for record in runs if _arch(record) == s.arch)
+    here = dict.fromkeys(record_source(dict(record)) for record in runs if _arch(record) == s.arch)
     return f"Measured (◆): {'; '.join(here)}."
 
 

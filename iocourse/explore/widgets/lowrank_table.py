@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...data.recorded import recorded
+from ...data.records import load_record
 from ..draw.text import in_html
 from ..figures.lowrank_results import lowrank_times, lowrank_times_words
 from ..models.lowrank_record import compared, degrees, sizes
@@ -28,7 +28,7 @@ class LowrankTable(Explorer):
     """
 
     def __init__(self, d: int = 12, g: int = 3) -> None:
-        self._record = recorded("lowrank")
+        self._record = load_record("lowrank")
         controls = []
         if self._record:
             known = degrees(self._record, d)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...data.recorded import recorded
+from ...data.records import load_record
 from ...gpu import CHIPS
 from . import backend
 from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
@@ -371,7 +371,7 @@ def shared_bytes(which: str, arch: int, d: int, itemsize: int, pairs: str) -> in
 @cache
 def recorded_rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
     """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
-    record = recorded("resources") or {"shipped": []}
+    record = load_record("resources") or {"shipped": []}
     size = (arch, max(64, padded(d)), itemsize, pairs)
     rows = [
         row

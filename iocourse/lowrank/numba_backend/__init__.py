@@ -1,25 +1,31 @@
-"""The passes of `passes`, compiled where Numba is installed, on one or more threads.
+"""The passes of `numpy_backend`, compiled where Numba is installed, on one or more threads.
 
-Two kinds: `dense` and `causal` are loops that Numba compiles, for every type and size; `registers` are the
+Two kinds: `loops` and `causal_loops` are what Numba compiles, for every type and size; `registers` are the
 same passes for float32 on processors with AVX-512, or AVX2 and FMA, faster and compiled in less time.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...monomials import Array
 from ...solution_guard import library_solution
-from ..approximation import Setting
+from ..approximation import Approximation
 from ..numpy_backend import Forward, Gradients
-from .threads import each
+
+SPAN = 8192  # tokens: a thread's share is not shorter
+
+Found = TypeVar("Found")
 
 
 @cache
@@ -69,7 +75,7 @@ def _sum(parts: list[Array], weights: Array) -> Array:
     return total
 
 
-def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
+def _constants(s: Approximation, X: Array) -> tuple[Any, Array, Array, Array]:
     """factor, shift, covariance and weights in the type of X."""
     d, kind = X.shape[1], X.dtype
     shift = np.zeros(d, kind) if s.shift is None else s.shift.astype(kind)
@@ -79,7 +85,7 @@ def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
 
 def _bits(X: Array) -> Array:
     """Room for a tile's worth of whole numbers as large as an entry of X."""
-    from .causal import TILE
+    from .causal_loops import TILE
 
     return np.empty(TILE, np.int32 if X.itemsize == 4 else np.int64)
 
@@ -101,72 +107,74 @@ def _of_one_type(X: Array) -> Array:
 
 def moments(K: Array) -> tuple[Array, Array]:
     """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
-    found: tuple[Array, Array] = _kernels("noncausal").moments(*_rows(K))
+    found: tuple[Array, Array] = _kernels("loops").moments(*_rows(K))
     return found
 
 
 def finite(Q: Array, K: Array, V: Array) -> bool:
     """Whether all entries are finite and not too large for their squares to be summed."""
-    checks = _kernels("finite_checks")
-    return bool(checks.finite(*map(_of_one_type, (Q, K, V))))
+    return bool(_kernels("loops").finite(*map(_of_one_type, (Q, K, V))))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
-    """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
-    checks = _kernels("finite_checks")
-    return bool(checks.output_fine(O, den, _of_one_type(V), least))
+    """Whether den (n,) is at least `least`, O (n, m) is finite, and within V (n_k, m) as
+    `error_certificates.within` says.
+    """
+    return bool(_kernels("loops").output_fine(O, den, _of_one_type(V), least))
 
 
 @library_solution
-def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
-    """As `passes.forward`."""
-    dense = _kernels("noncausal")
+def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) -> Forward:
+    """As `numpy_backend.forward`."""
+    loops = _kernels("loops")
     Q, K, V = _rows(Q, K, V)
     factor, shift, covariance, weights = _constants(s, Q)
 
     def state(start: int, stop: int) -> Array:
         T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
-        dense.keys_forward(T, K, V, start, stop, shift, s.plan.table)
+        loops.keys_forward(T, K, V, start, stop, shift, s.plan.table)
         return T
 
-    T = _sum(each(state, len(K), threads), weights)
+    T = _sum(map_spans(state, len(K), threads), weights)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
-        dense.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
+        loops.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
 
-    each(rows, len(Q), threads)
+    map_spans(rows, len(Q), threads)
     return Forward(O, den, T)
 
 
 @library_solution
-def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
-    """As `passes.backward`."""
-    dense = _kernels("noncausal")
+def backward(
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
+) -> Gradients:
+    """As `numpy_backend.backward`."""
+    loops = _kernels("loops")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, shift, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
 
     def state(start: int, stop: int) -> Array:
         U = np.zeros_like(f.T)
-        dense.queries_backward(
+        loops.queries_backward(
             dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.plan.table, s.plan.starts
         )
         return U
 
-    U = _sum(each(state, len(Q), threads), weights)
+    U = _sum(map_spans(state, len(Q), threads), weights)
 
     def rows(start: int, stop: int) -> None:
-        dense.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
+        loops.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
 
-    each(rows, len(K), threads)
+    map_spans(rows, len(K), threads)
     return Gradients(dQ, dK, dV)
 
 
 @library_solution
-def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
-    """As `passes.causal_forward`, with no state handed back: tokens are worked on in their order."""
-    causal = _kernels("causal")
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
+    """As `numpy_backend.causal_forward`, with no state handed back: tokens are worked on in their order."""
+    causal = _kernels("causal_loops")
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
@@ -176,9 +184,9 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
 
 
 @library_solution
-def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
-    """As `passes.causal_backward`."""
-    causal = _kernels("causal")
+def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
+    """As `numpy_backend.causal_backward`."""
+    causal = _kernels("causal_loops")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
@@ -186,3 +194,29 @@ def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Sett
     causal.queries_backward(dQ, *head)
     causal.keys_backward(dK, dV, *head)
     return Gradients(dQ, dK, dV)
+
+
+# ---- spans of tokens, each worked on by a thread of its own
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
+
+
+if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def span_count(threads: int, n: int) -> int:
+    """How many spans n tokens are cut into."""
+    return min(threads, n // SPAN)
+
+
+def map_spans(work: Callable[[int, int], Found], n: int, threads: int) -> list[Found]:
+    """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
+    count = span_count(threads, n)
+    if count < 2:
+        return [work(0, n)]
+    edges = [n * part // count for part in range(count + 1)]
+    return list(_pool(threads).map(work, edges[:-1], edges[1:]))

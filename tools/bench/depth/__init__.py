@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from iocourse.console import DASH
-from iocourse.data.recorded import provenance
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import record_source, run_metadata
 from iocourse.errors import UsageError
 from tools.bench import Row, verdict
 from tools.bench.depth import heads, layers, training
@@ -31,7 +30,7 @@ def run(quick: bool) -> Row:
     goals = [layers.verdict(depths["rows"]), training.verdict(trained)]
     return {
         "subject": NAME,
-        **circumstances("numpy", "torch", "numba"),
+        **run_metadata("numpy", "torch", "numba"),
         "quick": quick,
         "threads": 1,
         "layers": depths,
@@ -68,7 +67,7 @@ def show(result: Row) -> str:
         training.show(result["training"]),
         heads.show(result["heads"]),
         "\n".join(_goal(goal) for goal in result["goals"]),
-        f"{provenance(result)}, {result['threads']} thread",
+        f"{record_source(result)}, {result['threads']} thread",
     ]
     return "\n\n".join(parts)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.console import steps
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
@@ -87,7 +87,7 @@ def measured(plan: Plan) -> Record:
         else:
             found[section] = made
     return {
-        "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
+        "subject": NAME, **run_metadata("torch", "numpy", "numba"), "device": {"name": processor()},
         "load": load, "threads": plan.threads, "engine": "Numba" if numba_backend.installed() else "NumPy",
         **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
     }  # fmt: skip

@@ -1,8 +1,8 @@
 """Attention in linear time, several ways, in one run: error against features and time, a panel a problem.
 
 The problems are normal queries and keys, a panel for each spread of logits, and the stored heads of a real
-model. The neighbours are those of `iocourse.lowrank.baselines`; ours are the face at one degree, with every
-check it makes. Exact attention takes part: it has no features and an error of rounding.
+model. The others are those of `iocourse.lowrank.baselines`; ours are `lowrank.attention` at one degree, with
+every check it makes. Exact attention takes part: it has no features and an error of rounding.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import torch
 
 import iocourse.lowrank as lowrank
 from iocourse.data.attention_heads import real_head, real_heads
-from iocourse.lowrank.baselines import FIELD
-from iocourse.lowrank.baselines.linear_attention import Rows
+from iocourse.lowrank.baselines import FIELD, Rows
 from iocourse.lowrank.error_certificates import NotCertified
 from iocourse.monomials import rank_of
 from tools.bench import Row

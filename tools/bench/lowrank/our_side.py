@@ -1,4 +1,4 @@
-"""Our side: low-rank attention of one head through its faces, with every check they make."""
+"""Our side: low-rank attention of one head by `attention` and `gradient`, with all their checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def options(causal: bool, d: int, threads: int) -> dict[str, Any]:
-    """What the faces are asked for: scores as they are; causal, the variance of keys of length 1."""
+    """Options passed to them: scores as they are; causal, the variance of keys of length 1."""
     known = {"key_variance": 1 / d} if causal else {}
     return {"scale": 1.0, "causal": causal, "threads": threads, **known}
 
@@ -69,7 +69,7 @@ class Ours:
         q, k, v = self._arrays
         options = Options(**self._options)
         first = head_forward(q, k, v, options, options.degree)
-        sums = first.found.den * _row_scale(q, first.setting)
+        sums = first.found.den * _row_scale(q, first.approximation)
         second = head_forward(q, k, v / sums[:, None], options, options.degree)
         found: Array = second.found.O * sums[:, None]
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from iocourse.console import DASH, paragraphs, table
-from iocourse.data.recorded import provenance
+from iocourse.data.records import record_source
 from iocourse.explore.models.lowrank_record import FASTER_EXACT, LIMITS, fastest, panels_of
 from tools.bench import Row, grouped
 from tools.bench.lowrank.goals import JUDGED, goals, script_speedup
@@ -228,4 +228,4 @@ def _said(record: Row) -> Iterator[str]:
             f"other programs were at work when it began (load {load:.1f}, {cores} cores): they slow long "
             "laps more than short ones, so that speed-ups here are too large"
         )
-    yield provenance(record)
+    yield record_source(record)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, product
 
-from iocourse.doctor.circumstances import circumstances
+from iocourse.data.records import run_metadata
 from iocourse.gpu import CHIPS
 from tools.bench import Row
 from tools.bench.resources.compiling import GROUP, Compilation, compiled, need_compiler, shipped
@@ -48,7 +48,7 @@ def record(
     parts = asked_for(arches, heads, widths, swept)
     rows = iter(compiled([*chain(*parts.values())]))
     found = {part: [*islice(rows, len(asked))] for part, asked in parts.items()}
-    return {"subject": name, **circumstances("triton"), **found}
+    return {"subject": name, **run_metadata("triton"), **found}
 
 
 def asked_for(

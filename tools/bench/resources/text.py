@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iocourse.console import crossed, table
-from iocourse.data.recorded import provenance
+from iocourse.data.records import record_source
 
 TILED = ("forward", "fused", "queries", "keys")  # a step of these makes BM × BN scores
 # Of the counts of a hot loop, those that are shown.
@@ -31,7 +31,7 @@ def table_of(result: dict[str, Any]) -> str:
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]
     lines += [_line(row) for row in rows]
     refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in rows if "error" in row]
-    how = f"{len(rows)} kernels compiled with {provenance(result)}"
+    how = f"{len(rows)} kernels compiled with {record_source(result)}"
     return "\n".join([table(lines), *refused, how])
 
 

@@ -33,7 +33,7 @@ from tools.build.rules.numerals import DIGITS, Numeral, numerals
 PLACES = {
     "np": "numpy",
     "math": "math",
-    "recorded": "iocourse.data.recorded:recorded",
+    "load_record": "iocourse.data.records:load_record",
     "real_head": "iocourse.data:real_head",
     "real_heads": "iocourse.data:real_heads",
     "CHIPS": "iocourse.gpu:CHIPS",

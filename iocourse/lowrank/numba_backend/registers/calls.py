@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ....monomials import Array, Plan
 from ....solution_guard import library_solution
-from ...approximation import Setting, weights_of
+from ...approximation import Approximation, weights_of
 from ...error_certificates import POSITIVE
 from ...numpy_backend import Forward, Gradients
 from ...polynomials import Polynomial
-from ..threads import each, many
+from .. import map_spans, span_count
 from . import causal, dense, writer
 from .sixteen import Sixteen
 from .steps import LONG, Shape
@@ -195,9 +195,11 @@ def places(rank: int, d: int, m: int) -> Places:
 
 
 @library_solution
-def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple[Forward, Setting, bool]:
-    """As `passes.forward`, with the mean and the covariance of the keys, which s need not have, and whether
-    `judge` found the outputs fine. Where s has a covariance, it is taken.
+def forward(
+    Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1
+) -> tuple[Forward, Approximation, bool]:
+    """As `numpy_backend.forward`, with the mean and the covariance of the keys, which s need not have, and
+    whether `judge` found the outputs fine. Where s has a covariance, it is taken.
     """
     Q, K, V = rows(Q, K, V)
     (n, d), n_k, m, per_row = Q.shape, len(K), V.shape[1] + 1, s.polynomial.per_row
@@ -208,7 +210,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple
     if s.covariance is not None:
         covariance[:] = s.covariance
     O, den = np.empty((n, m - 1), FLOAT32), np.empty(n, FLOAT32)
-    if many(threads, max(n, n_k)) < 2:
+    if span_count(threads, max(n, n_k)) < 2:
         run, shape, _ = compiled("forward", d, m)
         t = tables(s.plan, s.polynomial, m, shape.tokens)
         fine = run["attend"](
@@ -217,12 +219,18 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple
         )  # fmt: skip
     else:
         fine = _in_spans(O, den, memory, (Q, K, V), s, share, threads)
-    was = Setting(s.plan, s.polynomial, s.factor, memory[at.shift], covariance if per_row else None)
+    was = Approximation(s.plan, s.polynomial, s.factor, memory[at.shift], covariance if per_row else None)
     return Forward(O, den, T), was, fine == 1
 
 
 def _in_spans(
-    O: Array, den: Array, memory: Array, arrays: tuple[Array, ...], s: Setting, share: float, threads: int
+    O: Array,
+    den: Array,
+    memory: Array,
+    arrays: tuple[Array, ...],
+    s: Approximation,
+    share: float,
+    threads: int,
 ) -> int:
     """The same on several threads, span by span; what `judge` hands back."""
     Q, K, V = arrays
@@ -252,12 +260,12 @@ def _in_spans(
         )
         return guard
 
-    shift[:] = _total(each(mean, n_k, threads))
-    parts = each(state, n_k, threads)
+    shift[:] = _total(map_spans(mean, n_k, threads))
+    parts = map_spans(state, n_k, threads)
     values[:] = np.min([part[states:] for part in parts], axis=0)
     weighted[:] = _total(parts)[:states]
     run["finish"](total, spread, share, t.words)
-    guards = each(outputs, n, threads)
+    guards = map_spans(outputs, n, threads)
     outside[:] = np.min(guards, axis=0)
     outside[-1] = sum(guard[-1] for guard in guards)
     return int(run["judge"](address(values), address(outside), n_k / 2))
@@ -277,9 +285,9 @@ def _known(X: Array | None, shape: tuple[int, ...]) -> Array:
 
 @library_solution
 def backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> tuple[Gradients, bool]:
-    """As `passes.backward`, and whether nothing in the results showed that something is wrong."""
+    """As `numpy_backend.backward`, and whether nothing in the results showed that something is wrong."""
     Q, K, V, dO = rows(Q, K, V, dO)
     (n, d), n_k, m = Q.shape, len(K), V.shape[1] + 1
     run, shape, _ = compiled("backward", d, m)
@@ -304,7 +312,7 @@ def backward(
         run["keys_back"](dk, dv, address(guard), total, k, v, start, stop, middle, t.words, room(t.room))
         return guard
 
-    if many(threads, max(n, n_k)) < 2:
+    if span_count(threads, max(n, n_k)) < 2:
         U = np.zeros(T.size + 4, FLOAT32)
         total = address(U)
         run["pull"](
@@ -313,14 +321,14 @@ def backward(
         )  # fmt: skip
         guard = U[T.size :].tolist()
     else:
-        U = _total(each(state, n, threads))
+        U = _total(map_spans(state, n, threads))
         total = address(U)
         run["finish"](total, spread, 0.0, t.words)
-        guard = [*U[T.size :].tolist(), *_total(each(gradients, n_k, threads)).tolist()]
+        guard = [*U[T.size :].tolist(), *_total(map_spans(gradients, n_k, threads)).tolist()]
     return Gradients(*found), _fine(guard, s)
 
 
-def _fine(guard: Sequence[float], s: Setting) -> bool:
+def _fine(guard: Sequence[float], s: Approximation) -> bool:
     """Whether gradients are finite, and no larger than weights of one sign can make them.
 
     guard: 0 where dQ is finite, Σ |dO|, 0 where dK and dV are, Σ |dV|.
@@ -346,7 +354,7 @@ class _Causal:
         return (self.tables.words, room(self.room))
 
 
-def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
+def _causal(part: str, Q: Array, V: Array, s: Approximation) -> _Causal:
     d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
     run, shape, _ = compiled(part, d, m)
     t = tables(plan, s.polynomial, m, shape.tokens)
@@ -357,8 +365,10 @@ def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
 
 
 @library_solution
-def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> tuple[Forward, Setting, bool]:
-    """As `passes.causal_forward`, with no state handed back, and whether `judge` found the outputs fine."""
+def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> tuple[Forward, Approximation, bool]:
+    """As `numpy_backend.causal_forward`, with no state handed back, and whether `judge` found the outputs
+    fine.
+    """
     Q, K, V = rows(Q, K, V)
     m, c = V.shape[1] + 1, _causal("causal", Q, V, s)
     O, den, guard = np.empty_like(V), np.empty(len(Q), FLOAT32), np.empty(4 * m - 1, FLOAT32)
@@ -371,9 +381,11 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> tuple[Forward, S
 
 @library_solution
 def causal_backward(
-    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting
+    Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation
 ) -> tuple[Gradients, bool]:
-    """As `passes.causal_backward`, and whether nothing in the results showed that something is wrong."""
+    """As `numpy_backend.causal_backward`, and whether nothing in the results showed that something is
+    wrong.
+    """
     Q, K, V, dO = rows(Q, K, V, dO)
     O, den = rows(f.O, f.den)
     c = _causal("causal backward", Q, V, s)

@@ -143,7 +143,8 @@ def queries(s: Shape) -> None:
 def judge(s: Shape) -> None:
     """1 where outputs have no denominator below `least`, are finite, and are within the values, else 0.
 
-    values (2 (m - 1),), outputs (2 m + 1,): what passes said of them, as `guards.within` looks at it.
+    values (2 (m - 1),), outputs (2 m + 1,): what passes said of them, as `error_certificates.within` looks at
+    it.
     """
     p, m = s.p, s.m
     values, outputs, least = p.begin("judge", JUDGE)

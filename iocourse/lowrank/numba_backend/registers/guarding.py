@@ -1,4 +1,6 @@
-"""What the passes see of their numbers while these are in registers, for the checks of `guards`."""
+"""What the passes see of their numbers while these are in registers, for the checks of
+`error_certificates`.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Triton's interpreter without work that it does anew for every call: the same values, in a fifth of the
-time.
+"""Patch of Triton's interpreter that leaves out work done anew for every call: the same values, in a fifth of
+the time.
 
 Before every call of a kernel, and of every function that a kernel calls, the interpreter searches all names
 of `triton.language` for those it replaces; for every operation it builds a table of NumPy's types, and the
-shape of each result number by number; before every operation it asks which type two operands have in common,
-converts both to it, and compares their shapes number by number, each in a wrapper; and each sum and product
-of 32-bit integers is repeated in 64 bits, for an assertion that only a debug build has. Here the names found
-are remembered, and so is what each shape is made of and what two types or two shapes have in common, the
-table is built once, and the repetition is left out. Versions of Triton that lack what is replaced here (3.6
-to 3.9 have it) are left as they are.
+shape of each result number by number; and each sum and product of 32-bit integers is repeated in 64 bits, for
+an assertion that only a debug build has. Here the names found are remembered, and so is what each shape is
+made of, the table is built once, and the repetition is left out. Operands are prepared at a glance where that
+has been done before (at the end of this file). Versions of Triton that lack what is replaced here (3.6 to 3.9
+have it) are left as they are.
 
 A launch changes `triton.language` and the one builder of the process, so threads take turns to launch.
 """
@@ -31,32 +30,34 @@ _REPLACED = (
     "InterpreterBuilder", "TritonSemantic", "GridExecutor",
 )  # fmt: skip
 _launching = threading.RLock()  # held during a launch
+_PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 Pair = tuple[Any, Any]
 LEAST, MOST = 2.0**-126, float.fromhex("0x1.fffffep127")  # of floats that are float32 beside a tensor
 NUMBERS = {"a whole number", "a number"}
 WIDE = ("int32", "int64", "fp16", "bf16", "fp32", "fp64")  # types that take every number of 32 bits
-_PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 
 
-def repeat_nothing() -> None:
+def patch_interpreter() -> None:
     """Change the interpreter of this process, once."""
     there = all(hasattr(interpreter, name) for name in _REPLACED)
     if not there or hasattr(interpreter._patch_lang, "instead_of"):
         return
     interpreter._patch_lang = _remembered(interpreter._patch_lang)
     interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
-    remember_shapes(tl)
+    cache_shapes(tl)
     tl.block_type.to_ir = _as_it_stands(tl.block_type.to_ir)
-    take_at_once(interpreter.TritonSemantic)
+    semantic = interpreter.TritonSemantic
+    semantic.binary_op_type_checking_impl = _with_known_type(semantic.binary_op_type_checking_impl)
+    semantic.broadcast_impl_value = _broadcast_to_known_shape(semantic.broadcast_impl_value)
     interpreter.GridExecutor.__call__ = _with_room(interpreter.GridExecutor.__call__)
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
 
 
-def remember_shapes(language: Any) -> None:
+def cache_shapes(language: Any) -> None:
     """Change what this copy of `triton.language` makes, once: each shape is checked and named but once."""
     language.tensor.__init__ = _with_known_shape(language.tensor.__init__)
-    language.block_type.__init__ = _of_known_shape(language.block_type.__init__, language.constexpr)
+    language.block_type.__init__ = _block_of_known_shape(language.block_type.__init__, language.constexpr)
 
 
 def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,10 +87,10 @@ def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
 
 def _direct(replacement: Any) -> Any:
     """What replaces a function of the language, without two functions between that only look who calls."""
-    told = getattr(replacement, "__kwdefaults__", None) or {}
-    if set(told) != {"member"}:
+    defaults = getattr(replacement, "__kwdefaults__", None) or {}
+    if set(defaults) != {"member"}:
         return replacement
-    member, semantic = told["member"], interpreter.interpreter_semantic
+    member, semantic = defaults["member"], interpreter.interpreter_semantic
     while tl.core.is_builtin(member) and hasattr(member, "__wrapped__"):
         member = member.__wrapped__
 
@@ -142,7 +143,7 @@ def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
+def _block_of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
     """`block_type.__init__`, which checks and names a shape once for each type of elements."""
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
@@ -171,19 +172,14 @@ def _looked_up(dtype_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return get_np_dtype
 
 
-# Operands.
+# ---- operands
+# Before every operation the interpreter asks which type two operands have in common, converts both to it,
+# and compares their shapes number by number, each in a wrapper. The answers depend on the two types and on
+# the two shapes alone, so they are remembered; quotients, pointers, numbers of more than 32 bits and whatever
+# is to be refused go Triton's own way.
 
 
-def take_at_once(semantic: Any) -> None:
-    """Change how this class prepares operands: what two types or two shapes have in common is found once.
-
-    Quotients, pointers, numbers of more than 32 bits and whatever is to be refused go Triton's own way.
-    """
-    semantic.binary_op_type_checking_impl = _of_known_type(semantic.binary_op_type_checking_impl)
-    semantic.broadcast_impl_value = _of_known_shapes(semantic.broadcast_impl_value)
-
-
-def _of_known_type(check: Callable[..., Pair]) -> Callable[..., Pair]:
+def _with_known_type(check: Callable[..., Pair]) -> Callable[..., Pair]:
     """`binary_op_type_checking_impl`, which finds the type of each two kinds of operands once."""
     known: dict[tuple[str, str], Any] = {}
 
@@ -222,7 +218,7 @@ def _as(self: Any, operand: Any, kind: Any) -> Any:
     return operand if operand.type.scalar.name == kind.name else self.cast(operand, kind)
 
 
-def _of_known_shapes(broadcast: Callable[..., Pair]) -> Callable[..., Pair]:
+def _broadcast_to_known_shape(broadcast: Callable[..., Pair]) -> Callable[..., Pair]:
     """`broadcast_impl_value`, which finds the shape of each two shapes with as many axes once."""
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
 

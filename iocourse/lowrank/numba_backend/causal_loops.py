@@ -1,6 +1,6 @@
 """The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
 
-Within a tile the scores P are a matrix of (row, key), and the three products of `compiled` serve it too:
+Within a tile the scores P are a matrix of (row, key), and the three products of `loops` serve it too:
 tokens stand where features stood. Where each query row has its own polynomial, its variance is that of given
 key covariance, never of the sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far
 (polynomial) parts are added.
@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from .noncausal import (
+from .loops import (
     add_products,
     aligned,
     compiled,

@@ -13,7 +13,7 @@ from numpy.polynomial import polynomial as poly
 
 from iocourse import lowrank
 from iocourse.lowrank import polynomials
-from iocourse.lowrank.approximation import Setting
+from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.polynomials import CLIP, chebyshev, largest_error, minimax, smallest_degree, taylor
 from iocourse.monomials import plan
 
@@ -238,7 +238,7 @@ def test_row_factors_make_each_rows_polynomial(g, d, seed, true_scale):
     rng = np.random.default_rng(seed)
     x, k = rng.standard_normal((6, d)), rng.standard_normal((40, d))
     covariance = k.T @ k / 40
-    s = Setting(plan(d, g), lowrank.polynomial("hermite", g), covariance=covariance)
+    s = Approximation(plan(d, g), lowrank.polynomial("hermite", g), covariance=covariance)
     factors = s.row_factors(x, true_scale)
     variance = np.einsum("ia,ab,ib->i", x, covariance, x)
     wanted = polynomials.hermite(g, variance) * np.array([[factorial(l)] for l in range(g + 1)])

@@ -8,18 +8,66 @@ that spans of one head can be worked on by different threads; none holds Python'
     starts (g + 2,)  where each degree's features begin
     covariance (d, d)  of the keys, where each query row has its own polynomial; of no size, (0, 0), where not
     T, U (rank, d_v + 1)  the sums over keys and over queries, before weights
+
+How Numba compiles them stands first; at the end, what the certificates need to know of whole arrays.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
 
-from .compiling import compiling
+import numpy as np
+from numba import njit
+from numba.core import event
 
 TILE = 256
 CLIP = 0.8  # as in polynomials
 
+
+class _Announcing(event.Listener):  # type: ignore[misc]
+    """Print a line when Numba first compiles a loop of this package, because all of them take 10 to 30 s."""
+
+    announced = False
+
+    def on_start(self, event: Any) -> None:
+        if self.announced or not event.data["dispatcher"].py_func.__module__.startswith(__package__):
+            return
+        self.announced = True
+        print(
+            "iocourse.lowrank: Numba compiles the passes for this type of numbers, which takes 10 to 30 s. "
+            "The result is kept on disk where that is possible. engine='numpy' does not compile.",
+            file=sys.stderr,
+        )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcing())
+
+
+def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with these options; what is compiled is kept on disk, unless no folder can be written."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        shared = {"nogil": True, "error_model": "numpy"} | options
+        try:
+            return njit(cache=True, **shared)(function)
+        except RuntimeError:  # neither the package's folder nor one of the user's can be written
+            return njit(**shared)(function)
+
+    return compiled
+
+
 compiled = compiling(fastmath=True)
+# Sums may be reordered, which vector instructions need; that all numbers are finite may not be assumed.
+checked = compiling(fastmath={"reassoc", "contract", "nsz"})
+
+
+# ---- the passes of one head
 
 
 @compiled
@@ -362,3 +410,52 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
         for i in range(K.shape[1]):
             for t in range(C):
                 dK[at + t, i] = dx[i, t]
+
+
+# ---- whole arrays, in which numbers that are not finite are expected
+
+
+@checked
+def squares(X):
+    """The sum of the squares of X (n, m): not finite where an entry is not, or where it is too large."""
+    total = X.dtype.type(0)
+    for t in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            total += X[t, i] * X[t, i]
+    return total
+
+
+@checked
+def finite(Q, K, V):
+    """Whether the squares of each of the three have a finite sum."""
+    return math.isfinite(squares(Q)) and math.isfinite(squares(K)) and math.isfinite(squares(V))
+
+
+@checked
+def extent(X):
+    """The smallest (m,) and the largest entry of each column of X (n, m)."""
+    low, high = X[0].copy(), X[0].copy()
+    for t in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            low[i] = X[t, i] if X[t, i] < low[i] else low[i]
+            high[i] = X[t, i] if X[t, i] > high[i] else high[i]
+    return low, high
+
+
+@checked
+def output_fine(O, den, V, least):
+    """Whether den (n,) is at least `least`, O (n, m) is finite, and within V (n_k, m) as
+    `error_certificates.within` says.
+    """
+    for i in range(len(den)):
+        if not least <= den[i] < np.inf:
+            return False
+    if not math.isfinite(squares(O)):
+        return False
+    low, high = extent(O)
+    least, most = extent(V)
+    for i in range(len(low)):
+        room = (most[i] - least[i]) / 2 + 1e-3 * (abs(least[i]) + abs(most[i]))
+        if low[i] < least[i] - room or high[i] > most[i] + room:
+            return False
+    return True

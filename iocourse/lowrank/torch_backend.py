@@ -1,0 +1,441 @@
+"""Low-rank attention of torch tensors as one step of autograd: `attend`.
+
+Saved for the backward pass are Q, K, V, O, the denominators and a state of rank × (d_v + 1) numbers per head.
+On the CPU the heads are worked on one after the other by `per_head`; on other devices all at once by the same
+passes written in torch, at the end of this file: Q (H, n, d), K (H, n_k, d), V (H, n_k, d_v), the features of
+one tile of tokens at a time; nothing of size n × rank is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import factorial, inf
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..monomials import Plan, plan
+from ..solution_guard import library_solution
+from . import error_certificates, per_head
+from . import numba_backend as fast
+from .numpy_backend import CAUSAL_TILE, slices
+from .options import Options, check_shapes
+from .per_head import Attended
+from .polynomials import CLIP, Polynomial
+
+EXACT_TYPES = (torch.float32, torch.float64)
+SHORT_TYPES = (torch.float16, torch.bfloat16)
+FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
+CPU_WORDS = 1 << 19  # where several of them lie in a cache
+
+
+@library_solution
+def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
+    """`lowrank.attention` for tensors."""
+    for name, X in (("K", K), ("V", V)):
+        if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
+            what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
+            raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
+    if Q.dtype in SHORT_TYPES:  # computed in float32
+        return attend(Q.float(), K.float(), V.float(), options).to(Q.dtype)
+    if Q.dtype not in EXACT_TYPES:
+        allowed = "float32, float64, float16 or bfloat16"
+        raise TypeError(f"Q has dtype {Q.dtype}; it must be {allowed}")
+    if options.threads is None:
+        options = replace(options, threads=torch.get_num_threads())
+    found: Tensor = _Attention.apply(Q.resolve_neg(), K.resolve_neg(), V.resolve_neg(), options)
+    return found
+
+
+def _engine(Q: Tensor, options: Options) -> str:
+    """The engine that works on this tensor, or the error that says why the requested one cannot."""
+    if options.engine is None:
+        return "numba" if Q.device.type == "cpu" and fast.installed() else "torch"
+    if options.engine in ("numpy", "numba") and Q.device.type != "cpu":
+        raise ValueError(f"engine is {options.engine!r}, which works on the CPU; Q is on {Q.device}")
+    return options.engine
+
+
+class _Attention(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
+        in_numpy = _engine(Q, options) in ("numba", "numpy")
+        runner = _Heads(options) if in_numpy else _Batch(options)
+        with torch.autocast(Q.device.type, enabled=False):
+            O = runner.forward(Q, K, V)
+        ctx.runner = runner
+        ctx.save_for_backward(Q, K, V, O)  # O too, so that autograd sees it changed in place
+        return O
+
+    @staticmethod
+    def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # the result would count as a constant, without a word
+            raise RuntimeError(
+                "the gradient of lowrank.attention was requested with create_graph=True, and it cannot be "
+                "differentiated again. Pass create_graph=False; for second derivatives, as of a gradient "
+                "penalty, use exact attention: softmax(scale * Q @ K.mT) @ V in torch."
+            )
+        with torch.autocast(dO.device.type, enabled=False):
+            return (*ctx.runner.backward(*ctx.saved_tensors, dO.resolve_neg()), None)
+
+
+class _Heads:
+    """One head after the other, on the CPU, in NumPy's memory."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.was: list[Attended] = []
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+        q, k, v = (X.detach().numpy() for X in (Q, K, V))
+        each, self.options = per_head.checked(q, k, v, self.options)
+        self.was = [per_head.head_forward(*head, self.options, self.options.degree) for head in each]
+        O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
+        nothing = np.empty((0, 0), q.dtype)  # O is kept once
+        self.was = [w._replace(found=w.found._replace(O=nothing)) for w in self.was]
+        return O
+
+    def backward(
+        self, Q: Tensor, K: Tensor, V: Tensor, O: Tensor, dO: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        arrays = [X.detach().numpy().reshape(-1, *X.shape[-2:]) for X in (Q, K, V, O, dO)]
+        found = []
+        for q, k, v, o, g, was in zip(*arrays, self.was, strict=True):
+            whole = was._replace(found=was.found._replace(O=o))
+            found.append(per_head.head_backward(q, k, v, whole, g, self.options))
+        each = zip(*found, strict=True)
+        dQ, dK, dV = (_joined(list(x), like.shape) for x, like in zip(each, (Q, K, V), strict=True))
+        return dQ, dK, dV
+
+
+def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
+    """One tensor of this shape from an array a head, without a copy where there is one head."""
+    whole = arrays[0] if len(arrays) == 1 else np.stack(arrays)
+    return torch.from_numpy(whole.reshape(shape))  # a tensor of its own, no view: it may be changed in place
+
+
+class _Batch:
+    """All heads at once, in torch, on any device."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+        q, k, v = self._checked(Q, K, V)
+        found, self.approximation = self._at(q, k, v, self.options.degree)
+        O = _in_shape(found.O, (*Q.shape[:-1], V.shape[-1]))
+        self.found = found._replace(O=O.new_empty(0))  # O is kept once
+        return O
+
+    def backward(
+        self, Q: Tensor, K: Tensor, V: Tensor, O: Tensor, dO: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, o, g = (X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, O, dO))
+        found, s = self.found._replace(O=o), self.approximation
+        if self.options.gradient_degree not in (None, s.plan.g):
+            found, s = self._at(q, k, v, self.options.gradient_degree or 0)
+        back = causal_backward if self.options.causal else backward
+        dQ, dK, dV = back(q, k, v, found, g, s)
+        sizes = [torch.linalg.vector_norm(X, 1) for X in (dV, g)]
+        fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
+        if not bool(fine | ~_finite(g)):  # asked once: a GPU is waited for once
+            for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
+                error_certificates.check_gradient(
+                    s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf
+                )
+            error_certificates.check_gradient(s.polynomial, "dV", 0.0, (float(sizes[0]), float(sizes[1])))
+        return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
+
+    def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
+        check_shapes(Q.shape, K.shape, V.shape, self.options.causal)
+        q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
+        # None: the machine's own
+        memory = torch.cuda.get_device_properties(Q.device).total_memory if Q.is_cuda else None
+        for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
+            error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), memory)
+        bound = inf if self.options.bound is None else self.options.bound
+        sizes = torch.stack([_largest(X) for X in (q, k, v)])
+        fine = sizes.isfinite().all() & (sizes[:2] <= bound).all()
+        if not bool(fine):  # asked once: a GPU is waited for once
+            for name, X in (("Q", q), ("K", k), ("V", v)):
+                for head in X.cpu().numpy():
+                    error_certificates.check_finite(name, head)
+                    error_certificates.check_bound(name, head, self.options.bound if name != "V" else None)
+        return [q, k, v]
+
+    def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchApproximation]:
+        """The result at degree g, certified."""
+        options, p = self.options, plan(q.shape[-1], g)
+        factor = options.factor(q.shape[-1])
+        shift = None if options.causal else k.mean(1, keepdim=True)
+
+        def limit() -> float:
+            rest = k if shift is None else k - shift
+            limits = q.norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
+            row = int(limits.argmax()) % q.shape[1]
+            error_certificates.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
+            return float(limits.max())
+
+        made = options.make_polynomial(g, limit)
+        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(k)[:, None]
+        covariance = self._covariance(k, shift) if made.per_row else None
+        s = BatchApproximation(p, made, weights, factor, shift, covariance)
+        attended = causal_forward if options.causal else forward
+        found = attended(q, k, v, s)
+        self._certify(q, k, v, found, s)
+        return found, s
+
+    def _certify(self, q: Tensor, k: Tensor, v: Tensor, found: BatchForward, s: BatchApproximation) -> None:
+        """Refuse denominators and outputs as `error_certificates` says; a GPU is waited for once where all is
+        well.
+        """
+        causal, made, n_k = self.options.causal, s.polynomial, k.shape[1]
+        within = error_certificates.within(_extent(found.O), _extent(v))
+        accurate: Any = True
+        if not causal:  # which looks at no statistics of the whole sequence
+            variances = self._variances(q, k, s)
+            accurate = error_certificates.is_accurate(variances.mean(1), s.plan.g).all()
+        if made.positive_to == inf or not causal:
+            least = error_certificates.POSITIVE if causal else n_k / 2
+            if bool(((found.den >= least) & (found.den < inf)).all() & within & accurate):
+                return
+        counts: Any = np.arange(1, q.shape[1] + 1) if causal else n_k
+        for x, y, den in zip(q, s.keys(k), found.den, strict=True):
+            rows = partial(_on_cpu, x * s.factor, y)
+            error_certificates.check_denominators(made, rows, den.cpu().numpy(), counts, centred=not causal)
+        if not bool(within):
+            error_certificates.refuse_output(made, bool(found.O.isfinite().all()))
+        if not bool(accurate):
+            error_certificates.warn_of_error(variances.cpu().numpy(), s.plan.g)
+
+    def _variances(self, q: Tensor, k: Tensor, s: BatchApproximation) -> Tensor:
+        """(H, n): of each row's logits."""
+        given = self.options.key_variance is not None or s.covariance is None
+        covariance = key_covariance(k, s.shift) if given else s.covariance
+        x = q * s.factor
+        return ((x @ covariance) * x).sum(-1)
+
+    def _covariance(self, keys: Tensor, shift: Tensor) -> Tensor:
+        """(H, d, d): of the keys, or what the variance asked for makes it."""
+        if self.options.key_variance is None:
+            return key_covariance(keys, shift)
+        unit = torch.eye(keys.shape[-1], dtype=keys.dtype, device=keys.device)
+        return (self.options.key_variance * unit).expand(len(keys), -1, -1)
+
+
+def _in_shape(X: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """X in this shape, in the same memory and yet no view of it: it may be changed in place."""
+    X = X.contiguous()
+    return X.new_empty(0).set_(X.untyped_storage(), X.storage_offset(), shape)
+
+
+def _largest(X: Tensor) -> Tensor:
+    """The largest size of an entry, no number where one is none, with nothing of the size of X in between."""
+    return torch.linalg.vector_norm(X, torch.inf)
+
+
+def _finite(X: Tensor) -> Tensor:
+    """Whether all entries are."""
+    return _largest(X).isfinite()
+
+
+def _extent(X: Tensor) -> Any:
+    """`error_certificates.Extent` of the columns of X (H, n, m), for every head, as tensors."""
+    return error_certificates.Extent(X.amin(1), X.amax(1))
+
+
+def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
+    return q.cpu().numpy(), k.cpu().numpy()
+
+
+# ---- the passes in torch, for many heads at once and on any device
+
+
+@dataclass(frozen=True)
+class BatchApproximation:
+    """As `Approximation`, for H heads: weights (rank, 1), shift (H, 1, d) or None, covariance (H, d, d) or
+    None.
+    """
+
+    plan: Plan
+    polynomial: Polynomial
+    weights: Tensor
+    factor: float
+    shift: Tensor | None
+    covariance: Tensor | None
+
+    def keys(self, K: Tensor) -> Tensor:
+        return K if self.shift is None else K - self.shift
+
+    def times_row_factors(self, found: Tensor, x: Tensor, true_scale: bool = False) -> Tensor:
+        """The features (H, rank, n) of x (H, n, d) times `Approximation.row_factors`, in place."""
+        if self.covariance is None:
+            return found
+        g, starts = self.plan.g, self.plan.starts
+        variance = ((x @ self.covariance) * x).sum(-1).clamp(max=CLIP)  # (H, n)
+        terms = [(-variance / 2) ** m / factorial(m) for m in range(g // 2 + 1)]
+        series = torch.stack(terms, 1).cumsum(1)  # (H, ⌊g/2⌋ + 1, n)
+        if true_scale:
+            series *= (variance / 2).exp()[:, None]
+        for degree in range(g + 1 if true_scale else g - 1):  # of the others it is 1
+            found[:, starts[degree] : starts[degree + 1]] *= series[:, None, (g - degree) // 2]
+        return found
+
+
+class BatchForward(NamedTuple):
+    """O (H, n, d_v), den (H, n), T (H, rank, d_v + 1)."""
+
+    O: Tensor
+    den: Tensor
+    T: Tensor
+
+
+def features(x: Tensor, p: Plan) -> Tensor:
+    """The monomials of x (H, n, d): (H, rank, n)."""
+    found = x.new_empty(len(x), p.rank, x.shape[1])
+    found[:, 0] = 1
+    found[:, 1 : p.d + 1] = x.mT
+    for step in p.steps:
+        source = found[:, step.source : step.source + step.last - step.first]
+        torch.mul(source, x[:, None, :, step.axis], out=found[:, step.first : step.last])
+    return found
+
+
+@library_solution
+def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
+    """The gradient of x (H, n, d) from that of its features, which is used up."""
+    dx = torch.zeros_like(x)
+    for step in reversed(p.steps):
+        source = slice(step.source, step.source + step.last - step.first)
+        up = dfeatures[:, step.first : step.last]
+        dx[:, :, step.axis] += (up * found[:, source]).sum(1)
+        dfeatures[:, source] += up * x[:, None, :, step.axis]
+    return dx + dfeatures[:, 1 : p.d + 1].mT
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
+
+
+def _over_denominators(f: BatchForward, dO: Tensor, rows: slice) -> Tensor:
+    """[dO, -δ] / den of these rows."""
+    g = dO[:, rows]
+    return torch.cat([g, -(g * f.O[:, rows]).sum(-1, keepdim=True)], -1) / f.den[:, rows, None]
+
+
+def _room(Q: Tensor, V: Tensor, T: Tensor) -> BatchForward:
+    """O and den, which are not yet known, and T."""
+    n = Q.shape[1]
+    return BatchForward(V.new_empty(len(Q), n, V.shape[-1]), V.new_empty(len(Q), n), T)
+
+
+def _divide(f: BatchForward, rows: slice, found: Tensor) -> None:
+    """O and den of these rows, from their [N, den]."""
+    f.den[:, rows] = found[..., -1]
+    torch.div(found[..., :-1], found[..., -1:], out=f.O[:, rows])
+
+
+def _tile(Q: Tensor, rank: int) -> int:
+    words = FEATURE_WORDS if Q.is_cuda else CPU_WORDS
+    return max(64, words // (len(Q) * rank))
+
+
+def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
+    """(H, d, d): of the rows of K (H, n, d) about shift (H, 1, d), tile by tile."""
+    n, d = K.shape[1:]
+    tiles = (K[:, rows] - shift for rows in slices(n, _tile(K, d)))
+    found: Tensor = sum(x.mT @ x for x in tiles) / n
+    return found
+
+
+@library_solution
+def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
+    """As `numpy_backend.forward`, for every head."""
+    tile = _tile(Q, s.plan.rank)
+    T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
+    for rows in slices(K.shape[1], tile):
+        T += features(s.keys(K[:, rows]), s.plan) @ _with_ones(V[:, rows])
+    T *= s.weights
+    found = _room(Q, V, T)
+    for rows in slices(Q.shape[1], tile):
+        x = Q[:, rows] * s.factor
+        _divide(found, rows, s.times_row_factors(features(x, s.plan), x).mT @ T)
+    return found
+
+
+@library_solution
+def backward(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, as `numpy_backend.backward`, for every head."""
+    tile = _tile(Q, s.plan.rank)
+    dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
+    U = torch.zeros_like(f.T)
+    for rows in slices(Q.shape[1], tile):
+        dQ[:, rows] = _queries_back(U, Q[:, rows] * s.factor, f.T, _over_denominators(f, dO, rows), s)
+    U *= s.weights
+    for rows in slices(K.shape[1], tile):
+        dK[:, rows], dV[:, rows] = _keys_back(U, s.keys(K[:, rows]), V[:, rows], s)
+    return dQ, dK, dV
+
+
+def _queries_back(U: Tensor, x: Tensor, T: Tensor, g: Tensor, s: BatchApproximation) -> Tensor:
+    """dQ of a tile of scaled queries x, from g = [dO, -δ] / den; what they add to U is added.
+
+    Two arrays as large as the tile's features are alive at a time: each is made, changed and used up here.
+    """
+    phi = features(x, s.plan)
+    dx = features_vjp(s.times_row_factors(T @ g.mT, x), phi, x, s.plan)
+    U += s.times_row_factors(phi, x) @ g
+    return dx * s.factor
+
+
+def _keys_back(U: Tensor, x: Tensor, values: Tensor, s: BatchApproximation) -> tuple[Tensor, Tensor]:
+    """dK and dV of a tile of shifted keys x."""
+    psi = features(x, s.plan)
+    return features_vjp(U @ _with_ones(values).mT, psi, x, s.plan), (psi.mT @ U)[..., :-1]
+
+
+def _inside(q: Tensor, k: Tensor) -> Tensor:
+    return (q @ k.mT).exp().tril()
+
+
+@library_solution
+def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
+    """As `numpy_backend.causal_forward`, for every head."""
+    T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
+    found = _room(Q, V, T)
+    for rows in slices(Q.shape[1], CAUSAL_TILE):
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        phi = s.times_row_factors(features(x, s.plan), x, true_scale=True)
+        _divide(found, rows, phi.mT @ T + _inside(x, k) @ values)
+        T += s.weights * (features(k, s.plan) @ values)
+    return found
+
+
+@library_solution
+def causal_backward(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, as `numpy_backend.causal_backward`, for every head."""
+    dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
+    tiles = slices(Q.shape[1], CAUSAL_TILE)
+    T, U = torch.zeros_like(f.T), torch.zeros_like(f.T)
+    for rows in tiles:
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        g = _over_denominators(f, dO, rows)
+        far = s.times_row_factors(T @ g.mT, x, true_scale=True)
+        near = _inside(x, k) * (g @ values.mT)
+        dQ[:, rows] = (features_vjp(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
+        T += s.weights * (features(k, s.plan) @ values)
+    for rows in reversed(tiles):
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        near, psi, g = _inside(x, k), features(k, s.plan), _over_denominators(f, dO, rows)
+        dV[:, rows] = (psi.mT @ U + near.mT @ g)[..., :-1]
+        dK[:, rows] = features_vjp(U @ values.mT, psi, k, s.plan) + (near * (g @ values.mT)).mT @ x
+        phi = s.times_row_factors(features(x, s.plan), x, true_scale=True)
+        U += s.weights * (phi @ g)
+    return dQ, dK, dV

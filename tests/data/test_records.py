@@ -1,0 +1,161 @@
+"""Records shipped with the package: read as they are, None where there is none, each with its source; and as
+text, with contenders as columns and shapes as lines, in which no number is lost.
+"""
+
+import json
+import re
+from importlib import resources
+
+import pytest
+
+from iocourse.console import number
+from iocourse.data import records
+from iocourse.data.records import NAMES, format_record, load_record, missing_metadata, record_source
+
+TIMED = ("attention", "attention-n4096", "attention-tutorial", "decode", "small-cache", "sparse", "varlen")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_is_the_shipped_file_or_none(name):
+    file = resources.files("iocourse.data").joinpath("bench", f"{name}.json")
+    record = load_record(name)
+    assert (record is None) == (not file.is_file())
+    if record is None:
+        assert record_source(record) == "no recorded run yet"
+    else:
+        assert record == json.loads(file.read_text(encoding="utf-8")) and name.startswith(record["subject"])
+        assert record["date"] in record_source(record)
+        assert all(version in record_source(record) for version in record["versions"].values())
+
+
+def test_every_shipped_record_can_be_asked_for():
+    folder = resources.files("iocourse.data").joinpath("bench")
+    shipped = {file.name for file in folder.iterdir() if file.name.endswith(".json")}
+    assert shipped <= {f"{name}.json" for name in NAMES}
+
+
+def test_no_recorded_run_yet_is_an_answer(monkeypatch, tmp_path):
+    monkeypatch.setattr(records.resources, "files", lambda package: tmp_path)
+    assert load_record("attention") is None
+
+
+def test_a_source_names_the_device_where_there_was_one():
+    made_up = {"versions": {"torch": "0.1", "triton": "0.2"}, "date": "1970-01-01"}
+    assert record_source(made_up) == "torch 0.1, triton 0.2, 1970-01-01"
+    device = {"name": "a made-up GPU", "arch": 12, "driver": "3.4"}
+    assert record_source(made_up | {"device": device}).startswith(
+        "a made-up GPU (sm_12, driver 3.4), torch 0.1"
+    )
+
+
+def test_every_shipped_record_tells_device_versions_date_and_commit():
+    for name in NAMES:
+        record = load_record(name)
+        assert record is None or (
+            missing_metadata(record) == [] and re.fullmatch("[0-9a-f]{40}", record["commit"])
+        )
+
+
+@pytest.mark.parametrize("missing", ["device", "versions", "date", "commit"])
+def test_what_a_record_lacks_is_named(missing):
+    whole = load_record("roofs")
+    assert missing_metadata(whole) == [] and missing_metadata({**whole, missing: {}}) == [missing]
+    there = {key: value for key, value in whole.items() if key != missing}
+    assert missing_metadata(there) == [missing] and missing_metadata({}) == [
+        "device",
+        "versions",
+        "date",
+        "commit",
+    ]
+
+
+def test_a_record_says_when_the_kernels_have_changed_since(monkeypatch):
+    made_up = {
+        "versions": {"torch": "0.1"},
+        "date": "1970-01-01",
+        "commit": "0123456789",
+        "kernels_code": "a",
+    }
+    monkeypatch.setattr(records, "kernels_code", lambda: "a")
+    assert record_source(made_up) == "torch 0.1, 1970-01-01, commit 0123456"
+    monkeypatch.setattr(records, "kernels_code", lambda: "b")
+    assert record_source(made_up) == f"torch 0.1, 1970-01-01, commit 0123456, {records.CHANGED}"
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('"""Other words."""\nx = f"{1}"  # why\ndef f():\n    """More."""\n    return x\n', True),
+        ('"""Words."""\n\nx = f"{1}"\n\n\ndef f():\n    return (\n        x\n    )\n', False),
+        ('"""Words."""\nx = f"{2}"\ndef f():\n    return x\n', False),
+        ('"""Words."""\nx = f"{1}"\ndef f():\n  return x\n', True),
+        ('"""Words."""\nfrom .there import (\n    y,\n)\nx = f"{1}"\ndef f():\n    return x\n', True),
+        ('"""Words."""\nx = f"{1}"\ndef f():\n    import there\n    return there.x\n', False),
+    ],
+)
+def test_only_code_counts_in_the_fingerprint(text, same):
+    code = '"""Words."""\nx = f"{1}"\ndef f():\n    return x\n'
+    assert (records._code_of(code) == records._code_of(text)) == same
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="name is 'speed'; allowed: answers, attention"):
+        load_record("speed")
+
+
+# ---- as text
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_every_figure_of_a_shipped_record_is_in_its_line_and_column(name):
+    record = load_record(name)
+    tables = [part.splitlines() for part in format_record(record).split("\n\n")]
+    rows = [*record["rows"], *record.get("density_rows", [])]
+    found = 0
+    for head, names, *lines in (table for table in tables if " = " in table[0] and len(table) > 2):
+        unit, dtype, d, pass_ = head.split(", ")
+        key = {"TFLOP/s": "tflops", "GB/s of K and V": "gbytes_per_s"}[unit]
+        columns = [cell.strip() for cell in re.split(r" {2,}", names)]
+        for line in lines:
+            cells = dict(zip(columns, re.split(r" {2,}", line.strip()), strict=True))
+            some = [
+                row for row in rows if (row["dtype"], f"d = {row['d']}", row["pass"]) == (dtype, d, pass_)
+            ]
+            labels = [
+                column for column in columns if column in some[0] and column not in record["contenders"]
+            ]
+            here = [row for row in some if all(str(row[label]) == cells[label] for label in labels)]
+            assert here and len({row["contender"] for row in here}) == len(here), "one shape per line"
+            for row in here:
+                assert cells[row["contender"]] == number(row.get(key), 1)
+                found += 1
+            ours = next(row for row in here if row["contender"] == record["contenders"][0])
+            if "ours / rival" in cells:
+                assert cells["ours / rival"] == number(ours.get("ratio"), 2)
+    assert found == len(rows)
+    assert tables[-1] == [record_source(record)]
+
+
+def test_what_only_some_records_have():
+    assert format_record(None) == "no recorded run yet"
+    said = format_record(load_record("sparse"))
+    line = load_record("sparse")["lines"][0]
+    want = [str(line[key]) for key in ("d", "N", "pass")]
+    want += [number(line[key], 3) for key in ("dense_ms", "overhead_ms", "deviation")]
+    assert "  ".join(want) in re.sub(r" {2,}", "  ", said) and "dense + overhead" not in format_record(
+        load_record("decode")
+    )
+    assert "of the copy" in format_record(load_record("decode")) and "of the copy" not in said
+    assert "of the saved" in format_record(load_record("varlen"))
+
+
+def test_a_reason_not_to_time_is_said_once():
+    row = {"dtype": "float16", "d": 64, "N": 1, "contender": "A", "pass": "forward", "ms": 1.0, "tflops": 2.0}
+    refused = {key: value for key, value in row.items() if key not in ("ms", "tflops")} | {
+        "refused": "no room"
+    }
+    rows = [row, refused | {"contender": "B"}, refused | {"contender": "B", "N": 2}]
+    made = {"rows": rows, "contenders": ["A", "B"], "versions": {}, "date": "today"}
+    text = format_record(made)
+    assert text.count("no room") == 1 and "not timed\nB: no room" in text
+    assert "N    A  B\n1  2.0  –\n2    –  –" in text
