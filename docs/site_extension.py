@@ -27,7 +27,7 @@ from sphinx.util import logging
 from iocourse import explore
 from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
-from iocourse.course.described import alt_of, pictures
+from iocourse.course.alt_text import alt_of, pictures
 from iocourse.course.project_paths import Project, read_project
 from iocourse.data.recorded import NAMES, provenance, recorded
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
