@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import progress
 from .exercise import asking_for, cause_of, raised_in, told
 from .missing_packages import lack_behind
+from .run_context import is_strict
 from .runtime_errors import line_of
 
 
@@ -69,7 +69,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        if os.environ.get("IOCOURSE_STRICT") == "1" or lack_behind(error):
+        if is_strict() or lack_behind(error):
             raise
         raiser = raised_in(error)
         named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())

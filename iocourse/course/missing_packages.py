@@ -7,13 +7,12 @@ that uses one ends with a line instead of a traceback, and the names it would ha
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn
 
 from ..doctor.triton_missing import TritonMissing, what_to_install
-from . import nbgrader_mode
+from .run_context import is_graded, notebook
 
 RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
 USES = (
@@ -30,8 +29,8 @@ def missing_package(missing: TritonMissing) -> Placeholder:
     somebody reads: elsewhere, and where the notebook is judged (nbgrader, IOCOURSE_STRICT=1), `missing` is
     raised.
     """
-    shell = Cells.notebook()
-    if shell is None or nbgrader_mode.counts():
+    shell = notebook()
+    if shell is None or is_graded():
         raise missing
     print(what_to_do())
     Cells.watched(shell)
@@ -93,12 +92,6 @@ class Cells:
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-
-    @staticmethod
-    def notebook() -> Any:
-        """IPython's shell where this runs in one, else None."""
-        ipython = sys.modules.get("IPython")
-        return ipython.get_ipython() if ipython else None
 
     @classmethod
     def watched(cls, shell: Any) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course import nbgrader_mode, solved
+from iocourse.course.run_context import is_solved_notebook, nbgrader_execution
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write
 
@@ -60,7 +60,7 @@ def _is_nobodys() -> bool:
     """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
     solved by whoever runs it. It is known to this process alone, and no file is read or written.
     """
-    return solved.runs_here() or nbgrader_mode.execution() == "autograde"
+    return is_solved_notebook() or nbgrader_execution() == "autograde"
 
 
 def load() -> Progress:

@@ -5,7 +5,7 @@ import pytest
 
 from iocourse.course.checking import NOT_TRIED, judge, read_first, report
 from iocourse.course.exercise import find
-from iocourse.course.value_differences import factor_seen
+from iocourse.course.properties import factor_seen
 from tests.mutation.references import build, exercise_source
 
 
@@ -163,4 +163,4 @@ def test_a_merge_of_another_form_is_refused_before_it_is_merged_on(made, said):
 def test_a_schedule_that_returns_too_much_is_told_what_came():
     right = reference("4A")
     said = first_complaint("4A", lambda m, Q, K, V, **tiles: (right(m, Q, K, V, **tiles), 0))
-    assert "the schedule returned a tuple of Slow, int" in said
+    assert "the schedule returned a tuple of SlowArray, int" in said

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from iocourse.course import TritonMissing, attempt, check, missing_package, progress
+from iocourse.course import TritonMissing, attempt, check, missing_package, missing_packages, progress
 from iocourse.course.missing_packages import RESTART, Cells, Placeholder, names_from
 
 LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
@@ -107,7 +107,7 @@ def test_the_names_that_a_cell_binds_from_a_line_on():
 @pytest.mark.parametrize("judged", [{}, {"NBGRADER_EXECUTION": "autograde"}, {"IOCOURSE_STRICT": "1"}])
 def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, monkeypatch):
     if judged:
-        monkeypatch.setattr(Cells, "notebook", lambda: object())  # one whose cells cannot be touched
+        monkeypatch.setattr(missing_packages, "notebook", object)  # one whose cells cannot be touched
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TritonMissing, match="for a test"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from iocourse.course.project_paths import Project
-from iocourse.course.solved import MARK
+from iocourse.course.run_context import SOLVED_MARK
 
 Json = dict[str, Any]
 ID = "install"
@@ -107,8 +107,10 @@ if not _iocourse_is_here():
     print(f"iocourse is missing: {{_why or '{nothing}'}} {{_what_to_do}}")"""
 
 
-MARKED = f"""
-{MARK} = True  # the answers are in here: a check that fails is an error, and nobody's progress changes"""
+MARKED = (
+    f"\n{SOLVED_MARK} = True  # the answers are in here: a check that fails is an error, "
+    "and nobody's progress changes"
+)
 
 
 def first_cell(project: Project, *, solved: bool = False) -> Json:

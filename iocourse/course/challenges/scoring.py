@@ -24,11 +24,10 @@ from ...masks import Window
 from ...schedules import PASSES, REGISTRY, Choice, Schedule, saved_for_backward
 from ...solution_guard import library_solution
 from .. import progress
-from ..checking import fresh_seed, judge, read_first
+from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
 from ..exercise import Case, Exercise, Play, Property, Trial, run_schedule
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
-from ..slow_check import Doing, Interrupted, signs_of_life
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.machine_cases import STRETCH, labelled_large
 from . import Challenge, find
@@ -58,11 +57,11 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
             raise TypeError(f"{name} is handed over by the challenge; give tile sizes only")
         if not isinstance(size, (int, np.integer)):
             raise TypeError(f"{name} must be a whole number, got {type(size).__name__}")
-    with signs_of_life() as doing:
+    with still_running() as activity:
         try:
-            verdict = judge_schedule(problem, schedule, tiles, fresh_seed(), doing)
+            verdict = judge_schedule(problem, schedule, tiles, fresh_seed(), activity)
         except KeyboardInterrupt as stop:
-            said = f"{_head(problem)}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            said = f"{_head(problem)}\n  interrupted in {activity.now}{below(line_of(stop))}"
             raise Interrupted(said) from None
     if verdict.refused:
         print(f"{_head(problem)}\n  refused: {verdict.refused}")
@@ -83,7 +82,7 @@ class Verdict:
 
 
 def judge_schedule(
-    problem: Challenge, schedule: Any, tiles: dict[str, int], seed: int, doing: Doing | None = None
+    problem: Challenge, schedule: Any, tiles: dict[str, int], seed: int, activity: Activity | None = None
 ) -> Verdict:
     """Try a schedule as `check` tries an exercise, on numbers drawn from the seed."""
     done: list[Trial] = []
@@ -93,8 +92,8 @@ def judge_schedule(
         return done[-1]
 
     exercise = _as_exercise(problem, tiles, run_and_keep)
-    verdicts = judge(exercise, schedule, seed, doing)
-    failed = {name: said for name, said in verdicts if said is not None}
+    verdicts = judge(exercise, schedule, seed, activity)
+    failed = failed_properties(verdicts)
     if failed:
         first = read_first(exercise, failed)
         return Verdict(refused=f"{first}: {failed[first]}")

@@ -18,6 +18,7 @@ from ..properties import (
     difference_or_scale,
     each,
     exchanged,
+    format_apart,
     idle,
     only_where,
     same_answer_for,
@@ -33,7 +34,6 @@ from ..trials.low_scores import (
     low_queries_and_keys,
     low_scores,
 )
-from ..value_differences import format_apart
 
 Array = NDArray[np.float64]
 

@@ -24,6 +24,7 @@ from ..properties import (
     one_temporary_of_each_kind,
     only_where,
     reads,
+    scale_seen,
     total_within,
     two_whole,
     values,
@@ -38,7 +39,6 @@ from ..trials.machine_cases import (
     tilings,
     with_long_blocks,
 )
-from ..value_differences import scale_seen
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]

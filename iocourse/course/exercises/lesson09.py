@@ -21,6 +21,7 @@ from ..properties import (
     block_size,
     every_input_loaded,
     fits,
+    format_apart,
     idle,
     is_number,
     part,
@@ -31,7 +32,6 @@ from ..properties import (
     writes,
 )
 from ..trials.machine_cases import STRETCH, labelled_large
-from ..value_differences import format_apart
 
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
