@@ -108,14 +108,10 @@ def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
             print(f"\r{said}", end="", file=sys.stderr, flush=True)
 
     try:
-        yield tell if sys.stderr.isatty() else _silent
+        yield tell if sys.stderr.isatty() else lambda piece: None
     finally:
         if said:
             print(f"\r{' ' * len(said)}\r", end="", file=sys.stderr, flush=True)
-
-
-def _silent(piece: int) -> None:
-    pass
 
 
 @contextmanager
@@ -132,7 +128,12 @@ def shown(name: str) -> str:
     """The name of a file as it can be shown, and as a file can be called: in one form of Unicode, with ? for
     what would steer a terminal, and cut after 120 bytes.
     """
-    text = printable(unicodedata.normalize("NFC", _decoded(name)))
+    stored = name.encode("utf-8", "surrogateescape")
+    try:
+        decoded = stored.decode("utf-8")
+    except UnicodeDecodeError:
+        decoded = stored.decode("latin-1")  # as in older archives
+    text = printable(unicodedata.normalize("NFC", decoded))
     if len(text.encode()) <= LONGEST:
         return text
     start = text.encode()[: LONGEST - 10].decode("utf-8", "ignore")
@@ -142,12 +143,3 @@ def shown(name: str) -> str:
 def printable(text: str) -> str:
     """The text with ? for what cannot be seen and may steer a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _decoded(name: str) -> str:
-    """Bytes that are no UTF-8 are read as Latin-1, which older archives have."""
-    stored = name.encode("utf-8", "surrogateescape")
-    try:
-        return stored.decode("utf-8")
-    except UnicodeDecodeError:
-        return stored.decode("latin-1")

@@ -95,13 +95,11 @@ def print_anything() -> None:
 def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = (_PLAIN.get(one, _without_marks(one)) for one in error.object[error.start : error.end])
-    return "".join(letters), error.end
-
-
-def _without_marks(letter: str) -> str:
-    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
-    return plain or letter.encode("ascii", "backslashreplace").decode()
+    plain = ""
+    for letter in error.object[error.start : error.end]:
+        without_marks = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+        plain += _PLAIN.get(letter) or without_marks or letter.encode("ascii", "backslashreplace").decode()
+    return plain, error.end
 
 
 def build_parser(command: str = "") -> Parser:

@@ -73,19 +73,14 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             raise
         raiser = raised_in(error)
         named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
-        unsolved = Unsolved(_why(named, error))
         cause = cause_of(error)
+        unwritten = isinstance(error.__cause__ or cause, NotImplementedError)
+        passed = not unwritten and any(map(_solved, named.split(" or ")))
+        why = f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
         where = f"; {line}" if (line := line_of(cause)) else ""
         detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)}{where})"
-        print(f"{unsolved}{detail}")
-        return unsolved
-
-
-def _why(named: str, error: Exception) -> str:
-    """What to do first; where the exercise has passed, that its function does not run in this cell."""
-    unwritten = isinstance(error.__cause__ or cause_of(error), NotImplementedError)
-    passed = not unwritten and any(map(_solved, named.split(" or ")))
-    return f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
+        print(f"{why}{detail}")
+        return Unsolved(why)
 
 
 def _solved(exercise: str) -> bool:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..console import table
+from ..console import counted, table
 from ..errors import UsageError
 from .predictions import Number, equal_in_the_digits_given, shown
 from .progress import Progress, parse
@@ -66,19 +66,17 @@ def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = Fa
         UsageError: not a folder, no files, a broken one or two of one student; no answer to what `only`
             names; no checkout with the solved lessons.
     """
-    found = histograms(read_class(folder), {} if blind else _came_out())
+    students = read_class(folder)
+    try:
+        right = {} if blind else measured_answers(find_checkout())
+    except UsageError as error:
+        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
+    found = histograms(students, right)
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"
         raise UsageError(f"nobody in {folder} has written a prediction to {asked}")
     return chosen
-
-
-def _came_out() -> Mapping[tuple[str, str], str]:
-    try:
-        return measured_answers(find_checkout())
-    except UsageError as error:
-        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
 
 
 def draw(found: Sequence[Histogram], file: Path) -> None:
@@ -109,18 +107,13 @@ def as_text(found: Sequence[Histogram]) -> str:
 
 def _one(histogram: Histogram) -> str:
     most = max(histogram.rows.values())
-    rows = [
-        ["right" if text == histogram.right else "", text, _bar(count, most), count]
-        for text, count in histogram.rows.items()
-    ]
+    rows = []
+    for text, count in histogram.rows.items():
+        bar = "#" * (count if most <= LONGEST else -(-count * LONGEST // most))
+        rows.append(["right" if text == histogram.right else "", text, bar, count])
     total = sum(histogram.rows.values())
-    answers = f"{total} answer{'s' * (total != 1)}"
     known = f", {histogram.rows[histogram.right]} right" if histogram.right else ""
-    return f"{histogram.label}: {answers}{known}\n{table(rows, left=3)}"
-
-
-def _bar(count: int, most: int) -> str:
-    return "#" * (count if most <= LONGEST else -(-count * LONGEST // most))
+    return f"{histogram.label}: {counted(total, 'answer')}{known}\n{table(rows, left=3)}"
 
 
 # ------------------------------------------------------------------ counting

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,28 +244,26 @@ def lesson_of(exercise_id: str) -> int:
     return int(number[0])
 
 
-def _in_files(only: str | None = None) -> dict[str, Exercise]:
-    """The exercises of every file by id, or `only` those of the file of this name."""
-    from . import exercises as folder
-
-    modules = files_of(folder.__name__, folder.__path__, only=only)
-    return {exercise.id: exercise for module in modules for exercise in module.EXERCISES}
-
-
 _exercises: dict[str, Exercise] = {}  # of all files, once they were imported
 
 
 def exercises() -> Mapping[str, Exercise]:
     """Every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
-        _exercises.update(_in_files())
+        from . import exercises as folder
+
+        modules = files_of(folder.__name__, folder.__path__)
+        _exercises.update({exercise.id: exercise for module in modules for exercise in module.EXERCISES})
     return _exercises
 
 
 @functools.cache
 def _of_lesson(number: int) -> Mapping[str, Exercise]:
-    """The exercises of a lesson and its part b, which one file holds."""
-    return _in_files(f"lesson{number:02d}")
+    """The exercises of a lesson and its part b, which one file holds; none where there is no such file."""
+    name = f"{__package__}.exercises.lesson{number:02d}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    return {exercise.id: exercise for exercise in importlib.import_module(name).EXERCISES}
 
 
 def find(exercise_id: str) -> Exercise:

@@ -22,9 +22,7 @@ from iocourse.files import atomic_write
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
-DRIVE = Path(
-    "/content/drive/MyDrive"
-)  # where Colab mounts a student's Google Drive; its machines are forgotten
+DRIVE = Path("/content/drive/MyDrive")  # a student's Google Drive in Colab, whose machines are forgotten
 _nobodys: Progress = {}
 _warned: dict[str | tuple[str, type[Warning], int], int] = {}  # by Python: what was shown already
 _CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
