@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..doctor.triton_missing import TritonMissing, what_to_install
 from .run_context import is_graded, notebook
+from .student_copies.notebook import bound_names
 
 RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
 USES = (
@@ -143,18 +144,4 @@ def names_from(source: str, line: int) -> Iterator[str]:
     """The names that a cell binds in the statement of this line, and in those after it."""
     for statement in ast.parse(source).body:
         if (statement.end_lineno or 0) >= line:
-            yield from _bound(statement)
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        return  # names of their own
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    if isinstance(node, ast.alias):
-        yield (node.asname or node.name).partition(".")[0]
-    for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
+            yield from bound_names(statement)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .notebook import Json, text_of
+from .notebook import Json, bound_names, text_of
 
 LONGEST = 200_000  # characters of a cell that is parsed
 LEVELS = ("name", "nbgrader id", "cell id")
@@ -96,13 +96,14 @@ def likely(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
     """Return how many of the exercises have a cell with their id or function, without parsing code."""
     ids = {one for cell in cells for one in _ids(cell) if one}
     text = "\n".join(text_of(cell)[:LONGEST] for cell in cells)
-    return sum(bool(ids & set(one.ids())) or bool(_def(one.function).search(text)) for one in wanted)
+    functions = set(re.findall(r"^(?:async[ \t]+)?def[ \t]+(\w+)", text, re.MULTILINE))
+    return sum(bool(ids & set(one.ids())) or one.function in functions for one in wanted)
 
 
 def bound(text: str) -> set[str]:
     """Return the names that this code binds at top level."""
     code = _parsed(text)
-    return set() if code is None else {name for node in code.body for name in _bound(node)}
+    return set() if code is None else {name for node in code.body for name in bound_names(node)}
 
 
 def notes_of(answers: Mapping[str, tuple[Sequence[str], str]]) -> str:
@@ -347,10 +348,6 @@ def _ids(cell: Json) -> tuple[str, str, str]:
     return name, grade_id, own
 
 
-def _def(function: str) -> re.Pattern[str]:
-    return re.compile(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(function)}\b", re.MULTILINE)
-
-
 def _parsed(text: str) -> ast.Module | None:
     """The code of a cell without its magics; None if it is not valid Python."""
     for source in (text, _MAGIC.sub(r"\1pass", text)) if len(text) <= LONGEST else ():
@@ -359,21 +356,6 @@ def _parsed(text: str) -> ast.Module | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its own scope."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-        return
-    if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
 
 
 def _needed(text: str) -> set[str]:

@@ -6,10 +6,11 @@ text. So it says by itself whether the student has changed it, wherever it lies 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def text_of(cell: Json) -> str:
     """A cell's source, which notebooks keep as a text or as lines."""
     source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(map(str, source))
+
+
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """The names that a statement of a cell binds in its own scope."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        return
+    if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return  # names of their own
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    if isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    for child in ast.iter_child_nodes(node):
+        yield from bound_names(child)
 
 
 def tags(cell: Json) -> set[str]:
