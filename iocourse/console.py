@@ -32,7 +32,7 @@ def number(x: float | None, digits: int) -> str:
     return DASH if x is None else f"{x:.{digits}f}"
 
 
-def crossed(sizes: Iterable[object]) -> str:
+def times_joined(sizes: Iterable[object]) -> str:
     """128×64×4, without those that are None."""
     return "×".join(str(size) for size in sizes if size is not None)
 
@@ -92,7 +92,7 @@ def steps(items: Sequence[T], doing: str) -> Iterator[T]:
 
 
 @contextmanager
-def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
     """A function to tell of each piece of work done, out of `total`: a line on standard error says the share.
 
     Nothing is said of what is over within a second, or where standard error is no terminal.
@@ -124,7 +124,7 @@ def exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def shown(name: str) -> str:
+def display_path(name: str) -> str:
     """The name of a file as it can be shown, and as a file can be called: in one form of Unicode, with ? for
     what would steer a terminal, and cut after 120 bytes.
     """

@@ -13,7 +13,7 @@ from .. import bounds
 from ..machine import FREE_REGISTERS
 from ..masks import Mask
 from ..schedules import PASSES, mask_of
-from .exercise import NO_LIMIT, BoundComparison, Case, Play, Trial
+from .exercise import NO_LIMIT, BoundComparison, Case, RunCase, Trial
 
 # The section that explains a bound, by its id. Others are named alone: `bounds.BOUNDS` describes them.
 EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10", "compulsory_sparse": "8.10"}
@@ -52,7 +52,7 @@ def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **til
 
 
 def bound_ratio_message(
-    comparison: BoundComparison, play: Play, schedule: Callable[..., Any], small: Case
+    comparison: BoundComparison, run_case: RunCase, schedule: Callable[..., Any], small: Case
 ) -> str:
     """The sentence after "Solved.".
 
@@ -60,9 +60,9 @@ def bound_ratio_message(
     """
     machine = {"dry": True, "unroll": comparison.every_block, "max_moves": MOST_MOVES}
     sizes = _sizes(comparison.inputs)
-    counted = play(schedule, Case(sizes, comparison.inputs, M=NO_LIMIT, machine=machine))
-    dry = play(schedule, replace(small, machine=machine))
-    if counted.error or dry.error or dry.ledger != play(schedule, small).ledger:
+    counted = run_case(schedule, Case(sizes, comparison.inputs, M=NO_LIMIT, machine=machine))
+    dry = run_case(schedule, replace(small, machine=machine))
+    if counted.error or dry.error or dry.ledger != run_case(schedule, small).ledger:
         return (
             f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
             "schedule. It counts one whose loops are over m.blocks."

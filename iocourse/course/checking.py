@@ -26,13 +26,13 @@ from .exercise import (
     Trial,
     WrongEverywhere,
     WrongForm,
-    asking_for,
+    error_text,
+    exercises_asking_for,
     find,
-    now_checking,
     raised_in,
-    told,
+    set_current_exercise,
 )
-from .missing_packages import Placeholder, lack_behind, refuse, what_to_do
+from .missing_packages import Placeholder, caused_by_missing_package, raise_missing, what_to_do
 from .run_context import (
     is_graded,
     is_solved_notebook,
@@ -41,7 +41,7 @@ from .run_context import (
     notebook,
     warnings_to_stdout,
 )
-from .runtime_errors import advice, below, line_of
+from .runtime_errors import below, likely_cause, line_of
 from .trials.kernels.kernel_errors import KernelError
 
 RUNS = "runs without an error"
@@ -85,7 +85,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
-    now_checking(exercise)
+    set_current_exercise(exercise)
     chosen = fresh_seed(seed)
     try:
         with warnings_to_stdout():
@@ -100,12 +100,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         cell = f"The last run of the cell that defines {exercise.function} failed"
         print(f"{cell} ({_stale[exercise.function]}), so its old version is checked.")
     print(report(exercise, verdicts, chosen))
-    if solved and exercise.anybody:
-        print(
-            bound_ratio_message(
-                exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
-            )
-        )
+    if solved and exercise.comparison:
+        small = exercise.cases(np.random.default_rng(chosen))[0]
+        print(bound_ratio_message(exercise.comparison, exercise.run_case, answer, small))
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and (is_solved_notebook() or is_strict()):
@@ -163,7 +160,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     cannot be tried here.
     """
     if isinstance(answer, Placeholder):
-        refuse()
+        raise_missing()
     tell = activity or Activity()
     refusal = _not_a_student_function(exercise, answer)
     if refusal:
@@ -171,10 +168,10 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     trials: list[Trial] = []
     for case in exercise.cases(np.random.default_rng(seed)):
         tell(f"case {case.label}")
-        trial = exercise.play(answer, case)
+        trial = exercise.run_case(answer, case)
         if trial.error is not None:
-            if lack_behind(trial.error):
-                refuse()
+            if caused_by_missing_package(trial.error):
+                raise_missing()
             return [_verdict_on(exercise, trial.error, case.label)]
         trials.append(trial)
     reused = next((trial.case.label for trial in trials if trial.overwritten), None)
@@ -187,7 +184,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
         try:
             complaint = prop.judge(trials)
         except Exception as error:  # the answer is of a kind the property cannot even look at
-            complaint = WrongForm(f"cannot be judged: {told(error)}")
+            complaint = WrongForm(f"cannot be judged: {error_text(error)}")
         again = wrong_form and isinstance(complaint, WrongForm)
         verdicts.append((prop.name, NOT_TRIED if again else complaint))
         wrong_form = wrong_form or isinstance(complaint, WrongForm)
@@ -209,12 +206,12 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         used = raised_in(error)
         if used in ("", exercise.function):
             return RUNS, UNWRITTEN
-        return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {asking_for(used)} first"
+        return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {exercises_asking_for(used)} first"
     if isinstance(error, LibrarySolutionUsed):
         return OWN, str(error)
     if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
-        return RUNS, f"{told(error)} ({label})"
-    return RUNS, f"{told(error)} ({label}){below(line_of(error))}{below(advice(error))}"
+        return RUNS, f"{error_text(error)} ({label})"
+    return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:

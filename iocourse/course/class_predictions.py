@@ -18,7 +18,7 @@ from typing import Any
 
 from ..console import counted, table
 from ..errors import UsageError
-from .predictions import Number, equal_in_the_digits_given, shown
+from .predictions import Number, equal_in_the_digits_given, format_number
 from .progress import Progress, parse
 from .project_paths import find_checkout
 
@@ -142,9 +142,9 @@ def _answers(progress: Progress) -> Iterator[tuple[tuple[str, str], Number]]:
 
 
 def _histogram(question: str, name: str, answers: Sequence[Number], right: str) -> Histogram:
-    counts = Counter(right if is_right(answer, right) else shown(answer) for answer in answers)
+    counts = Counter(right if is_right(answer, right) else format_number(answer) for answer in answers)
     counts.setdefault(right, 0) if right else None
-    sizes = {right if is_right(answer, right) else shown(answer): answer for answer in answers}
+    sizes = {right if is_right(answer, right) else format_number(answer): answer for answer in answers}
     sizes |= {right: _number(right)} if right else {}
     in_order = sorted(counts, key=lambda text: (sizes[text] != sizes[text], sizes[text]))
     return Histogram(question, name, _few({text: counts[text] for text in in_order}, right), right)
@@ -152,7 +152,7 @@ def _histogram(question: str, name: str, answers: Sequence[Number], right: str) 
 
 def is_right(answer: Number, right: str) -> bool:
     """Whether an answer is what came out, to the digits it was given in."""
-    if not right or shown(answer) == right:
+    if not right or format_number(answer) == right:
         return bool(right)
     came = _number(right)
     if isinstance(answer, bool) or isinstance(came, bool):

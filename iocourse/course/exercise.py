@@ -71,7 +71,7 @@ class Trial:
 
 P = ParamSpec("P")
 Judge = Callable[[Sequence[Trial]], str | None]
-Play = Callable[[Callable[..., Any], Case], Trial]
+RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
 class WrongForm(str):
@@ -103,29 +103,29 @@ class Property:
 
 
 @contextmanager
-def judged() -> Iterator[None]:
+def student_call() -> Iterator[None]:
     """Where a student's function runs: library answers refuse, and what overflows is judged by its value."""
     with solutions_blocked(), np.errstate(all="ignore"):
         yield
 
 
-def settled(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
     """The value with copies of its arrays, which stay as they are when a later trial writes into them."""
     if isinstance(value, (tuple, list)):
-        parts = map(settled, value)
+        parts = map(snapshot, value)
         return list(parts) if isinstance(value, list) else tuple(parts)
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
-def keeps_errors(
-    play: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
+def trial_from_error(
+    run_case: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
 ) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
-    """What the student's function raises in `play` becomes a trial, with the error as its cause has it."""
+    """What the student's function raises in `run_case` becomes a trial, whose error is the cause."""
 
-    @functools.wraps(play)
+    @functools.wraps(run_case)
     def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
         try:
-            return play(student, case, *args, **kwargs)
+            return run_case(student, case, *args, **kwargs)
         except Exception as error:
             return Trial(case, error=cause_of(error))
 
@@ -140,22 +140,22 @@ def cause_of(error: Exception) -> Exception:
     return cause if isinstance(cause, Exception) else error
 
 
-@keeps_errors
-def call(student: Callable[..., Any], case: Case) -> Trial:
+@trial_from_error
+def run_function(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case. It must leave
     them as they are.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    with judged():
+    with student_call():
         returned = student(*inputs.values())
-    value = settled(returned)
+    value = snapshot(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
-        raise not_yours(changed)
+        raise modified_inputs_error(changed)
     return Trial(case, value=value, returned=(value, returned))
 
 
-def not_yours(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
     """What is raised where inputs of these names were written into, and what did it."""
     return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
 
@@ -180,9 +180,9 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
     return trial
 
 
-@keeps_errors
+@trial_from_error
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    with judged():
+    with student_call():
         done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
@@ -207,7 +207,7 @@ class Exercise:
     """One exercise of a lesson.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
-    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `anybody`
+    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `comparison`
     says where a solved schedule is set beside a lower bound.
     """
 
@@ -220,8 +220,8 @@ class Exercise:
     hints: tuple[str, str, str]
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
-    play: Play = call
-    anybody: BoundComparison | None = None
+    run_case: RunCase = run_function
+    comparison: BoundComparison | None = None
 
     @property
     def lesson(self) -> int:
@@ -279,7 +279,7 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An error in one line: its type and its message, where it has one that can be shown."""
     try:
         return f"{type(error).__name__}: {error}"
@@ -299,12 +299,12 @@ def raised_in(error: BaseException) -> str:
 _checked_last: list[Exercise] = []
 
 
-def now_checking(exercise: Exercise) -> None:
+def set_current_exercise(exercise: Exercise) -> None:
     """Remember the exercise that was checked last: its lesson is the one a student is in."""
     _checked_last[:] = [exercise]
 
 
-def asking_for(function: str) -> str:
+def exercises_asking_for(function: str) -> str:
     """The exercise that asks for a function of this name, such as "4B"; "" for none.
 
     Where several lessons ask for it, the one of the lesson that was checked last, and all of them, as "2C or

@@ -86,7 +86,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
         elif not writing:
             return
     except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
-        warn(f"progress could not be written to Drive: {error}")
+        warn_once(f"progress could not be written to Drive: {error}")
         return
     print(f"Your progress is kept on your Drive from now on: {path}")
 
@@ -98,12 +98,12 @@ def _read(path: Path) -> Progress:
         return {}
     except (UsageError, UnicodeDecodeError) as error:
         aside = _set_aside(path, error)
-        warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
+        warn_once(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
 
 
 def _say_it_is_not_kept(error: OSError) -> None:
-    warn(
+    warn_once(
         f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
         "IOCOURSE_HOME to a folder that can be written"
     )
@@ -221,7 +221,7 @@ def best_words(challenge_id: str) -> int | None:
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warn(f"what you reached before cannot be read: {error}")
+        warn_once(f"what you reached before cannot be read: {error}")
         return None
     return None if words is None else int(words)
 
@@ -335,7 +335,7 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
 
 
-def warn(what: str) -> None:
+def warn_once(what: str) -> None:
     """Warn once, in one line, without the place in the library."""
     warnings.warn_explicit(what, UserWarning, "<iocourse>", 1, registry=_warned)
 

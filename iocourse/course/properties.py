@@ -127,7 +127,7 @@ def one_array(value: Any) -> NDArray[np.float64] | None:
         return None
 
 
-def came(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """What came in place of one array, in a few words."""
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)} results"
@@ -196,7 +196,7 @@ def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
 def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLERANCE) -> str | None:
     """`difference`; where all of `got` is √d or 1/√d times what is expected, that is said too."""
     complaint = difference(got, want, tolerance)
-    seen = complaint and factor_seen(got, want, case.inputs, tolerance)
+    seen = complaint and wrong_factor(got, want, case.inputs, tolerance)
     return f"{complaint}; {seen}" if seen else complaint
 
 
@@ -302,7 +302,7 @@ def format_apart(one: float, other: float, grouped: str = "", least: int = LEAST
     return texts
 
 
-def scale_seen(Q: Any, K: Any, V: Any, O: Any, tolerance: float = 1e-9) -> str | None:
+def wrong_scale(Q: Any, K: Any, V: Any, O: Any, tolerance: float = 1e-9) -> str | None:
     """Which likely wrong c makes O = softmax(cQKᵀ)V; None if there is none. Shapes (N, d), O (Nq, dv)."""
     d, wanted = Q.shape[1], f"1/√{Q.shape[1]} = {Q.shape[1] ** -0.5:.4g}"
     likely = {  # forgotten, twice, a wrong power, multiplied instead of divided, the wrong sign
@@ -321,7 +321,7 @@ def scale_seen(Q: Any, K: Any, V: Any, O: Any, tolerance: float = 1e-9) -> str |
     return None
 
 
-def factor_seen(got: Any, want: Any, inputs: Mapping[str, Any], tolerance: float = 1e-9) -> str | None:
+def wrong_factor(got: Any, want: Any, inputs: Mapping[str, Any], tolerance: float = 1e-9) -> str | None:
     """A clause if all of `got` is √d or 1/√d times `want`; d is the width of the input Q, or q."""
     shapes = [np.shape(inputs[name]) for name in ("Q", "q") if name in inputs]
     d = shapes[0][-1] if shapes and len(shapes[0]) > 1 else 0

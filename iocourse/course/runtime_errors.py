@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import SlowArray, Tile, UseAfterFree
-from .exercise import told
+from .exercise import error_text
 
 MOST_SHAPES = 6
 INDENT = "\n         "  # under the name of a property in a report
@@ -86,9 +86,9 @@ def _shape(value: Any, gone: int | None) -> str:
 
 
 # ------------------------------------------------------------------ what it usually means
-def advice(error: Exception) -> str:
+def likely_cause(error: Exception) -> str:
     """A sentence about the usual cause of such an error; "" for an error that is not recognised."""
-    text = told(error)
+    text = error_text(error)
     return next((say(text) for pattern, say in MISTAKES if re.search(pattern, text)), "")
 
 

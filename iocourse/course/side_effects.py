@@ -12,12 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, not_yours, settled
+from .exercise import (
+    Case,
+    Property,
+    RunCase,
+    Trial,
+    differs,
+    modified_inputs_error,
+    snapshot,
+    student_call,
+    trial_from_error,
+)
 from .properties import each, idle
 
 
 @dataclass(frozen=True)
-class Watched(Trial):
+class WatchedTrial(Trial):
     """A trial that also knows which of its input arrays the function wrote into."""
 
     changed: tuple[str, ...] = ()
@@ -28,16 +38,18 @@ def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[st
     return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 
-def detect_side_effects(play: Play, *free: str) -> Play:
-    """`play`, which tells its trials what was changed, with an error where that is not among the `free`."""
+def detect_side_effects(run_case: RunCase, *free: str) -> RunCase:
+    """`run_case`, which says in its trials what was changed, with an error where that is not in `free`."""
 
-    @functools.wraps(play)
-    @keeps_errors
+    @functools.wraps(run_case)
+    @trial_from_error
     def watched(student: Callable[..., Any], case: Case) -> Trial:
-        trial = play(student, case)
-        names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
+        trial = run_case(student, case)
+        names = [
+            name for name in (trial.changed if isinstance(trial, WatchedTrial) else ()) if name not in free
+        ]
         if names:
-            raise not_yours(names)
+            raise modified_inputs_error(names)
         return trial
 
     return watched
@@ -47,7 +59,7 @@ def does_not_modify_inputs() -> Property:
     """No input array is written into."""
 
     def judge(trial: Trial) -> str | None:
-        written = trial.changed if isinstance(trial, Watched) else ()
+        written = trial.changed if isinstance(trial, WatchedTrial) else ()
         return f"{', '.join(written)} was changed in place" if written else None
 
     return idle(each("the inputs are left as they were", judge))
@@ -65,21 +77,21 @@ def after(one: Case, other: Case) -> AfterAnother:
     return AfterAnother(f"{other.label}, again", other.inputs, other.expected, before=one.inputs)
 
 
-def does_not_modify_results(play: Play) -> Play:
-    """`play`, where a case that is an `AfterAnother` is tried after its first numbers.
+def does_not_modify_results(run_case: RunCase) -> RunCase:
+    """`run_case`, where a case that is an `AfterAnother` is tried after its first numbers.
 
     What both calls returned must stay as it was; what the second returned is judged.
     """
 
-    @functools.wraps(play)
-    @keeps_errors
+    @functools.wraps(run_case)
+    @trial_from_error
     def tried(student: Callable[..., Any], case: Case) -> Trial:
         if not isinstance(case, AfterAnother):
-            return play(student, case)
-        with judged():
+            return run_case(student, case)
+        with student_call():
             first = student(*copy.deepcopy(dict(case.before)).values())
-        as_it_was = settled(first)
-        trial = play(student, case)
+        as_it_was = snapshot(first)
+        trial = run_case(student, case)
         if trial.returned is None:
             return trial
         copied, returned = trial.returned

@@ -198,7 +198,7 @@ def _judged(session: ProcessClient, exercise: Exercise, seed: int, raised: str) 
         """Stands for the student's function, which is in the other process."""
 
     submitted.__module__, submitted.__name__ = "__main__", exercise.function
-    return judge(replace(exercise, play=play), submitted, seed)
+    return judge(replace(exercise, run_case=play), submitted, seed)
 
 
 def _trial(told: Any, case: Case) -> Trial:

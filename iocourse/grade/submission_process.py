@@ -80,7 +80,7 @@ class SubmissionProcess:
         exercise = self.find(exercise_id)
         student = self.names[exercise.function]
         try:
-            trial = exercise.play(student, case)
+            trial = exercise.run_case(student, case)
         except BaseException as error:  # what the play itself does not keep, such as exit()
             return "stopped", [(self.runs, f"{_told(error)} ({case.label})")], None
         if self.printed.left < 0:
@@ -97,7 +97,7 @@ class SubmissionProcess:
 
     def _verdicts_on(self, exercise: Any, student: Any, trials: list[Any]) -> Any:
         cases, played = [trial.case for trial in trials], iter(trials)
-        once = replace(exercise, cases=lambda rng: cases, play=lambda *_: next(played), properties=())
+        once = replace(exercise, cases=lambda rng: cases, run_case=lambda *_: next(played), properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any
 
-from ..console import meter
+from ..console import progress_meter
 from ..ledger import Ledger
 from ..sizes import positive_int
 from ..solution_guard import library_solution
@@ -73,7 +73,7 @@ def optimum(
     max_states = positive_int("max_states", max_states)
     _check(game)
     search = _Search(Steps(game), max_states)
-    with meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
+    with progress_meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
         path = search.run(tell)
     moves = _moves(search.steps, path)
     cost = sum(move.kind in ("load", "store") for move in moves)

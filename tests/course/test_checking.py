@@ -73,7 +73,7 @@ FLASH = Exercise(
         properties.writes_within("O", "O is written once"),
         properties.total_within(),
     ),
-    play=exercise.run_schedule,
+    run_case=exercise.run_schedule,
 )
 
 

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.course.exercise import Case, told
+from iocourse.course.exercise import Case, error_text
 from iocourse.course.trials.kernels import compile_check
 from iocourse.course.trials.kernels.launch import launch
 
@@ -120,7 +120,7 @@ def test_what_triton_compiles_is_not_refused(lines):
 
 @pytest.mark.parametrize(("lines", "why"), REFUSED)
 def test_what_only_the_interpreter_runs_is_refused_with_its_line_and_cause(lines, why):
-    said = told(error_of(lines))
+    said = error_text(error_of(lines))
     assert said.startswith("KernelError: line ") and why in said
     number = int(said.removeprefix("KernelError: line ").split()[0])
     assert LINE <= number <= LINE + lines.count("\n")

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course import runtime_errors
-from iocourse.course.exercise import Case, told
+from iocourse.course.exercise import Case, error_text
 from iocourse.course.trials.kernels.launch import launch
 
 CELL = """
@@ -49,7 +49,7 @@ def error_of(line):
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}
     exec(compile(text, name, "exec"), space)
-    return told(launch(space["launched"], CASE).error)
+    return error_text(launch(space["launched"], CASE).error)
 
 
 TILES, NUMPY = "where x is (32, 16)", "NumPy does not run inside a kernel"
@@ -95,9 +95,9 @@ def test_what_is_raised_outside_a_kernel_stays_as_it_is():
     def launcher(X):
         raise ValueError("of the launcher")
 
-    assert told(launch(launcher, CASE).error) == "ValueError: of the launcher"
+    assert error_text(launch(launcher, CASE).error) == "ValueError: of the launcher"
 
 
 def test_words_of_a_kernel_outside_one_are_recognised():
     error = launch(lambda X: tl.arange(0, 16), CASE).error
-    assert runtime_errors.advice(error) == runtime_errors.TL_OUTSIDE
+    assert runtime_errors.likely_cause(error) == runtime_errors.TL_OUTSIDE

@@ -168,7 +168,7 @@ def test_what_was_returned_is_not_written_over_by_a_later_launch(play, kind):
 
     kept = []
     about = {"difficulty": 1, "importance": 1, "minutes": 1, "hints": ("", "", ""), "properties": ()}
-    made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, play=play, **about)
+    made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, run_case=play, **about)
     assert judge(made_up, copied_to, 0) == []
     assert judge(made_up, buffered, 0) == [(RUNS, f"{REUSED} (0)")]
 

@@ -83,18 +83,18 @@ def verdicts_on(exercise, cases, does):
         def idler(*given, **named):
             return does(case, *given, *(one for one in named.values() if hasattr(one, "shape")))
 
-        return exercise.play(idler, case)
+        return exercise.run_case(idler, case)
 
     def idler():
         """Stands for what is played."""
 
-    return judge(replace(exercise, play=play, cases=lambda rng: cases), idler, 1)
+    return judge(replace(exercise, run_case=play, cases=lambda rng: cases), idler, 1)
 
 
 @pytest.mark.parametrize("exercise", NUMPY, ids=lambda one: one.id)
 def test_an_answer_that_does_nothing_is_worth_nothing(exercise):
     cases = exercise.cases(np.random.default_rng(1))
-    schedules = SCHEDULES if exercise.play is run_schedule else {}
+    schedules = SCHEDULES if exercise.run_case is run_schedule else {}
     found = {name: verdicts_on(exercise, cases, does) for name, does in (FUNCTIONS | schedules).items()}
     points = {name: points_of(exercise, verdicts) for name, verdicts in found.items()}
     assert not any(points.values()), points

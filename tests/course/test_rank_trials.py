@@ -46,7 +46,7 @@ EXERCISE = Exercise(
     "18A", "", "my_ring", 1, 1, 1, ("", "", ""), cases,
     (right_on_every_rank("values"), receives("K and V", "K", "V"), nothing_else_moves("nothing else"),
      holds_within("peak"), words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
-    play=run_distributed,
+    run_case=run_distributed,
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from ...schedules import PASSES, REGISTRY, Choice, Schedule, saved_for_backward
 from ...solution_guard import library_solution
 from .. import progress
 from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
-from ..exercise import Case, Exercise, Play, Property, Trial, run_schedule
+from ..exercise import Case, Exercise, Property, RunCase, Trial, run_schedule
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
 from ..trials.low_scores import low_queries_and_keys
@@ -101,7 +101,7 @@ def judge_schedule(
     return Verdict(done[-1].ledger.total, _called(name, tiles))  # the last one is at the challenge's size
 
 
-def _as_exercise(problem: Challenge, tiles: dict[str, int], play: Play) -> Exercise:
+def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -> Exercise:
     loaded = every_input_loaded(*problem.inputs)
     on_numbers = replace(
         loaded, judge=lambda trials: loaded.judge([t for t in trials if t.case.expected is not None])
@@ -127,7 +127,7 @@ def _as_exercise(problem: Challenge, tiles: dict[str, int], play: Play) -> Exerc
             Property("a dry machine counts what a real one moves", _counts_alike),
             Property("moves no fewer words than are proved", lambda trials: _not_below(problem, trials)),
         ),
-        play=play,
+        run_case=run_case,
     )
 
 

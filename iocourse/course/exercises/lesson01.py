@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...solution_guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, student_call, trial_from_error
 from ..properties import (
     TOLERANCE,
     difference,
@@ -27,7 +27,7 @@ from ..properties import (
     values,
     values_in,
 )
-from ..side_effects import Watched, changed, does_not_modify_inputs
+from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.low_scores import (
     bottomless_queries_and_keys,
     bottomless_scores,
@@ -42,20 +42,20 @@ Array = NDArray[np.float64]
 OTHERS = ("torch", "jax", "tensorflow", "scipy")  # whose softmax, attention or gradients would be the answer
 
 
-@keeps_errors
+@trial_from_error
 def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs and see whether the copies stay as they were.
 
     NumPy's warnings are silenced: what overflows is reported by the property it breaks.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    with judged(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
+    with student_call(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
         returned = student(*inputs.values())
     if returned is None:
         raise TypeError("your function returned None; does it end with a return?")
     seen = changed(case.inputs, inputs)
-    value = settled(returned)
-    return Watched(case, value=value, returned=(value, returned), changed=seen)
+    value = snapshot(returned)
+    return WatchedTrial(case, value=value, returned=(value, returned), changed=seen)
 
 
 def _numbers(value: Any) -> Array:
@@ -146,7 +146,7 @@ SOFTMAX = Exercise(
         idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
         does_not_modify_inputs(),
     ),
-    play=call_and_watch,
+    run_case=call_and_watch,
 )
 
 
@@ -256,7 +256,7 @@ ATTENTION = Exercise(
         STAYS_FINITE,
         does_not_modify_inputs(),
     ),
-    play=call_and_watch,
+    run_case=call_and_watch,
 )
 
 
@@ -316,7 +316,7 @@ SOFTMAX_BACKWARD = Exercise(
         idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
         does_not_modify_inputs(),
     ),
-    play=call_and_watch,
+    run_case=call_and_watch,
 )
 
 
@@ -454,7 +454,7 @@ BACKWARD = Exercise(
         STAYS_FINITE,
         does_not_modify_inputs(),
     ),
-    play=call_for_three,
+    run_case=call_for_three,
 )
 
 EXERCISES = (SOFTMAX, ATTENTION, SOFTMAX_BACKWARD, BACKWARD)

@@ -77,7 +77,7 @@ CENTRE = Exercise(
         reads_within("Y", "Y is not read back"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 
@@ -133,8 +133,8 @@ PRODUCT = Exercise(
         reads_within("C", "C is not read back"),
         total_within(),
     ),
-    play=run_schedule,
-    anybody=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
+    run_case=run_schedule,
+    comparison=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
 )
 
 
@@ -252,7 +252,7 @@ GRAM = Exercise(
         reads_within("G", "G is not read back"),
         total_within(),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (CENTRE, PRODUCT, TILE, GRAM)

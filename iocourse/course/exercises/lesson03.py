@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm, judged, keeps_errors, run_schedule
+from ..exercise import Case, Exercise, Trial, WrongForm, run_schedule, student_call, trial_from_error
 from ..properties import (
     difference,
     each,
@@ -121,7 +121,7 @@ RUNNING = Exercise(
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _pair_is_right),
         *ONE_PASS,
     ),
-    play=run_streamed,
+    run_case=run_streamed,
 )
 
 
@@ -177,7 +177,7 @@ ATTENTION = Exercise(
         idle(of_kind("a row that is masked throughout gives zeros", ("empty",), is_right)),
         *ONE_PASS,
     ),
-    play=run_streamed,
+    run_case=run_streamed,
 )
 
 
@@ -226,7 +226,7 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
 
 
-@keeps_errors
+@trial_from_error
 def play_merge(student: Callable[..., Any], case: Case) -> Trial:
     """Merge in every way that the laws speak of, each time with parts of its own."""
     changed = False
@@ -241,7 +241,7 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
 
     a, b, c = case.inputs["parts"]
     e = (-np.inf, 0.0, np.zeros_like(a[2]))
-    with judged():
+    with student_call():
         made = Merges(
             a_b=merge(a, b),
             b_a=merge(b, a),
@@ -342,7 +342,7 @@ MERGE = Exercise(
         of_kind("maxima 10,000 apart neither overflow nor vanish", ("large",), _any_grouping),
         idle(each("the parts handed in stay as they were", _inputs_kept)),
     ),
-    play=play_merge,
+    run_case=play_merge,
 )
 
 
@@ -407,7 +407,7 @@ LSE = Exercise(
         reads_within("S", "each score is read once"),
         total_within("one word is written for each row, and nothing else"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

@@ -24,12 +24,12 @@ from ..properties import (
     one_temporary_of_each_kind,
     only_where,
     reads,
-    scale_seen,
     total_within,
     two_whole,
     values,
     values_in,
     writes,
+    wrong_scale,
 )
 from ..trials.machine_cases import (
     far_below,
@@ -83,7 +83,7 @@ def _right_or_scaled(trial: Trial) -> str | None:
     """Whether the values are right and, where another factor than 1/√d explains them, which."""
     complaint = is_right(trial)
     given = trial.case.inputs
-    seen = complaint and scale_seen(given["Q"], given["K"], given["V"], trial.value)
+    seen = complaint and wrong_scale(given["Q"], given["K"], given["V"], trial.value)
     return f"{complaint}; {seen}" if seen else complaint
 
 
@@ -199,8 +199,8 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash2),
         properties=tuple(row_block_properties(fits())),
-        play=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        run_case=run_schedule,
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4B",
@@ -227,8 +227,8 @@ EXERCISES = (
             *writes(O="⌈N/Bc⌉ + 1 times"),
             total_within(),
         ),
-        play=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
+        run_case=run_schedule,
+        comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
     Exercise(
         id="4C",
@@ -246,8 +246,8 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=tuple(row_block_properties(TIGHT)),
-        play=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        run_case=run_schedule,
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4D",
@@ -282,6 +282,6 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=REPAIRED,
-        play=run_schedule,
+        run_case=run_schedule,
     ),
 )

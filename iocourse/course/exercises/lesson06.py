@@ -282,8 +282,8 @@ EXERCISES = (
             *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
             total_within(),
         ),
-        play=run_schedule,
-        anybody=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
+        run_case=run_schedule,
+        comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
     Exercise(
         id="6C",
@@ -328,7 +328,7 @@ EXERCISES = (
             reads_within("dQ", "dQ is never read"),
             total_within(),
         ),
-        play=run_schedule,
+        run_case=run_schedule,
     ),
     Exercise(
         id="6E",

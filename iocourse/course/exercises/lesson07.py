@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
-from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
+from ..exercise import Case, Exercise, Property, Trial, run_function, run_schedule
 from ..properties import (
     LARGE,
     Form,
@@ -109,8 +109,8 @@ TILE = Exercise(
         *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         total_within(),
     ),
-    play=lambda student, case: run_schedule(tile_by_tile(student), case),
-    anybody=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
+    run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
+    comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
 )
 
 
@@ -190,8 +190,8 @@ SMALL = Exercise(
         each("no block is wider than Bc keys or Bd columns", _no_wider),
         total_within(),
     ),
-    play=run_schedule,
-    anybody=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
+    run_case=run_schedule,
+    comparison=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
 )
 
 
@@ -242,8 +242,8 @@ STORED = Exercise(
         *writes(S="once", O="once"),
         total_within(),
     ),
-    play=run_schedule,
-    anybody=attention("forward", N=2**20, d=256, Br=252),
+    run_case=run_schedule,
+    comparison=attention("forward", N=2**20, d=256, Br=252),
 )
 
 
@@ -422,7 +422,7 @@ class CallsTrial(Trial):
 
 def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function; tell how often it calls those it is handed."""
-    trial = call(student, case)
+    trial = run_function(student, case)
     calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
     return CallsTrial(**vars(trial), calls=calls)
 
@@ -514,7 +514,7 @@ GRADIENT = Exercise(
         values_in("right with a mask inside forward and backward", MASKED),
         each("calls forward once and backward once", _called_once),
     ),
-    play=call_and_count,
+    run_case=call_and_count,
 )
 
 
@@ -578,8 +578,8 @@ REPAIR = Exercise(
         *writes(S="once", LSE="once", O="once"),
         total_within(),
     ),
-    play=run_schedule,
-    anybody=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+    run_case=run_schedule,
+    comparison=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
 )
 
 EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

@@ -188,8 +188,10 @@ SPARSE = Exercise(
         *writes(O="once"),
         total_within(),
     ),
-    play=run_schedule,
-    anybody=attention("forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32),
+    run_case=run_schedule,
+    comparison=attention(
+        "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
+    ),
 )
 
 
@@ -258,8 +260,8 @@ WINDOW = Exercise(
         *writes(O="once"),
         total_within("4Nd words, whatever w is"),
     ),
-    play=run_schedule,
-    anybody=attention("forward", N=256, d=64, every_block=True, w=8),
+    run_case=run_schedule,
+    comparison=attention("forward", N=256, d=64, every_block=True, w=8),
 )
 
 

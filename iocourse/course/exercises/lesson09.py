@@ -366,8 +366,8 @@ WHOLE = Exercise(
         *writes(dQ="once", dK="once", dV="once"),
         total_within("no more than 7Nd + N words move"),
     ),
-    play=run_schedule,
-    anybody=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
+    run_case=run_schedule,
+    comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
 )
 
 
@@ -440,7 +440,7 @@ KEYS_SWEEP = Exercise(
         *writes(dS="once", dK="once", dV="once"),
         total_within("no more words move than (9.4) says"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (SEQUENCE, ENVELOPE, WHOLE, KEYS_SWEEP)

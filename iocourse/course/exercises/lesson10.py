@@ -190,7 +190,7 @@ TRANSPOSE = Exercise(
         words_exactly("each word is read once and written once"),
         nothing_in_vain("every program has words of its own"),
     ),
-    play=launch_and_count_programs,
+    run_case=launch_and_count_programs,
 )
 
 
@@ -268,7 +268,7 @@ LONG = Exercise(
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -326,7 +326,7 @@ PRODUCT = Exercise(
         words_exactly("the words are those of (10.3)"),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

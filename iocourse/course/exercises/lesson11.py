@@ -106,7 +106,7 @@ FORWARD = Exercise(
         output("O is right where one tile holds all keys", _one_tile),
         *FORWARD_PASS,
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -178,7 +178,7 @@ LOOPS = Exercise(
         masks_only(cut_tiles),
         full_products(),
     ),
-    play=launch_and_count_masks,
+    run_case=launch_and_count_masks,
 )
 
 
@@ -242,7 +242,7 @@ BAND = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -319,7 +319,7 @@ HEADS = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 # ------------------------------------------------------------------ 11E a kernel to repair
@@ -369,7 +369,7 @@ REPAIR = Exercise(
         output("O is right where one tile holds all keys", ALONE),
         *FORWARD_PASS,
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

@@ -13,7 +13,7 @@ from ...costs.kernels import Problem
 from ...costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, trial_from_error
 from ..properties import budget_of, difference_or_scale, each, idle, only_where
 from ..trials.kernels.dot_precision import full_products
 from ..trials.kernels.launch import (
@@ -245,7 +245,7 @@ def _autograd_case(
     return Case(label, {"Q": Q, "K": K, "V": V, "dO": dO, **given, **second}, wanted)
 
 
-@keeps_errors
+@trial_from_error
 def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     """O and the gradients by autograd, every launch counted; where torch computes, it is refused.
 
@@ -278,7 +278,7 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     ledger.peak = sum(kept.values())
     shared = where_they_lie((O, *gradients))
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
-    return Trial(case, value=value, ledger=ledger, returned=(settled(shared), shared))
+    return Trial(case, value=value, ledger=ledger, returned=(snapshot(shared), shared))
 
 
 def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:
@@ -377,7 +377,7 @@ EXERCISES = (
             words_exactly(),
             nothing_in_vain(),
         ),
-        play=launch_and_count_programs,
+        run_case=launch_and_count_programs,
     ),
     Exercise(
         id="12B",
@@ -398,7 +398,7 @@ EXERCISES = (
         ),
         cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), dq_plain),
         properties=_kernel_properties(("dQ", "D"), "Q", "K", "V", "O", "dO", "LSE"),
-        play=launch,
+        run_case=launch,
     ),
     Exercise(
         id="12C",
@@ -418,7 +418,7 @@ EXERCISES = (
         ),
         cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), dkdv_plain),
         properties=_kernel_properties(("dK", "dV"), "Q", "K", "V", "dO", "LSE", "D"),
-        play=launch,
+        run_case=launch,
     ),
     Exercise(
         id="12D",
@@ -441,7 +441,7 @@ EXERCISES = (
             *_kernel_properties(("dQ", "dK", "dV"), "Q", "K", "V", "O", "dO", "LSE"),
             added_atomically(),
         ),
-        play=launch,
+        run_case=launch,
     ),
     Exercise(
         id="12E",
@@ -467,6 +467,6 @@ EXERCISES = (
             parts_where("dO may have any strides", GRADIENTS, STRIDED),
             keeps_little(),
         ),
-        play=differentiate,
+        run_case=differentiate,
     ),
 )

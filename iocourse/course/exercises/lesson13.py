@@ -431,7 +431,7 @@ LISTED = Exercise(
         heavy_first(),
         full_products(),
     ),
-    play=launch_and_count_programs,
+    run_case=launch_and_count_programs,
 )
 
 # ------------------------------------------------------------------ 13D outputs in slices
@@ -505,7 +505,7 @@ SLICED = Exercise(
         words_exactly(),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 

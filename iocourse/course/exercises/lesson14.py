@@ -272,7 +272,7 @@ MERGE = Exercise(
         launches_kernels("O_parts", "LSE_parts"),
         words_exactly(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 
@@ -368,7 +368,7 @@ PACKED = Exercise(
         idle(each("no word of padding or of a neighbour is read", _rows_exactly)),
         full_products(),
     ),
-    play=launch_in_place,
+    run_case=launch_in_place,
 )
 
 EXERCISES = (STEP, ROOF, MERGE, PACKED)

@@ -26,13 +26,13 @@ from ..exercise import (
     Property,
     Trial,
     WrongForm,
-    call,
-    keeps_errors,
+    run_function,
     run_schedule,
+    trial_from_error,
 )
 from ..properties import (
     Form,
-    came,
+    describe_value,
     difference,
     each,
     every_input_loaded,
@@ -91,7 +91,7 @@ def _no_call_into_the_library() -> AbstractContextManager[None]:
     return no_calls_into(LIBRARY, "is the library's own answer to this exercise")
 
 
-@keeps_errors
+@trial_from_error
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     """The student's features of all queries, of all keys, and of the first query alone.
 
@@ -105,7 +105,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
         return found[-1]
 
     with _no_call_into_the_library():
-        trials = [call(kept, Case(case.label, {"X": X, "g": g})) for X in (Q, K, Q[:1])]
+        trials = [run_function(kept, Case(case.label, {"X": X, "g": g})) for X in (Q, K, Q[:1])]
     failed = next((trial for trial in trials if trial.error is not None), None)
     if failed is not None:
         return replace(failed, case=case)
@@ -121,7 +121,9 @@ def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
 
 def _not_features(trial: Trial) -> WrongForm:
     wrong = next(value for value in trial.value if one_array(value) is None)
-    return WrongForm(f"expected one array of real numbers, a row for each row of X; yours is {came(wrong)}")
+    return WrongForm(
+        f"expected one array of real numbers, a row for each row of X; yours is {describe_value(wrong)}"
+    )
 
 
 def _products(trial: Trial) -> str | None:
@@ -175,7 +177,7 @@ FEATURES = Exercise(
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
         idle(each("a row's features depend on that row alone", _row_alone)),
     ),
-    play=_play_features,
+    run_case=_play_features,
 )
 
 
@@ -275,10 +277,10 @@ def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
     return Case(f"{label}, R={R:.3f}, error {error:.4g}", {"make": make, "R": R, "error": error}, want)
 
 
-@keeps_errors
+@trial_from_error
 def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
     with _no_call_into_the_library():
-        return call(student, case)
+        return run_function(student, case)
 
 
 Found = tuple[int, float]
@@ -331,7 +333,7 @@ DEGREE = Exercise(
             "degrees are tried in order, for one may be worse than the one before", _right_degree, UNEVEN
         ),
     ),
-    play=_play_degree,
+    run_case=_play_degree,
 )
 
 
@@ -410,7 +412,7 @@ TWO_PASSES = Exercise(
         *writes(O="once"),
         total_within("4Nd words, whatever the rank is"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 
@@ -468,12 +470,12 @@ def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Ca
     return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
 
 
-@keeps_errors
+@trial_from_error
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
     watched = MANY in case.label
     with memory_watch(watched) as held, _no_call_into_the_library():
-        trial = call(student, case)
+        trial = run_function(student, case)
     return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
 
 
@@ -513,7 +515,7 @@ def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
     said, rows = _answer(trial), len(trial.case.expected)
     found = one_array(said)
     if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
-        yours = came(said) if found is None or found.shape != (rows,) else shortened(said)
+        yours = describe_value(said) if found is None or found.shape != (rows,) else shortened(said)
         return WrongForm(f"expected True or False for each of {rows} rows; yours is {yours}")
     return found.astype(bool)
 
@@ -557,7 +559,7 @@ SAFE = Exercise(
     ),
     cases=_safe_cases,
     properties=SAFE_PROPERTIES,
-    play=_play_safe,
+    run_case=_play_safe,
 )
 
 
@@ -665,7 +667,7 @@ REPAIR = Exercise(
         *writes(O="once"),
         total_within("no more words move than 2Nd a turn and 2Nd"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

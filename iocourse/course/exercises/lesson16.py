@@ -102,7 +102,7 @@ PRODUCT = Exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
-    play=does_not_modify_results(detect_side_effects(play_counted)),
+    run_case=does_not_modify_results(detect_side_effects(play_counted)),
 )
 
 
@@ -172,7 +172,7 @@ PULL_BACK = Exercise(
         values("the slopes of all features are right", DERIVED),
         only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
     ),
-    play=does_not_modify_results(detect_side_effects(play_counted, "df")),
+    run_case=does_not_modify_results(detect_side_effects(play_counted, "df")),
 )
 
 
@@ -271,7 +271,7 @@ SWEEPS = Exercise(
         *writes(dQ="once", dK="once"),
         total_within("no more than 7Nd words and the state move"),
     ),
-    play=run_schedule,
+    run_case=run_schedule,
 )
 
 
@@ -396,7 +396,7 @@ CAUSAL = Exercise(
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
         does_not_modify_inputs(),
     ),
-    play=play_counted,
+    run_case=play_counted,
 )
 
 EXERCISES = (PRODUCT, PULL_BACK, SWEEPS, CAUSAL)

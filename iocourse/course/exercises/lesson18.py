@@ -68,7 +68,7 @@ RING = Exercise(
         nothing_else_moves(),
         holds_blocks("no rank holds more than two blocks of others", 2),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 
@@ -114,7 +114,7 @@ GRID = Exercise(
         sends("a rank sends its part of O and L to whom it is due, once", "O", "L"),
         nothing_else_moves(),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 
@@ -164,7 +164,7 @@ ROWS = Exercise(
         nothing_else_moves("keys and values, their gradients and O stay at home"),
         holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 
@@ -210,7 +210,7 @@ HEADS = Exercise(
         sends("a rank sends the outputs of its heads home once", "O"),
         nothing_else_moves(),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 EXERCISES = (RING, GRID, ROWS, HEADS)

@@ -13,7 +13,7 @@ from ...console import counted
 from ...costs import ceil_div
 from ...distributed import load_balance
 from ...distributed.layouts import blocks_of
-from ..exercise import Case, Exercise, Trial, judged, keeps_errors
+from ..exercise import Case, Exercise, Trial, student_call, trial_from_error
 from ..properties import LARGE, Form, idle, values_in, whole
 from ..trials.distributed import (
     RankCase,
@@ -35,11 +35,11 @@ def _owner_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(f"N={N}, P={P}", {"N": N, "P": P}) for N, P in shapes]
 
 
-@keeps_errors
+@trial_from_error
 def _play_owner(student: Callable[..., Any], case: Case) -> Trial:
     """The owners of all rows, asked one by one."""
     N, P = case.inputs["N"], case.inputs["P"]
-    with judged():
+    with student_call():
         return Trial(case, value=[student(t, N, P) for t in range(N)])
 
 
@@ -114,7 +114,7 @@ OWNER = Exercise(
         OWNERS.must("every rank has the same work", _same_work),
         idle(OWNERS.must("all ranks together lack no more keys than in zigzag", _few_words)),
     ),
-    play=_play_owner,
+    run_case=_play_owner,
 )
 
 
@@ -291,7 +291,7 @@ POOLING = Exercise(
         values_in("scores far below 0, and a rank without a frame, give no sum of 0", LOW),
         words_within("each rank sends m(d + 1) words to each other, however many frames there are"),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 
@@ -345,7 +345,7 @@ CLIPS = Exercise(
         words_within("first rows travel and no others"),
         holds_within("no more is held than the first rows of the others"),
     ),
-    play=run_distributed,
+    run_case=run_distributed,
 )
 
 

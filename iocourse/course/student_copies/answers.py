@@ -92,7 +92,7 @@ def find_answers(
     return {one.exercise: _Search(parsed, one, wanted, provided, [*notes]).answer() for one in wanted}
 
 
-def likely(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
+def count_recognised(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
     """Return how many of the exercises have a cell with their id or function, without parsing code."""
     ids = {one for cell in cells for one in _ids(cell) if one}
     text = "\n".join(text_of(cell)[:LONGEST] for cell in cells)

@@ -19,7 +19,7 @@ from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import Course
 from .merge import Merged, merge
-from .notebook import Json, as_copy, lesson_of, prints, read_notebook, recorded, to_text
+from .notebook import Json, as_copy, fingerprints, lesson_of, read_notebook, recorded_fingerprints, to_text
 
 RELOAD = "What is open in JupyterLab shows the old text: there, File, Reload Notebook from Disk."
 KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # how the name of an old file begins
@@ -111,7 +111,7 @@ def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
     return Copy(path, lesson_of(notebook, lessons) or named, notebook)
 
 
-def chosen(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
+def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
     """What ``--update NAME`` means: a lesson, and the one file that is meant, "" for all copies of it.
 
     Args:
@@ -136,7 +136,7 @@ def chosen(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str
 
 
 # ------------------------------------------------------------------ what is newer
-def newer(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
+def outdated_names(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
     """The lessons and pages whose text is another now than the one that the student's was copied from."""
     found = {c.lesson for c in copies if c.notebook and is_outdated(c.notebook, lessons[c.lesson], c.lesson)}
     return sorted(found) + [path.stem for path in course.pages() if _page_is_outdated(path, course)]
@@ -144,10 +144,10 @@ def newer(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> l
 
 def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
     """Whether the lesson has another text now; where a copy is silent, whether an update would change it."""
-    now, base = prints(lesson), recorded(mine)
-    if prints(mine) == now or base == now:
+    now, base = fingerprints(lesson), recorded_fingerprints(mine)
+    if fingerprints(mine) == now or base == now:
         return False
-    return base is not None or prints(merge(mine, lesson, name).notebook) != prints(mine)
+    return base is not None or fingerprints(merge(mine, lesson, name).notebook) != fingerprints(mine)
 
 
 def _page_is_outdated(path: Path, course: Course) -> bool:
@@ -179,7 +179,7 @@ def remarks(
     course: Course, lessons: dict[str, Json], copies: Sequence[Copy], copied: Collection[str]
 ) -> Iterator[str]:
     """What to say of the `copies` that were there when the course is opened, and others were `copied`."""
-    if found := newer(course, lessons, copies):
+    if found := outdated_names(course, lessons, copies):
         short = ", ".join(name.split("_")[0] for name in found)
         yield f"newer text for {short}: iocourse lab --update brings it and keeps your answers"
     for copy in copies:
@@ -205,7 +205,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     lessons = read_lessons(course)
     copies = find_copies(course, lessons)
     pages = {path.stem: path for path in course.pages()}
-    lesson, file = chosen(name, [*lessons, *pages], copies) if name else ("", "")
+    lesson, file = resolve_name(name, [*lessons, *pages], copies) if name else ("", "")
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
     new = wanted - {copy.lesson for copy in copies}  # so none of a lesson that the student has renamed
@@ -228,7 +228,7 @@ def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
     if copy.notebook and is_outdated(copy.notebook, lesson, copy.lesson):
         merged = merge(copy.notebook, lesson, copy.lesson)
         text = to_text(merged.notebook)
-        if prints(copy.notebook) == recorded(copy.notebook):
+        if fingerprints(copy.notebook) == recorded_fingerprints(copy.notebook):
             _write(copy.path, text)
             yield f"{called} has the new text; you had changed nothing in it"
         else:

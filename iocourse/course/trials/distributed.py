@@ -21,7 +21,7 @@ import numpy as np
 
 from ... import distributed
 from ...solution_guard import LibrarySolutionUsed
-from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, judged, keeps_errors
+from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, student_call, trial_from_error
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
@@ -87,7 +87,7 @@ def _sizes(shape: tuple[int, ...]) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------ playing
-@keeps_errors
+@trial_from_error
 def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     """Run the schedule on its ranks, for at most `SECONDS`; an error names the rank and keeps its line."""
     assert isinstance(case, RankCase), "a case for ranks says how many there are"
@@ -99,7 +99,7 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             "arguments, and what arrives through me"
         )
     try:
-        with judged(), in_time(student, SECONDS) as timed, keys_watched() as keys:
+        with student_call(), in_time(student, SECONDS) as timed, keys_watched() as keys:
             done = distributed.run(timed, case.P, **case.machine, **case.inputs)
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))

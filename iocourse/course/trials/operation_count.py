@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
-from ..side_effects import Watched, changed
+from ..exercise import Case, Property, Trial, snapshot, student_call, trial_from_error
+from ..side_effects import WatchedTrial, changed
 from .streamed_rows import memory_watch
 
 
@@ -28,7 +28,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class WorkTrial(Watched):
+class WorkTrial(WatchedTrial):
     """What was seen besides the value: element operations, and the most bytes held at once."""
 
     work: int = 0
@@ -114,14 +114,14 @@ def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
     return prod(extents.values())
 
 
-@keeps_errors
+@trial_from_error
 def play_counted(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on counted copies of the inputs, by position; tell its work and what it held."""
     tally = Tally()
     inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
-    with judged(), memory_watch(True) as held:
+    with student_call(), memory_watch(True) as held:
         returned = student(*inputs.values())
-        value = settled(returned)
+        value = snapshot(returned)
     work = tally.count  # before the inputs are compared, which counts as well
     seen = changed(case.inputs, inputs)
     return WorkTrial(case, value, returned=(value, returned), changed=seen, work=work, held=held())

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exercise import Case, Property, Trial, judged, settled, told
+from ..exercise import Case, Property, Trial, error_text, snapshot, student_call
 from ..properties import each, idle, only_where, same_answer_from
 
 Array = NDArray[np.float64]
@@ -81,8 +81,8 @@ def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
     pieces = Pieces(_pieces(case))
     watched = _is_long(case)
     try:
-        with judged(), memory_watch(watched) as held:
-            value = settled(student(pieces))
+        with student_call(), memory_watch(watched) as held:
+            value = snapshot(student(pieces))
         return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
     except Exception as error:
         return RowTrial(case, error=_explained(error, pieces))
@@ -96,7 +96,7 @@ def _explained(error: Exception, pieces: Pieces) -> Exception:
     """A division by the sum of an empty second pass is no news; that there was a second pass is."""
     if not pieces.asked_again:
         return error
-    return SecondPass(f"a second loop over the pieces finds none, and led to {told(error)}")
+    return SecondPass(f"a second loop over the pieces finds none, and led to {error_text(error)}")
 
 
 @contextmanager

@@ -16,14 +16,14 @@ import numpy as np
 from .... import traffic
 from ....doctor.triton_missing import require_triton
 from ....solution_guard import LibrarySolutionUsed
-from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
+from ...exercise import Case, Property, Trial, modified_inputs_error, snapshot, student_call, trial_from_error
 from ...properties import budget_of, each, idle
 from .compile_check import launches_noted
 from .dot_precision import KernelTrial, products_watched
 from .kernel_errors import told_by_line
 
 
-@keeps_errors
+@trial_from_error
 def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
     """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
 
@@ -41,9 +41,9 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if not _holds(tensor, case.inputs[name])]
     if changed:
-        raise not_yours(changed, "your kernels write into")
+        raise modified_inputs_error(changed, "your kernels write into")
     shared = where_they_lie(value)
-    kept = (settled(shared), shared)
+    kept = (snapshot(shared), shared)
     return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=products.rounded)
 
 
@@ -61,7 +61,7 @@ def kernels_compute(*, copies: bool = True) -> Iterator[None]:
     with (
         launches_noted() as launches,
         told_by_line(),
-        judged(),
+        student_call(),
         _fresh_memory_is_nan(),
         _lanes_off_are_nan(),
         _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),

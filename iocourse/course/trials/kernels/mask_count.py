@@ -15,7 +15,7 @@ import numpy as np
 
 from .... import traffic
 from ....doctor.triton_missing import require_triton
-from ...exercise import Case, Property, Trial, keeps_errors
+from ...exercise import Case, Property, Trial, trial_from_error
 from ...properties import each, idle
 from .dot_precision import KernelTrial
 from .launch import launch_in_place
@@ -30,7 +30,7 @@ class MaskedTrial(KernelTrial):
     masked: int = 0
 
 
-@keeps_errors
+@trial_from_error
 def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     """`launch_in_place`, with the tiles counted on which `tl.where` works; the case says BM and BN.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....doctor.triton_missing import require_triton
-from ...exercise import Case, Property, Trial, keeps_errors
+from ...exercise import Case, Property, Trial, trial_from_error
 from ...properties import each, idle
 from .dot_precision import KernelTrial
 from .launch import launch_in_place
@@ -41,7 +41,7 @@ class ProgramsTrial(KernelTrial):
     products: tuple[tuple[int, ...], ...] = ()
 
 
-@keeps_errors
+@trial_from_error
 def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
     """`launch_in_place`, with the programs counted that store no word, and the products of each."""
     require_triton()
