@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 
 import iocourse
 from iocourse.cli import build_parser
-from iocourse.course.project_paths import read_project
 from iocourse.data.recorded import provenance, recorded
 from tools.build import pages
+from tools.build.project import read_project
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

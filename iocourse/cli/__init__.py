@@ -189,7 +189,13 @@ def _progress(arguments: argparse.Namespace) -> int:
     from iocourse.course import progress
 
     if arguments.cohort:
-        return _cohort(arguments)
+        from iocourse.course import class_predictions
+
+        found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
+        print(class_predictions.as_text(found))
+        if arguments.figure:
+            class_predictions.draw(found, arguments.figure)
+        return 0
     for option in ("only", "blind", "figure"):
         if getattr(arguments, option):
             raise UsageError(f"--{option} goes with --cohort FOLDER")
@@ -205,16 +211,6 @@ def _progress(arguments: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=1, sort_keys=True))
     else:
         print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
-    return 0
-
-
-def _cohort(arguments: argparse.Namespace) -> int:
-    from iocourse.course import class_predictions
-
-    found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
-    print(class_predictions.as_text(found))
-    if arguments.figure:
-        class_predictions.draw(found, arguments.figure)
     return 0
 
 

@@ -103,10 +103,16 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     if solved and exercise.comparison:
         small = exercise.cases(np.random.default_rng(chosen))[0]
         print(bound_ratio_message(exercise.comparison, exercise.run_case, answer, small))
-    if solved or not _is_unwritten(verdicts):
+    # A notebook may be run whole before anything in it is solved: what is not written yet was not tried.
+    said = [complaint or "" for name, complaint in verdicts if name == RUNS]
+    unwritten = any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
+    if solved or not unwritten:
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and (is_solved_notebook() or is_strict()):
-        raise CheckFailed(_in_short(exercise, verdicts))
+        failed = failed_properties(verdicts)
+        first = read_first(exercise, failed)
+        why = f"\n{WHY_IT_RAISES}" if is_solved_notebook() else ""
+        raise CheckFailed(f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}")
     return round(points_of(exercise, verdicts), NBGRADER_DIGITS) if nbgrader_execution() else None
 
 
@@ -119,20 +125,6 @@ def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
             progress.record(exercise.id, "tried")
             said = f"{exercise.id} {exercise.title}\n  interrupted in {activity.now}{below(line_of(stop))}"
             raise Interrupted(f"{said}\nCounted as tried. Same inputs again: seed={seed}") from None
-
-
-def _in_short(exercise: Exercise, verdicts: Sequence[Verdict]) -> str:
-    """Which exercise is not solved, by the property to be read first, and why that is an error here."""
-    failed = failed_properties(verdicts)
-    first = read_first(exercise, failed)
-    why = f"\n{WHY_IT_RAISES}" if is_solved_notebook() else ""
-    return f"exercise {exercise.id} is not solved: {first}: {failed[first]}{why}"
-
-
-def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:
-    """Whether nothing was tried yet: a notebook may be run whole before anything in it is solved."""
-    said = [complaint or "" for name, complaint in verdicts if name == RUNS]
-    return any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
 
 
 def fresh_seed(seed: int | None = None) -> int:

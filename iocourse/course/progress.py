@@ -97,7 +97,11 @@ def _read(path: Path) -> Progress:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (UsageError, UnicodeDecodeError) as error:
-        aside = _set_aside(path, error)
+        aside = _free_name(path, "unreadable")
+        try:
+            path.replace(aside)
+        except OSError as why:
+            raise OSError(f"{error}; and it cannot be set aside: {why}") from None
         warn_once(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
 
@@ -107,14 +111,6 @@ def _say_it_is_not_kept(error: OSError) -> None:
         f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
         "IOCOURSE_HOME to a folder that can be written"
     )
-
-
-def _set_aside(path: Path, why: Exception) -> Path:
-    aside = _free_name(path, "unreadable")
-    try:
-        return path.replace(aside)
-    except OSError as error:
-        raise OSError(f"{why}; and it cannot be set aside: {error}") from None
 
 
 def _free_name(path: Path, what: str) -> Path:

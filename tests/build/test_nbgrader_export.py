@@ -9,9 +9,9 @@ import pytest
 from iocourse.course import check, progress
 from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
-from iocourse.course.project_paths import Project
 from iocourse.grade.lesson_cells import text_of
 from tools.build.lesson import build
+from tools.build.project import Project
 from tools.build.source import SourceError
 
 ROOT = Path(__file__).parents[2]

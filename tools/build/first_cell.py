@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from iocourse.course.project_paths import Project
 from iocourse.course.run_context import SOLVED_MARK
+from tools.build.project import Project
 
 Json = dict[str, Any]
 ID = "install"
