@@ -138,7 +138,7 @@ def test_source_signature_and_help_are_those_of_the_function_as_it_was_written()
     assert "o.add_matmul(s, v)" in inspect.getsource(schedules.flash2)
     assert list(inspect.signature(schedules.flash2).parameters)[:4] == ["m", "Q", "K", "V"]
     assert exact.attention.__doc__.startswith("O = softmax")
-    assert "flash2(m: Machine, Q: Slow" in inspect.getsource(schedules.flash2.body)
+    assert "    m: Machine, Q: SlowArray, K: SlowArray" in inspect.getsource(schedules.flash2.body)
     assert "attention(Q: 'ArrayLike', K: 'ArrayLike'" in pydoc.render_doc(
         exact.attention, renderer=pydoc.plaintext
     )

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..console import counted, table
+from ..console import table
 from ..errors import UsageError
 from .predictions import Number, equal_in_the_digits_given, format_number
 from .progress import Progress, parse
@@ -113,7 +113,7 @@ def _one(histogram: Histogram) -> str:
         rows.append(["right" if text == histogram.right else "", text, bar, count])
     total = sum(histogram.rows.values())
     known = f", {histogram.rows[histogram.right]} right" if histogram.right else ""
-    return f"{histogram.label}: {counted(total, 'answer')}{known}\n{table(rows, left=3)}"
+    return f"{histogram.label}: {total} answer{'s' * (total != 1)}{known}\n{table(rows, left=3)}"
 
 
 # ------------------------------------------------------------------ counting
