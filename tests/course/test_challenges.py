@@ -321,21 +321,21 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
 
 
 def test_fewer_words_than_the_librarys_best_want_a_reader():
-    said = scoring.report(FORWARD, scoring.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
+    said = scoring.report(FORWARD, scoring.ChallengeResult(library_best(FORWARD).cost.total - 5, "f()"), None)
     assert "5 words fewer than the library's best. Have somebody read the schedule." in said
 
 
 def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
-    said = scoring.report(WINDOW, scoring.Verdict(2 * known, "f()"), None)
+    said = scoring.report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
     assert f"{best:,} words" in said and said.endswith("Yours moves 2.0000 × the words of the best known.")
-    fewer = scoring.report(WINDOW, scoring.Verdict(known - 5, "f()"), None)
+    fewer = scoring.report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Have somebody read the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
-    said = scoring.report(ALL["backward"], scoring.Verdict(10**12, "f()"), None)
+    said = scoring.report(ALL["backward"], scoring.ChallengeResult(10**12, "f()"), None)
     assert "proved for whole rows, no score kept  bound E " in said
 
 

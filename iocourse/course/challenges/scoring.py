@@ -73,7 +73,7 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
 
 # ------------------------------------------------------------------ the trial
 @dataclass(frozen=True)
-class Verdict:
+class ChallengeResult:
     """The result of a trial: the words of a schedule and how it was called, or why it is refused."""
 
     words: int = 0
@@ -83,7 +83,7 @@ class Verdict:
 
 def judge_schedule(
     problem: Challenge, schedule: Any, tiles: dict[str, int], seed: int, activity: Activity | None = None
-) -> Verdict:
+) -> ChallengeResult:
     """Try a schedule as `check` tries an exercise, on numbers drawn from the seed."""
     done: list[Trial] = []
 
@@ -96,9 +96,10 @@ def judge_schedule(
     failed = failed_properties(verdicts)
     if failed:
         first = read_first(exercise, failed)
-        return Verdict(refused=f"{first}: {failed[first]}")
+        return ChallengeResult(refused=f"{first}: {failed[first]}")
     name = getattr(schedule, "__name__", type(schedule).__name__)
-    return Verdict(done[-1].ledger.total, _called(name, tiles))  # the last one is at the challenge's size
+    words = done[-1].ledger.total  # the last case is at the challenge's size
+    return ChallengeResult(words, _called(name, tiles))
 
 
 def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -> Exercise:
@@ -248,7 +249,7 @@ def _head(problem: Challenge) -> str:
     return f"{problem.title}: N = {problem.N:,}, d = {problem.d}, M = {problem.M:,}{seen}"
 
 
-def report(problem: Challenge, verdict: Verdict, before: int | None) -> str:
+def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> str:
     """The report on a schedule that is not refused; `before` are the fewest words until now."""
     best, known = library_best(problem), known_words(problem)
     rows = [("yours", verdict.called, verdict.words)]

@@ -154,9 +154,7 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
     if not browser:
         command.append("--no-browser")
-    if (
-        hasattr(os, "geteuid") and os.geteuid() == 0
-    ):  # as in most containers; JupyterLab would refuse to start
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in most containers; JupyterLab would not start
         command.append("--allow-root")
     return [*command, *options]
 

@@ -21,6 +21,7 @@ LONGEST = 200_000  # characters of a cell that is parsed
 LEVELS = ("name", "nbgrader id", "cell id")
 SHOWN = 40  # characters of a cell's first line in a message
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _KINDS = {"markdown": "Markdown", "raw": "Raw"}
 
 
@@ -82,7 +83,7 @@ def find_answers(
     """
     own = own or {}
     parsed = [_Cell(at, cell) for at, cell in enumerate(cells)]
-    provided = frozenset().union(*map(bound, own.values()))
+    provided = frozenset().union(*map(_names_bound, own.values()))
     there = {" ".join(cell.text.split()) for cell in parsed}
     missing = [name for name, text in own.items() if " ".join(text.split()) not in there]
     notes = [
@@ -96,11 +97,11 @@ def count_recognised(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
     """Return how many of the exercises have a cell with their id or function, without parsing code."""
     ids = {one for cell in cells for one in _ids(cell) if one}
     text = "\n".join(text_of(cell)[:LONGEST] for cell in cells)
-    functions = set(re.findall(r"^(?:async[ \t]+)?def[ \t]+(\w+)", text, re.MULTILINE))
+    functions = set(_DEFINITION.findall(text))
     return sum(bool(ids & set(one.ids())) or one.function in functions for one in wanted)
 
 
-def bound(text: str) -> set[str]:
+def _names_bound(text: str) -> set[str]:
     """Return the names that this code binds at top level."""
     code = _parsed(text)
     return set() if code is None else {name for node in code.body for name in bound_names(node)}
@@ -133,8 +134,8 @@ class _Cell:
     def bound(self) -> set[str]:
         """Names it binds at top level; of code that cannot be parsed, the functions that a line begins."""
         if _parsed(self.text) is None or self.kind != "code":
-            return set(re.findall(r"^(?:async[ \t]+)?def[ \t]+(\w+)", self.text, re.MULTILINE))
-        return bound(self.text)
+            return set(_DEFINITION.findall(self.text))
+        return _names_bound(self.text)
 
     def __str__(self) -> str:
         lines = (line.strip() for line in self.text.splitlines())
