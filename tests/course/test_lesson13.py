@@ -45,7 +45,7 @@ HEADS = (64, 128, 256, 512)
 def defined(*names, **given):
     """What the code cells that define these names leave behind, run without the others."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
-    space |= {"Listed": BlockLists, "attention_forward": attention_forward, "masks": masks, **given}
+    space |= {"BlockLists": BlockLists, "attention_forward": attention_forward, "masks": masks, **given}
     wanted = {*names, "scores_in_slices", "take_in"}
     for n, (_, source) in enumerate([*SOURCE.solved_cells(), *SECOND.solved_cells()]):
         text = "\n\n\n".join(
