@@ -27,14 +27,14 @@ from sphinx.util import logging
 from iocourse import explore
 from iocourse.bounds import BOUNDS
 from iocourse.console import DASH, table
-from iocourse.course.described import alt_of, pictures
-from iocourse.course.project_paths import Project, read_project
+from iocourse.course.alt_text import alt_of, pictures
 from iocourse.data.records import NAMES, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.draw.picture import Picture
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.links import TEXT_AND_LINK, named
+from tools.build.project import Project, read_project
 
 Json = dict[str, Any]
 DOCS = Path(__file__).resolve().parent

@@ -32,7 +32,7 @@ def number(x: float | None, digits: int) -> str:
     return DASH if x is None else f"{x:.{digits}f}"
 
 
-def crossed(sizes: Iterable[object]) -> str:
+def times_joined(sizes: Iterable[object]) -> str:
     """128×64×4, without those that are None."""
     return "×".join(str(size) for size in sizes if size is not None)
 
@@ -92,7 +92,7 @@ def steps(items: Sequence[T], doing: str) -> Iterator[T]:
 
 
 @contextmanager
-def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
     """A function to tell of each piece of work done, out of `total`: a line on standard error says the share.
 
     Nothing is said of what is over within a second, or where standard error is no terminal.
@@ -108,14 +108,10 @@ def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
             print(f"\r{said}", end="", file=sys.stderr, flush=True)
 
     try:
-        yield tell if sys.stderr.isatty() else _silent
+        yield tell if sys.stderr.isatty() else lambda piece: None
     finally:
         if said:
             print(f"\r{' ' * len(said)}\r", end="", file=sys.stderr, flush=True)
-
-
-def _silent(piece: int) -> None:
-    pass
 
 
 @contextmanager
@@ -128,11 +124,16 @@ def exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def shown(name: str) -> str:
+def display_path(name: str) -> str:
     """The name of a file as it can be shown, and as a file can be called: in one form of Unicode, with ? for
     what would steer a terminal, and cut after 120 bytes.
     """
-    text = printable(unicodedata.normalize("NFC", _decoded(name)))
+    stored = name.encode("utf-8", "surrogateescape")
+    try:
+        decoded = stored.decode("utf-8")
+    except UnicodeDecodeError:
+        decoded = stored.decode("latin-1")  # as in older archives
+    text = printable(unicodedata.normalize("NFC", decoded))
     if len(text.encode()) <= LONGEST:
         return text
     start = text.encode()[: LONGEST - 10].decode("utf-8", "ignore")
@@ -142,12 +143,3 @@ def shown(name: str) -> str:
 def printable(text: str) -> str:
     """The text with ? for what cannot be seen and may steer a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _decoded(name: str) -> str:
-    """Bytes that are no UTF-8 are read as Latin-1, which older archives have."""
-    stored = name.encode("utf-8", "surrogateescape")
-    try:
-        return stored.decode("utf-8")
-    except UnicodeDecodeError:
-        return stored.decode("latin-1")

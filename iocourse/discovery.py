@@ -9,15 +9,12 @@ from pathlib import Path
 from types import ModuleType
 
 
-def files_of(
-    package: str, path: Iterable[str], beside: Collection[str] = (), only: str | None = None
-) -> list[ModuleType]:
+def files_of(package: str, path: Iterable[str], beside: Collection[str] = ()) -> list[ModuleType]:
     """The modules of a package by name, but for those named in `beside` and those that begin with _.
 
-    `only`: import the module of this name and no other; [] if there is none. Raises ImportError that names
-    the file which cannot be imported, and says why.
+    Raises ImportError that names the file which cannot be imported, and says why.
     """
-    names = sorted(found.name for found in pkgutil.iter_modules(path) if only in (None, found.name))
+    names = sorted(found.name for found in pkgutil.iter_modules(path))
     return [_imported(f"{package}.{name}") for name in names if name[0] != "_" and name not in beside]
 
 

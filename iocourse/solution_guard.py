@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_exams_open = 0  # one count for the whole process, so that a thread is no way out
+_open_blocks = 0  # one count for the whole process, so that a thread is no way out
 
 
 class LibrarySolutionUsed(RuntimeError):
@@ -22,17 +22,17 @@ class LibrarySolutionUsed(RuntimeError):
 @contextmanager
 def solutions_blocked() -> Iterator[None]:
     """Within this block every function marked `library_solution` refuses to be called."""
-    global _exams_open
-    _exams_open += 1
+    global _open_blocks
+    _open_blocks += 1
     try:
         yield
     finally:
-        _exams_open -= 1
+        _open_blocks -= 1
 
 
 def are_solutions_blocked() -> bool:
     """Whether a check is looking at a student's answer now."""
-    return _exams_open > 0
+    return _open_blocks > 0
 
 
 def require_unblocked(name: str) -> None:

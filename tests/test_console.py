@@ -11,7 +11,7 @@ import pytest
 
 from iocourse import cli, console, pebbling
 from iocourse.cli import main
-from iocourse.console import crossed, exit_on_sigterm, meter, number, steps, table
+from iocourse.console import exit_on_sigterm, number, progress_meter, steps, table, times_joined
 from iocourse.files import atomic_write, read_json
 
 
@@ -58,7 +58,7 @@ def at_once(monkeypatch):
 @pytest.mark.parametrize(("stream", "seen"), [(Terminal(), True), (io.StringIO(), False)])
 def test_a_meter_says_the_share_on_a_terminal_and_wipes_it(monkeypatch, at_once, stream, seen):
     monkeypatch.setattr(sys, "stderr", stream)
-    with meter("words", 200) as tell:
+    with progress_meter("words", 200) as tell:
         tell(50)
         tell(100)
     wiped = f"\r{' ' * len('words: 75 %')}\r"
@@ -67,7 +67,7 @@ def test_a_meter_says_the_share_on_a_terminal_and_wipes_it(monkeypatch, at_once,
 
 def test_a_meter_says_nothing_of_what_is_over_in_a_second(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with meter("words", 200) as tell:
+    with progress_meter("words", 200) as tell:
         tell(200)
     assert sys.stderr.getvalue() == ""
 
@@ -98,11 +98,11 @@ def test_a_long_search_says_how_far_it_has_come(monkeypatch, at_once):
     ],
 )
 def test_a_name_is_shown_without_what_steers_a_terminal(name, seen):
-    assert console.shown(name) == seen
+    assert console.display_path(name) == seen
 
 
 def test_long_names_are_cut_and_stay_apart():
-    one, other = console.shown("x" * 240), console.shown("x" * 241)
+    one, other = console.display_path("x" * 240), console.display_path("x" * 241)
     assert one != other and len(one.encode()) <= 121 and one.startswith("xxx")
 
 
@@ -121,7 +121,7 @@ def test_files_are_written_through_links_and_into_what_is_no_file(tmp_path):
 
 def test_what_is_no_number_is_a_dash_and_sizes_are_crossed():
     assert (number(None, 3), number(1.23456, 3), number(2, 0)) == ("–", "1.235", "2")
-    assert (crossed((128, 64, None, 2)), crossed(())) == ("128×64×2", "")
+    assert (times_joined((128, 64, None, 2)), times_joined(())) == ("128×64×2", "")
 
 
 @pytest.mark.parametrize("text", [None, "", '{"half": ', "[1]", b"\xff"])

@@ -191,7 +191,7 @@ def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, che
     code = """
 from pathlib import Path
 from tools.build.lesson import build
-from iocourse.course.project_paths import Project
+from tools.build.project import Project
 path = Path("solutions/00_start_here.py")
 for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     print("".join(cell["source"]))

@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 
 import iocourse
 from iocourse.cli import build_parser
-from iocourse.course.project_paths import read_project
 from iocourse.data.records import load_record, record_source
 from tools.build import pages
+from tools.build.project import read_project
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -72,7 +72,7 @@ import importlib, pkgutil, sys
 for name in ("torch", "triton", "numba", "llvmlite"):
     sys.modules[name] = None
 import iocourse
-kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
+kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("transformer", "character_model", "torch_backend")}
 with_torch |= {"iocourse.doctor.interpreter_patch"}
 with_torch |= {"iocourse.distributed.engines." + name for name in ("torch_backend", "multiprocess")}

@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from iocourse.course.project_paths import find_checkout, read_project
+from iocourse.course.project_paths import find_checkout
 from tools.build.links import with_full_links
+from tools.build.project import read_project
 
 NUMPY_ALONE = "0[0-9]*.ipynb"
 PAGES = ("notation.md",)

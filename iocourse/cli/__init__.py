@@ -95,13 +95,11 @@ def print_anything() -> None:
 def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = (_PLAIN.get(one, _without_marks(one)) for one in error.object[error.start : error.end])
-    return "".join(letters), error.end
-
-
-def _without_marks(letter: str) -> str:
-    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
-    return plain or letter.encode("ascii", "backslashreplace").decode()
+    plain = ""
+    for letter in error.object[error.start : error.end]:
+        without_marks = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+        plain += _PLAIN.get(letter) or without_marks or letter.encode("ascii", "backslashreplace").decode()
+    return plain, error.end
 
 
 def build_parser(command: str = "") -> Parser:
@@ -191,7 +189,13 @@ def _progress(arguments: argparse.Namespace) -> int:
     from iocourse.course import progress
 
     if arguments.cohort:
-        return _cohort(arguments)
+        from iocourse.course import class_predictions
+
+        found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
+        print(class_predictions.as_text(found))
+        if arguments.figure:
+            class_predictions.draw(found, arguments.figure)
+        return 0
     for option in ("only", "blind", "figure"):
         if getattr(arguments, option):
             raise UsageError(f"--{option} goes with --cohort FOLDER")
@@ -207,16 +211,6 @@ def _progress(arguments: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=1, sort_keys=True))
     else:
         print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
-    return 0
-
-
-def _cohort(arguments: argparse.Namespace) -> int:
-    from iocourse.course import class_predictions
-
-    found = class_predictions.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
-    print(class_predictions.as_text(found))
-    if arguments.figure:
-        class_predictions.draw(found, arguments.figure)
     return 0
 
 

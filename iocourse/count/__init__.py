@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import exact
 from ..bounds import lower_bound
-from ..console import meter, table
+from ..console import progress_meter, table
 from ..errors import UsageError
 from ..exact import Array
 from ..ledger import Ledger, without_zeros
@@ -363,7 +363,7 @@ def _run(q: CountRequest, form: Ledger) -> dict[str, Any]:
     """Run the schedule on the emulator; what it moved must be what the closed form says."""
     drawn = q.schedule.drawn(np.random.default_rng(SEED), q.N, q.d, q.seen, q.settings)
     arrays = {name: drawn[name] for name in q.schedule.operands}
-    with meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
+    with progress_meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
         given = {**arrays, **q.parameters}
         done = run(q.schedule, M=q.M, trace=False, watch=watch, max_moves=None, **given)
     difference = done.ledger - form

@@ -3,11 +3,10 @@
 from ..doctor.triton_missing import TritonMissing
 from .attempts import attempt
 from .challenges.scoring import challenge
-from .checking import CheckFailed, check
-from .hints import hint
+from .checking import CheckFailed, check, hint
+from .checking import watch_cells as _watch_cells
 from .missing_packages import missing_package
 from .predictions import measured, predict
-from .stale_functions import watch as _watch
 
 __all__ = [
     "CheckFailed",
@@ -21,4 +20,4 @@ __all__ = [
     "predict",
 ]
 
-_watch()
+_watch_cells()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import progress
-from .exercise import asking_for, cause_of, error_text, raised_in
-from .missing_packages import lack_behind
+from .exercise import cause_of, error_text, exercises_asking_for, raised_in
+from .missing_packages import caused_by_missing_package
+from .run_context import is_strict
 from .runtime_errors import line_of
 
 
@@ -69,23 +69,18 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        if os.environ.get("IOCOURSE_STRICT") == "1" or lack_behind(error):
+        if is_strict() or caused_by_missing_package(error):
             raise
         raiser = raised_in(error)
-        named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
-        unsolved = Unsolved(_why(named, error))
+        named = exercises_asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
         cause = cause_of(error)
+        unwritten = isinstance(error.__cause__ or cause, NotImplementedError)
+        passed = not unwritten and any(map(_solved, named.split(" or ")))
+        why = f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
         where = f"; {line}" if (line := line_of(cause)) else ""
         detail = "" if isinstance(cause, NotImplementedError) else f" ({error_text(cause)}{where})"
-        print(f"{unsolved}{detail}")
-        return unsolved
-
-
-def _why(named: str, error: Exception) -> str:
-    """What to do first; where the exercise has passed, that its function does not run in this cell."""
-    unwritten = isinstance(error.__cause__ or cause_of(error), NotImplementedError)
-    passed = not unwritten and any(map(_solved, named.split(" or ")))
-    return f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
+        print(f"{why}{detail}")
+        return Unsolved(why)
 
 
 def _solved(exercise: str) -> bool:
@@ -97,4 +92,4 @@ def _solved(exercise: str) -> bool:
 
 def _exercise_of(*candidates: Any) -> str:
     names = (getattr(candidate, "__name__", "") for candidate in candidates if callable(candidate))
-    return next((ids for name in names if (ids := asking_for(name))), "the exercise above")
+    return next((ids for name in names if (ids := exercises_asking_for(name))), "the exercise above")

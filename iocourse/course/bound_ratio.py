@@ -61,19 +61,13 @@ def bound_ratio_message(
     machine = {"dry": True, "unroll": comparison.every_block, "max_moves": MOST_MOVES}
     sizes = _sizes(comparison.inputs)
     counted = run_case(schedule, Case(sizes, comparison.inputs, M=NO_LIMIT, machine=machine))
-    if counted.error or not _counts_right(run_case, schedule, small, machine):
+    dry = run_case(schedule, replace(small, machine=machine))
+    if counted.error or dry.error or dry.ledger != run_case(schedule, small).ledger:
         return (
             f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
             "schedule. It counts one whose loops are over m.blocks."
         )
     return _sentence(counted, *comparison.bound(counted.ledger.peak))
-
-
-def _counts_right(
-    run_case: RunCase, schedule: Callable[..., Any], small: Case, machine: dict[str, Any]
-) -> bool:
-    dry = run_case(schedule, replace(small, machine=machine))
-    return dry.error is None and dry.ledger == run_case(schedule, small).ledger
 
 
 def _sentence(counted: Trial, least: int, bound: str) -> str:

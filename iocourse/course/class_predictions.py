@@ -18,7 +18,7 @@ from typing import Any
 
 from ..console import table
 from ..errors import UsageError
-from .predictions import Number, equal_in_the_digits_given, shown
+from .predictions import Number, equal_in_the_digits_given, format_number
 from .progress import Progress, parse
 from .project_paths import find_checkout
 
@@ -66,19 +66,17 @@ def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = Fa
         UsageError: not a folder, no files, a broken one or two of one student; no answer to what `only`
             names; no checkout with the solved lessons.
     """
-    found = histograms(read_class(folder), {} if blind else _came_out())
+    students = read_class(folder)
+    try:
+        right = {} if blind else measured_answers(find_checkout())
+    except UsageError as error:
+        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
+    found = histograms(students, right)
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"
         raise UsageError(f"nobody in {folder} has written a prediction to {asked}")
     return chosen
-
-
-def _came_out() -> Mapping[tuple[str, str], str]:
-    try:
-        return measured_answers(find_checkout())
-    except UsageError as error:
-        raise UsageError(f"what came out stands in solutions/; {error}, or ask with --blind") from None
 
 
 def draw(found: Sequence[Histogram], file: Path) -> None:
@@ -109,18 +107,13 @@ def as_text(found: Sequence[Histogram]) -> str:
 
 def _one(histogram: Histogram) -> str:
     most = max(histogram.rows.values())
-    rows = [
-        ["right" if text == histogram.right else "", text, _bar(count, most), count]
-        for text, count in histogram.rows.items()
-    ]
+    rows = []
+    for text, count in histogram.rows.items():
+        bar = "#" * (count if most <= LONGEST else -(-count * LONGEST // most))
+        rows.append(["right" if text == histogram.right else "", text, bar, count])
     total = sum(histogram.rows.values())
-    answers = f"{total} answer{'s' * (total != 1)}"
     known = f", {histogram.rows[histogram.right]} right" if histogram.right else ""
-    return f"{histogram.label}: {answers}{known}\n{table(rows, left=3)}"
-
-
-def _bar(count: int, most: int) -> str:
-    return "#" * (count if most <= LONGEST else -(-count * LONGEST // most))
+    return f"{histogram.label}: {total} answer{'s' * (total != 1)}{known}\n{table(rows, left=3)}"
 
 
 # ------------------------------------------------------------------ counting
@@ -149,9 +142,9 @@ def _answers(progress: Progress) -> Iterator[tuple[tuple[str, str], Number]]:
 
 
 def _histogram(question: str, name: str, answers: Sequence[Number], right: str) -> Histogram:
-    counts = Counter(right if is_right(answer, right) else shown(answer) for answer in answers)
+    counts = Counter(right if is_right(answer, right) else format_number(answer) for answer in answers)
     counts.setdefault(right, 0) if right else None
-    sizes = {right if is_right(answer, right) else shown(answer): answer for answer in answers}
+    sizes = {right if is_right(answer, right) else format_number(answer): answer for answer in answers}
     sizes |= {right: _number(right)} if right else {}
     in_order = sorted(counts, key=lambda text: (sizes[text] != sizes[text], sizes[text]))
     return Histogram(question, name, _few({text: counts[text] for text in in_order}, right), right)
@@ -159,7 +152,7 @@ def _histogram(question: str, name: str, answers: Sequence[Number], right: str) 
 
 def is_right(answer: Number, right: str) -> bool:
     """Whether an answer is what came out, to the digits it was given in."""
-    if not right or shown(answer) == right:
+    if not right or format_number(answer) == right:
         return bool(right)
     came = _number(right)
     if isinstance(answer, bool) or isinstance(came, bool):

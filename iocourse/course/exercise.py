@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,9 +120,7 @@ def snapshot(value: Any) -> Any:
 def trial_from_error(
     run_case: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
 ) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
-    """What the student's function raises in `run_case` becomes a trial, with the error as its cause has
-    it.
-    """
+    """What the student's function raises in `run_case` becomes a trial, whose error is the cause."""
 
     @functools.wraps(run_case)
     def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
@@ -142,7 +141,7 @@ def cause_of(error: Exception) -> Exception:
 
 
 @trial_from_error
-def call(student: Callable[..., Any], case: Case) -> Trial:
+def run_function(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case. It must leave
     them as they are.
     """
@@ -152,11 +151,11 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     value = snapshot(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
-        raise not_yours(changed)
+        raise modified_inputs_error(changed)
     return Trial(case, value=value, returned=(value, returned))
 
 
-def not_yours(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
     """What is raised where inputs of these names were written into, and what did it."""
     return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
 
@@ -208,7 +207,7 @@ class Exercise:
     """One exercise of a lesson.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
-    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `anybody`
+    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `comparison`
     says where a solved schedule is set beside a lower bound.
     """
 
@@ -221,8 +220,8 @@ class Exercise:
     hints: tuple[str, str, str]
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
-    run_case: RunCase = call
-    anybody: BoundComparison | None = None
+    run_case: RunCase = run_function
+    comparison: BoundComparison | None = None
 
     @property
     def lesson(self) -> int:
@@ -245,28 +244,26 @@ def lesson_of(exercise_id: str) -> int:
     return int(number[0])
 
 
-def _in_files(only: str | None = None) -> dict[str, Exercise]:
-    """The exercises of every file by id, or `only` those of the file of this name."""
-    from . import exercises as folder
-
-    modules = files_of(folder.__name__, folder.__path__, only=only)
-    return {exercise.id: exercise for module in modules for exercise in module.EXERCISES}
-
-
 _exercises: dict[str, Exercise] = {}  # of all files, once they were imported
 
 
 def exercises() -> Mapping[str, Exercise]:
     """Every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
-        _exercises.update(_in_files())
+        from . import exercises as folder
+
+        modules = files_of(folder.__name__, folder.__path__)
+        _exercises.update({exercise.id: exercise for module in modules for exercise in module.EXERCISES})
     return _exercises
 
 
 @functools.cache
 def _of_lesson(number: int) -> Mapping[str, Exercise]:
-    """The exercises of a lesson and its part b, which one file holds."""
-    return _in_files(f"lesson{number:02d}")
+    """The exercises of a lesson and its part b, which one file holds; none where there is no such file."""
+    name = f"{__package__}.exercises.lesson{number:02d}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    return {exercise.id: exercise for exercise in importlib.import_module(name).EXERCISES}
 
 
 def find(exercise_id: str) -> Exercise:
@@ -302,12 +299,12 @@ def raised_in(error: BaseException) -> str:
 _checked_last: list[Exercise] = []
 
 
-def now_checking(exercise: Exercise) -> None:
+def set_current_exercise(exercise: Exercise) -> None:
     """Remember the exercise that was checked last: its lesson is the one a student is in."""
     _checked_last[:] = [exercise]
 
 
-def asking_for(function: str) -> str:
+def exercises_asking_for(function: str) -> str:
     """The exercise that asks for a function of this name, such as "4B"; "" for none.
 
     Where several lessons ask for it, the one of the lesson that was checked last, and all of them, as "2C or

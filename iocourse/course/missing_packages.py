@@ -7,13 +7,13 @@ that uses one ends with a line instead of a traceback, and the names it would ha
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn
 
 from ..doctor.triton_missing import TritonMissing, what_to_install
-from . import nbgrader_mode
+from .run_context import is_graded, notebook
+from .student_copies.notebook import bound_names
 
 RESTART = "what was missing is installed now: restart the kernel, and run the notebook from the top"
 USES = (
@@ -30,11 +30,11 @@ def missing_package(missing: TritonMissing) -> Placeholder:
     somebody reads: elsewhere, and where the notebook is judged (nbgrader, IOCOURSE_STRICT=1), `missing` is
     raised.
     """
-    shell = Cells.notebook()
-    if shell is None or nbgrader_mode.counts():
+    shell = notebook()
+    if shell is None or is_graded():
         raise missing
     print(what_to_do())
-    Cells.watched(shell)
+    CellHooks.watched(shell)
     return Placeholder()
 
 
@@ -59,17 +59,17 @@ class Placeholder:
 
     def __call__(self, *args: Any, **options: Any) -> Placeholder:
         if self._name != "jit":
-            refuse()
+            raise_missing()
         return Placeholder("kernel") if args else self  # @triton.jit, or @triton.jit(...)
 
 
-def refuse(*_: Any, **__: Any) -> NoReturn:
+def raise_missing(*_: Any, **__: Any) -> NoReturn:
     """Raise TritonMissing with what to do."""
     raise TritonMissing(what_to_do())
 
 
 for _use in [*USES.split(), *OPERATORS.split(), *(f"r{name}" for name in OPERATORS.split())]:
-    setattr(Placeholder, f"__{_use}__", refuse)
+    setattr(Placeholder, f"__{_use}__", raise_missing)
 Placeholder.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
@@ -78,7 +78,7 @@ def what_to_do() -> str:
     return what_to_install() or RESTART
 
 
-def lack_behind(error: BaseException | None) -> bool:
+def caused_by_missing_package(error: BaseException | None) -> bool:
     """Whether an error came of what is not installed: it says so, or was raised while that was handled."""
     while error is not None and not isinstance(error, TritonMissing):
         error = error.__cause__ or error.__context__
@@ -86,19 +86,13 @@ def lack_behind(error: BaseException | None) -> bool:
 
 
 # ------------------------------------------------------------------ cells of the notebook
-class Cells:
+class CellHooks:
     """The hooks of one notebook. Errors of any other cause are shown as ever."""
 
     _watched: Any = None  # the notebook that has them
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-
-    @staticmethod
-    def notebook() -> Any:
-        """IPython's shell where this runs in one, else None."""
-        ipython = sys.modules.get("IPython")
-        return ipython.get_ipython() if ipython else None
 
     @classmethod
     def watched(cls, shell: Any) -> None:
@@ -118,7 +112,7 @@ class Cells:
         tb_offset: int | None = None,
     ) -> None:
         """Show an error: the line, or what IPython shows."""
-        if lack_behind(error):
+        if caused_by_missing_package(error):
             print(what_to_do())
         else:
             self.shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
@@ -129,11 +123,11 @@ class Cells:
         Without that a later cell would find nothing under them, or what an earlier section left there.
         """
         error = result.error_in_exec
-        if error is None or not lack_behind(error):
+        if error is None or not caused_by_missing_package(error):
             return
         result.error_in_exec = None
         source = self.shell.transform_cell(result.info.raw_cell)
-        for name in names_from(source, self._line_of(error)):
+        for name in names_bound_from(source, self._line_of(error)):
             self.shell.user_ns[name] = Placeholder()
 
     def _line_of(self, error: BaseException) -> int:
@@ -146,22 +140,8 @@ class Cells:
         return 0
 
 
-def names_from(source: str, line: int) -> Iterator[str]:
+def names_bound_from(source: str, line: int) -> Iterator[str]:
     """The names that a cell binds in the statement of this line, and in those after it."""
     for statement in ast.parse(source).body:
         if (statement.end_lineno or 0) >= line:
-            yield from _bound(statement)
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-        return
-    if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        return  # names of their own
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    if isinstance(node, ast.alias):
-        yield (node.asname or node.name).partition(".")[0]
-    for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
+            yield from bound_names(statement)

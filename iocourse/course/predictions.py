@@ -33,7 +33,7 @@ def predict(question: str, **numbers: Any) -> None:
     if given:
         print(
             f"Prediction {question}: "
-            + ", ".join(f"{name} = {shown(value)}" for name, value in given.items())
+            + ", ".join(f"{name} = {format_number(value)}" for name, value in given.items())
         )
         progress.record(f"p{question}", "seen", prediction=given)
     if missing:
@@ -52,7 +52,7 @@ def predicted(question: str) -> dict[str, Any]:
     try:
         kept = progress.load().get(f"p{question}", {}).get("prediction")
     except OSError as error:
-        progress.warn(f"what was predicted before cannot be read: {error}")
+        progress.warn_once(f"what was predicted before cannot be read: {error}")
         kept = None
     return dict(kept) if isinstance(kept, dict) else {}
 
@@ -65,19 +65,22 @@ def measured(question: str, **numbers: Any) -> None:
         if isinstance(value, Unsolved):
             print(f"{name}: {value}")
         else:
-            print(f"{name}: {shown(value)} measured, {_against(expected.get(name), value)}")
+            print(f"{name}: {format_number(value)} measured, {_against(expected.get(name), value)}")
 
 
 def _against(expected: Any, value: Any) -> str:
     if expected is None:
         return "no prediction"
     if isinstance(value, bool) or isinstance(expected, bool):
-        return f"{shown(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
+        return (
+            f"{format_number(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
+        )
     if not isinstance(value, (int, float)):
-        return f"{shown(expected)} predicted: what was measured is no number"
+        return f"{format_number(expected)} predicted: what was measured is no number"
     if equal_in_the_digits_given(expected, value):
-        return f"{shown(expected)} predicted: right"
-    return f"{shown(expected)} predicted: off by {shown(abs(value - expected))}{_factor(expected, value)}"
+        return f"{format_number(expected)} predicted: right"
+    off = format_number(abs(value - expected))
+    return f"{format_number(expected)} predicted: off by {off}{_factor(expected, value)}"
 
 
 def _factor(expected: float, value: float) -> str:
@@ -115,7 +118,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def shown(value: Any) -> str:
+def format_number(value: Any) -> str:
     """A number as `predict` and `measured` print it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)

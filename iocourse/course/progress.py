@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course import nbgrader_mode, solved
+from iocourse.course.run_context import is_solved_notebook, nbgrader_execution
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
-DRIVE = Path(
-    "/content/drive/MyDrive"
-)  # where Colab mounts a student's Google Drive; its machines are forgotten
+DRIVE = Path("/content/drive/MyDrive")  # a student's Google Drive in Colab, whose machines are forgotten
 _nobodys: Progress = {}
 _warned: dict[str | tuple[str, type[Warning], int], int] = {}  # by Python: what was shown already
 _CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
@@ -60,7 +58,7 @@ def _is_nobodys() -> bool:
     """Whether a solved notebook runs here, or a submission that nbgrader grades: what it solves was not
     solved by whoever runs it. It is known to this process alone, and no file is read or written.
     """
-    return solved.runs_here() or nbgrader_mode.execution() == "autograde"
+    return is_solved_notebook() or nbgrader_execution() == "autograde"
 
 
 def load() -> Progress:
@@ -88,7 +86,7 @@ def _settle_on_drive(*, writing: bool = False) -> None:
         elif not writing:
             return
     except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
-        warn(f"progress could not be written to Drive: {error}")
+        warn_once(f"progress could not be written to Drive: {error}")
         return
     print(f"Your progress is kept on your Drive from now on: {path}")
 
@@ -99,24 +97,20 @@ def _read(path: Path) -> Progress:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (UsageError, UnicodeDecodeError) as error:
-        aside = _set_aside(path, error)
-        warn(f"progress starts afresh; the old file is kept at {aside} ({error})")
+        aside = _free_name(path, "unreadable")
+        try:
+            path.replace(aside)
+        except OSError as why:
+            raise OSError(f"{error}; and it cannot be set aside: {why}") from None
+        warn_once(f"progress starts afresh; the old file is kept at {aside} ({error})")
         return {}
 
 
 def _say_it_is_not_kept(error: OSError) -> None:
-    warn(
+    warn_once(
         f"progress could not be written: {error}. Lessons and checks go on without it; to keep it, set "
         "IOCOURSE_HOME to a folder that can be written"
     )
-
-
-def _set_aside(path: Path, why: Exception) -> Path:
-    aside = _free_name(path, "unreadable")
-    try:
-        return path.replace(aside)
-    except OSError as error:
-        raise OSError(f"{why}; and it cannot be set aside: {error}") from None
 
 
 def _free_name(path: Path, what: str) -> Path:
@@ -223,7 +217,7 @@ def best_words(challenge_id: str) -> int | None:
     try:
         words = load().get(_CHALLENGE + challenge_id, {}).get("words")
     except OSError as error:
-        warn(f"what you reached before cannot be read: {error}")
+        warn_once(f"what you reached before cannot be read: {error}")
         return None
     return None if words is None else int(words)
 
@@ -337,7 +331,7 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
 
 
-def warn(what: str) -> None:
+def warn_once(what: str) -> None:
     """Warn once, in one line, without the place in the library."""
     warnings.warn_explicit(what, UserWarning, "<iocourse>", 1, registry=_warned)
 

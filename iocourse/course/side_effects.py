@@ -18,7 +18,7 @@ from .exercise import (
     RunCase,
     Trial,
     differs,
-    not_yours,
+    modified_inputs_error,
     snapshot,
     student_call,
     trial_from_error,
@@ -27,7 +27,7 @@ from .properties import each, idle
 
 
 @dataclass(frozen=True)
-class Watched(Trial):
+class WatchedTrial(Trial):
     """A trial that also knows which of its input arrays the function wrote into."""
 
     changed: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[st
 
 
 def detect_side_effects(run_case: RunCase, *free: str) -> RunCase:
-    """`run_case`, which tells its trials what was changed, with an error where that is not among the
-    `free`.
-    """
+    """`run_case`, which says in its trials what was changed, with an error where that is not in `free`."""
 
     @functools.wraps(run_case)
     @trial_from_error
     def watched(student: Callable[..., Any], case: Case) -> Trial:
         trial = run_case(student, case)
-        names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
+        names = [
+            name for name in (trial.changed if isinstance(trial, WatchedTrial) else ()) if name not in free
+        ]
         if names:
-            raise not_yours(names)
+            raise modified_inputs_error(names)
         return trial
 
     return watched
@@ -59,7 +59,7 @@ def does_not_modify_inputs() -> Property:
     """No input array is written into."""
 
     def judge(trial: Trial) -> str | None:
-        written = trial.changed if isinstance(trial, Watched) else ()
+        written = trial.changed if isinstance(trial, WatchedTrial) else ()
         return f"{', '.join(written)} was changed in place" if written else None
 
     return idle(each("the inputs are left as they were", judge))

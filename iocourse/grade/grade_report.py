@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..console import printable, table
-from ..course.points import most_points
 from ..course.student_copies.answers import notes_of
 from ..course.student_copies.notebook import text_of
 from ..errors import UsageError
@@ -52,7 +51,7 @@ def _reasons_left(rows: list[list[str]]) -> list[str]:
 
 def _of(name: str, asked: Any) -> str:
     exercises = asked.exercises if isinstance(asked, Lesson) else [asked]
-    return f"{name}/{sum(map(most_points, exercises))}"
+    return f"{name}/{sum(one.importance for one in exercises)}"
 
 
 def _number(points: float) -> str:
@@ -72,7 +71,7 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
     rows.writerow(
         ["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons", "notes"]
     )
-    most = sum(map(most_points, lesson.exercises))
+    most = sum(one.importance for one in lesson.exercises)
     for grade in grades:
         reasons = "; ".join(_reasons(grade))
         each = [_number(mark.points) for mark in grade.marks]

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..course.checking import RUNS, Verdict, judge, report
+from ..course.checking import RUNS, Verdict, judge, points_of, report
 from ..course.exercise import Case, Exercise, Trial
-from ..course.points import most_points, points_of
 from ..course.student_copies.answers import Answer, find_answers
 from ..course.student_copies.notebook import text_of
 from ..errors import UsageError
@@ -124,7 +123,7 @@ class _Run:
         points = points_of(exercise, verdicts)
         text, why, fault = map(_writable, (text, why, fault))
         notes = [*map(_writable, answer.notes)]
-        most = most_points(exercise)
+        most = exercise.importance
         return Mark(exercise.id, held, asked, points, most, text, why, answer.at, notes, fault)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:

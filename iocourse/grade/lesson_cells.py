@@ -10,7 +10,7 @@ from typing import Any
 
 from ..course.exercise import Exercise, find
 from ..course.project_paths import Course
-from ..course.student_copies.answers import Wanted, likely
+from ..course.student_copies.answers import Wanted, count_recognised
 from ..course.student_copies.notebook import text_of
 
 RUN = {"setup", "given"}
@@ -82,5 +82,5 @@ def _place(cell: dict[str, Any]) -> LessonCell | None:
 
 def lesson_of(cells: Sequence[dict[str, Any]], lessons: Sequence[Lesson]) -> Lesson | None:
     """The lesson that has the most exercises in these cells; None where none has any."""
-    counts = [likely(cells, one.wanted) for one in lessons]
+    counts = [count_recognised(cells, one.wanted) for one in lessons]
     return lessons[counts.index(max(counts))] if max(counts, default=0) else None

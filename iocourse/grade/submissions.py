@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..console import shown
+from ..console import display_path
 from ..course.student_copies.notebook import text_of
 from ..errors import UsageError
 from .lesson_cells import Lesson, lesson_of
@@ -67,7 +67,7 @@ def find(folder: Path) -> list[Submission]:
     _refuse_a_folder_of_folders(handed_in)
     by_name: dict[str, list[Submission]] = {}
     for entry, paths in handed_in.items():
-        name = shown(entry.name if _is_folder(entry) else entry.stem)
+        name = display_path(entry.name if _is_folder(entry) else entry.stem)
         read = [_read(name, path) for path in paths] or [Submission(name, entry, b"", fault=_empty(entry))]
         # Some file systems do not distinguish these names.
         by_name.setdefault(unicodedata.normalize("NFC", name.casefold()), []).extend(read)
@@ -79,7 +79,7 @@ def find(folder: Path) -> list[Submission]:
 def _empty(folder: Path) -> str:
     """What is wrong with a folder without a notebook, with the first files that are in it."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()][:3]
-    inside = f", only {', '.join(shown(path.name) for path in files)}" if files else ""
+    inside = f", only {', '.join(display_path(path.name) for path in files)}" if files else ""
     unpack = " Unpack the archive." if any(path.suffix.lower() in ARCHIVES for path in files) else ""
     return f"there is no notebook (.ipynb) in the folder{inside}; nothing was graded: ask for it.{unpack}"
 
@@ -87,7 +87,7 @@ def _empty(folder: Path) -> str:
 def other_files(folder: Path) -> list[str]:
     """Files in `folder` that are no notebooks, such as an archive that nobody has unpacked."""
     names = (entry.name for entry in _visible(folder) if not _is_folder(entry) and not _is_notebook(entry))
-    return [shown(name) for name in names]
+    return [display_path(name) for name in names]
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -128,7 +128,7 @@ def _with_exercises(several: list[Submission]) -> list[Submission]:
 
 
 def _told(path: Path) -> str:
-    return str(Path(*map(shown, path.parts)))
+    return str(Path(*map(display_path, path.parts)))
 
 
 # ------------------------------------------------------------------ what is in it

@@ -28,7 +28,7 @@ from itertools import combinations
 from math import comb
 from typing import Any, NamedTuple
 
-from ..console import meter
+from ..console import progress_meter
 from ..ledger import Ledger
 from ..sizes import positive_int
 from ..solution_guard import library_solution
@@ -94,7 +94,7 @@ def optimum(
     max_states = positive_int("max_states", max_states)
     _check(game)
     search = _Search(Steps(game), max_states)
-    with meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
+    with progress_meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
         path = search.run(tell)
     moves = _moves(search.steps, path)
     cost = sum(move.kind in ("load", "store") for move in moves)

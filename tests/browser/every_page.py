@@ -11,7 +11,7 @@ import pytest
 from built_site import ROOT, Page, asked_elsewhere, build, pages_of, problems_of
 from page_accessibility import what_is_wrong
 
-from iocourse.course.project_paths import read_project
+from tools.build.project import read_project
 
 WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.student_copies.notebook import prints, read_notebook, recorded
+from iocourse.course.student_copies.notebook import fingerprints, read_notebook, recorded_fingerprints
 
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds until the address stands there, on a machine that is busy
@@ -69,7 +69,7 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     saved = read_notebook(checkout / "work" / "00_start_here.ipynb")
     assert any(cell.get("execution_count") for cell in saved["cells"])
-    assert prints(saved) == recorded(saved)  # run and saved, and still untouched
+    assert fingerprints(saved) == recorded_fingerprints(saved)  # run and saved, and still untouched
 
     page.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'work/notation.md'})")
     page.locator(".jp-MarkdownViewer h1").wait_for(timeout=240_000)  # rendered, not its text in an editor

@@ -17,7 +17,7 @@ from page_accessibility import (
     without_a_name,
 )
 
-from iocourse.course.project_paths import read_project
+from tools.build.project import read_project
 
 skips.unless_installed("sphinx", "myst_nb", "furo")
 

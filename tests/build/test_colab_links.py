@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from iocourse.course.project_paths import Project, read_project
 from iocourse.errors import UsageError
 from tools.build import links
 from tools.build.__main__ import main
 from tools.build.links import with_full_links, write_for_colab
+from tools.build.project import Project, read_project
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "colab.yml"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.project_paths import read_project
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from tools.bench import notebooks
 from tools.build import BuildFailed, course, execution, lesson
 from tools.build.execution import cannot_run, runs_kernels
+from tools.build.project import read_project
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))

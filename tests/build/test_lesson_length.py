@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.project_paths import read_project
 from tools.build import announcements
 from tools.build.lesson import read_lessons
+from tools.build.project import read_project
 from tools.build.rules import evening, surprises
 from tools.build.source import parse
 

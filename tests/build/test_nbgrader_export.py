@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course import check, nbgrader_mode, progress
-from iocourse.course.checking import judge
+from iocourse.course import check, progress
+from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
-from iocourse.course.points import points_of
-from iocourse.course.project_paths import Project
 from iocourse.grade.lesson_cells import text_of
 from tools.build.lesson import build
+from tools.build.project import Project
 from tools.build.source import SourceError
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +122,8 @@ def test_a_student_who_validates_gets_points_and_progress(recorded, monkeypatch)
     assert check("0A", compulsory) == find("0A").importance and recorded() == {"0A"}
 
 
-def test_points_are_those_of_the_other_grader_to_four_digits():
+def test_points_are_those_of_the_other_grader_to_four_digits(recorded, monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
     exercise = find("0A")
-    verdicts = judge(exercise, only_reads, 0)
-    assert nbgrader_mode.points(exercise, verdicts) == round(points_of(exercise, verdicts), 4) > 0
+    points = points_of(exercise, judge(exercise, only_reads, 0))
+    assert check("0A", only_reads, seed=0) == round(points, 4) > 0 and points != round(points, 4)

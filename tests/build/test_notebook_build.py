@@ -9,12 +9,12 @@ import pytest
 
 from iocourse.course import exercise
 from iocourse.course.exercise import find
-from iocourse.course.project_paths import Project, read_project
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from tools.build import course as whole_course
 from tools.build import execution, lesson, pages, source
 from tools.build.__main__ import main
+from tools.build.project import Project, read_project
 from tools.build.rules import lint
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"

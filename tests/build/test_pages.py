@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, run, schedules
-from iocourse.course.project_paths import Project, read_project
 from tools.build import course, pages
 from tools.build.lesson import read_lessons
+from tools.build.project import Project, read_project
 from tools.build.source import Cell
 
 ROOT = Path(__file__).parents[2]

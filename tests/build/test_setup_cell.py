@@ -12,10 +12,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from iocourse.course.project_paths import Project
-from iocourse.course.solved import MARK
+from iocourse.course.run_context import SOLVED_MARK
 from iocourse.grade.submission_process import execute
 from tools.build.first_cell import first_cell, with_first_cell, without_first_cell
+from tools.build.project import Project
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROOT / folder).glob("*.ipynb"))]
@@ -268,5 +268,5 @@ def test_every_notebook_has_it_folded_and_before_all_other_code(path):
     assert (first["metadata"]["cellView"], first["source"][0][:9]) == ("form", "# @title ")
     source = "".join(first["source"])
     assert "git+" not in source and "[*_wheels()]:" in source  # nobody has claimed the address and the name
-    marked = first["source"][-1].startswith(f"{MARK} = True")
-    assert marked == (path.parent.name == "solutions") == any(MARK in line for line in first["source"])
+    marked = first["source"][-1].startswith(f"{SOLVED_MARK} = True")
+    assert marked == (path.parent.name == "solutions") == any(SOLVED_MARK in line for line in first["source"])

@@ -52,7 +52,7 @@ def solved(exercise):
 def line_for(exercise, schedule):
     """What stands beside a solved check of this schedule."""
     small = exercise.cases(np.random.default_rng(0))[0]
-    return bound_ratio.bound_ratio_message(exercise.anybody, exercise.run_case, schedule, small)
+    return bound_ratio.bound_ratio_message(exercise.comparison, exercise.run_case, schedule, small)
 
 
 def numbers(line):
@@ -73,7 +73,7 @@ def test_each_schedule_of_an_exercise_is_set_beside_a_bound_or_is_known_to_have_
         if any(case.budget and case.M for case in exercise.cases(np.random.default_rng(0)))
         and exercise.run_case.__name__ in ("run_schedule", "<lambda>")
     }
-    with_line = {name for name, exercise in BY_FUNCTION.items() if exercise.anybody}
+    with_line = {name for name, exercise in BY_FUNCTION.items() if exercise.comparison}
     assert with_line == {*KNOWN, "my_whole_backward"}
     assert judged_by_words - with_line == WITHOUT
 

@@ -2,22 +2,25 @@
 
 import inspect
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenge, exercise, progress
-from iocourse.course.challenges import challenge_spec, scoring
-from iocourse.course.challenges.library_best import contenders, known_words, library_best, problem_of
+from iocourse.course.challenges import CHALLENGES, ORDER, Challenge, find, scoring
 from iocourse.course.challenges.rolling_rows import rolling_rows
-from iocourse.course.challenges.scoring import judged
-from iocourse.course.challenges.sparsity import ORDER
+from iocourse.course.challenges.scoring import (
+    candidates,
+    judge_schedule,
+    known_words,
+    library_best,
+    options_for,
+)
 from iocourse.course.exercise import exercises
 from tests.mutation.references import build, exercise_source
 
-ALL = challenge_spec.challenges()
+ALL = {asked.id: asked for asked in CHALLENGES}
 FORWARD, WINDOW = ALL["forward"], ALL["window"]
 each_challenge = pytest.mark.parametrize("asked", ALL.values(), ids=list(ALL))
 
@@ -52,18 +55,17 @@ def f3(m, Q, K, V, *, Br=30, Bc=1):
 
 
 # ------------------------------------------------------------------ the library's best
-def test_a_file_each_and_each_is_found_by_id_and_by_title():
-    files = {path.stem for path in Path(challenge_spec.__file__).parent.glob("*.py")}
-    assert files == {*ALL, "__init__", *challenge_spec.NOT_CHALLENGES}
-    for asked in ALL.values():
-        assert challenge_spec.find(asked.id) is challenge_spec.find(asked.title) is asked
+def test_each_has_an_id_and_a_title_of_its_own_and_is_found_by_both():
+    assert len(ALL) == len({asked.title for asked in CHALLENGES}) == len(CHALLENGES) >= 4
+    for asked in CHALLENGES:
+        assert find(asked.id) is find(asked.title) is asked
 
 
 @each_challenge
 def test_no_schedule_of_the_library_does_better_with_any_tiles_tried(asked):
     best, rng = library_best(asked).cost.total, np.random.default_rng(0)
-    for choice in contenders(asked):
-        told = problem_of(choice.schedule, asked)
+    for choice in candidates(asked):
+        told = options_for(choice.schedule, asked)
         for _ in range(300 if asked.mask(asked.N) is None else 60):
             near = {name: max(1, round(size * rng.uniform(0.8, 1.3))) for name, size in choice.tiles.items()}
             far = {name: int(4 ** rng.uniform(0, 7)) for name in choice.tiles}
@@ -74,12 +76,12 @@ def test_no_schedule_of_the_library_does_better_with_any_tiles_tried(asked):
 
 @each_challenge
 def test_what_is_proved_stands_below_the_librarys_best(asked):
-    least, _ = asked.floor()
+    least, _ = asked.lower_bound()
     assert 0 < least < library_best(asked).cost.total
 
 
 def test_the_rival_schedules_are_in_the_field():
-    fields = {asked.id: {choice.schedule.name for choice in contenders(asked)} for asked in ALL.values()}
+    fields = {asked.id: {choice.schedule.name for choice in candidates(asked)} for asked in ALL.values()}
     assert {"flash_optimal", "small_cache", "scores_stored", "scores_stored_tiled"} <= fields["forward"]
     assert {"split_backward", "score_gradients_stored", "weights_stored"} <= fields["backward"]
     assert fields["window"] == fields["sparsity"] == {"block_sparse"}  # the ring of `window` does not fit
@@ -91,7 +93,7 @@ def test_the_rival_schedules_are_in_the_field():
 def test_the_referee_counts_the_librarys_best_as_its_closed_form_does(asked, monkeypatch):
     monkeypatch.setattr(exercise, "solutions_blocked", nullcontext)  # let the library's own answer in
     best = library_best(asked)
-    found = judged(asked, lambda *given, **told: best.schedule(*given, **told), best.tiles, seed=1)
+    found = judge_schedule(asked, lambda *given, **told: best.schedule(*given, **told), best.tiles, seed=1)
     assert (found.words, found.refused) == (best.cost.total, "")
 
 
@@ -108,14 +110,14 @@ def test_where_a_schedule_is_known_beside_the_library():
 def test_the_referee_counts_what_is_printed_as_best_known_and_refuses_nothing(which, monkeypatch):
     monkeypatch.setattr(exercise, "solutions_blocked", nullcontext)
     asked = ALL[which]
-    found = judged(asked, asked.known, {}, seed=1)
+    found = judge_schedule(asked, asked.known, {}, seed=1)
     assert (found.words, found.refused) == (known_words(asked), "")
-    assert asked.floor()[0] < found.words < 0.92 * library_best(asked).cost.total
+    assert asked.lower_bound()[0] < found.words < 0.92 * library_best(asked).cost.total
 
 
 @beside_the_library
 def test_what_is_known_refuses_to_be_called_by_a_student(which):
-    said = judged(ALL[which], ALL[which].known, {}, seed=1).refused
+    said = judge_schedule(ALL[which], ALL[which].known, {}, seed=1).refused
     assert "rolling_rows is the library's own answer and refuses to be called" in said
 
 
@@ -147,16 +149,16 @@ def test_known_rows_that_roll_have_the_values_of_attention_and_the_footprint_the
 )
 def test_words_are_those_of_the_closed_form_whatever_the_numbers(which, function, tiles, cost):
     asked = ALL[which]
-    expected = cost(asked.N, asked.d, **tiles, **asked.told(asked.N)).total
+    expected = cost(asked.N, asked.d, **tiles, **asked.options(asked.N)).total
     for seed in (1, 2):
-        found = judged(asked, mine(function), tiles, seed)
+        found = judge_schedule(asked, mine(function), tiles, seed)
         assert (found.words, found.refused) == (expected, "")
     assert found.called == f"{function}({', '.join(f'{name}={size}' for name, size in tiles.items())})"
 
 
 def refusal(schedule, asked=FORWARD, **tiles):
     """Why a schedule is refused."""
-    found = judged(asked, schedule, tiles, seed=3)
+    found = judge_schedule(asked, schedule, tiles, seed=3)
     assert found.words == 0 and found.refused
     return found.refused
 
@@ -171,7 +173,7 @@ def spoilt(old, new, count=1):
 
 
 def test_f3_itself_is_not_refused():
-    assert judged(FORWARD, f3, {}, seed=3).words == costs.flash_optimal(2**16, 64, Br=30, Bc=1).total
+    assert judge_schedule(FORWARD, f3, {}, seed=3).words == costs.flash_optimal(2**16, 64, Br=30, Bc=1).total
 
 
 @pytest.mark.parametrize(
@@ -275,15 +277,13 @@ def blind(m, Q, K, V, *, mask):
 
 
 def test_who_computes_outside_the_machine_moves_fewer_words_than_are_proved():
-    small = challenge_spec.Challenge(
-        **{**vars(FORWARD), "N": 1024, "d": 16, "M": 256, "shapes": ((1, 16), (61, 16))}
-    )
-    assert small.floor()[0] > 4 * 1024 * 16
+    small = Challenge(**{**vars(FORWARD), "N": 1024, "d": 16, "M": 256, "shapes": ((1, 16), (61, 16))})
+    assert small.lower_bound()[0] > 4 * 1024 * 16
     assert "moves no fewer words than are proved: yours moves 65,536, and bound" in refusal(outside, small)
 
 
 def test_who_computes_outside_the_machine_is_found_where_there_are_no_numbers():
-    assert "NoneType" in refusal(blind, challenge_spec.Challenge(**{**vars(WINDOW), "M": 10**6}))
+    assert "NoneType" in refusal(blind, Challenge(**{**vars(WINDOW), "M": 10**6}))
 
 
 def test_who_never_loads_an_input_is_refused():
@@ -295,7 +295,7 @@ def test_who_never_loads_an_input_is_refused():
             m.store(o, O, None)
         return O
 
-    small = challenge_spec.Challenge(**{**vars(FORWARD), "N": 50, "shapes": ((1, 64), (30, 64))})
+    small = Challenge(**{**vars(FORWARD), "N": 50, "shapes": ((1, 64), (30, 64))})
     assert refusal(from_slow_memory, small).startswith("every word of the input is loaded: Q has 64 words")
 
 
@@ -321,21 +321,21 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
 
 
 def test_fewer_words_than_the_librarys_best_want_a_reader():
-    said = scoring.told(FORWARD, scoring.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
+    said = scoring.report(FORWARD, scoring.ChallengeResult(library_best(FORWARD).cost.total - 5, "f()"), None)
     assert "5 words fewer than the library's best. Have somebody read the schedule." in said
 
 
 def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
     known, best = known_words(WINDOW), library_best(WINDOW).cost.total
-    said = scoring.told(WINDOW, scoring.Verdict(2 * known, "f()"), None)
+    said = scoring.report(WINDOW, scoring.ChallengeResult(2 * known, "f()"), None)
     assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
     assert f"{best:,} words" in said and said.endswith("Yours moves 2.0000 × the words of the best known.")
-    fewer = scoring.told(WINDOW, scoring.Verdict(known - 5, "f()"), None)
+    fewer = scoring.report(WINDOW, scoring.ChallengeResult(known - 5, "f()"), None)
     assert "\n5 words fewer than the best known. Have somebody read the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
-    said = scoring.told(ALL["backward"], scoring.Verdict(10**12, "f()"), None)
+    said = scoring.report(ALL["backward"], scoring.ChallengeResult(10**12, "f()"), None)
     assert "proved for whole rows, no score kept  bound E " in said
 
 

@@ -21,10 +21,8 @@ from iocourse.course import (
     predictions,
     progress,
     properties,
+    run_context,
     runtime_errors,
-    slow_check,
-    solved,
-    value_differences,
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Property, Trial
@@ -139,7 +137,7 @@ class TestCheck:
             check("99.1", lambda x: x)
 
     def test_a_solved_notebook_raises_one_short_error_below_the_report(self, monkeypatch, capsys):
-        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+        monkeypatch.setattr(sys.modules["__main__"], run_context.SOLVED_MARK, True, raising=False)
         monkeypatch.setattr(progress, "_nobodys", {})
         check("99.1", my_double)
         with pytest.raises(CheckFailed) as raised:
@@ -343,18 +341,18 @@ class TestWhatIsRecorded:
 
 class TestSignsOfLife:
     def test_a_solved_notebook_prints_nothing_that_depends_on_time(self, monkeypatch, capsys):
-        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
-        monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
-        with slow_check.signs_of_life():
+        monkeypatch.setattr(checking, "SECONDS", 0.01)
+        monkeypatch.setattr(sys.modules["__main__"], run_context.SOLVED_MARK, True, raising=False)
+        with checking.still_running():
             time.sleep(0.05)
         assert capsys.readouterr().out == ""
-        monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
-        with slow_check.signs_of_life():
+        monkeypatch.delattr(sys.modules["__main__"], run_context.SOLVED_MARK)
+        with checking.still_running():
             time.sleep(0.05)
         assert capsys.readouterr().out.startswith("still running: the inputs are drawn")
 
     def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
-        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
+        monkeypatch.setattr(checking, "SECONDS", 0.01)
 
         def slow(x):
             time.sleep(0.05 if x.size == 3 else 0)
@@ -368,7 +366,7 @@ class TestSignsOfLife:
         assert capsys.readouterr().out.startswith("99.1 Double\n")
 
     def test_it_names_the_property_and_ends_with_the_check(self, monkeypatch, capsys):
-        monkeypatch.setattr(slow_check, "SECONDS", 0.01)
+        monkeypatch.setattr(checking, "SECONDS", 0.01)
         slow = Property("takes its time", lambda trials: time.sleep(0.05))
         monkeypatch.setitem(exercise._exercises, "99.1", replace(DOUBLE, properties=(slow,)))
         check("99.1", my_double)
@@ -585,7 +583,7 @@ class TestJudging:
          (2.6877e8, 2.687701e8, ("2.6877e+08", "2.687701e+08")), (0.99999994, 1.0, ("0.9999999", "1"))],
     )  # fmt: skip
     def test_numbers_are_shown_until_they_differ(self, one, other, told):
-        texts = value_differences.format_apart(one, other)
+        texts = properties.format_apart(one, other)
         assert texts == told
 
     def test_an_answer_in_single_precision_is_called_that(self):

@@ -100,4 +100,4 @@ def test_what_is_raised_outside_a_kernel_stays_as_it_is():
 
 def test_words_of_a_kernel_outside_one_are_recognised():
     error = launch(lambda X: tl.arange(0, 16), CASE).error
-    assert runtime_errors.advice(error) == runtime_errors.TL_OUTSIDE
+    assert runtime_errors.likely_cause(error) == runtime_errors.TL_OUTSIDE

@@ -12,7 +12,7 @@ import pytest
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import update
-from iocourse.course.student_copies.discovery import find_copies
+from iocourse.course.student_copies.update import find_copies
 
 ROOT = Path(__file__).parents[2]
 FOUR = "04b_a_schedule_to_repair"

@@ -62,11 +62,13 @@ def test_an_attempt_names_it_too(capsys, monkeypatch):
 def test_of_exercises_that_share_a_function_the_lesson_checked_last_has_its_own_named(monkeypatch, capsys):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     monkeypatch.setattr(exercise, "_checked_last", [])
-    assert exercise.asking_for("my_tile") == "2C or 10A"  # nothing tells which is meant
+    assert exercise.exercises_asking_for("my_tile") == "2C or 10A"  # nothing tells which is meant
     for checked, named in (("2A", "2C"), ("10B", "10A"), ("2C", "2C"), ("0A", "2C or 10A")):
         check(checked, my_softmax, seed=0)
-        assert exercise.asking_for("my_tile") == named
-    assert exercise.asking_for("my_softmax") == "1A" and exercise.asking_for("nobody") == ""
+        assert exercise.exercises_asking_for("my_tile") == named
+    assert (
+        exercise.exercises_asking_for("my_softmax") == "1A" and exercise.exercises_asking_for("nobody") == ""
+    )
     capsys.readouterr()
 
 

@@ -7,10 +7,9 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import RowStats, bounds, costs, schedules
-from iocourse.course.checking import judge
+from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
-from iocourse.course.points import most_points, points_of
 from iocourse.data import real_head
 from iocourse.explore import tile_tuner
 from tests.mutation.references import build, exercise_source
@@ -247,7 +246,7 @@ def test_what_is_handed_out_is_worth_nothing_and_each_repair_something(edits, sh
     exercise = find("4E")
     verdicts = judge(exercise, repaired(*edits), 2)
     assert (points_of(exercise, verdicts) > 0) == (share > 0)
-    assert (points_of(exercise, verdicts) == most_points(exercise)) == (share == 2)
+    assert (points_of(exercise, verdicts) == exercise.importance) == (share == 2)
     failed = {name for name, complaint in verdicts if complaint}
     assert sum(name.startswith("right values") for name in failed) == 2 - share
 

@@ -9,7 +9,7 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
-from iocourse.course.checking import judge
+from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import (
     FORMS,
@@ -21,7 +21,6 @@ from iocourse.course.exercises.lesson07 import (
     small_cases,
     stored_cases,
 )
-from iocourse.course.points import points_of
 from iocourse.explore.models.memory_states import states, totals
 from iocourse.machine import probabilities
 from tests.mutation.references import build, exercise_source

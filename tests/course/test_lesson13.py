@@ -527,10 +527,8 @@ def lines(suspect):
 
 @pytest.mark.parametrize("suspect", range(1, 9))
 def test_a_report_on_a_suspect_is_what_check_prints(suspect, capsys, monkeypatch):
-    from iocourse.course.diagnosis.wrong_kernels import launcher
-
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
-    check("13C", launcher(suspect), seed=diagnosis.SEED)
+    check("13C", diagnosis.launcher(suspect), seed=diagnosis.SEED)
     printed = capsys.readouterr().out.strip()
     assert printed == diagnosis.report_for(suspect)
     assert "FAILS" in printed and "error" not in printed and "Not solved yet" in printed
@@ -564,10 +562,8 @@ def test_what_the_readings_of_13_13_rest_on():
 
 
 def test_among_the_wrong_kernels_there_is_no_right_one():
-    from iocourse.course.diagnosis.wrong_kernels import launcher
-
     for fault in (0, 9):
-        verdicts = judge(find("13C"), launcher(fault), 0)
+        verdicts = judge(find("13C"), diagnosis.launcher(fault), 0)
         assert any(complaint for _, complaint in verdicts), fault
 
 

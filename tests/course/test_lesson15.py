@@ -15,10 +15,9 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, lowrank, run, schedules
-from iocourse.course.checking import judge
+from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
-from iocourse.course.points import points_of
 from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error

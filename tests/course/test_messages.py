@@ -5,7 +5,7 @@ import pytest
 
 from iocourse.course.checking import NOT_TRIED, judge, read_first, report
 from iocourse.course.exercise import find
-from iocourse.course.value_differences import factor_seen
+from iocourse.course.properties import wrong_factor
 from tests.mutation.references import build, exercise_source
 
 
@@ -78,14 +78,14 @@ def test_another_mistake_is_not_taken_for_the_scale():
 def test_the_factor_is_that_of_the_width_of_the_queries(factor, d, seen):
     want = np.arange(1.0, 7.0).reshape(3, 2)
     for name in ("Q", "q"):
-        said = factor_seen(factor * want, want, {name: np.ones((3, d))})
+        said = wrong_factor(factor * want, want, {name: np.ones((3, d))})
         assert said == (seen and f"all of yours is {seen} times what is expected")
 
 
 @pytest.mark.parametrize("got", [None, "text", np.zeros(2), np.full((2, 2), np.nan), 1j * np.ones((2, 2))])
 def test_what_is_no_such_array_is_not_compared(got):
-    assert factor_seen(got, np.ones((2, 2)), {"Q": np.ones((2, 4))}) is None
-    assert factor_seen(np.ones((2, 2)), np.ones((2, 2)), {}) is None
+    assert wrong_factor(got, np.ones((2, 2)), {"Q": np.ones((2, 4))}) is None
+    assert wrong_factor(np.ones((2, 2)), np.ones((2, 2)), {}) is None
 
 
 # ---------------------------------------------------------------------- which to read first

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from iocourse.course import TritonMissing, attempt, check, missing_package, progress
-from iocourse.course.missing_packages import RESTART, Cells, Placeholder, names_from
+from iocourse.course import TritonMissing, attempt, check, missing_package, missing_packages, progress
+from iocourse.course.missing_packages import RESTART, CellHooks, Placeholder, names_bound_from
 
 LINE = f"{RESTART}\n"  # what is said where nothing is missing, as in the process that runs these tests
 
@@ -64,7 +64,7 @@ def shell(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     one = interactive.InteractiveShell()
     one.user_ns["torch"] = Placeholder()
-    Cells.watched(one)
+    CellHooks.watched(one)
     capsys.readouterr()
     return one
 
@@ -100,14 +100,14 @@ def test_the_names_that_a_cell_binds_from_a_line_on():
     cell = (
         "a = [x for x in y]\nfor i, j in b: k += 1\nimport c.d, e as f\nwith g as h:\n    m: int = (n := 1)\n"
     )
-    assert list(names_from(cell, 0)) == ["a", "i", "j", "k", "c", "f", "h", "m", "n"]
-    assert list(names_from(cell, 5)) == ["h", "m", "n"]
+    assert list(names_bound_from(cell, 0)) == ["a", "i", "j", "k", "c", "f", "h", "m", "n"]
+    assert list(names_bound_from(cell, 5)) == ["h", "m", "n"]
 
 
 @pytest.mark.parametrize("judged", [{}, {"NBGRADER_EXECUTION": "autograde"}, {"IOCOURSE_STRICT": "1"}])
 def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, monkeypatch):
     if judged:
-        monkeypatch.setattr(Cells, "notebook", lambda: object())  # one whose cells cannot be touched
+        monkeypatch.setattr(missing_packages, "notebook", object)  # one whose cells cannot be touched
     for name, value in judged.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TritonMissing, match="for a test"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from iocourse.course.project_paths import find_course
 from iocourse.course.student_copies import notebook
 from iocourse.course.student_copies.merge import merge
-from iocourse.course.student_copies.notebook import as_copy, key, prints, text_of
+from iocourse.course.student_copies.notebook import as_copy, cell_key, fingerprints, text_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in find_course(ROOT).notebooks()}
@@ -51,9 +51,9 @@ def answered(lesson, name):
     for cell in mine["cells"]:
         cells.append(cell)
         if cell in students(mine["cells"]):
-            with_source(cell, text_of(cell).replace("...", "1") + f"\n# my answer to {key(cell)}")
-            cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": [f"ran {key(cell)}"]}]
-            cells.append(markdown(f"note after {key(cell)}", name=f"note{len(cells)}"))
+            with_source(cell, text_of(cell).replace("...", "1") + f"\n# my answer to {cell_key(cell)}")
+            cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": [f"ran {cell_key(cell)}"]}]
+            cells.append(markdown(f"note after {cell_key(cell)}", name=f"note{len(cells)}"))
     return mine | {"cells": cells}
 
 
@@ -83,7 +83,7 @@ def test_a_lesson_with_every_exercise_answered_keeps_every_answer_in_a_changed_t
         kept = cells[at[cell["id"]]]
         assert text_of(kept) == text_of(cell) and kept["outputs"] == cell["outputs"]
         assert kept["metadata"] == cell["metadata"]
-        assert text_of(cells[at[cell["id"]] + 1]) == f"note after {key(cell)}"
+        assert text_of(cells[at[cell["id"]] + 1]) == f"note after {cell_key(cell)}"
     theirs = {text_of(cell) for cell in new["cells"] if not students([cell])}
     assert theirs <= set(map(text_of, cells))
     assert merge(merged.notebook, new, name).notebook == merged.notebook  # a second time nothing moves
@@ -97,15 +97,17 @@ def test_a_lesson_that_was_only_run_is_the_new_text(name):
     for cell in mine["cells"]:
         cell["metadata"]["collapsed"] = False
         cell["execution_count"] = 3
-    assert prints(mine) == notebook.recorded(mine)
+    assert fingerprints(mine) == notebook.recorded_fingerprints(mine)
     merged = merge(mine, new, name)
-    assert prints(merged.notebook) == prints(new) == notebook.recorded(merged.notebook)
+    assert (
+        fingerprints(merged.notebook) == fingerprints(new) == notebook.recorded_fingerprints(merged.notebook)
+    )
     assert not merged.answers and not merged.others and not merged.homeless
 
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_cells_of_a_lesson_have_keys_of_their_own(name):
-    keys = [key(cell) for cell in LESSONS[name]["cells"]]
+    keys = [cell_key(cell) for cell in LESSONS[name]["cells"]]
     assert all(keys) and len(set(keys)) == len(keys)
 
 
@@ -175,11 +177,11 @@ def test_nothing_that_was_written_is_lost(data, lesson, new):
     assert all(texts.count(text) >= written.count(text) for text in written)
     ids = [cell["id"] for cell in merged["cells"]]
     assert len(set(ids)) == len(ids)
-    asked = {key(cell) for cell in students(mine["cells"])}
+    asked = {cell_key(cell) for cell in students(mine["cells"])}
     as_before = {text_of(cell) for cell in lesson["cells"]}
     for cell in new["cells"]:  # the new text is there, but where the student wrote over what has not changed
         assert cell["id"] in ids
-        if key(cell) not in asked and text_of(cell) not in as_before:
+        if cell_key(cell) not in asked and text_of(cell) not in as_before:
             assert text_of(cell) in texts
     assert [n for n in ids if n in {c["id"] for c in new["cells"]}] == [c["id"] for c in new["cells"]]
     again = merge(merged, new, "lesson")

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iocourse.course.checking import RUNS, judge
+from iocourse.course.checking import RUNS, judge, points_of
 from iocourse.course.exercise import Case, Exercise, Property, exercises, run_schedule
-from iocourse.course.points import points_of
 
 TRITON = range(10, 15)
 NUMPY = [one for one in exercises().values() if one.lesson not in TRITON]

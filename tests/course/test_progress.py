@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import progress, solved
+from iocourse.course import progress, run_context
 from iocourse.errors import UsageError
 
 
@@ -143,7 +143,7 @@ def test_a_source_with_answers_records_nothing_of_the_students_wherever_it_lies(
 def test_what_a_marked_notebook_solves_is_known_to_it_alone(tmp_path, monkeypatch, home):
     progress.record("1A", "tried")
     before = (home / "progress.json").read_bytes()
-    monkeypatch.setattr(sys.modules["__main__"], solved.MARK, True, raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], run_context.SOLVED_MARK, True, raising=False)
     monkeypatch.setattr(progress, "_nobodys", {})
     assert progress.load() == {}
     progress.record("4B", "solved")
@@ -153,7 +153,7 @@ def test_what_a_marked_notebook_solves_is_known_to_it_alone(tmp_path, monkeypatc
     assert progress.reset() is None and progress.load() == {}
     assert progress.import_from(tmp_path / "it.json") == 2 == len(progress.load())
     assert (home / "progress.json").read_bytes() == before and len(list(home.iterdir())) == 1
-    monkeypatch.delattr(sys.modules["__main__"], solved.MARK)
+    monkeypatch.delattr(sys.modules["__main__"], run_context.SOLVED_MARK)
     assert set(progress.load()) == {"1A"}
 
 

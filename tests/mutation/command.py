@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 
-from iocourse.console import meter
+from iocourse.console import progress_meter
 from iocourse.course.exercise import exercises, find
 from iocourse.doctor import thread_settings
 from iocourse.errors import UsageError
@@ -94,7 +94,7 @@ def prepare(chosen: Sequence[str]) -> None:
 
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:
     """The verdicts, while a line on standard error says how far they are."""
-    with meter(f"{len(drawn):,} mutants", max(1, len(drawn))) as tell:
+    with progress_meter(f"{len(drawn):,} mutants", max(1, len(drawn))) as tell:
         for verdict in verdicts(drawn, seeds, jobs, every_seed):
             tell(1)
             yield verdict

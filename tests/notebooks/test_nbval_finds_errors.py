@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.project_paths import Project
 from iocourse.course.student_copies.notebook import to_text
 from tools.build import course
 from tools.build.lesson import build
+from tools.build.project import Project
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"
 

@@ -25,11 +25,11 @@ from built_site import (
 
 from iocourse import schedules
 from iocourse.bounds import BOUNDS
-from iocourse.course.project_paths import read_project
 from iocourse.data.records import NAMES, NONE_YET, load_record, record_source
 from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.models.lowrank_record import FASTER_EXACT
 from iocourse.schedules import REGISTRY
+from tools.build.project import read_project
 
 skips.unless_installed("sphinx", "myst_nb", "furo")
 pytestmark = pytest.mark.timeout(900)  # whoever needs the site first builds it

@@ -17,7 +17,7 @@ from itertools import product
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from iocourse.console import crossed, table
+from iocourse.console import table, times_joined
 from iocourse.data.records import run_metadata
 from iocourse.gpu import tuned_tiles
 from iocourse.gpu.timing import Work
@@ -191,7 +191,7 @@ def tuned(
                     arch, kernel, min(w for w in tuned_tiles.WIDTHS if w >= d), BYTES, causal
                 )
                 record["tiles"].append({**at._asdict(), "tile": tile})
-        yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(crossed, best))}", record
+        yield f"{kernel}, d = {d}: {len(tiles)} tiles; to take {', '.join(map(times_joined, best))}", record
 
 
 def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
@@ -226,6 +226,6 @@ def shown(record: Row) -> str:
         some = [f"{one['kernel']}, d = {one['d']}"]
         for tile, masks in ((one["shipped"], slice(2)), (full, slice(1)), (causal, slice(1, 2))):
             ms = ", ".join(f"{ms:.3f}" for ms in times.get(tuple(tile), ())[masks])
-            some += [crossed(tile), ms or "failed"]
+            some += [times_joined(tile), ms or "failed"]
         cells.append([*some, str(len(one["tried"]))])
     return f"{table(cells)}\n\n{len(record['tiles'])} faster than the shipped"

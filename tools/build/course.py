@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iocourse.console import steps
-from iocourse.course.project_paths import read_project
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
 from tools.build import BuildFailed, execution, pages
@@ -21,6 +20,7 @@ from tools.build.first_cell import with_first_cell, without_first_cell
 from tools.build.guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.links import LINK
+from tools.build.project import read_project
 from tools.build.rules import evening, lint, prose, surprises
 
 

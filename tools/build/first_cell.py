@@ -3,15 +3,15 @@
 It stands in the notebook as text, since nothing can be imported before it has run, and it is folded: Colab
 shows its title alone, JupyterLab three dots, and a site leaves it out. It is no part of a lesson's code. So
 solved notebooks are run without it, and a new version of the course makes no saved output stale.
-In a solved notebook it ends with the mark by which `course.solved` knows one, wherever it is copied to.
+In a solved notebook it ends with the mark by which `course.run_context` knows one, wherever it is copied to.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from iocourse.course.project_paths import Project
-from iocourse.course.solved import MARK
+from iocourse.course.run_context import SOLVED_MARK
+from tools.build.project import Project
 
 Json = dict[str, Any]
 ID = "install"
@@ -107,8 +107,10 @@ if not _iocourse_is_here():
     print(f"iocourse is missing: {{_why or '{nothing}'}} {{_what_to_do}}")"""
 
 
-MARKED = f"""
-{MARK} = True  # the answers are in here: a check that fails is an error, and nobody's progress changes"""
+MARKED = (
+    f"\n{SOLVED_MARK} = True  # the answers are in here: a check that fails is an error, "
+    "and nobody's progress changes"
+)
 
 
 def first_cell(project: Project, *, solved: bool = False) -> Json:

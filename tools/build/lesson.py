@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.course.exercise import Exercise, find
-from iocourse.course.project_paths import Project
 from iocourse.errors import UsageError
 from tools.build.announcements import announce, minutes_of
+from tools.build.project import Project
 from tools.build.rules.evening import Evening, evening_of
 from tools.build.source import Cell, SourceError, cell_ids, parse, shown, side
 

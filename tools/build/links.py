@@ -14,10 +14,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.project_paths import Project, read_project
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write
+from tools.build.project import Project, read_project
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
 # The same with its text; not a picture.

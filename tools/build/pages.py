@@ -19,7 +19,6 @@ from typing import Any
 
 from iocourse import __version__
 from iocourse.bounds import lower_bound
-from iocourse.course.project_paths import Project
 from iocourse.data.records import load_record, missing_metadata, record_source
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.figures.traffic_charts import curve
@@ -27,6 +26,7 @@ from iocourse.explore.models.traffic_map import memories
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.execution import runs_kernels
+from tools.build.project import Project
 from tools.build.source import Cell
 
 GUIDE = Path("docs") / "guide"

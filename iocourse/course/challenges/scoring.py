@@ -10,24 +10,26 @@ differently in a dry run or at one length: read the schedule before you believe 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...console import table
 from ...exact import Array
-from ...schedules import PASSES, saved_for_backward
+from ...machine import run
+from ...masks import Window
+from ...schedules import PASSES, REGISTRY, Choice, Schedule, saved_for_backward
+from ...solution_guard import library_solution
 from .. import progress
-from ..checking import fresh_seed, judge, read_first
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..checking import Activity, Interrupted, failed_properties, fresh_seed, judge, read_first, still_running
+from ..exercise import Case, Exercise, Property, RunCase, Trial, run_schedule
 from ..properties import LARGE, every_input_loaded, fits, is_right, only_where, values_in
 from ..runtime_errors import below, line_of
-from ..slow_check import Doing, Interrupted, signs_of_life
 from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
-from .challenge_spec import Challenge, find
-from .library_best import known_words, library_best
+from . import Challenge, find
 
 DRY = ", dry"  # at the end of a label
 AT_SIZE = "the challenge's size"
@@ -48,33 +50,29 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
         ValueError: there is no such challenge.
         TypeError: a tile that is no whole number.
     """
-    asked = find(which)
-    _refuse_other_tiles(asked, tiles)
-    with signs_of_life() as doing:
-        try:
-            verdict = judged(asked, schedule, tiles, fresh_seed(), doing)
-        except KeyboardInterrupt as stop:
-            said = f"{_head(asked)}\n  interrupted in {doing.now}{below(line_of(stop))}"
-            raise Interrupted(said) from None
-    if verdict.refused:
-        print(f"{_head(asked)}\n  refused: {verdict.refused}")
-        return
-    before = progress.best_words(asked.id)
-    progress.record_words(asked.id, verdict.words)
-    print(told(asked, verdict, before))
-
-
-def _refuse_other_tiles(asked: Challenge, tiles: dict[str, Any]) -> None:
+    problem = find(which)
     for name, size in tiles.items():
-        if name in (*asked.arrays, "mask", "m"):
+        if name in (*problem.arrays, "mask", "m"):
             raise TypeError(f"{name} is handed over by the challenge; give tile sizes only")
         if not isinstance(size, (int, np.integer)):
             raise TypeError(f"{name} must be a whole number, got {type(size).__name__}")
+    with still_running() as activity:
+        try:
+            verdict = judge_schedule(problem, schedule, tiles, fresh_seed(), activity)
+        except KeyboardInterrupt as stop:
+            said = f"{_head(problem)}\n  interrupted in {activity.now}{below(line_of(stop))}"
+            raise Interrupted(said) from None
+    if verdict.refused:
+        print(f"{_head(problem)}\n  refused: {verdict.refused}")
+        return
+    before = progress.best_words(problem.id)
+    progress.record_words(problem.id, verdict.words)
+    print(report(problem, verdict, before))
 
 
 # ------------------------------------------------------------------ the trial
 @dataclass(frozen=True)
-class Verdict:
+class ChallengeResult:
     """The result of a trial: the words of a schedule and how it was called, or why it is refused."""
 
     words: int = 0
@@ -82,109 +80,103 @@ class Verdict:
     refused: str = ""
 
 
-@dataclass
-class _Watch:
-    """Runs schedules and keeps the last trial: that at the challenge's size."""
-
-    last: Trial | None = field(default=None)
-
-    def run_case(self, schedule: Callable[..., Any], case: Case) -> Trial:
-        self.last = run_schedule(schedule, case)
-        return self.last
-
-
-def judged(
-    asked: Challenge, schedule: Any, tiles: dict[str, int], seed: int, doing: Doing | None = None
-) -> Verdict:
+def judge_schedule(
+    problem: Challenge, schedule: Any, tiles: dict[str, int], seed: int, activity: Activity | None = None
+) -> ChallengeResult:
     """Try a schedule as `check` tries an exercise, on numbers drawn from the seed."""
-    watch = _Watch()
-    trial = _as_exercise(asked, tiles, watch)
-    verdicts = judge(trial, schedule, seed, doing)
-    failed = {name: said for name, said in verdicts if said is not None}
-    if failed or watch.last is None:
-        first = read_first(trial, failed)
-        return Verdict(refused=f"{first}: {failed[first]}")
+    done: list[Trial] = []
+
+    def run_and_keep(schedule: Callable[..., Any], case: Case) -> Trial:
+        done.append(run_schedule(schedule, case))
+        return done[-1]
+
+    exercise = _as_exercise(problem, tiles, run_and_keep)
+    verdicts = judge(exercise, schedule, seed, activity)
+    failed = failed_properties(verdicts)
+    if failed:
+        first = read_first(exercise, failed)
+        return ChallengeResult(refused=f"{first}: {failed[first]}")
     name = getattr(schedule, "__name__", type(schedule).__name__)
-    return Verdict(watch.last.ledger.total, _called(name, tiles))
+    words = done[-1].ledger.total  # the last case is at the challenge's size
+    return ChallengeResult(words, _called(name, tiles))
 
 
-def _as_exercise(asked: Challenge, tiles: dict[str, int], watch: _Watch) -> Exercise:
+def _as_exercise(problem: Challenge, tiles: dict[str, int], run_case: RunCase) -> Exercise:
+    loaded = every_input_loaded(*problem.inputs)
+    on_numbers = replace(
+        loaded, judge=lambda trials: loaded.judge([t for t in trials if t.case.expected is not None])
+    )
     return Exercise(
-        id=asked.id,
-        title=asked.title,
+        id=problem.id,
+        title=problem.title,
         function="",
         difficulty=5,
         importance=1,
         minutes=0,
         hints=("", "", ""),
-        cases=lambda rng: cases(asked, tiles, rng),
+        cases=lambda rng: cases(problem, tiles, rng),
         properties=(
-            only_where("values equal exact attention", _has_values, is_right),
+            only_where(
+                "values equal exact attention",
+                lambda case: case.expected is not None and LARGE not in case.label,
+                is_right,
+            ),
             values_in(f"{LARGE} neither overflow nor vanish", LARGE),
             fits(),
-            _on_numbers(every_input_loaded(*asked.inputs)),
+            on_numbers,
             Property("a dry machine counts what a real one moves", _counts_alike),
-            Property("moves no fewer words than are proved", lambda trials: _not_below(asked, trials)),
+            Property("moves no fewer words than are proved", lambda trials: _not_below(problem, trials)),
         ),
-        run_case=watch.run_case,
+        run_case=run_case,
     )
 
 
-def cases(asked: Challenge, tiles: dict[str, int], rng: np.random.Generator) -> list[Case]:
+def cases(problem: Challenge, tiles: dict[str, int], rng: np.random.Generator) -> list[Case]:
     """Ragged shapes on numbers, the second also with large and with low scores; the shapes dry, one block
     for many where the challenge is dry; the challenge's size last.
     """
     few = {"max_moves": MOST_MOVES}
-    found = [_case(asked, N, d, tiles, _drawn(asked, N, d, rng), few) for N, d in asked.shapes]
-    N, d = asked.shapes[1]
-    hard = [labelled_large(_case(asked, N, d, tiles, one, few)) for one in _hard(asked, N, d, rng)]
-    machine = {**few, "dry": True, "unroll": not asked.dry}
+    found = [_case(problem, N, d, tiles, _drawn(problem, N, d, rng), few) for N, d in problem.shapes]
+    N, d = problem.shapes[1]
+    hard = [labelled_large(_case(problem, N, d, tiles, one, few)) for one in _hard(problem, N, d, rng)]
+    machine = {**few, "dry": True, "unroll": not problem.dry}
     dry = [replace(one, label=one.label + DRY, expected=None, machine=machine) for one in found]
-    return [*found, *hard, *dry, replace(_at_size(asked, tiles, rng), label=AT_SIZE)]
+    return [*found, *hard, *dry, replace(_at_size(problem, tiles, rng), label=AT_SIZE)]
 
 
-def _at_size(asked: Challenge, tiles: dict[str, int], rng: np.random.Generator) -> Case:
-    N, d = asked.N, asked.d
-    if not asked.dry:
-        return _case(asked, N, d, tiles, _drawn(asked, N, d, rng), {})
-    shapes = PASSES[asked.pass_].shapes(N, d)
-    inputs = {name: shapes[name] for name in asked.arrays} | asked.told(N) | tiles
-    return Case(AT_SIZE, inputs, M=asked.M, machine={"dry": True})
+def _at_size(problem: Challenge, tiles: dict[str, int], rng: np.random.Generator) -> Case:
+    N, d = problem.N, problem.d
+    if not problem.dry:
+        return _case(problem, N, d, tiles, _drawn(problem, N, d, rng), {})
+    shapes = PASSES[problem.pass_].shapes(N, d)
+    inputs = {name: shapes[name] for name in problem.arrays} | problem.options(N) | tiles
+    return Case(AT_SIZE, inputs, M=problem.M, machine={"dry": True})
 
 
 def _case(
-    asked: Challenge, N: int, d: int, tiles: dict[str, int], arrays: Arrays, machine: dict[str, Any]
+    problem: Challenge, N: int, d: int, tiles: dict[str, int], arrays: Arrays, machine: dict[str, Any]
 ) -> Case:
-    found = PASSES[asked.pass_].exact(arrays, asked.mask(N))
-    want = found[0] if asked.pass_ == "forward" else found  # O without LSE
-    inputs = {name: arrays[name] for name in asked.arrays} | asked.told(N) | tiles
-    return Case(f"N={N}, d={d}", inputs, want, asked.M, machine=machine)
+    found = PASSES[problem.pass_].exact(arrays, problem.mask(N))
+    want = found[0] if problem.pass_ == "forward" else found  # O without LSE
+    inputs = {name: arrays[name] for name in problem.arrays} | problem.options(N) | tiles
+    return Case(f"N={N}, d={d}", inputs, want, problem.M, machine=machine)
 
 
-def _drawn(asked: Challenge, N: int, d: int, rng: np.random.Generator) -> Arrays:
-    return PASSES[asked.pass_].draw(rng, N, d, asked.mask(N))
+def _drawn(problem: Challenge, N: int, d: int, rng: np.random.Generator) -> Arrays:
+    return PASSES[problem.pass_].draw(rng, N, d, problem.mask(N))
 
 
-def _hard(asked: Challenge, N: int, d: int, rng: np.random.Generator) -> list[Arrays]:
+def _hard(problem: Challenge, N: int, d: int, rng: np.random.Generator) -> list[Arrays]:
     """Scores of ±10,000; for a forward pass also scores far below zero."""
-    large = _drawn(asked, N, d, rng)
+    large = _drawn(problem, N, d, rng)
     large["Q"] = large["Q"] * STRETCH
-    if asked.pass_ != "forward":
-        return [large | saved_for_backward(large["Q"], large["K"], large["V"], asked.mask(N))]
+    if problem.pass_ != "forward":
+        return [large | saved_for_backward(large["Q"], large["K"], large["V"], problem.mask(N))]
     low = dict(zip("QK", low_queries_and_keys(rng, N, N, d), strict=True))
     return [large, large | low]
 
 
 # ------------------------------------------------------------------ properties
-def _has_values(case: Case) -> bool:
-    return case.expected is not None and LARGE not in case.label
-
-
-def _on_numbers(prop: Property) -> Property:
-    """The property, of the trials on numbers."""
-    return replace(prop, judge=lambda trials: prop.judge([t for t in trials if t.case.expected is not None]))
-
-
 def _counts_alike(trials: Sequence[Trial]) -> str | None:
     real = {trial.case.label + DRY: trial for trial in trials}
     for dry in (trial for trial in trials if trial.case.label in real):
@@ -195,8 +187,8 @@ def _counts_alike(trials: Sequence[Trial]) -> str | None:
     return None
 
 
-def _not_below(asked: Challenge, trials: Sequence[Trial]) -> str | None:
-    words, (least, bound) = trials[-1].ledger.total, asked.floor()
+def _not_below(problem: Challenge, trials: Sequence[Trial]) -> str | None:
+    words, (least, bound) = trials[-1].ledger.total, problem.lower_bound()
     if words >= least:
         return None
     return (
@@ -205,28 +197,77 @@ def _not_below(asked: Challenge, trials: Sequence[Trial]) -> str | None:
     )
 
 
+# ------------------------------------------------------------------ the library's best
+@library_solution
+@cache
+def library_best(problem: Challenge) -> Choice:
+    """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
+    return min(candidates(problem), key=lambda choice: choice.cost.total)
+
+
+@library_solution
+@cache
+def known_words(problem: Challenge) -> int | None:
+    """The words of the schedule that is known beside the library, counted dry; None where there is none."""
+    if problem.known is None:
+        return None
+    N, d = problem.N, problem.d
+    shapes: dict[str, Any] = {name: PASSES[problem.pass_].shapes(N, d)[name] for name in problem.arrays}
+    given = shapes | problem.options(N)
+    return run(problem.known, M=problem.M, dry=True, unroll=True, trace=False, **given).ledger.total
+
+
+def candidates(problem: Challenge) -> Iterator[Choice]:
+    """The schedules that solve the problem, take what is handed over and fit, with the tiles they pick."""
+    N, d, M = problem.N, problem.d, problem.M
+    for schedule in REGISTRY.values():
+        told = options_for(schedule, problem)
+        if told is not None and schedule.smallest_M(N, d, **told) <= M:
+            tiles = schedule.tiles(N, d, M, **told)
+            yield Choice(schedule, tiles, schedule.cost(N, d, **tiles, **told))
+
+
+def options_for(schedule: Schedule, problem: Challenge) -> dict[str, Any] | None:
+    """What makes this schedule solve the challenge, to the last digit; None where nothing does."""
+    exact = schedule.safe and schedule.approximates is None
+    if schedule.pass_ != problem.pass_ or not exact or not {*schedule.operands} <= {*problem.arrays}:
+        return None
+    mask = problem.mask(problem.N)
+    if mask is None:
+        return None if schedule.needs else {}
+    if isinstance(mask, Window) and schedule.needs == ("w",):
+        return {"w": mask.w}
+    takes_it = "mask" in (*schedule.needs, *schedule.options)
+    return {"mask": mask} if takes_it and set(schedule.needs) <= {"mask"} else None
+
+
 # ------------------------------------------------------------------ what is printed
-def _head(asked: Challenge) -> str:
-    mask = asked.mask(asked.N)
+def _head(problem: Challenge) -> str:
+    mask = problem.mask(problem.N)
     seen = f", {mask}" if mask is not None else ""
-    return f"{asked.title}: N = {asked.N:,}, d = {asked.d}, M = {asked.M:,}{seen}"
+    return f"{problem.title}: N = {problem.N:,}, d = {problem.d}, M = {problem.M:,}{seen}"
 
 
-def told(asked: Challenge, verdict: Verdict, before: int | None) -> str:
+def report(problem: Challenge, verdict: ChallengeResult, before: int | None) -> str:
     """The report on a schedule that is not refused; `before` are the fewest words until now."""
-    best, known = library_best(asked), known_words(asked)
+    best, known = library_best(problem), known_words(problem)
     rows = [("yours", verdict.called, verdict.words)]
     if known is not None:
-        rows.append(("best known", asked.idea, known))
+        rows.append(("best known", problem.idea, known))
     rows.append(("library's best", _called(best.schedule.title, best.tiles), best.cost.total))
-    if asked.whole_rows:
-        rows.append(_proved("proved for whole rows, no score kept", asked.floor(whole_rows=True)))
-    rows.append(_proved("proved", asked.floor()))
-    shown = [(f"  {what}", how, f"{asked.score(n):.4f} {asked.per}", f"{n:,} words") for what, how, n in rows]
-    beside = ("the best known", known) if known is not None else ("the library's best", best.cost.total)
-    lines = [_head(asked), table(shown, left=2), _beside(verdict.words, *beside)]
+    if problem.whole_rows:
+        rows.append(_proved("proved for whole rows, no score kept", problem.lower_bound(whole_rows=True)))
+    rows.append(_proved("proved", problem.lower_bound()))
+    score = {n: f"{problem.score(n):.4f} {problem.per}" for *_, n in rows}
+    cells = [(f"  {what}", how, score[n], f"{n:,} words") for what, how, n in rows]
+    whose, least = ("the best known", known) if known is not None else ("the library's best", best.cost.total)
+    if verdict.words < least:
+        said = f"{least - verdict.words:,} words fewer than {whose}. Have somebody read the schedule."
+    else:
+        said = f"Yours moves {verdict.words / least:.4f} × the words of {whose}."
+    lines = [_head(problem), table(cells, left=2), said]
     if before is not None:
-        lines.append(f"Your best before: {before:,} words, {asked.score(before):.4f} {asked.per}.")
+        lines.append(f"Your best before: {before:,} words, {problem.score(before):.4f} {problem.per}.")
     return "\n".join(lines)
 
 
@@ -236,9 +277,3 @@ def _called(name: str, tiles: Mapping[str, int]) -> str:
 
 def _proved(what: str, found: tuple[int, str]) -> tuple[str, str, int]:
     return what, f"bound {found[1]}", found[0]
-
-
-def _beside(words: int, whose: str, best: int) -> str:
-    if words < best:
-        return f"{best - words:,} words fewer than {whose}. Have somebody read the schedule."
-    return f"Yours moves {words / best:.4f} × the words of {whose}."

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import Case, Exercise, Property, Trial, call
+from ..exercise import Case, Exercise, Property, Trial, run_function
 from ..properties import each, idle, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
@@ -32,7 +32,7 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
     """Call the student's function; a value that is no whole number is an error: nothing can be said of it."""
-    trial = call(student, case)
+    trial = run_function(student, case)
     trial = replace(trial, value=single(trial.value))
     if trial.error is not None or _is_whole(trial.value):
         return trial

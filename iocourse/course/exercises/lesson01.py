@@ -18,6 +18,7 @@ from ..properties import (
     difference_or_scale,
     each,
     exchanged,
+    format_apart,
     idle,
     only_where,
     same_answer_for,
@@ -26,14 +27,13 @@ from ..properties import (
     values,
     values_in,
 )
-from ..side_effects import Watched, changed, does_not_modify_inputs
+from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.case_inputs import (
     bottomless_queries_and_keys,
     bottomless_scores,
     low_queries_and_keys,
     low_scores,
 )
-from ..value_differences import format_apart
 
 Array = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
         raise TypeError("your function returned None; does it end with a return?")
     seen = changed(case.inputs, inputs)
     value = snapshot(returned)
-    return Watched(case, value=value, returned=(value, returned), changed=seen)
+    return WatchedTrial(case, value=value, returned=(value, returned), changed=seen)
 
 
 def _numbers(value: Any) -> Array:

@@ -134,7 +134,7 @@ PRODUCT = Exercise(
         total_within(),
     ),
     run_case=run_schedule,
-    anybody=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
+    comparison=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
 )
 
 

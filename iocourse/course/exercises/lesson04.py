@@ -29,6 +29,7 @@ from ..properties import (
     values,
     values_in,
     writes,
+    wrong_scale,
 )
 from ..trials.case_inputs import (
     far_below,
@@ -38,7 +39,6 @@ from ..trials.case_inputs import (
     tilings,
     with_long_blocks,
 )
-from ..value_differences import scale_seen
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
@@ -83,7 +83,7 @@ def _right_or_scaled(trial: Trial) -> str | None:
     """Whether the values are right and, where another factor than 1/√d explains them, which."""
     complaint = is_right(trial)
     given = trial.case.inputs
-    seen = complaint and scale_seen(given["Q"], given["K"], given["V"], trial.value)
+    seen = complaint and wrong_scale(given["Q"], given["K"], given["V"], trial.value)
     return f"{complaint}; {seen}" if seen else complaint
 
 
@@ -200,7 +200,7 @@ EXERCISES = (
         cases=forward_cases(costs.flash2),
         properties=tuple(row_block_properties(fits())),
         run_case=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4B",
@@ -228,7 +228,7 @@ EXERCISES = (
             total_within(),
         ),
         run_case=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
+        comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
     Exercise(
         id="4C",
@@ -247,7 +247,7 @@ EXERCISES = (
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=tuple(row_block_properties(TIGHT)),
         run_case=run_schedule,
-        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4D",

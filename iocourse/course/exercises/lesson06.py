@@ -283,7 +283,7 @@ EXERCISES = (
             total_within(),
         ),
         run_case=run_schedule,
-        anybody=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
+        comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
     Exercise(
         id="6C",

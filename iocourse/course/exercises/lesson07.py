@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
-from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
+from ..exercise import Case, Exercise, Property, Trial, run_function, run_schedule
 from ..properties import (
     LARGE,
     Form,
@@ -110,7 +110,7 @@ TILE = Exercise(
         total_within(),
     ),
     run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
-    anybody=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
+    comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
 )
 
 
@@ -191,7 +191,7 @@ SMALL = Exercise(
         total_within(),
     ),
     run_case=run_schedule,
-    anybody=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
+    comparison=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
 )
 
 
@@ -243,7 +243,7 @@ STORED = Exercise(
         total_within(),
     ),
     run_case=run_schedule,
-    anybody=attention("forward", N=2**20, d=256, Br=252),
+    comparison=attention("forward", N=2**20, d=256, Br=252),
 )
 
 
@@ -422,7 +422,7 @@ class CallsTrial(Trial):
 
 def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function; tell how often it calls those it is handed."""
-    trial = call(student, case)
+    trial = run_function(student, case)
     calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
     return CallsTrial(**vars(trial), calls=calls)
 
@@ -579,7 +579,7 @@ REPAIR = Exercise(
         total_within(),
     ),
     run_case=run_schedule,
-    anybody=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+    comparison=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
 )
 
 EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

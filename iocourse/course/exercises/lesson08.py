@@ -188,7 +188,9 @@ SPARSE = Exercise(
         total_within(),
     ),
     run_case=run_schedule,
-    anybody=attention("forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32),
+    comparison=attention(
+        "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
+    ),
 )
 
 
@@ -258,7 +260,7 @@ WINDOW = Exercise(
         total_within("4Nd words, whatever w is"),
     ),
     run_case=run_schedule,
-    anybody=attention("forward", N=256, d=64, every_block=True, w=8),
+    comparison=attention("forward", N=256, d=64, every_block=True, w=8),
 )
 
 

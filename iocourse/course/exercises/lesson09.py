@@ -21,6 +21,7 @@ from ..properties import (
     block_size,
     every_input_loaded,
     fits,
+    format_apart,
     idle,
     is_number,
     part,
@@ -31,7 +32,6 @@ from ..properties import (
     writes,
 )
 from ..trials.case_inputs import STRETCH, labelled_large
-from ..value_differences import format_apart
 
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
@@ -367,7 +367,7 @@ WHOLE = Exercise(
         total_within("no more than 7Nd + N words move"),
     ),
     run_case=run_schedule,
-    anybody=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
+    comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
 )
 
 

@@ -26,13 +26,13 @@ from ..exercise import (
     Property,
     Trial,
     WrongForm,
-    call,
+    run_function,
     run_schedule,
     trial_from_error,
 )
 from ..properties import (
     Form,
-    came,
+    describe_value,
     difference,
     each,
     every_input_loaded,
@@ -105,7 +105,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
         return found[-1]
 
     with _no_call_into_the_library():
-        trials = [call(kept, Case(case.label, {"X": X, "g": g})) for X in (Q, K, Q[:1])]
+        trials = [run_function(kept, Case(case.label, {"X": X, "g": g})) for X in (Q, K, Q[:1])]
     failed = next((trial for trial in trials if trial.error is not None), None)
     if failed is not None:
         return replace(failed, case=case)
@@ -121,7 +121,9 @@ def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
 
 def _not_features(trial: Trial) -> WrongForm:
     wrong = next(value for value in trial.value if one_array(value) is None)
-    return WrongForm(f"expected one array of real numbers, a row for each row of X; yours is {came(wrong)}")
+    return WrongForm(
+        f"expected one array of real numbers, a row for each row of X; yours is {describe_value(wrong)}"
+    )
 
 
 def _products(trial: Trial) -> str | None:
@@ -278,7 +280,7 @@ def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
 @trial_from_error
 def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
     with _no_call_into_the_library():
-        return call(student, case)
+        return run_function(student, case)
 
 
 Found = tuple[int, float]
@@ -473,7 +475,7 @@ def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
     watched = MANY in case.label
     with memory_watch(watched) as held, _no_call_into_the_library():
-        trial = call(student, case)
+        trial = run_function(student, case)
     return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
 
 
@@ -513,7 +515,7 @@ def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
     said, rows = _answer(trial), len(trial.case.expected)
     found = one_array(said)
     if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
-        yours = came(said) if found is None or found.shape != (rows,) else shortened(said)
+        yours = describe_value(said) if found is None or found.shape != (rows,) else shortened(said)
         return WrongForm(f"expected True or False for each of {rows} rows; yours is {yours}")
     return found.astype(bool)
 

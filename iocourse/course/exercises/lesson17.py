@@ -13,7 +13,7 @@ from ... import costs, masks, schedules
 from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Trial, WrongForm, call
+from ..exercise import Case, Exercise, Trial, WrongForm, run_function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -242,7 +242,7 @@ BOUNDED = Exercise(
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
     ),
-    run_case=does_not_modify_results(call),
+    run_case=does_not_modify_results(run_function),
 )
 
 

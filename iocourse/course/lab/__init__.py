@@ -18,7 +18,6 @@ from iocourse.console import exit_on_sigterm
 from iocourse.course.progress import home
 from iocourse.course.project_paths import FIRST, Course, find_course
 from iocourse.course.student_copies import update
-from iocourse.course.student_copies.discovery import find_copies
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write, read_json
 
@@ -29,8 +28,8 @@ LAB_DEFAULTS = {
 }
 # For Jupyter's server: messages of a kernel are sent at once, and a saved notebook shows its pictures.
 OURS = (
-    f"--ServerApp.kernel_websocket_connection_class={__name__}.server_classes.PromptConnection",
-    f"--ServerApp.contents_manager_class={__name__}.server_classes.StillPictures",
+    f"--ServerApp.kernel_websocket_connection_class={__name__}.server.PromptConnection",
+    f"--ServerApp.contents_manager_class={__name__}.server.StillPictures",
 )
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 HIGHEST = 65_535  # port
@@ -116,7 +115,7 @@ def _option(name: str, options: Sequence[str]) -> str | None:
 def _prepare(course: Course) -> None:
     """Copy what is missing, and say what was there."""
     lessons = update.read_lessons(course)
-    copies = find_copies(course, lessons)
+    copies = update.find_copies(course, lessons)
     copied = update.copy_missing(course, lessons)
     if copied:
         print(f"copied to {course.work}: {_few(copied)}")
@@ -155,9 +154,7 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight
     if not browser:
         command.append("--no-browser")
-    if (
-        hasattr(os, "geteuid") and os.geteuid() == 0
-    ):  # as in most containers; JupyterLab would refuse to start
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in most containers; JupyterLab would not start
         command.append("--allow-root")
     return [*command, *options]
 

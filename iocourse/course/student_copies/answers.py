@@ -15,12 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .notebook import Json, text_of
+from .notebook import Json, bound_names, text_of
 
 LONGEST = 200_000  # characters of a cell that is parsed
 LEVELS = ("name", "nbgrader id", "cell id")
 SHOWN = 40  # characters of a cell's first line in a message
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _KINDS = {"markdown": "Markdown", "raw": "Raw"}
 
 
@@ -82,7 +83,7 @@ def find_answers(
     """
     own = own or {}
     parsed = [_Cell(at, cell) for at, cell in enumerate(cells)]
-    provided = frozenset().union(*map(bound, own.values()))
+    provided = frozenset().union(*map(_names_bound, own.values()))
     there = {" ".join(cell.text.split()) for cell in parsed}
     missing = [name for name, text in own.items() if " ".join(text.split()) not in there]
     notes = [
@@ -92,17 +93,18 @@ def find_answers(
     return {one.exercise: _Search(parsed, one, wanted, provided, [*notes]).answer() for one in wanted}
 
 
-def likely(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
+def count_recognised(cells: Sequence[Json], wanted: Iterable[Wanted]) -> int:
     """Return how many of the exercises have a cell with their id or function, without parsing code."""
     ids = {one for cell in cells for one in _ids(cell) if one}
     text = "\n".join(text_of(cell)[:LONGEST] for cell in cells)
-    return sum(bool(ids & set(one.ids())) or bool(_def(one.function).search(text)) for one in wanted)
+    functions = set(_DEFINITION.findall(text))
+    return sum(bool(ids & set(one.ids())) or one.function in functions for one in wanted)
 
 
-def bound(text: str) -> set[str]:
+def _names_bound(text: str) -> set[str]:
     """Return the names that this code binds at top level."""
     code = _parsed(text)
-    return set() if code is None else {name for node in code.body for name in _bound(node)}
+    return set() if code is None else {name for node in code.body for name in bound_names(node)}
 
 
 def notes_of(answers: Mapping[str, tuple[Sequence[str], str]]) -> str:
@@ -132,8 +134,8 @@ class _Cell:
     def bound(self) -> set[str]:
         """Names it binds at top level; of code that cannot be parsed, the functions that a line begins."""
         if _parsed(self.text) is None or self.kind != "code":
-            return set(re.findall(r"^(?:async[ \t]+)?def[ \t]+(\w+)", self.text, re.MULTILINE))
-        return bound(self.text)
+            return set(_DEFINITION.findall(self.text))
+        return _names_bound(self.text)
 
     def __str__(self) -> str:
         lines = (line.strip() for line in self.text.splitlines())
@@ -347,10 +349,6 @@ def _ids(cell: Json) -> tuple[str, str, str]:
     return name, grade_id, own
 
 
-def _def(function: str) -> re.Pattern[str]:
-    return re.compile(rf"^(?:async[ \t]+)?def[ \t]+{re.escape(function)}\b", re.MULTILINE)
-
-
 def _parsed(text: str) -> ast.Module | None:
     """The code of a cell without its magics; None if it is not valid Python."""
     for source in (text, _MAGIC.sub(r"\1pass", text)) if len(text) <= LONGEST else ():
@@ -359,21 +357,6 @@ def _parsed(text: str) -> ast.Module | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its own scope."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-        return
-    if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        yield from _bound(child)
 
 
 def _needed(text: str) -> set[str]:

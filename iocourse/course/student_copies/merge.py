@@ -16,7 +16,18 @@ from dataclasses import dataclass, field
 
 from ..exercise import find
 from .answers import Wanted, find_answers
-from .notebook import Json, as_copy, is_the_students, key, print_of, prints, recorded, tags, text_of, title
+from .notebook import (
+    Json,
+    as_copy,
+    cell_key,
+    cell_tags,
+    cell_title,
+    fingerprint,
+    fingerprints,
+    is_student_cell,
+    recorded_fingerprints,
+    text_of,
+)
 
 HEADING = "kept-from-your-copy"  # the id of the cell above what has no place
 _TEXT = ["### Kept from your copy\n", "\n", "The lesson has no place for these cells any more."]
@@ -47,14 +58,14 @@ class _Old:
     """The student's cells beside the new text: where each belongs, and whether the student changed it."""
 
     def __init__(self, mine: Json, lesson: Sequence[Json]) -> None:
-        record = recorded(mine)
+        record = recorded_fingerprints(mine)
         self.known = record is not None
         self.base = {one[13:]: one[:12] for one in record or ()}  # key -> hash of the text it was copied with
         self.ids = {cell["id"] for cell in lesson}
-        self.by_key = {key(cell): at for at, cell in enumerate(lesson)}
+        self.by_key = {cell_key(cell): at for at, cell in enumerate(lesson)}
         self.by_print: dict[str, list[int]] = defaultdict(list)
         for at, cell in enumerate(lesson):
-            self.by_print[print_of(cell)].append(at)
+            self.by_print[fingerprint(cell)].append(at)
 
     def changed(self, cell: Json, name: str = "") -> bool:
         """Whether the student wrote in it; where nothing is recorded, whether the lesson has no such text.
@@ -62,8 +73,8 @@ class _Old:
         `name` is its key in the lesson, where it may have lost its own.
         """
         if not self.known:
-            return print_of(cell) not in self.by_print
-        return self.base.get(name or key(cell)) != print_of(cell)
+            return fingerprint(cell) not in self.by_print
+        return self.base.get(name or cell_key(cell)) != fingerprint(cell)
 
     def stranger(self, cell: Json) -> Json:
         """A cell that takes no place of the lesson, and so none of its ids."""
@@ -71,12 +82,12 @@ class _Old:
 
     def place(self, cell: Json) -> int:
         """The place in the lesson of what is this cell there: a new paragraph moves the ids behind it."""
-        name = key(cell)
+        name = cell_key(cell)
         if self.known and name not in self.base:
             return ADDED
-        if is_the_students(cell):
+        if is_student_cell(cell):
             return self.by_key.get(name, GONE)
-        alike = self.by_print.get(self.base.get(name, print_of(cell)), [])
+        alike = self.by_print.get(self.base.get(name, fingerprint(cell)), [])
         at = self.by_key.get(name, GONE if self.known else ADDED)
         return alike[0] if alike and at not in alike else at
 
@@ -89,11 +100,11 @@ def merge(mine: Json, new: Json, lesson: str) -> Merged:
     for at, theirs in enumerate(new["cells"]):
         cells += [*_in_place(theirs, seats.get(at), old, merged), *after[at]]
     merged.others += sum(map(len, after.values()))
-    merged.homeless = [title(cell) for cell in homeless]
+    merged.homeless = [cell_title(cell) for cell in homeless]
     cells += _at_the_end(homeless, cells)
     metadata = new["metadata"] | mine.get("metadata", {})
     whole = new | {"metadata": metadata, "cells": _with_ids(cells)}
-    merged.notebook = as_copy(whole, lesson, prints(new))
+    merged.notebook = as_copy(whole, lesson, fingerprints(new))
     return merged
 
 
@@ -119,7 +130,11 @@ def _seated(
 
 def _answers(mine: Sequence[Json], lesson: Sequence[Json]) -> dict[int, int]:
     """Places of the cells that hold answers to the lesson's exercises, found as `iocourse grade` does."""
-    places = {key(cell).removeprefix("ex-"): at for at, cell in enumerate(lesson) if "exercise" in tags(cell)}
+    places = {
+        cell_key(cell).removeprefix("ex-"): at
+        for at, cell in enumerate(lesson)
+        if "exercise" in cell_tags(cell)
+    }
     wanted = [one for name, at in places.items() for one in _wanted(name, lesson[at])]
     found = find_answers(mine, wanted)
     taken = [answer.at for answer in found.values()]
@@ -158,16 +173,16 @@ def _in_place(theirs: Json, cell: Json | None, old: _Old, merged: Merged) -> Ite
     """What stands in a place of the lesson that has `theirs`, and the student's copy had `cell`."""
     if cell is None:
         yield theirs
-    elif print_of(cell) == print_of(theirs):
+    elif fingerprint(cell) == fingerprint(theirs):
         yield theirs | {name: cell[name] for name in ("outputs", "execution_count") if name in cell}
-    elif not old.changed(cell, key(theirs) if is_the_students(theirs) else ""):
+    elif not old.changed(cell, cell_key(theirs) if is_student_cell(theirs) else ""):
         yield theirs
-    elif is_the_students(theirs):
-        merged.answers.append(title(theirs))
-        if old.known and old.base.get(key(theirs)) != print_of(theirs):
-            merged.asked_anew.append(title(theirs))
+    elif is_student_cell(theirs):
+        merged.answers.append(cell_title(theirs))
+        if old.known and old.base.get(cell_key(theirs)) != fingerprint(theirs):
+            merged.asked_anew.append(cell_title(theirs))
         yield _in_its_cell(cell, theirs)
-    elif old.known and old.base[key(cell)] == print_of(theirs):
+    elif old.known and old.base[cell_key(cell)] == fingerprint(theirs):
         merged.others += 1
         yield _in_its_cell(cell, theirs)
     else:
@@ -201,7 +216,7 @@ def _with_ids(cells: Sequence[Json]) -> list[Json]:
     for cell in cells:
         given = str(cell.get("id", ""))
         fine = _ID.fullmatch(given) and given not in used
-        used.append(given if fine else _new_id(print_of(cell), used))
+        used.append(given if fine else _new_id(fingerprint(cell), used))
     return [cell | {"id": name} for cell, name in zip(cells, used, strict=True)]
 
 

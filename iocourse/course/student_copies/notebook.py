@@ -6,10 +6,11 @@ text. So it says by itself whether the student has changed it, wherever it lies 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,43 +60,58 @@ def text_of(cell: Json) -> str:
     return source if isinstance(source, str) else "".join(map(str, source))
 
 
-def tags(cell: Json) -> set[str]:
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """The names that a statement of a cell binds in its own scope."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        return
+    if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return  # names of their own
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    if isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    for child in ast.iter_child_nodes(node):
+        yield from bound_names(child)
+
+
+def cell_tags(cell: Json) -> set[str]:
     """What the lesson says of a cell."""
     found = cell.get("metadata", {}).get("tags", ())
     return {tag for tag in found if isinstance(tag, str)} if isinstance(found, list) else set()
 
 
-def is_the_students(cell: Json) -> bool:
+def is_student_cell(cell: Json) -> bool:
     """Whether it is for the student to write in: an exercise or a prediction."""
-    return bool(tags(cell) & {"exercise", "predict"})
+    return bool(cell_tags(cell) & {"exercise", "predict"})
 
 
-def key(cell: Json) -> str:
+def cell_key(cell: Json) -> str:
     """What a cell is called in every version of its lesson: exercises, predictions by name, others by id."""
     name = cell.get("metadata", {}).get("name")
-    if "exercise" in tags(cell) and name:
+    if "exercise" in cell_tags(cell) and name:
         return str(name)
-    questions = _QUESTION.findall(text_of(cell)) if "predict" in tags(cell) else []
+    questions = _QUESTION.findall(text_of(cell)) if "predict" in cell_tags(cell) else []
     return f"predict-{'-'.join(questions)}" if questions else str(cell.get("id") or name or "")
 
 
-def title(cell: Json) -> str:
+def cell_title(cell: Json) -> str:
     """What messages call a cell of the student's."""
-    return key(cell).removeprefix("ex-").replace("predict-", "prediction ")
+    return cell_key(cell).removeprefix("ex-").replace("predict-", "prediction ")
 
 
-def print_of(cell: Json) -> str:
+def fingerprint(cell: Json) -> str:
     """The same for cells of the same kind and text, whatever came out of them."""
     return hashlib.sha256(f"{cell.get('cell_type')}\n{text_of(cell)}".encode()).hexdigest()[:12]
 
 
-def prints(notebook: Json) -> list[str]:
+def fingerprints(notebook: Json) -> list[str]:
     """One entry a cell, its hash and its key: equal for notebooks that nobody has changed."""
-    return [f"{print_of(cell)} {key(cell)}" for cell in notebook["cells"]]
+    return [f"{fingerprint(cell)} {cell_key(cell)}" for cell in notebook["cells"]]
 
 
-def recorded(notebook: Json) -> list[str] | None:
-    """The `prints` of the text that it was copied from, None where it does not say."""
+def recorded_fingerprints(notebook: Json) -> list[str] | None:
+    """The `fingerprints` of the text that it was copied from, None where it does not say."""
     found = _record(notebook).get("cells")
     fine = isinstance(found, list) and all(isinstance(one, str) and one[12:13] == " " for one in found)
     return found if fine else None
@@ -106,8 +122,8 @@ def lesson_of(notebook: Json, lessons: dict[str, Json]) -> str:
     said = _record(notebook).get("lesson")
     if said in lessons:
         return str(said)
-    mine = set(map(key, notebook["cells"])) - {"setup"}  # which every lesson has
-    shared = {name: len(mine & set(map(key, lesson["cells"]))) for name, lesson in lessons.items()}
+    mine = set(map(cell_key, notebook["cells"])) - {"setup"}  # which every lesson has
+    shared = {name: len(mine & set(map(cell_key, lesson["cells"]))) for name, lesson in lessons.items()}
     best = max(shared, key=lambda name: shared[name], default="")
     return best if best and 2 * shared[best] > len(mine) else ""
 
@@ -118,6 +134,6 @@ def _record(notebook: Json) -> Json:
 
 
 def as_copy(notebook: Json, lesson: str, cells: Sequence[str] = ()) -> Json:
-    """The notebook with a record of what it was copied from: its own text, or that with these `prints`."""
-    record = {"lesson": lesson, "version": __version__, "cells": list(cells) or prints(notebook)}
+    """The notebook with a record of what it was copied from: its own text, or what had these hashes."""
+    record = {"lesson": lesson, "version": __version__, "cells": list(cells) or fingerprints(notebook)}
     return notebook | {"metadata": notebook.get("metadata", {}) | {OURS: record}}

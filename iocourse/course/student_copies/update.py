@@ -1,33 +1,40 @@
-"""Make the student's copies, list those whose lesson has a newer text, and bring them up to date."""
+"""Make the student's copies, find them again, list those whose lesson has a newer text, and update them.
+
+A copy of a notebook carries in its metadata what it was copied from (`notebook.py`), a copy of a Markdown
+page, the notation, in an invisible last line.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ... import __version__
 from ...errors import UsageError
 from ...files import atomic_write
 from ..project_paths import Course
-from . import notation_copy
-from .discovery import Copy, chosen, find_copies
 from .merge import Merged, merge
-from .notebook import Json, as_copy, prints, read_notebook, recorded, to_text
+from .notebook import Json, as_copy, fingerprints, lesson_of, read_notebook, recorded_fingerprints, to_text
 
 RELOAD = "What is open in JupyterLab shows the old text: there, File, Reload Notebook from Disk."
+KEPT = re.compile(r"kept-\d{8}-\d{6}-")  # how the name of an old file begins
+_PAGE_END = re.compile(r"\n<!-- iocourse [\w.]+ ([0-9a-f]{12}) -->\n*\Z")
 
 
 def read_lessons(course: Course) -> dict[str, Json]:
     """The lessons by name. Raises UsageError where there are none, or one is broken."""
-    return {path.stem: _read_lesson(path) for path in course.notebooks()}
-
-
-def _read_lesson(path: Path) -> Json:
-    try:
-        return read_notebook(path)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    lessons = {}
+    for path in course.notebooks():
+        try:
+            lessons[path.stem] = read_notebook(path)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+    return lessons
 
 
 # ------------------------------------------------------------------ copying
@@ -41,7 +48,7 @@ def copy_missing(course: Course, lessons: dict[str, Json], names: Collection[str
         UsageError: a copy cannot be written; those before it are whole.
     """
     texts = {f"{name}.ipynb": to_text(as_copy(lesson, name)) for name, lesson in lessons.items()}
-    texts |= {path.name: notation_copy.as_copy(_read(path)) for path in course.pages()}
+    texts |= {path.name: _page_copy(_read(path)) for path in course.pages()}
     asked = {name: text for name, text in texts.items() if not names or Path(name).stem in names}
     places = {name: course.work / name for name in asked}
     # An empty file is what an interrupted copy has left.
@@ -70,8 +77,66 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be written: {why}; nothing is lost, nothing half-written") from None
 
 
+# ------------------------------------------------------------------ finding
+@dataclass(frozen=True)
+class Copy:
+    """A file of the student's.
+
+    Attributes:
+        path: where it lies.
+        lesson: the name of the lesson that it is a copy of.
+        notebook: what stands in it; None where it is no notebook.
+        fault: why not.
+    """
+
+    path: Path
+    lesson: str
+    notebook: Json | None
+    fault: str = ""
+
+
+def find_copies(course: Course, lessons: dict[str, Json]) -> list[Copy]:
+    """The student's copies of the lessons, but for those that an update has kept beside a newer one."""
+    paths = sorted(path for path in course.work.glob("*.ipynb") if not KEPT.match(path.name))
+    copies = (_copy(path, lessons) for path in paths if path.is_file() and path.stat().st_size)
+    return [copy for copy in copies if copy.lesson]
+
+
+def _copy(path: Path, lessons: dict[str, Json]) -> Copy:
+    named = path.stem if path.stem in lessons else ""
+    try:
+        notebook = read_notebook(path)
+    except UsageError as error:
+        return Copy(path, named, None, str(error))
+    return Copy(path, lesson_of(notebook, lessons) or named, notebook)
+
+
+def resolve_name(name: str, names: Sequence[str], copies: Sequence[Copy]) -> tuple[str, str]:
+    """What ``--update NAME`` means: a lesson, and the one file that is meant, "" for all copies of it.
+
+    Args:
+        name: ``4``, ``04``, ``04_flash_forward``, ``notation``, or the name of a file in the work folder.
+        names: of all lessons and pages.
+        copies: the student's.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    wanted = Path(name).name
+    for copy in copies:
+        if wanted in (copy.path.name, copy.path.stem) and copy.path.stem not in names:
+            return copy.lesson, copy.path.name
+    asked = re.sub(r"\.(ipynb|md)$", "", wanted).lower()
+    asked = f"0{asked}" if re.fullmatch(r"\d[a-z]?", asked) else asked
+    found = [one for one in names if asked in (one, one.split("_")[0])]
+    if not found:
+        short = ", ".join(one.split("_")[0] for one in names)
+        raise UsageError(f"--update {name!r} is no lesson; there are: {short}")
+    return found[0], ""
+
+
 # ------------------------------------------------------------------ what is newer
-def newer(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
+def outdated_names(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> list[str]:
     """The lessons and pages whose text is another now than the one that the student's was copied from."""
     found = {c.lesson for c in copies if c.notebook and is_outdated(c.notebook, lessons[c.lesson], c.lesson)}
     return sorted(found) + [path.stem for path in course.pages() if _page_is_outdated(path, course)]
@@ -79,25 +144,42 @@ def newer(course: Course, lessons: dict[str, Json], copies: Sequence[Copy]) -> l
 
 def is_outdated(mine: Json, lesson: Json, name: str) -> bool:
     """Whether the lesson has another text now; where a copy is silent, whether an update would change it."""
-    now, base = prints(lesson), recorded(mine)
-    if prints(mine) == now or base == now:
+    now, base = fingerprints(lesson), recorded_fingerprints(mine)
+    if fingerprints(mine) == now or base == now:
         return False
-    return base is not None or prints(merge(mine, lesson, name).notebook) != prints(mine)
+    return base is not None or fingerprints(merge(mine, lesson, name).notebook) != fingerprints(mine)
 
 
 def _page_is_outdated(path: Path, course: Course) -> bool:
     copy = course.work / path.name
     try:
-        return notation_copy.is_outdated(_read(copy), _read(path))
+        text, copied_from = _page_text(_read(copy))
+        now = _read(path)
     except (OSError, UnicodeDecodeError):  # not there, or no text: nothing to bring up to date
         return False
+    return text != now and copied_from != _hash(now)
+
+
+def _page_copy(text: str) -> str:
+    """The page with a line that says what it was copied from."""
+    return f"{text}\n<!-- iocourse {__version__} {_hash(text)} -->\n"
+
+
+def _page_text(copy: str) -> tuple[str, str]:
+    """The text of a copy without that line, and the hash in it; "" where it does not say."""
+    found = _PAGE_END.search(copy)
+    return _PAGE_END.sub("", copy), found[1] if found else ""
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def remarks(
     course: Course, lessons: dict[str, Json], copies: Sequence[Copy], copied: Collection[str]
 ) -> Iterator[str]:
     """What to say of the `copies` that were there when the course is opened, and others were `copied`."""
-    if found := newer(course, lessons, copies):
+    if found := outdated_names(course, lessons, copies):
         short = ", ".join(name.split("_")[0] for name in found)
         yield f"newer text for {short}: iocourse lab --update brings it and keeps your answers"
     for copy in copies:
@@ -123,7 +205,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     lessons = read_lessons(course)
     copies = find_copies(course, lessons)
     pages = {path.stem: path for path in course.pages()}
-    lesson, file = chosen(name, [*lessons, *pages], copies) if name else ("", "")
+    lesson, file = resolve_name(name, [*lessons, *pages], copies) if name else ("", "")
     asked = [copy for copy in copies if lesson in ("", copy.lesson) and file in ("", copy.path.name)]
     wanted = {lesson} if lesson else {*lessons, *pages}
     new = wanted - {copy.lesson for copy in copies}  # so none of a lesson that the student has renamed
@@ -146,7 +228,7 @@ def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
     if copy.notebook and is_outdated(copy.notebook, lesson, copy.lesson):
         merged = merge(copy.notebook, lesson, copy.lesson)
         text = to_text(merged.notebook)
-        if prints(copy.notebook) == recorded(copy.notebook):
+        if fingerprints(copy.notebook) == recorded_fingerprints(copy.notebook):
             _write(copy.path, text)
             yield f"{called} has the new text; you had changed nothing in it"
         else:
@@ -180,13 +262,13 @@ def _updated_page(path: Path, course: Course) -> Iterator[str]:
     copy = course.work / path.name
     if not _page_is_outdated(path, course):
         return
-    mine, now = _read(copy), _read(path)
-    if notation_copy.is_untouched(mine, now):
-        _write(copy, notation_copy.as_copy(now))
+    text, copied_from = _page_text(_read(copy))
+    new = _page_copy(_read(path))
+    if _hash(text) == copied_from:
+        _write(copy, new)
         yield f"{path.name} has the new text; you had changed nothing in it"
     else:
-        old = _replaced(copy, notation_copy.as_copy(now))
-        yield f"{path.name} has the new text; with your changes: {old.name}"
+        yield f"{path.name} has the new text; with your changes: {_replaced(copy, new).name}"
 
 
 def _replaced(path: Path, text: str) -> Path:

@@ -21,7 +21,16 @@ import numpy as np
 from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...solution_guard import LibrarySolutionUsed
-from ..exercise import Case, Property, Trial, differs, not_yours, snapshot, student_call, trial_from_error
+from ..exercise import (
+    Case,
+    Property,
+    Trial,
+    differs,
+    modified_inputs_error,
+    snapshot,
+    student_call,
+    trial_from_error,
+)
 from ..properties import budget_of, each, idle
 from .compile_check import record_launches
 from .kernel_errors import name_failing_line
@@ -52,7 +61,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], tensor.numpy())]
     if changed:
-        raise not_yours(changed, "your kernels write into")
+        raise modified_inputs_error(changed, "your kernels write into")
     shared = as_shared_arrays(value)
     kept = (snapshot(shared), shared)
     return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=sum(rounded))

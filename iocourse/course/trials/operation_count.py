@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Property, Trial, snapshot, student_call, trial_from_error
-from ..side_effects import Watched, changed
+from ..side_effects import WatchedTrial, changed
 from .streamed_rows import memory_watch
 
 
@@ -28,7 +28,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class WorkTrial(Watched):
+class WorkTrial(WatchedTrial):
     """What was seen besides the value: element operations, and the most bytes held at once."""
 
     work: int = 0

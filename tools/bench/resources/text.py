@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iocourse.console import crossed, table
+from iocourse.console import table, times_joined
 from iocourse.data.records import record_source
 
 TILED = ("forward", "fused", "queries", "keys")  # a step of these makes BM × BN scores
@@ -40,7 +40,7 @@ def _line(row: dict[str, Any]) -> list[str]:
     name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
     name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
     sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))
-    tile = crossed(sizes)
+    tile = times_joined(sizes)
     if "error" in row:
         return [name, tile, *[""] * (5 + len(COUNTED))]
     taken = [str(row["registers"]), str(row["spill_bytes"]), f"{row['shared_bytes'] / 1024:.1f}"]

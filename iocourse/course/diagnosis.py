@@ -1,23 +1,79 @@
-"""Eight wrong kernels for exercise 13C, one line of each at fault; there is no right one among them.
+"""Eight broken kernels, one faulty line each, for a reader who finds the line from the report of `check`.
 
-Attention over lists of tiles, as section 13.4 has it in NumPy.
+Three of them are shown as A, B and C. Every report is made by running the kernel, always on the same inputs.
+All are attempts at exercise 13C, attention over lists of tiles, as section 13.4 has it in NumPy; there is no
+right one among them. Where torch or triton is missing, the names of the faults can be read all the same.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from ...doctor.triton_missing import require_triton
+from ..doctor.triton_missing import TritonMissing, require_triton
+from .checking import judge, report
+from .exercise import find
+from .missing_packages import Placeholder
 
-require_triton()
+try:
+    require_triton()
+    import torch
+    import triton
+    import triton.language as tl
+except TritonMissing:
+    torch = triton = tl = Placeholder()
 
-import torch  # noqa: E402
-import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
-
+EXERCISE, SEED = "13C", 13
+SUSPECTS = (
+    "its tile of queries is its own number, not that which order names",
+    "the loop over the cut tiles ends where it begins",
+    "a pattern is read column by column",
+    "a score that is hidden becomes -1e9, not minus infinity",
+    "the outputs so far are not rescaled",
+    "the row sums so far are not rescaled",
+    "the maximum of a row starts at 0",
+    "a slot is loaded for whole tiles too",
+)
 LOG2_E = 1.4426950408889634
+_FAULTY = {"A": 5, "B": 7, "C": 3}
 
 
+def broken_kernels() -> None:
+    """Print what may be at fault, one line per broken kernel, with its number."""
+    for number, said in enumerate(SUSPECTS, 1):
+        print(f"{number}  {said}")
+
+
+def faulty_line(kernel: str) -> int:
+    """The number of the fault in kernel "A", "B" or "C". Raises ValueError for any other name."""
+    if kernel not in _FAULTY:
+        raise ValueError(f"kernel must be A, B or C, got {kernel!r}")
+    return _FAULTY[kernel]
+
+
+def show(which: str | int) -> None:
+    """Print the report of `check` on kernel "A", "B" or "C", or on the kernel with fault number 1 to 8.
+
+    Raises ValueError for any other name or number, TritonMissing where a kernel cannot be tried.
+    """
+    print(report_for(which if isinstance(which, int) else faulty_line(which)))
+
+
+def report_for(suspect: int) -> str:
+    """The report of `check` on the kernel with this fault alone. Raises as `show` does."""
+    if isinstance(suspect, bool) or not 1 <= suspect <= len(SUSPECTS):
+        raise ValueError(f"suspect must be a number from 1 to {len(SUSPECTS)}, got {suspect!r}")
+    return _report(suspect)
+
+
+@cache
+def _report(suspect: int) -> str:
+    require_triton()
+    exercise = find(EXERCISE)
+    return report(exercise, judge(exercise, launcher(suspect), SEED), SEED)
+
+
+# ------------------------------------------------------------------ the kernels
 @triton.jit
 def wrong_kernel(
     Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,

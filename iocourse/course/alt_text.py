@@ -17,7 +17,7 @@ Notebook = TypeVar("Notebook", bound=Json)
 PNG, HTML = "image/png", "text/html"
 
 
-def described(notebook: Notebook) -> Notebook:
+def with_alt_text(notebook: Notebook) -> Notebook:
     """A copy of nbformat 4 JSON in which every picture that has words is an `<img>` with them.
 
     The PNG moves into the HTML, so nothing is stored twice. A picture without words stays as it is, and so
