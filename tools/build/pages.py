@@ -23,7 +23,7 @@ from iocourse.course.project_paths import Project
 from iocourse.data.recorded import lacking, provenance, recorded
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.figures.traffic_charts import curve
-from iocourse.explore.models.traffic_map import memories
+from iocourse.explore.models.memory_regimes import memories
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
 from tools.build.execution import runs_kernels

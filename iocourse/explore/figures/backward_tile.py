@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from ...console import counted, table
 from ...sizes import positive_int
-from ..draw.figure import example, figure
 from ..draw.palette import INK, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.text import listed
 

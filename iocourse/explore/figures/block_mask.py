@@ -13,7 +13,6 @@ from ...console import table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ...masks import BlockMask
-from ..draw.figure import figure
 from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY, SUM
 from ..draw.picture import (
     NORMAL,
@@ -26,6 +25,7 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    figure,
     text_width,
     titled,
 )  # fmt: skip

@@ -8,9 +8,8 @@ from ... import distributed
 from ...console import table
 from ...distributed import load_balance
 from ...sizes import check_sizes
-from ..draw.figure import example, figure
 from ..draw.palette import FILLS, INK, PAPER, QUIET
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import Square, swatch
 
 SIDE, GAP, LEFT, TOP = 232.0, 44.0, 48.0, 96.0

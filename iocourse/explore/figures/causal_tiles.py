@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from ...console import table
 from ...costs import ceil_div
 from ...sizes import positive_int
-from ..draw.figure import figure
 from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, SKY, VERMILION, Fill
-from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, titled
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, figure, titled
 from ..draw.shapes import Square, swatch
 
 WIDTH, HEIGHT = 860.0, 500.0

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from ...console import table
 from ...monomials import rank_of
 from ...sizes import check_sizes
-from ..draw.figure import example, figure
 from ..draw.palette import BLUE, INK, ORANGE, PURPLE, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, example, figure, titled
 from ..draw.shapes import WRITTEN, swatch
 
 LEFT, TOP, THINNEST = 30.0, 64.0, 3.0

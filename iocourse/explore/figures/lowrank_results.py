@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...console import counted, table
-from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.line_chart import Line, Panel, panels_picture
 from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
-from ..draw.picture import Picture
+from ..draw.picture import Picture, Record, figure, none_yet, source_of
 from ..models.lowrank_record import FASTER_EXACT
 
 Row = Mapping[str, Any]

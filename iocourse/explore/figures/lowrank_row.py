@@ -7,9 +7,21 @@ from math import log
 from textwrap import wrap
 
 from ...console import table
-from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.palette import BLUE, INK, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Record,
+    Rect,
+    Text,
+    centred,
+    figure,
+    none_yet,
+    source_of,
+    titled,
+)
 from ..draw.text import figures
 from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ...console import counted, table
 from ...ledger import Ledger
 from ...machine import positive_int
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
-from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import swatch
 from ..models.memory_states import states, totals
 

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from math import isfinite
 
 from ...console import table
-from ..draw.figure import example, figure
 from ..draw.palette import INK, PAPER, QUIET, VERMILION
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    example,
+    figure,
+    text_width,
+    titled,
+)
 
 MOST = 8  # parts
 WIDE, HIGH, LEVEL, GAP = 96.0, 44.0, 104.0, 14.0  # pixels: a box, from level to level, between two boxes

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from ...console import table
 from ...sizes import check_sizes, positive_int
-from ..draw.figure import example, figure
 from ..draw.palette import FILLS, INK, PAPER
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import swatch
 
 SIDE, GAP, LEFT, TOP, BAND = 256.0, 76.0, 60.0, 104.0, 12.0

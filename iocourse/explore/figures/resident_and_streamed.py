@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ...console import table
-from ..draw.figure import example, figure
 from ..draw.palette import INK, PAPER, QUIET, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.text import listed
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge_point
-from ..draw.figure import figure
 from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, label_room, marker
 from ..draw.palette import QUIET, stroke_of
-from ..draw.picture import SMALL, Element, Picture, Poly, Text, text_width, titled
+from ..draw.picture import SMALL, Element, Picture, Poly, Text, figure, text_width, titled
 from ..draw.shapes import diamond
 from ..draw.text import words
 

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from ...console import table
 from ...gpu import Chip
 from ...gpu.roofline import attainable_tflops, ridge_point
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale, marker
 from ..draw.palette import INK, QUIET, STROKES, Stroke
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, figure, titled
 from ..draw.shapes import diamond
 from ..draw.text import words
 from ..models.roofline_explorer import (
@@ -20,7 +19,7 @@ from ..models.roofline_explorer import (
     Measured,
     Point,
     Record,
-    Sizes,
+    RooflineState,
     measured,
     points,
     records_of,
@@ -42,9 +41,9 @@ LOOKS = dict(zip(PASSES, (STROKES[0], STROKES[1], STROKES[2], STROKES[4]), stric
 
 
 class _Shown(NamedTuple):
-    """Sizes with their points, what was measured, and what is said where nothing was."""
+    """RooflineState with their points, what was measured, and what is said where nothing was."""
 
-    sizes: Sizes
+    sizes: RooflineState
     points: list[Point]
     measured: list[Measured]
     remark: str
@@ -91,11 +90,11 @@ def roofline_explorer_picture(
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
     """
-    sizes = Sizes(arch, N, d, H, H_kv, B, causal, density).checked()
+    sizes = RooflineState(arch, N, d, H, H_kv, B, causal, density).checked()
     return picture_of(sizes, records_of(records))
 
 
-def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
+def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     """The picture of checked sizes against records, {} where there is none."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
@@ -113,7 +112,7 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     return titled(title_of(s), (WIDTH, end + 18 * len(notes)), _alt(shown), _numbers(shown), drawn)
 
 
-def title_of(s: Sizes) -> str:
+def title_of(s: RooflineState) -> str:
     """The setting in a line."""
     mask = "causal" if s.causal else "no mask"
     heads = f"H = {s.H:,}, H_kv = {s.H_kv:,}"
@@ -173,7 +172,7 @@ def _diamond(at: tuple[float, float]) -> Poly:
 
 
 # ---------------------------------------------------------------------- the table
-def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
+def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
     """The table as text: a heading, and a line for each pass."""
     return [list(HEAD), *(_row(one, s.chip) for one in found)]
 
@@ -218,7 +217,7 @@ def _numbers(shown: _Shown) -> str:
     return "\n".join([table(rows_of(shown.sizes, shown.points), left=0), *rates, shown.remark])
 
 
-def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> str:
+def roofline_explorer_words(s: RooflineState, records: Mapping[str, Record]) -> str:
     """The headline of some sizes: what limits each pass."""
     found = points(s, records["resources"])
     limits = "; ".join(

@@ -7,9 +7,8 @@ from math import floor, isfinite
 from typing import NamedTuple
 
 from ...console import table
-from ..draw.figure import example, figure
 from ..draw.palette import INK, ORANGE, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import swatch
 
 LEFT, LENGTH, NOTES = 190.0, 400.0, 620.0  # pixels: where bars begin, the longest bar, where notes begin

@@ -10,7 +10,6 @@ from ... import bounds
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule
-from ..draw.figure import figure
 from ..draw.line_chart import Axis, Frame, Line, Scale, chart, frame_around, label_room
 from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
 from ..draw.picture import (
@@ -23,12 +22,13 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    figure,
     text_width,
     titled,
 )
 from ..draw.text import words
+from ..models.memory_regimes import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
-from ..models.traffic_map import memories
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # of the numbers under a curve

@@ -8,10 +8,9 @@ from ... import schedules
 from ...console import table
 from ...monomials import rank_of
 from ...sizes import positive_int
-from ..draw.figure import figure
 from ..draw.line_chart import Axis, Frame, Line, end_labels, every_line, frame_around, label_room, marker
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
-from ..draw.picture import SMALL, Element, Picture, Point, Poly, Text, titled
+from ..draw.picture import SMALL, Element, Picture, Point, Poly, Text, figure, titled
 from ..draw.text import big, figures
 from ..models.schedule_selection import range_of
 
