@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.cli import Parser, print_anything, run_command
+from iocourse.cli import Parser
 from iocourse.course.project_paths import find_checkout
 from iocourse.doctor.circumstances import circumstances
 from iocourse.errors import UsageError
 from iocourse.files import write_json
+from tools import run_main
 from tools.build.guide import RECORD, read_remarks
 
 from . import by_hand, command, report
@@ -50,9 +51,7 @@ def _names(text: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 where every score holds, 1 where one does not, 2 for bad arguments."""
-    print_anything()
-    arguments = parser().parse_args(argv)
-    return run_command(parser().prog, lambda: mutants(arguments))
+    return run_main(parser(), mutants, argv)
 
 
 def mutants(arguments: argparse.Namespace) -> int:
