@@ -6,7 +6,7 @@ from importlib import metadata
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.resources import reports
-from tools.bench.resources.belonging import fingerprint
+from tools.bench.resources.code_fingerprint import fingerprint
 from tools.bench.resources.compiling import job_of
 
 

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from iocourse.course.project_paths import find_checkout, read_project
-from tools.build.links import with_full_links
+from tools.build.absolute_links import with_full_links
 
 NUMPY_ALONE = "0[0-9]*.ipynb"
 PAGES = ("notation.md",)

@@ -10,7 +10,7 @@ from command_line import refused
 from tools.bench import __main__ as command
 from tools.bench import notebooks
 from tools.bench.__main__ import main
-from tools.build.execution import ExecutionFailed
+from tools.build.notebook_execution import ExecutionFailed
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,9 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     fake(gpu, table([*"123456"], [*"123456"], names=questions.LAUNCHES["split-backward"].kernels))
     assert counters.main(["split-backward", "--d", "64"]) == 0
     given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
-    tuned = kernels.host.tiles.tiles_for(90, 64, 2, causal=False)
+    tuned = kernels.host.tile_table.tiles_for(90, 64, 2, causal=False)
     assert given["tiles"] == {"queries": list(tuned.queries), "keys": list(tuned.keys)}
-    assert tuned.keys != kernels.host.tiles.TABLE[90, 64, 2].keys
+    assert tuned.keys != kernels.host.tile_table.TABLE[90, 64, 2].keys
 
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):

@@ -9,10 +9,10 @@ torch = pytest.importorskip("torch")
 
 from iocourse.data.attention_heads import real_heads  # noqa: E402
 from iocourse.lowrank import NotCertified  # noqa: E402
-from tools.bench.lowrank import contenders, measuring  # noqa: E402
+from tools.bench.lowrank import contenders, timing  # noqa: E402
 from tools.bench.lowrank.exact_side import truth  # noqa: E402
-from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
-from tools.bench.lowrank.published import relative_error  # noqa: E402
+from tools.bench.lowrank.published_protocol import relative_error  # noqa: E402
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
 
 EVERYBODY = {
     *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
@@ -87,19 +87,19 @@ def test_a_real_head_has_a_panel_of_its_own():
 def test_every_round_visits_everyone_and_begins_with_another(monkeypatch):
     order = []
     works = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    monkeypatch.setattr(measuring, "SLOW_S", -1.0)  # one warm run
-    found = measuring.interleaved(works, 0.0)
+    monkeypatch.setattr(timing, "SLOW_S", -1.0)  # one warm run
+    found = timing.interleaved(works, 0.0)
     assert "".join(order) == "abc" + "abc" + "bca" + "cab"
     assert {timing.repeats for timing in found.values()} == {3}
 
 
 def test_slow_work_is_run_once_a_round_and_quick_work_more_often():
-    assert measuring._repeats(10.0, 0.1) == 1 and measuring._repeats(0.01, 0.1) == 10
-    assert measuring._repeats(1e-6, 0.1) == measuring.MOST
+    assert timing._repeats(10.0, 0.1) == 1 and timing._repeats(0.01, 0.1) == 10
+    assert timing._repeats(1e-6, 0.1) == timing.MOST
 
 
 def test_milliseconds_are_milliseconds(monkeypatch):
     ticks = iter(range(1000))
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(ticks) * 0.25)
-    (took,) = measuring.interleaved({"one": lambda: None}, 0.0).values()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks) * 0.25)
+    (took,) = timing.interleaved({"one": lambda: None}, 0.0).values()
     assert math.isclose(took.ms, 250.0)

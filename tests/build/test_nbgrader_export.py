@@ -13,7 +13,7 @@ from iocourse.course.points import points_of
 from iocourse.course.project_paths import Project
 from iocourse.grade.lesson_cells import text_of
 from tools.build.lesson import build
-from tools.build.source import SourceError
+from tools.build.percent_format import SourceError
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9]*.ipynb"))

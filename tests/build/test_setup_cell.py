@@ -15,7 +15,7 @@ import pytest
 from iocourse.course.project_paths import Project
 from iocourse.course.solved import MARK
 from iocourse.grade.cell_execution import execute
-from tools.build.first_cell import first_cell, with_first_cell, without_first_cell
+from tools.build.setup_cell import first_cell, with_first_cell, without_first_cell
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROOT / folder).glob("*.ipynb"))]

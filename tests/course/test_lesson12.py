@@ -16,8 +16,8 @@ from iocourse import costs, exact
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
 from iocourse.costs.plain_kernels import dkdv_plain, dq_plain, fused_backward_plain
-from tools.build.execution import cannot_run
-from tools.build.source import side
+from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import side
 
 SOURCE = Lesson("12")
 section, says = SOURCE.section, SOURCE.says

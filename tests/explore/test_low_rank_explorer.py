@@ -31,7 +31,7 @@ from iocourse.explore.models.lowrank_explorer import (
 from iocourse.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
-from tools.bench import explore as bench
+from tools.bench import widget_latency as bench
 
 
 def arrays(n_q=40, n_k=50, d=5, size=0.7, seed=0):

@@ -28,7 +28,7 @@ from iocourse.explore.models.tile_tuner import (
     play,
 )  # fmt: skip
 from iocourse.explore.widgets.controls import size_slider
-from tools.bench import explore as bench
+from tools.bench import widget_latency as bench
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)

@@ -17,21 +17,21 @@ from iocourse.files import write_json
 from tools import run_main
 from tools.bench import (
     Subject,
+    bound_ratios,
     depth,
     emulator,
-    explore,
     gpu,
     hot_loops,
     lowrank,
     notebooks,
     pebbling,
-    ratios,
     resources,
+    widget_latency,
 )
-from tools.build.execution import ExecutionFailed
+from tools.build.notebook_execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
-    depth, emulator, explore, gpu, hot_loops, lowrank, notebooks, pebbling, ratios, resources,
+    depth, emulator, widget_latency, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios, resources,
 )  # fmt: skip
 SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 

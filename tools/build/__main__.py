@@ -13,7 +13,7 @@ from iocourse.errors import UsageError
 from tools import run_main
 
 from . import BuildFailed, course
-from .links import write_for_colab
+from .absolute_links import write_for_colab
 
 
 def parser() -> Parser:

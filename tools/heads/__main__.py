@@ -22,8 +22,8 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.heads.choosing import Pair, choose
-from tools.heads.measures import PERCENTILES, TRAINED_LENGTH, Stats, head_stats, row_entropy
+from tools.heads.head_selection import Pair, choose
+from tools.heads.head_statistics import PERCENTILES, TRAINED_LENGTH, Stats, head_stats, row_entropy
 from tools.heads.minilm import (
     HEAD_WIDTH,
     HEADS,
@@ -215,7 +215,7 @@ def head_entries(trace: Trace, single: Trace, tokens: Sequence[str]) -> dict[Pai
 
 def compare_with_package(files: Files, text: str, tokens: list[str], trace: Trace) -> dict[str, Any]:
     """`reference.compare` on a temporary copy of the model's folder."""
-    from tools.heads.reference import compare
+    from tools.heads.check_against_package import compare
 
     with tempfile.TemporaryDirectory() as name:
         for file, raw in files.items():

@@ -10,7 +10,7 @@ from iocourse.data.recorded import provenance
 from iocourse.doctor.circumstances import circumstances
 from iocourse.errors import UsageError
 from tools.bench import Row, verdict
-from tools.bench.depth import heads, layers, training
+from tools.bench.depth import layers, real_heads, training
 
 NAME = "depth"
 HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"
@@ -36,7 +36,7 @@ def run(quick: bool) -> Row:
         "threads": 1,
         "layers": depths,
         "training": trained,
-        "heads": heads.measured(),
+        "heads": real_heads.measured(),
         "goals": [goal | {"verdict": _verdict(goal)} for goal in goals],
     }
 
@@ -66,7 +66,7 @@ def show(result: Row) -> str:
     parts = [
         layers.show(result["layers"]),
         training.show(result["training"]),
-        heads.show(result["heads"]),
+        real_heads.show(result["heads"]),
         "\n".join(_goal(goal) for goal in result["goals"]),
         f"{provenance(result)}, {result['threads']} thread",
     ]

@@ -25,8 +25,8 @@ from iocourse.doctor.circumstances import circumstances
 from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
-from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan
 from tools.bench.lowrank.text import text
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tools.heads.measures import Stats
+from tools.heads.head_statistics import Stats
 
 Pair = tuple[int, int]  # (layer, head)
 

@@ -26,8 +26,8 @@ from iocourse.explore.figures.traffic_charts import curve
 from iocourse.explore.models.memory_regimes import memories
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
-from tools.build.execution import runs_kernels
-from tools.build.source import Cell
+from tools.build.notebook_execution import runs_kernels
+from tools.build.percent_format import Cell
 
 GUIDE = Path("docs") / "guide"
 README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"
