@@ -14,7 +14,7 @@ from iocourse.lowrank import numba_backend  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
 from tools.bench.lowrank import published_protocol, scaling  # noqa: E402
-from tools.bench.lowrank.exact_side import (  # noqa: E402
+from tools.bench.lowrank.exact_baselines import (  # noqa: E402
     InPlace,
     InPlaceGradient,
     best_gradient,
@@ -22,7 +22,7 @@ from tools.bench.lowrank.exact_side import (  # noqa: E402
     sampled_truth,
     truth,
 )
-from tools.bench.lowrank.our_side import Ours  # noqa: E402
+from tools.bench.lowrank.library_calls import Ours  # noqa: E402
 from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
 
 EVERYBODY = {

@@ -13,8 +13,8 @@ from iocourse.gpu.timing import Timing
 from iocourse.monomials import rank_of
 from tools.bench import Row
 from tools.bench.lowrank import published_protocol
-from tools.bench.lowrank.exact_side import Best, best_gradient, best_in_place, sdpa, truth
-from tools.bench.lowrank.our_side import Ours
+from tools.bench.lowrank.exact_baselines import Best, best_gradient, best_in_place, sdpa, truth
+from tools.bench.lowrank.library_calls import Ours
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"

@@ -24,7 +24,7 @@ from iocourse.lowrank.baselines.linear_attention import Rows
 from iocourse.lowrank.error_certificates import NotCertified
 from iocourse.monomials import rank_of
 from tools.bench import Row
-from tools.bench.lowrank.exact_side import sdpa
+from tools.bench.lowrank.exact_baselines import sdpa
 from tools.bench.lowrank.published_protocol import relative_error
 from tools.bench.lowrank.timing import Plan, interleaved
 
