@@ -19,11 +19,11 @@ from iocourse.explore.models.kernel_tuner import (
     TILES,
     KernelTunerState,
     best_tile,
-    held,
     nearest,
     rows_of,
     rows_of_tile,
     shipped_tile,
+    tiles_held,
     verdict,
     words_of,
 )
@@ -67,11 +67,11 @@ def test_words_are_the_closed_form_with_a_record_or_without(s, record):
 @given(powers, powers, st.integers(1, 300))
 def test_the_forward_kernel_holds_what_the_emulators_flash2_holds(BM, BN, d):
     footprint = costs.flash2(4096, d, Br=BM, Bc=BN).peak
-    assert sum(tile.words for tile in held("forward", BM, BN, d, 2).values()) == footprint
+    assert sum(tile.words for tile in tiles_held("forward", BM, BN, d, 2).values()) == footprint
 
 
 def test_a_kernel_that_cuts_d_holds_scores_and_slices():
-    tiles = held("sliced_forward", 64, 32, 16, 2)
+    tiles = tiles_held("sliced_forward", 64, 32, 16, 2)
     assert {name: tile.words for name, tile in tiles.items()} == {
         "O": 64 * 16, "V": 32 * 16, "scores": 64 * 32, "row statistics": 2 * 64,
     }  # fmt: skip
@@ -84,7 +84,7 @@ def test_every_kernel_has_tiles():
 
 def test_what_does_not_fit_the_chip_is_hatched_and_said():
     over = kernel_tuner_picture(75, 512, 4, "fused", 64, 64)
-    words = sum(tile.words for tile in held("fused", 64, 64, 512, 4).values())
+    words = sum(tile.words for tile in tiles_held("fused", 64, 64, 512, 4).values())
     assert re.search(rf"{words:,} words, [\d.,]+ KB of 320 KB: [\d.,]+ KB too many", over.alt)
     assert any(isinstance(e, Rect) and e.hatch == "x" and e.ink == VERMILION for e in over.elements)
 

@@ -206,18 +206,14 @@ class Held(NamedTuple):
     bytes: int
 
 
-def held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, Held]:
+def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, Held]:
     """The tiles that a program holds at its fullest, by name; `columns` are d, or BD where d is cut."""
     sides = {"M": BM, "N": BN, "D": columns, "1": 1, "2": 2}
-    moments = [
-        {name: _tile(name, sides[two[0]] * sides[two[1]], itemsize) for name, two in tiles.items()}
-        for tiles in TILES[kernel]
-    ]
+    moments = list[dict[str, Held]]()
+    for tiles in TILES[kernel]:
+        words = {name: sides[rows] * sides[cols] for name, (rows, cols) in tiles.items()}
+        moments.append({n: Held(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
     return max(moments, key=lambda tiles: sum(tile.bytes for tile in tiles.values()))
-
-
-def _tile(name: str, words: int, itemsize: int) -> Held:
-    return Held(words, words * (4 if name in COMPUTED else itemsize))
 
 
 # ---------------------------------------------------------------------- everything about one state
@@ -247,7 +243,7 @@ def report_of(s: KernelTunerState, record: Mapping[str, Any]) -> TileReport:
     """Everything about a checked state, from a record or {}."""
     rows = rows_of(record)
     versions = f"triton {record['versions']['triton']}" if record else ""
-    tiles = held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
+    tiles = tiles_held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
     return TileReport(s, chip_of(s.arch), tiles, words_of(s), rows, rows_of_tile(rows, s), versions)
 
 
