@@ -211,7 +211,7 @@ def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> di
     sides = {"M": BM, "N": BN, "D": columns, "1": 1, "2": 2}
     moments = list[dict[str, Held]]()
     for tiles in TILES[kernel]:
-        words = {name: sides[rows] * sides[cols] for name, (rows, cols) in tiles.items()}
+        words = {name: sides[two[0]] * sides[two[1]] for name, two in tiles.items()}
         moments.append({n: Held(w, w * (4 if n in COMPUTED else itemsize)) for n, w in words.items()})
     return max(moments, key=lambda tiles: sum(tile.bytes for tile in tiles.values()))
 
