@@ -33,7 +33,7 @@ from iocourse.distributed.bounds import BOUNDS as ACROSS_RANKS
 from iocourse.explore.draw.picture import Picture
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
-from tools.build.links import TEXT_AND_LINK, named
+from tools.build.absolute_links import TEXT_AND_LINK, named
 from tools.build.project import Project, read_project
 
 Json = dict[str, Any]

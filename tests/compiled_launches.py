@@ -6,7 +6,7 @@ from importlib import metadata
 from iocourse.data.records import load_record
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.compilation import reports
-from tools.bench.resources.belonging import fingerprint
+from tools.bench.resources.code_fingerprint import fingerprint
 from tools.bench.resources.compiling import job_of
 
 

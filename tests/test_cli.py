@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from command_line import refused
 
 import iocourse
 from iocourse import cli
@@ -35,17 +36,6 @@ def run(*arguments, **options):
     )
 
 
-def refused(capsys, *arguments):
-    """The line a bad command prints; argparse leaves by SystemExit, our own refusals return 2."""
-    try:
-        code = main(arguments)
-    except SystemExit as leave:
-        code = leave.code
-    said = capsys.readouterr()
-    assert code == 2 and said.out == "" and said.err.count("\n") == 1, said
-    return said.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -63,7 +53,7 @@ def refused(capsys, *arguments):
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
-    assert part in refused(capsys, *arguments)
+    assert part in refused(capsys, main, *arguments)
 
 
 def test_python_m_iocourse_gives_the_same_exit_code():
@@ -84,7 +74,7 @@ def test_help_lists_every_command_of_the_contract(capsys):
 @pytest.mark.parametrize("name", cli.MOVED)
 def test_a_command_that_has_left_says_where_it_went(capsys, name, rest):
     now = cli.MOVED[name]
-    said = refused(capsys, name, *rest)
+    said = refused(capsys, main, name, *rest)
     assert said == f"iocourse {name}: moved: run {now} in the root of a checkout\n"
     place = now.removeprefix("python -m ").split()[0].replace(".", "/")
     assert (ROOT / place / "__main__.py").is_file() or (ROOT / now.split()[1] / "conf.py").is_file()
@@ -248,7 +238,7 @@ def test_a_page_of_the_lab_is_told_at_once_what_its_kernel_says(monkeypatch):
 def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, capsys):
     checkout(tmp_path, monkeypatch)
     monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
-    assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, "lab")
+    assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, main, "lab")
     assert not (tmp_path / "work").exists()
 
 
@@ -275,7 +265,7 @@ def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, star
     checkout(tmp_path, monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        line = refused(capsys, "lab", *(part.format(port) for part in ask))
+        line = refused(capsys, main, "lab", *(part.format(port) for part in ask))
         assert f"cannot listen on port {port} of " in line and "in use" in line and "such as --port=" in line
         assert not started and not (tmp_path / "work").exists()
     assert main(["lab", *(part.format(port) for part in ask)]) == 0 and started
@@ -284,7 +274,7 @@ def test_lab_on_a_port_that_is_taken_says_so(tmp_path, monkeypatch, capsys, star
 @pytest.mark.parametrize("port", ["99999", "abc", "-3", ""])
 def test_lab_names_a_port_that_is_none(tmp_path, monkeypatch, capsys, started, port):
     checkout(tmp_path, monkeypatch)
-    line = refused(capsys, "lab", f"--port={port}")
+    line = refused(capsys, main, "lab", f"--port={port}")
     assert f"--port must be an integer from 0 to 65,535, where 0 is any that is free; got {port!r}" in line
     assert not started
 
@@ -301,14 +291,14 @@ def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "iocourse.course.project_paths.__file__", str(tmp_path / "site" / "iocourse" / "course" / "x.py")
     )
-    assert "needs a checkout of the course" in refused(capsys, "lab")
+    assert "needs a checkout of the course" in refused(capsys, main, "lab")
 
 
 def test_lab_without_lessons_says_what_makes_them(tmp_path, monkeypatch, capsys, started):
     root = checkout(tmp_path, monkeypatch)
     for path in (root / "lessons").iterdir():
         path.unlink()
-    assert "python -m tools.build makes them" in refused(capsys, "lab") and not started
+    assert "python -m tools.build makes them" in refused(capsys, main, "lab") and not started
 
 
 def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from count_command import as_json, counted, refused
+from command_line import as_json, count_refused, counted
 
 from iocourse import bounds, costs, count, masks, schedules
 from iocourse.cli import main
@@ -106,12 +106,12 @@ def test_published_tiles_are_taken_where_they_fit_and_refused_with_the_words_tha
     )
     assert (best["tiles"], best["note"]) == ({"Br": 1, "Bc": 32}, "")
     assert (fits["tiles"], fits["note"]) == ({"Br": 8, "Bc": 18}, "tiles as published")
-    line = refused(capsys, "flash1", *SIZES, "--published")
+    line = count_refused(capsys, "flash1", *SIZES, "--published")
     assert "--published: flash1 with Br=8, Bc=16 needs 528 words, 16 more than M = 512; without" in line
-    assert "no paper gives tiles for split_backward" in refused(
+    assert "no paper gives tiles for split_backward" in count_refused(
         capsys, "split_backward", *SIZES, "--published"
     )
-    line = refused(capsys, "flash1", *SIZES, "--published", "--Br", "2")
+    line = count_refused(capsys, "flash1", *SIZES, "--published", "--Br", "2")
     assert "--published and --Br both say what the tiles are" in line
 
 
@@ -142,8 +142,8 @@ def test_the_list(capsys):
 
 
 def test_names(capsys):
-    assert "'flash9' is unknown; there are naive, flash2" in refused(capsys, "flash9", *SIZES)
-    assert "NAME is missing; there are naive" in refused(capsys, *SIZES)
+    assert "'flash9' is unknown; there are naive, flash2" in count_refused(capsys, "flash9", *SIZES)
+    assert "NAME is missing; there are naive" in count_refused(capsys, *SIZES)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_names(capsys):
     ],
 )
 def test_bad_arguments_are_one_line(capsys, arguments, line):
-    assert line in refused(capsys, "flash2", *arguments)
+    assert line in count_refused(capsys, "flash2", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_bad_arguments_are_one_line(capsys, arguments, line):
 )
 def test_bad_questions_are_one_line(capsys, arguments, line):
     name, *rest = arguments
-    assert line in refused(capsys, name, *SIZES, *rest)
+    assert line in count_refused(capsys, name, *SIZES, *rest)
 
 
 def test_a_grid_that_would_fill_the_memory_is_refused(capsys):
     asked = ("block_sparse", "--N", "300000", "--d", "8", "--M", "100000", "--mask", "causal")
     line = "--block 64 makes 4688 x 4688 tiles of N = 300000, more than 4096 x 4096: take at least 74"
-    assert line in refused(capsys, *asked)
+    assert line in count_refused(capsys, *asked)
     assert as_json(capsys, *asked, "--block", "15000")["mask"]["tiles"] == 400
 
 
@@ -353,7 +353,7 @@ def test_the_smallest_M_works_and_one_word_less_does_not(capsys, name):
     least = schedule.smallest_M(30, 4, **problem)
     size = ("--N", "30", "--d", "4", *more, "--M")
     assert as_json(capsys, name, *size, str(least), "--run")["footprint"] <= least
-    assert f"the smallest M that works is {least}" in refused(capsys, name, *size, str(least - 1))
+    assert f"the smallest M that works is {least}" in count_refused(capsys, name, *size, str(least - 1))
 
 
 def test_low_rank_says_what_it_is_measured_against(capsys):
@@ -385,6 +385,6 @@ def test_low_rank_stays_at_the_compulsory_bound_where_bounds_of_exact_attention_
 def test_a_degree_whose_features_no_run_could_list_is_counted_but_not_run(capsys):
     asked = ("low_rank", "--N", "64", "--d", "64", "--g", "6", "--M", "10000000000")
     assert as_json(capsys, *asked)["total"] == 4 * 64 * 64
-    line = refused(capsys, *asked, "--run")
+    line = count_refused(capsys, *asked, "--run")
     assert "d = 64, g = 6 has rank 131,115,985; to list rc = 131,115,985 features a run would take " in line
     assert "65.6 GB; allowed is rc up to 4,194,304" in line

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 import iocourse
 from iocourse.cli import build_parser
 from iocourse.data.records import load_record, record_source
-from tools.build import pages
+from tools.build import generated_sections
 from tools.build.project import read_project
 
 ROOT = Path(__file__).parents[1]
@@ -426,7 +426,7 @@ def test_the_row_of_the_gpu_names_the_device_the_versions_and_the_day_of_the_rec
         assert said in row
     results = README.split("<!-- results -->")[1].split("<!-- /results -->")[0]
     assert results.count(record_source(record)) == 1
-    assert results.count("| the same run |") == len(pages.TIMED) - 1
+    assert results.count("| the same run |") == len(generated_sections.TIMED) - 1
 
 
 def test_the_support_matrix_names_the_versions_that_are_pinned_and_the_legs_of_the_workflow():

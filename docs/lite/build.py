@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from iocourse.course.project_paths import find_checkout
-from tools.build.links import with_full_links
+from tools.build.absolute_links import with_full_links
 from tools.build.project import read_project
 
 NUMPY_ALONE = "0[0-9]*.ipynb"

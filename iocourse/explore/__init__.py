@@ -13,8 +13,7 @@ from typing import Any
 
 from ..discovery import files_of
 from . import figures, widgets
-from .draw.figure import FIGURES
-from .draw.picture import Picture
+from .draw.picture import FIGURES, Picture
 from .widgets.explorer import EXPLORERS, Explorer
 
 for _folder in (figures, widgets):

@@ -5,22 +5,12 @@ import re
 import types
 
 import pytest
+from command_line import refused
 
 from tools.bench import __main__ as command
 from tools.bench import notebooks
 from tools.bench.__main__ import main
-from tools.build.execution import ExecutionFailed
-
-
-def refused(capsys, *arguments):
-    """The line a bad command prints; argparse leaves by SystemExit, our own refusals return 2."""
-    try:
-        code = main(arguments)
-    except SystemExit as leave:
-        code = leave.code
-    said = capsys.readouterr()
-    assert code == 2 and said.out == "" and said.err.count("\n") == 1, said
-    return said.err
+from tools.build.notebook_execution import ExecutionFailed
 
 
 @pytest.mark.parametrize(
@@ -34,7 +24,7 @@ def refused(capsys, *arguments):
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
-    assert part in refused(capsys, *arguments)
+    assert part in refused(capsys, main, *arguments)
 
 
 def test_the_help_says_what_each_subject_measures(capsys):

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tools.bench.resources.belonging import DIGITS, code_of, fingerprint
+from tools.bench.resources.code_fingerprint import DIGITS, code_of, fingerprint
 from tools.bench.resources.compiling import code_as_it_stands, shipped
 
 KERNEL = '''

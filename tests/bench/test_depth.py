@@ -14,8 +14,8 @@ from iocourse.errors import UsageError
 from iocourse.lowrank import advise
 from tools.bench import depth
 from tools.bench.__main__ import SUBJECTS
-from tools.bench.depth import heads as real
 from tools.bench.depth import layers as over_layers
+from tools.bench.depth import real_heads as real
 from tools.bench.depth import training as trainings
 
 TINY_LAYERS = over_layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)

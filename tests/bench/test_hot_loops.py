@@ -12,8 +12,8 @@ from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
 from tools.bench import hot_loops, resources
 from tools.bench.__main__ import SUBJECTS
+from tools.bench.resources import a_score
 from tools.bench.resources.compiling import shipped
-from tools.bench.resources.text import a_score
 
 STEP = {field.name: 0 for field in fields(Loop)}
 

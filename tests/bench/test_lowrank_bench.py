@@ -13,8 +13,8 @@ from iocourse.errors import UsageError  # noqa: E402
 from iocourse.lowrank import numba_backend  # noqa: E402
 from tools.bench import lowrank  # noqa: E402
 from tools.bench.__main__ import SUBJECTS, main  # noqa: E402
-from tools.bench.lowrank import published, scaling  # noqa: E402
-from tools.bench.lowrank.exact_side import (  # noqa: E402
+from tools.bench.lowrank import published_protocol, scaling  # noqa: E402
+from tools.bench.lowrank.exact_baselines import (  # noqa: E402
     InPlace,
     InPlaceGradient,
     best_gradient,
@@ -22,8 +22,8 @@ from tools.bench.lowrank.exact_side import (  # noqa: E402
     sampled_truth,
     truth,
 )
-from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
-from tools.bench.lowrank.our_side import Ours  # noqa: E402
+from tools.bench.lowrank.library_calls import Ours  # noqa: E402
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
 
 EVERYBODY = {
     *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
@@ -54,44 +54,45 @@ def materialised(q, k, v, do, causal=False):
 
 @pytest.mark.parametrize("d", [4, 5, 6, 7, 8])
 def test_their_algorithm_gives_their_errors_to_every_printed_digit(d):
-    data = published.row(d)
-    error = published.their_error(
-        published.their_algorithm(data.q, data.k, data.v), published.their_operator(data.q, data.k, data.v)
+    data = published_protocol.row(d)
+    error = published_protocol.their_error(
+        published_protocol.their_algorithm(data.q, data.k, data.v),
+        published_protocol.their_operator(data.q, data.k, data.v),
     )
-    assert f"{error:.3f}" == f"{published.TABLE[d][0]:.3f}"
+    assert f"{error:.3f}" == f"{published_protocol.TABLE[d][0]:.3f}"
 
 
 def test_there_are_nine_rows_and_no_other():
-    sizes = [(data.d, tuple(data.q.shape)) for data in published.rows()]
-    assert sizes == [(d, (10 * 2**d, d)) for d in range(4, 13)] and set(published.TABLE) == set(
-        published.ROWS
+    sizes = [(data.d, tuple(data.q.shape)) for data in published_protocol.rows()]
+    assert sizes == [(d, (10 * 2**d, d)) for d in range(4, 13)] and set(published_protocol.TABLE) == set(
+        published_protocol.ROWS
     )
     with pytest.raises(ValueError, match="d is 13; allowed: 4 to 12"):
-        published.row(13)
+        published_protocol.row(13)
 
 
 def test_their_operator_divides_columns_and_is_not_softmax(monkeypatch):
     q, k, v = normal(3, 50, 4, seed=1)
     A = (q @ k.T).exp().double()
     columns = (A / A.sum(1)[None, :]) @ v.double()
-    monkeypatch.setattr(published, "BLOCK", 350)  # ragged blocks of seven rows
-    assert torch.allclose(published.their_operator(q, k, v).double(), columns, atol=1e-5)
+    monkeypatch.setattr(published_protocol, "BLOCK", 350)  # ragged blocks of seven rows
+    assert torch.allclose(published_protocol.their_operator(q, k, v).double(), columns, atol=1e-5)
     assert not torch.allclose(columns, A.softmax(1) @ v.double(), atol=0.01)
 
 
 def test_their_features_multiply_to_the_series_of_degree_two():
     q, k = normal(2, 9, 5)
     s = q @ k.T
-    found = published.their_features(q) @ published.their_features(k).T
+    found = published_protocol.their_features(q) @ published_protocol.their_features(k).T
     assert torch.allclose(found, 1 + s + s * s / 2, atol=1e-5)
-    assert published.their_features(q).shape == (9, 1 + 5 + 25)
+    assert published_protocol.their_features(q).shape == (9, 1 + 5 + 25)
 
 
 def test_their_error_is_half_of_the_usual_one():
     y = normal(100, 4).double()
     x = y * 1.001
-    assert published.relative_error(x, y) == pytest.approx(0.1, rel=1e-9)
-    assert published.their_error(x, y) == pytest.approx(0.05, rel=1e-3)
+    assert published_protocol.relative_error(x, y) == pytest.approx(0.1, rel=1e-9)
+    assert published_protocol.their_error(x, y) == pytest.approx(0.05, rel=1e-3)
 
 
 # --- exact attention ---------------------------------------------------------------------------------------
@@ -157,13 +158,13 @@ def test_arrays_and_tensors_are_the_same_work(causal):
 
 
 def test_their_operator_with_our_polynomials_comes_near_it_and_nearer_with_every_degree():
-    data = published.row(4)
-    exact = published.their_operator(data.q, data.k, data.v)
+    data = published_protocol.row(4)
+    exact = published_protocol.their_operator(data.q, data.k, data.v)
     errors = [
-        published.their_error(torch.from_numpy(Ours(*data[1:], None, g).their_operator()), exact)
+        published_protocol.their_error(torch.from_numpy(Ours(*data[1:], None, g).their_operator()), exact)
         for g in (2, 3, 4, 8)
     ]
-    assert errors[0] < published.TABLE[4][0] and sorted(errors, reverse=True) == errors
+    assert errors[0] < published_protocol.TABLE[4][0] and sorted(errors, reverse=True) == errors
     assert errors[-1] < 0.005  # without the row factors it would stay at some per cent
 
 

@@ -20,7 +20,7 @@ import pytest
 from playwright_thread import InPlaywrightThread
 
 from iocourse.course.lab import OURS
-from tools.build.execution import lesson_environment
+from tools.build.notebook_execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

@@ -16,8 +16,8 @@ from page_audit import PIXEL, luminance, ratio, spoken
 
 from iocourse import bounds, costs, schedules
 from iocourse.explore.figures.traffic_map import times
+from iocourse.explore.models import memory_regimes as map_facts
 from iocourse.explore.models import tile_tuner as tuner_facts
-from iocourse.explore.models import traffic_map as map_facts
 from iocourse.explore.models.schedule_selection import ROW_TILED, chosen
 
 FOLDER = Path(__file__).parents[2] / "docs" / "explore"
@@ -201,7 +201,7 @@ def test_bounds_are_those_of_bounds(grid, page_numbers):
 
 def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbers):
     for (name, N, d, M, Br, Bc), (found, best) in zip(grid["tuned"], page_numbers["tuned"], strict=True):
-        setting = tuner_facts.Setting(N, d, M, Br, Bc, name)
+        setting = tuner_facts.TileTunerState(N, d, M, Br, Bc, name)
         assert ledger_of(found) == ledger_of(tuner_facts.cost_of(setting)), setting
         expected = tuner_facts.best_tiles(name, N, d, M)
         assert best == (expected and list(expected)), setting
@@ -325,7 +325,7 @@ def map_says(N, d, M, pass_="forward", ticked=None):
 
 def tuner_says(*setting):
     """What the status line of the tuner must say at (N, d, M, Br, Bc, schedule)."""
-    s = tuner_facts.Setting(*setting)
+    s = tuner_facts.TileTunerState(*setting)
     ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
     fits = f"fits, with {spare:,} to spare" if spare >= 0 else f"does not fit, {-spare:,} too many"

@@ -8,8 +8,8 @@ import pytest
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from tools.bench import notebooks
-from tools.build import BuildFailed, course, execution, lesson
-from tools.build.execution import cannot_run, runs_kernels
+from tools.build import BuildFailed, course, lesson, notebook_execution
+from tools.build.notebook_execution import cannot_run, runs_kernels
 from tools.build.project import read_project
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +34,10 @@ def test_lessons_10_to_14_run_kernels_and_the_others_run_everywhere(source, no_t
 
 
 def test_where_triton_interprets_every_lesson_can_run(monkeypatch):
-    monkeypatch.setattr(execution, "explanation", lambda: "")
-    monkeypatch.setattr("tools.build.execution.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr(notebook_execution, "explanation", lambda: "")
+    monkeypatch.setattr("tools.build.notebook_execution.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
     assert not cannot_run("import torch, triton\n")
-    monkeypatch.setattr("tools.build.execution.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr("tools.build.notebook_execution.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
     assert "NumPy before 2.4" in cannot_run("import torch, triton\n")
     assert not cannot_run("import numpy as np\n")
 

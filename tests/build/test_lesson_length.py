@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.build import announcements
+from tools.build import exercise_tables
 from tools.build.lesson import read_lessons
+from tools.build.percent_format import parse
 from tools.build.project import read_project
-from tools.build.rules import evening, surprises
-from tools.build.source import parse
+from tools.build.rules import lesson_length, prediction_spoilers
 
 ROOT = Path(__file__).parents[2]
 PATH = Path("solutions/04_flash_forward.py")
@@ -33,7 +33,7 @@ def markdown(text):
     st.lists(st.sampled_from(["tile", "$N^2 d$", "64", "[paper](https://arxiv.org/abs/1)", "`m.load(K)`"]))
 )
 def test_a_word_is_a_word_and_so_is_a_formula_a_link_or_a_name(words):
-    assert evening.words_of(" ".join(words)) == len(words)
+    assert lesson_length.words_of(" ".join(words)) == len(words)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_word_is_a_word_and_so_is_a_formula_a_link_or_a_name(words):
     ],
 )
 def test_what_nobody_reads_as_words_is_none(text):
-    assert evening.words_of(text) == 0
+    assert lesson_length.words_of(text) == 0
 
 
 def test_minutes_are_words_formulas_and_predictions():
@@ -56,14 +56,14 @@ def test_minutes_are_words_formulas_and_predictions():
         + markdown("$$ x $$\n\n$$ y $$")
         + markdown("**Predict** (guess). **Predict** (compute).")
     )
-    found = evening.evening_of(cells(text))
+    found = lesson_length.length_of(cells(text))
     assert (found.words, found.formulas, found.predictions, found.cells) == (264, 2, 3, 3)
     assert found.reading == 6  # 264/130 + 2/4 + 1 + 2 = 5.53
 
 
 def test_cells_that_only_the_solved_side_has_take_no_time():
     only = '# %% [markdown] tags=["solution-only"]\n# word word\n'
-    assert evening.evening_of(cells(markdown("# Title") + only)) == evening.evening_of(
+    assert lesson_length.length_of(cells(markdown("# Title") + only)) == lesson_length.length_of(
         cells(markdown("# Title"))
     )
 
@@ -73,8 +73,8 @@ TEXT = {"cell_type": "markdown", "source": ["some words"]}
 
 
 def faults(*notebook, words=10, count=10, minutes=10, name=PATH):
-    size = evening.Evening(words, 0, 0, count)
-    return [one.split(":1: ")[1] for one in evening.problems(size, minutes, {"cells": notebook}, name)]
+    size = lesson_length.LessonLength(words, 0, 0, count)
+    return [one.split(":1: ")[1] for one in lesson_length.problems(size, minutes, {"cells": notebook}, name)]
 
 
 def test_a_lesson_that_fits_has_no_fault():
@@ -106,7 +106,7 @@ def test_pictures_come_first_and_lesson_00_has_two():
 @pytest.mark.parametrize("stem", STEMS)
 def test_every_notebook_says_its_minutes_at_its_head(stem):
     (lesson,) = read_lessons(ROOT, read_project(ROOT), [stem])
-    reading, exercises = lesson.evening.reading, lesson.exercises
+    reading, exercises = lesson.length.reading, lesson.exercises
     told = f"{reading + exercises}: {reading} to" if exercises else f"{reading}, all to"
     minutes = f"{told} read and predict"
     opening = takewhile(
@@ -120,7 +120,7 @@ def test_optional_exercises_do_not_count():
     exercise += "    ### END SOLUTION\n"
     marker = "<!-- exercises --><!-- exercise 4A --><!-- exercise 4B --><!-- minutes without 4B -->"
     source = cells(markdown(marker) + exercise.format("4A") + exercise.format("4B"))
-    assert announcements.minutes_of(source, PATH) == announcements.find("4A").minutes
+    assert exercise_tables.minutes_of(source, PATH) == exercise_tables.find("4A").minutes
 
 
 # ---- predictions -----------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ READING = "<details><summary>What came out</summary>\n\n5,120 words.\n\n</detail
 
 def spoiled(*, before="**Predict** (guess). How many words?", reading=READING, after="## 4.2 Next\n5,120"):
     text = markdown(before) + ASKED + MEASURED + markdown(reading) + markdown(after)
-    return [one.split(": ", 1)[1] for one in surprises.problems(cells(text), SOLVED, PATH, {"4.1"})]
+    return [one.split(": ", 1)[1] for one in prediction_spoilers.problems(cells(text), SOLVED, PATH, {"4.1"})]
 
 
 def test_a_folded_reading_spoils_nothing_and_the_next_section_may_tell():

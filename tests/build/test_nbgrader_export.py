@@ -11,8 +11,8 @@ from iocourse.course.checking import judge, points_of
 from iocourse.course.exercise import find
 from iocourse.grade.lesson_cells import text_of
 from tools.build.lesson import build
+from tools.build.percent_format import SourceError
 from tools.build.project import Project
-from tools.build.source import SourceError
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9]*.ipynb"))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from iocourse.errors import UsageError
 from tools.build import course
-from tools.build.rules import declared
-from tools.build.rules.numerals import labels_of, numerals
-from tools.build.rules.prose import NOWHERE, course_labels, problems
-from tools.build.source import parse, side
+from tools.build.percent_format import parse, side
+from tools.build.rules import declared_numbers
+from tools.build.rules.number_check import NOWHERE, course_labels, problems
+from tools.build.rules.number_parsing import labels_of, numerals
 
 ROOT = Path(__file__).parents[2]
 HEAD = "# %% [markdown]\n"
@@ -223,12 +223,12 @@ def test_a_quoted_number_has_a_link_that_the_reader_sees():
 
 @pytest.mark.parametrize("value", [None, True, "8832", float("nan"), 1j, np.ones(2)])
 def test_what_is_no_number(value):
-    assert declared.as_decimal(value) is None
+    assert declared_numbers.as_decimal(value) is None
 
 
 @pytest.mark.parametrize("value", [3, 3.0, np.float64(3), np.int32(3), np.array(3)])
 def test_what_is_one(value):
-    assert declared.as_decimal(value) == 3
+    assert declared_numbers.as_decimal(value) == 3
 
 
 def test_neither_notebook_shows_a_declaration():

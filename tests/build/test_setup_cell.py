@@ -14,8 +14,8 @@ import pytest
 
 from iocourse.course.run_context import SOLVED_MARK
 from iocourse.grade.submission_process import execute
-from tools.build.first_cell import first_cell, with_first_cell, without_first_cell
 from tools.build.project import Project
+from tools.build.setup_cell import first_cell, with_first_cell, without_first_cell
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [path for folder in ("lessons", "solutions") for path in sorted((ROOT / folder).glob("*.ipynb"))]

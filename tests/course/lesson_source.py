@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from iocourse.course.exercise import find
-from tools.build.source import Cell, parse, side
+from tools.build.percent_format import Cell, parse, side
 
 ROOT = Path(__file__).parents[2]
 

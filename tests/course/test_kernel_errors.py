@@ -5,7 +5,7 @@ import linecache
 import numpy as np
 import pytest
 
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 if reason := cannot_run("import torch, triton\n"):
     pytest.skip(reason, allow_module_level=True)

@@ -11,7 +11,7 @@ from iocourse import bounds, costs, run, schedules, sweeps
 from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises import lesson09
 from iocourse.course.exercises.lesson09 import envelope, given, keys_sweep, whole_backward
-from tools.build.source import side
+from tools.build.percent_format import side
 
 SOURCE, SECOND = Lesson("09_the_map"), Lesson("09b_")
 says = SOURCE.says

@@ -9,8 +9,8 @@ from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, gpu, traffic
 from iocourse.course.exercise import find
-from tools.build.execution import cannot_run
-from tools.build.source import side
+from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import side
 
 SOURCE = Lesson("10")
 section, says = SOURCE.section, SOURCE.says

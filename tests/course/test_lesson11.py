@@ -13,8 +13,8 @@ from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
 from iocourse.course.trials.float32_inputs import FAR
 from iocourse.data.records import load_record
-from tools.build.execution import cannot_run
-from tools.build.source import side
+from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import side
 
 SOURCE, SECOND = Lesson("11_"), Lesson("11b")
 says = SOURCE.says

@@ -22,8 +22,8 @@ from iocourse.costs.kernels import (
     fused_backward_plain,
     sum_ledgers,
 )
-from tools.build.execution import cannot_run
-from tools.build.source import side
+from tools.build.notebook_execution import cannot_run
+from tools.build.percent_format import side
 
 SOURCE = Lesson("12")
 section, says = SOURCE.section, SOURCE.says

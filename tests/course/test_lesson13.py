@@ -25,7 +25,7 @@ from iocourse.course.exercises import lesson13
 from iocourse.data.records import load_record
 from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 SOURCE, SECOND = Lesson("13_small"), Lesson("13b")
 if reason := cannot_run(SOURCE.source):

@@ -12,7 +12,7 @@ from iocourse.costs.kernel_masks import PackedSequences
 from iocourse.costs.kernels import KernelProblem, attention_decode, attention_forward
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 SOURCE, SECOND = Lesson("14_what"), Lesson("14b")
 if reason := cannot_run(SECOND.source):

@@ -18,7 +18,7 @@ from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poiss
 from iocourse.data import misleading_table, real_head, real_heads
 from iocourse.data.records import load_record
 from iocourse.explore.models.lowrank_record import LIMITS, fastest, panels_of
-from tools.bench.lowrank import published as _published
+from tools.bench.lowrank import published_protocol as _published
 
 FIRST, SECOND = EVENINGS = Lesson("17_depth_and_honesty"), Lesson("17b_a_table_and_a_choice")
 CODE = "\n".join(source for evening in EVENINGS for _, source in evening.solved_cells())

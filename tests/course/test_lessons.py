@@ -8,7 +8,7 @@ import pytest
 from iocourse.bounds import BOUNDS
 from iocourse.course.exercise import exercises
 from tests.mutation.references import sources_of
-from tools.build.source import parse
+from tools.build.percent_format import parse
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 EXERCISES = list(exercises().values())

@@ -11,8 +11,9 @@ from iocourse.course.exercise import exercises, find
 from tests.mutation import mutants as making
 from tests.mutation import report
 from tests.mutation.__main__ import main
-from tests.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
+from tests.mutation.equivalent_mutants import changes, why_by_rule, why_equivalent, why_open
 from tests.mutation.listed import EQUIVALENT, OPEN
+from tests.mutation.mutant_process import ENDED, OUT_OF_TIME, Verdict, verdicts
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.operators import OPERATORS
 from tests.mutation.references import (
@@ -20,8 +21,7 @@ from tests.mutation.references import (
     exercise_source,
     sources_of,
 )
-from tests.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})

@@ -20,8 +20,7 @@ import pytest
 from iocourse import exact
 from iocourse.data import Head, provenance, real_head, real_heads
 from tools.heads import __main__ as making
-from tools.heads.choosing import RULES
-from tools.heads.measures import head_stats
+from tools.heads.head_selection import RULES, head_stats
 from tools.heads.minilm import gelu, safetensors, tokenize
 
 DATA = Path(str(resources.files("iocourse.data")))

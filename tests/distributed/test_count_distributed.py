@@ -1,7 +1,7 @@
 """`iocourse count --ranks`: closed form, memory and bound of a schedule; bad arguments in one line."""
 
 import pytest
-from count_command import as_json, counted, refused
+from command_line import as_json, count_refused, counted
 
 from iocourse import count, distributed, schedules
 from iocourse.count.distributed import PLACES
@@ -205,7 +205,7 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
     ],
 )
 def test_each_bad_argument_is_named_in_one_line(capsys, arguments, line):
-    assert line in refused(capsys, *arguments)
+    assert line in count_refused(capsys, *arguments)
 
 
 def test_what_the_options_allow_is_what_ranks_have():

@@ -15,8 +15,8 @@ from fake_lowrank_record import row as lowrank_entry
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
-from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
-from iocourse.explore.models.traffic_map import bounds_of
+from iocourse.explore.draw.picture import EXAMPLES as OWN_EXAMPLES
+from iocourse.explore.models.memory_regimes import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 

@@ -13,7 +13,7 @@ from iocourse.distributed.bounds import BOUNDS, lower_bound
 from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
 from iocourse.explore import Picture, distributed_explorer, distributed_traffic
 from iocourse.explore.figures.distributed_traffic import P_at, View, _bound_line, _lines, line_of, rows_of
-from iocourse.explore.widgets.distributed_explorer import FEWEST, DistributedExplorer
+from iocourse.explore.widgets.traffic_explorers import FEWEST, DistributedExplorer
 from iocourse.gpu.chips import LINKS
 
 views = st.builds(
@@ -148,7 +148,7 @@ def test_every_control_changes_the_picture(name, value):
     explorer = distributed_explorer()
     before = explorer.svg
     explorer.set(name, value)
-    v = explorer.setting
+    v = explorer.state
     assert getattr(v, name) == value and explorer.svg != before
     told = {"N": v.N, "d": v.d, "H": v.H, "a": v.a, "link": v.link}
     assert explorer.svg == distributed_traffic(v.pass_, v.P, **told).to_svg()

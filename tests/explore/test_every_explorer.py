@@ -181,7 +181,7 @@ def test_where_anywidget_is_missing_there_is_the_picture(make, monkeypatch):
 @explorers
 def test_its_name_says_where_its_controls_stand(make):
     explorer = make()
-    assert repr(explorer).startswith(f"{type(explorer).__name__}({explorer.setting._fields[0]}=")
+    assert repr(explorer).startswith(f"{type(explorer).__name__}({explorer.state._fields[0]}=")
 
 
 def test_the_page_code_knows_nothing_of_any_explorer():

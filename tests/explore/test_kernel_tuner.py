@@ -14,17 +14,18 @@ from iocourse.data.records import load_record
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
 from iocourse.explore.draw.palette import VERMILION
 from iocourse.explore.draw.picture import Rect
-from iocourse.explore.models.compiler_reports import (
-    Setting,
-    best,
-    exact,
+from iocourse.explore.models.kernel_tuner import (
+    TILES,
+    KernelTunerState,
+    best_tile,
     nearest,
     rows_of,
-    shipped,
+    rows_of_tile,
+    shipped_tile,
+    tiles_held,
     verdict,
     words_of,
 )
-from iocourse.explore.models.tile_footprint import TILES, held
 from iocourse.gpu import CHIPS
 
 powers = st.sampled_from([16, 32, 64, 128, 256])
@@ -33,7 +34,7 @@ powers = st.sampled_from([16, 32, 64, 128, 256])
 @st.composite
 def any_setting(draw):
     kernel = draw(st.sampled_from(KERNELS))
-    return Setting(
+    return KernelTunerState(
         draw(st.sampled_from(list(CHIPS))), draw(st.integers(1, 1024)), draw(st.sampled_from([2, 4])), kernel,
         draw(powers), draw(powers), draw(powers) if kernel in SLICED else None,
         draw(st.integers(1, 16)), draw(st.integers(1, 3000)), draw(st.booleans()),
@@ -65,11 +66,11 @@ def test_words_are_the_closed_form_with_a_record_or_without(s, record):
 @given(powers, powers, st.integers(1, 300))
 def test_the_forward_kernel_holds_what_the_emulators_flash2_holds(BM, BN, d):
     footprint = costs.flash2(4096, d, Br=BM, Bc=BN).peak
-    assert sum(tile.words for tile in held("forward", BM, BN, d, 2).values()) == footprint
+    assert sum(tile.words for tile in tiles_held("forward", BM, BN, d, 2).values()) == footprint
 
 
 def test_a_kernel_that_cuts_d_holds_scores_and_slices():
-    tiles = held("sliced_forward", 64, 32, 16, 2)
+    tiles = tiles_held("sliced_forward", 64, 32, 16, 2)
     assert {name: tile.words for name, tile in tiles.items()} == {
         "O": 64 * 16, "V": 32 * 16, "scores": 64 * 32, "row statistics": 2 * 64,
     }  # fmt: skip
@@ -82,7 +83,7 @@ def test_every_kernel_has_tiles():
 
 def test_what_does_not_fit_the_chip_is_hatched_and_said():
     over = kernel_tuner_picture(75, 512, 4, "fused", 64, 64)
-    words = sum(tile.words for tile in held("fused", 64, 64, 512, 4).values())
+    words = sum(tile.words for tile in tiles_held("fused", 64, 64, 512, 4).values())
     assert re.search(rf"{words:,} words, [\d.,]+ KB of 320 KB: [\d.,]+ KB too many", over.alt)
     assert any(isinstance(e, Rect) and e.hatch == "x" and e.ink == VERMILION for e in over.elements)
 
@@ -148,7 +149,7 @@ def test_rows_of_another_chip_type_kernel_or_mask_are_not_taken(change):
 
 def test_a_tile_recorded_with_another_mask_is_not_this_one():
     record = kernel_record(compiled())
-    s = Setting(90, 64, 2, "forward", 64, 64, None, 4, 4096, causal=False)
+    s = KernelTunerState(90, 64, 2, "forward", 64, 64, None, 4, 4096, causal=False)
     drawn = picture(s, record)
     assert "Not recorded. The nearest recorded tile is 64 × 64, 4 warps, causal: 100 registers" in drawn.alt
     assert "Of 0 tiles recorded for d = 64, no mask, 0 fit" in drawn.alt
@@ -166,9 +167,9 @@ def test_kernels_that_cut_d_take_their_row_for_any_d():
 
 def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
     rows = [compiled(BM=64), compiled(BM=128, spill_bytes=4), compiled(BM=32), compiled(BM=256, d=128)]
-    s = Setting(90, 64, 2, "forward", 16, 16, None, 4)
-    assert best(rows, s) == s.with_tile(64, 64, None, 4)
-    assert best(rows[1:2], s) is None
+    s = KernelTunerState(90, 64, 2, "forward", 16, 16, None, 4)
+    assert best_tile(rows, s) == s.with_tile(64, 64, None, 4)
+    assert best_tile(rows[1:2], s) is None
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -176,11 +177,11 @@ def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
 def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
     record = load_record("resources")
     rows = rows_of(record or {})
-    s = shipped(rows, Setting(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
+    s = shipped_tile(rows, KernelTunerState(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
     if s is None:
         pytest.skip("no recorded run of this kernel yet")
-    (row, *_) = exact(rows, s)
-    assert nearest(rows, s) in exact(rows, s)
+    (row, *_) = rows_of_tile(rows, s)
+    assert nearest(rows, s) in rows_of_tile(rows, s)
     drawn = picture(s)
     assert f"{row['registers']} registers a thread" in drawn.alt
     assert f"{row['shared_bytes'] / 1024:.0f} KB shared" in drawn.alt
@@ -235,17 +236,17 @@ def tuner():
 def test_every_control_changes_picture_and_words(tuner, name, value, part):
     before = tuner.svg, tuner.words
     tuner.set(name, value)
-    assert getattr(tuner.setting, part[0]) == part[1]
-    assert tuner.svg == picture(tuner.setting).to_svg() != before[0]
-    assert f"<b>{words_of(tuner.setting).total:,} words moved</b>" in tuner.words != before[1]
+    assert getattr(tuner.state, part[0]) == part[1]
+    assert tuner.svg == picture(tuner.state).to_svg() != before[0]
+    assert f"<b>{words_of(tuner.state).total:,} words moved</b>" in tuner.words != before[1]
 
 
 def test_slices_have_a_width_only_where_d_is_cut(tuner):
-    assert tuner.controls["BD"].disabled and tuner.setting.BD is None
+    assert tuner.controls["BD"].disabled and tuner.state.BD is None
     tuner.set("kernel", "sliced_forward")
     assert not tuner.controls["BD"].disabled
     tuner.set("BD", 16)
-    assert tuner.setting.BD == 16 and "slices of 16" in tuner.svg
+    assert tuner.state.BD == 16 and "slices of 16" in tuner.svg
 
 
 def test_it_starts_from_the_tile_the_kernels_ship_with():
@@ -256,20 +257,20 @@ def test_it_starts_from_the_tile_the_kernels_ship_with():
         row for row in record["shipped"]
         if (row["arch"], row["d"], row["bytes"], row["kernel"], row["causal"]) == (80, 64, 2, "fused", True)
     )  # fmt: skip
-    setting = kernel_tuner(80, 64, 2, "fused").setting
+    setting = kernel_tuner(80, 64, 2, "fused").state
     assert (setting.BM, setting.BN, setting.warps) == (row["BM"], row["BN"], row["warps"])
-    assert kernel_tuner(80, 64, 2, "fused", BN=256).setting == setting._replace(BN=256)
+    assert kernel_tuner(80, 64, 2, "fused", BN=256).state == setting._replace(BN=256)
 
 
 def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
-    start = tuner.setting
+    shipped = tuner.state
     tuner.set("BM", 16)
     tuner.press("shipped")
-    assert tuner.setting == start
-    assert f"The tile that the kernels ship with: {start.BM} × {start.BN}" in tuner.words
+    assert tuner.state == shipped
+    assert f"The tile that the kernels ship with: {shipped.BM} × {shipped.BN}" in tuner.words
     tuner.press("best")
     rows = rows_of(load_record("resources"))
-    assert tuner.setting == best(rows, start)
+    assert tuner.state == best_tile(rows, shipped)
     assert "Fewest words of the recorded tiles that fit" in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("N", 512)
@@ -284,25 +285,25 @@ def test_a_tile_is_chosen_in_the_map(tuner):
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 16)
     tuner.touched("move", map_.x + 2.5 * cell[0], map_.y + 1.5 * cell[1])
     assert (tuner.value("BM"), tuner.value("BN")) == (32, 64)
-    assert "32 × 64" in tuner.svg and f"{words_of(tuner.setting).total:,} words moved" in tuner.words
+    assert "32 × 64" in tuner.svg and f"{words_of(tuner.state).total:,} words moved" in tuner.words
     tuner.touched("move", 1e6, -1e6)
     assert (tuner.value("BM"), tuner.value("BN")) == (16, 128)
 
 
 def test_without_a_record_it_works_and_says_so(monkeypatch):
-    monkeypatch.setattr("iocourse.explore.models.compiler_reports._shipped_record", lambda: {})
+    monkeypatch.setattr("iocourse.explore.models.kernel_tuner._shipped_record", lambda: {})
     tuner = kernel_tuner(kernel="sliced_keys")
-    assert tuner.setting == Setting(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
+    assert tuner.state == KernelTunerState(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
     assert "Resources: no recorded run yet." in tuner.svg
     for button in ("shipped", "best"):
         tuner.press(button)
         assert "No such tile is recorded" in tuner.words
     tuner.set("arch", 100)
-    assert tuner.setting.arch == 100 and "no recorded run yet" in tuner.svg
+    assert tuner.state.arch == 100 and "no recorded run yet" in tuner.svg
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):
-    setting = kernel_tuner().setting
+    setting = kernel_tuner().state
     assert isinstance(kernel_tuner(), KernelTuner)
     assert repr(kernel_tuner()).startswith("KernelTuner(arch=90, d=128, itemsize=2, kernel='forward', BM=")
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")

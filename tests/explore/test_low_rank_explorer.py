@@ -14,21 +14,24 @@ from iocourse.explore import LowRankExplorer, Picture, low_rank_explorer, low_ra
 from iocourse.explore.draw.palette import SKY
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
-from iocourse.explore.models.logits import SAMPLED_KEYS, gaussian_logits, head_logits, logits_of
 from iocourse.explore.models.lowrank_explorer import (
     DEGREES,
+    SAMPLED_KEYS,
     Facts,
-    Setting,
+    LowRankState,
     big,
     covering,
+    gaussian_logits,
+    head_logits,
     in_bytes,
+    logits_of,
     percent,
     rows_of,
 )
-from iocourse.explore.widgets.lowrank_explorer import ERRORS, SIGMAS
+from iocourse.explore.widgets.lowrank_explorers import ERRORS, SIGMAS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
-from tools.bench import explore as bench
+from tools.bench import widget_latency as bench
 
 
 def arrays(n_q=40, n_k=50, d=5, size=0.7, seed=0):
@@ -120,7 +123,7 @@ def test_a_certified_error_holds_for_all_data_within_the_bound(name, degree, B, 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("R", [0.3, 1.5, 4.0])
 def test_epsilon_is_the_largest_error_on_the_interval(name, R):
-    f = Facts(Setting(4, 100, 4096, name, (R / np.sqrt(12)) ** 0.5, 0.01), gaussian_logits(12, 0.3))
+    f = Facts(LowRankState(4, 100, 4096, name, (R / np.sqrt(12)) ** 0.5, 0.01), gaussian_logits(12, 0.3))
     assert pytest.approx(R) == f.R
     s = np.linspace(-R, R, 4001)
     rows = [f.p.coefficients]
@@ -154,7 +157,7 @@ def test_the_covering_bound_is_the_smallest_of_three_figures(data):
     assert B**2 * np.sqrt(data.d) >= data.largest
     unit = 10.0 ** (np.floor(np.log10(B)) - 2)
     assert (B - unit) ** 2 * np.sqrt(data.d) < data.largest
-    assert Facts(Setting(3, 9, 9999, "taylor", B, 0.1), data).beyond == 0
+    assert Facts(LowRankState(3, 9, 9999, "taylor", B, 0.1), data).beyond == 0
 
 
 # ---------------------------------------------------------------------- words
@@ -350,10 +353,10 @@ def explorer():
     ],
 )
 def test_every_control_changes_picture_and_words(explorer, name, value, given):
-    B, before = explorer.setting.B, explorer.svg
+    B, before = explorer.state.B, explorer.svg
     explorer.set(name, value)
     expected = facts(**{"n": 40_960, "B": B} | given)
-    assert explorer.setting == expected.s and explorer.data.name == expected.data.name
+    assert explorer.state == expected.s and explorer.data.name == expected.data.name
     assert explorer.svg == picture_of(expected).to_svg() != before
     said = explorer.words.replace("&#x27;", "'").replace("&gt;", ">")
     assert all(sentence in said for sentence in expected.verdict[1:])
@@ -363,12 +366,12 @@ def test_every_control_changes_picture_and_words(explorer, name, value, given):
 def test_cover_moves_the_bound_to_the_data(explorer):
     explorer.set("data", "head 0.2")
     assert explorer.controls["d"].disabled and explorer.controls["sigma"].disabled
-    assert Facts(explorer.setting, explorer.data).beyond > 0
+    assert Facts(explorer.state, explorer.data).beyond > 0
     explorer.press("cover")
-    assert covering(head_logits(0, 2)) == explorer.setting.B
-    said = f"B = {explorer.setting.B:g} is the smallest whose R covers the sampled logits."
+    assert covering(head_logits(0, 2)) == explorer.state.B
+    said = f"B = {explorer.state.B:g} is the smallest whose R covers the sampled logits."
     assert said in explorer.words and explorer.spoken.endswith(said)
-    assert Facts(explorer.setting, explorer.data).beyond == 0
+    assert Facts(explorer.state, explorer.data).beyond == 0
     assert explorer.svg == explorer.shown().picture.to_svg()
     explorer.set("data", "Gaussian")
     assert not explorer.controls["d"].disabled and explorer.data.d == 12
@@ -377,23 +380,23 @@ def test_cover_moves_the_bound_to_the_data(explorer):
 def test_the_line_at_R_is_dragged(explorer):
     (strip,) = explorer.grabs
     x, y = strip.x + strip.width / 2, strip.y + 40
-    before = explorer.setting.B
-    assert B_at(Facts(explorer.setting, explorer.data), x) == pytest.approx(before, rel=0.01)
+    before = explorer.state.B
+    assert B_at(Facts(explorer.state, explorer.data), x) == pytest.approx(before, rel=0.01)
     explorer.touched("down", x, y)
     explorer.touched("move", x - 60, y)
-    assert before > explorer.setting.B and explorer.svg == explorer.shown().picture.to_svg()
-    smaller = explorer.setting.B
+    assert before > explorer.state.B and explorer.svg == explorer.shown().picture.to_svg()
+    smaller = explorer.state.B
     explorer.touched("move", x + 500, y)
-    assert smaller < explorer.setting.B
+    assert smaller < explorer.state.B
     explorer.touched("move", -1e6, y)
-    assert explorer.setting.B == 0.125
+    assert explorer.state.B == 0.125
 
 
 def test_given_queries_and_keys_are_a_source_beside_the_others():
     Q, K = arrays()
     explorer = low_rank_explorer(2, Q=Q, K=K)
     assert explorer.value("data") == "Q and K"
-    assert (explorer.data.n, explorer.data.d, explorer.setting.n) == (50, 5, 50)
+    assert (explorer.data.n, explorer.data.d, explorer.state.n) == (50, 5, 50)
     explorer.set("data", "Gaussian")
     assert explorer.data.drawn and explorer.data.d == 5
     explorer.set("data", "Q and K")
@@ -410,7 +413,7 @@ def test_the_benchmark_times_every_control_that_changes_the_picture(explorer):
 
 def test_it_starts_where_it_is_told_to():
     explorer = low_rank_explorer(5, 1000, 3000, d=7, polynomial="taylor", B=0.77, error=0.025, sigma=0.35)
-    assert explorer.setting == Setting(5, 1000, 3000, "taylor", 0.77, 0.025)
+    assert explorer.state == LowRankState(5, 1000, 3000, "taylor", 0.77, 0.025)
     assert (explorer.value("d"), explorer.value("sigma")) == (7, 0.35)
     assert list(explorer.controls["error"].options) == [*ERRORS, "2.5 %"]
     assert low_rank_explorer(head=(2, 9)).value("data") == "head 2.9"

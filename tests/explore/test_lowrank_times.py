@@ -94,7 +94,7 @@ def test_the_table_offers_what_was_measured_at_its_d():
     )
     assert "Forward: a smaller error and more time than the script; " in table.words
     table.set("d", 12)
-    assert table.setting == (12, 4) and list(table.controls["g"].offered.values()) == [2, 3, 4]
+    assert table.state == (12, 4) and list(table.controls["g"].offered.values()) == [2, 3, 4]
     table.set("g", 2)
     assert "a smaller error and less time" in table.words
     with pytest.raises(ValueError, match="d is 3; the record has 4, 5, 6, 7, 8, 9, 10, 11, 12"):
@@ -102,7 +102,7 @@ def test_the_table_offers_what_was_measured_at_its_d():
 
 
 def test_without_a_record_or_widgets_there_is_a_picture(monkeypatch):
-    from iocourse.explore.widgets import lowrank_table as module
+    from iocourse.explore.widgets import lowrank_explorers as module
 
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert explore.lowrank_table() == explore.lowrank_times(load_record("lowrank"))

@@ -111,7 +111,7 @@ def painter():
 def place(painter, tile):
     """A place of the picture in this tile, given as (row, column); beyond the last, beside the grid."""
     left, top, side, _ = GRID_AT
-    N, B, _ = painter.setting
+    N, B, _ = painter.state
     row, column = (min((at + 0.5) * B, N - 1 if at * B < N else N + B) * side / N for at in tile)
     return left + column, top + row
 
@@ -132,7 +132,7 @@ def check_shown(painter):
     assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
     assert painter.controls["seen"].label == f"tile {row}, {column} is seen"
     assert painter.svg == painter.shown().picture.to_svg()
-    N, B, d = painter.setting
+    N, B, d = painter.state
     total = costs.block_sparse(N, d, mask=painter.mask, Br=B, Bc=1).total
     assert f"{total:,} words moved" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
 

@@ -21,14 +21,14 @@ from iocourse.explore.draw.palette import INK
 from iocourse.explore.draw.picture import Poly
 from iocourse.explore.models.roofline_explorer import (
     PASSES,
-    Sizes,
+    RooflineState,
     measured,
     points,
     records_of,
     tile,
     tiles_kept,
 )
-from iocourse.explore.widgets.roofline_explorer import SHARES
+from iocourse.explore.widgets.gpu_explorers import SHARES
 from iocourse.gpu import CHIPS
 from iocourse.gpu.roofline import TIMES_FORWARD, attainable_tflops, compulsory_bytes
 
@@ -36,7 +36,7 @@ from iocourse.gpu.roofline import TIMES_FORWARD, attainable_tflops, compulsory_b
 @st.composite
 def any_sizes(draw):
     H_kv = draw(st.integers(1, 6))
-    return Sizes(
+    return RooflineState(
         draw(st.sampled_from(list(CHIPS))), draw(st.integers(1, 400)), draw(st.integers(1, 256)),
         H_kv * draw(st.integers(1, 70)), H_kv, draw(st.integers(1, 4)), draw(st.booleans()),
         draw(st.floats(0.01, 1.0)),
@@ -106,14 +106,14 @@ def test_the_time_is_that_of_the_roof_at_the_points_intensity(s):
 
 
 def test_sharing_keys_raises_the_intensity_of_decode_by_the_group():
-    alone, shared = (by_name(Sizes(90, 2**17, 128, 32, H_kv))["decode"] for H_kv in (32, 4))
+    alone, shared = (by_name(RooflineState(90, 2**17, 128, 32, H_kv))["decode"] for H_kv in (32, 4))
     assert alone.intensity == pytest.approx(1, rel=1e-3)
     assert shared.intensity == pytest.approx(8, rel=1e-3)
     assert alone.limit(CHIPS[90]) == shared.limit(CHIPS[90]) == "memory"
 
 
 def test_tiles_are_the_recorded_ones_and_64_where_there_is_none():
-    s = Sizes(90, 1024, 80, 8, 8)
+    s = RooflineState(90, 1024, 80, 8, 8)
     record = kernel_record(compiled(d=128, BM=32, BN=256), compiled(d=64, BM=16, BN=16))
     assert tile(s, "forward", record) == (32, 256)
     assert tile(s._replace(d=40), "forward", record) == (16, 16)
@@ -133,15 +133,19 @@ def test_the_picture_says_every_number(s, records):
 
 def test_the_roof_stays_where_it_is_when_sizes_change():
     lines = [
-        [e.points for e in picture(Sizes(90, N, d, 16, 4)).elements if isinstance(e, Poly) and e.line == 2.4]
+        [
+            e.points
+            for e in picture(RooflineState(90, N, d, 16, 4)).elements
+            if isinstance(e, Poly) and e.line == 2.4
+        ]
         for N, d in ((512, 64), (65_536, 128))
     ]
     assert lines[0] == lines[1] and len(lines[0]) == 1
 
 
 def test_a_chip_whose_tensor_cores_triton_does_not_use_carries_the_caveat():
-    assert "Triton uses no tensor cores on a T4" in picture(Sizes(75, 512, 64, 4, 4)).text
-    assert "no tensor cores" not in picture(Sizes(90, 512, 64, 4, 4)).text
+    assert "Triton uses no tensor cores on a T4" in picture(RooflineState(75, 512, 64, 4, 4)).text
+    assert "no tensor cores" not in picture(RooflineState(90, 512, 64, 4, 4)).text
 
 
 # ---------------------------------------------------------------------- measured rates
@@ -156,13 +160,13 @@ def dense_record():
 
 
 def test_without_a_record_there_is_no_point_and_the_words_say_so():
-    drawn = picture(Sizes(90, 1024, 128, 16, 16), {})
+    drawn = picture(RooflineState(90, 1024, 128, 16, 16), {})
     assert not diamonds(drawn) and "Measured: no recorded run yet." in drawn.numbers
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_recorded_rate_stands_where_it_was_measured(causal):
-    s = Sizes(90, 1024, 128, 32, 8, causal=causal)
+    s = RooflineState(90, 1024, 128, 32, 8, causal=causal)
     record = dense_record()
     row = next(
         row for row in record["rows"]
@@ -180,7 +184,7 @@ def test_a_recorded_rate_stands_where_it_was_measured(causal):
 
 @pytest.mark.parametrize("change", [{"arch": 100}, {"N": 2048}, {"d": 64}])
 def test_rates_of_other_chips_and_sizes_are_not_shown(change):
-    s = Sizes(90, 1024, 128, 16, 16)._replace(**change)
+    s = RooflineState(90, 1024, 128, 16, 16)._replace(**change)
     drawn = picture(s, {"attention": dense_record()})
     assert not diamonds(drawn)
     assert f"nothing recorded for N = {s.N:,}, d = {s.d:,} and these masks on {s.chip.name}" in drawn.numbers
@@ -194,9 +198,9 @@ def row_of(**facts):
 
 def test_decode_is_taken_for_the_very_heads_and_its_rate_is_flop_over_time():
     rows = [row_of(H_kv=32, ms=9.0), row_of(H_kv=8), row_of(H_kv=8, contender="SDPA flash", ms=0.01)]
-    (one,) = measured(Sizes(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90}))
+    (one,) = measured(RooflineState(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90}))
     assert one.name == "decode" and one.tflops == pytest.approx(4 * 32 * 4096 * 128 / 0.25e-3 / 1e12)
-    assert not measured(Sizes(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90}))
+    assert not measured(RooflineState(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90}))
 
 
 def test_a_block_mask_is_taken_where_its_density_is_near():
@@ -209,7 +213,7 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
             row_of(mask="random, 1/8", density=0.125, refused="no room", ms=None),
         ],
     }
-    s, records = Sizes(90, 4096, 128, 32, 8), records_of({"sparse": record})
+    s, records = RooflineState(90, 4096, 128, 32, 8), records_of({"sparse": record})
     (one,) = measured(s, records)
     assert (one.name, one.tflops) == ("block-sparse", 200.0) and "random, 1/4, density 0.251" in one.sizes
     assert [found.tflops for found in measured(s._replace(density=0.5), records)] == [300.0]
@@ -263,26 +267,26 @@ def explorer():
 def test_every_control_changes_picture_and_words(explorer, name, value, part):
     before = explorer.svg
     explorer.set(name, value)
-    assert getattr(explorer.setting, part[0]) == part[1]
-    assert explorer.svg == picture(explorer.setting).to_svg() != before
-    forward = by_name(explorer.setting)["forward"]
-    assert f"forward by {forward.limit(explorer.setting.chip)}" in explorer.words
+    assert getattr(explorer.state, part[0]) == part[1]
+    assert explorer.svg == picture(explorer.state).to_svg() != before
+    forward = by_name(explorer.state)["forward"]
+    assert f"forward by {forward.limit(explorer.state.chip)}" in explorer.words
 
 
 def test_heads_of_keys_are_divisors_of_the_heads_of_queries(explorer):
     explorer.set("H", 12)
-    assert explorer.setting.H_kv == 6
+    assert explorer.state.H_kv == 6
     assert list(explorer.controls["H_kv"].options.values()) == [1, 2, 3, 4, 6, 12]
     explorer.set("H", 1)
-    assert explorer.setting.H_kv == 1
+    assert explorer.state.H_kv == 1
     explorer.set("H", 128)
-    assert explorer.setting == Sizes(90, 4096, 128, 128, 1)
+    assert explorer.state == RooflineState(90, 4096, 128, 128, 1)
     assert explorer.svg == explorer.shown().picture.to_svg()
 
 
 def test_it_starts_where_it_is_told_to():
-    setting = roofline_explorer(100, 1000, 80, 12, 3, B=5, causal=False, density=0.3).setting
-    assert setting == Sizes(100, 1000, 80, 12, 3, 5, False, 0.3)
+    setting = roofline_explorer(100, 1000, 80, 12, 3, B=5, causal=False, density=0.3).state
+    assert setting == RooflineState(100, 1000, 80, 12, 3, 5, False, 0.3)
     options = roofline_explorer(density=0.3).controls["density"].options
     assert options == SHARES | {"0.3": 0.3}
 
@@ -295,4 +299,4 @@ def test_without_widgets_it_is_the_picture(monkeypatch):
     )
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert isinstance(roofline_explorer(), Picture)
-    assert roofline_explorer() == picture(Sizes(90, 4096, 128, 32, 8))
+    assert roofline_explorer() == picture(RooflineState(90, 4096, 128, 32, 8))

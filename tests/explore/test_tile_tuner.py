@@ -17,7 +17,7 @@ from iocourse.explore.models.memory_states import totals
 from iocourse.explore.models.schedule_selection import ROW_TILED
 from iocourse.explore.models.tile_tuner import (
     MOVES,
-    Setting,
+    TileTunerState,
     all_tiles,
     best_tiles,
     bound_of,
@@ -28,12 +28,12 @@ from iocourse.explore.models.tile_tuner import (
     play,
 )  # fmt: skip
 from iocourse.explore.widgets.controls import size_slider
-from tools.bench import explore as bench
+from tools.bench import widget_latency as bench
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)
 any_setting = st.builds(
-    Setting, N=sizes, d=st.integers(1, 9), M=st.integers(1, 900), Br=sizes, Bc=sizes,
+    TileTunerState, N=sizes, d=st.integers(1, 9), M=st.integers(1, 900), Br=sizes, Bc=sizes,
     schedule=st.sampled_from(FORWARD), step=st.just(0),
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_the_player_visits_tiles_of_scores_within_the_grid(setting):
 
 
 def test_only_tiles_visited_so_far_are_shaded():
-    setting = Setting(64, 8, 2000, 16, 16, "flash2")
+    setting = TileTunerState(64, 8, 2000, 16, 16, "flash2")
     shade = ramp(0.35)
     for step in range(len(play(setting).moves)):
         picture = tile_tuner_picture(*setting._replace(step=step))
@@ -86,7 +86,7 @@ def test_only_tiles_visited_so_far_are_shaded():
 
 
 def test_the_player_skips_a_long_start_without_scores():
-    played = play(Setting(1024, 64, 16_384, 8, 32, "flash1"))
+    played = play(TileTunerState(1024, 64, 16_384, 8, 32, "flash1"))
     assert played.first > MOVES and len(played.moves) == MOVES
     assert played.visited and played.visited[0][0] == 1
 
@@ -158,7 +158,7 @@ def tuner():
 def test_every_control_changes_picture_and_words(tuner, name, value):
     before = tuner.svg, tuner.words
     tuner.set(name, value)
-    setting = tuner.setting
+    setting = tuner.state
     assert getattr(setting, name) == value
     assert tuner.svg == tile_tuner_picture(*setting).to_svg() != before[0]
     assert f"<b>{cost_of(setting).total:,} words moved</b>" in tuner.words
@@ -179,9 +179,9 @@ def test_it_starts_as_documented(tuner):
 
 
 def test_it_starts_where_a_tile_of_scores_is_at_work(tuner):
-    state = play(tuner.setting).states[tuner.value("step")]
+    state = play(tuner.state).states[tuner.value("step")]
     assert state.rows == (0, 32) and state.columns == (0, 32)
-    before = play(tuner.setting).states[: tuner.value("step")]
+    before = play(tuner.state).states[: tuner.value("step")]
     assert not [one for one in before if one.rows and one.columns]
 
 
@@ -193,7 +193,7 @@ def test_sliders_have_sensible_values():
 def test_the_button_finds_the_best_tiles(tuner):
     tuner.press("best")
     best = best_tiles("flash2", 1024, 64, 16_384)
-    assert (tuner.setting.Br, tuner.setting.Bc) == best
+    assert (tuner.state.Br, tuner.state.Bc) == best
     assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("M", 8192)
@@ -203,7 +203,7 @@ def test_the_button_finds_the_best_tiles(tuner):
 def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
     tuner.set("M", 64)
     tuner.press("best")
-    assert tuner.setting.Br == 32
+    assert tuner.state.Br == 32
     least = schedules.get("flash2").smallest_M(1024, 64)
     assert f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words
 
@@ -213,14 +213,14 @@ def test_the_best_tiles_may_lie_beyond_the_sliders():
     assert max(tuner.controls["Br"].options.values()) < 2**16
     tuner.press("best")
     best = best_tiles("flash2", 2**16, 1, 2**20)
-    assert (tuner.setting.Br, tuner.setting.Bc) == best and best[0] == 2**16
-    assert f"{cost_of(tuner.setting).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
+    assert (tuner.state.Br, tuner.state.Bc) == best and best[0] == 2**16
+    assert f"{cost_of(tuner.state).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
     tuner.set("step", 399)
     tuner.set("N", 1)
-    last = len(play(tuner.setting).moves) - 1
+    last = len(play(tuner.state).moves) - 1
     assert tuner.value("step") == max(tuner.controls["step"].options.values()) == last < 20
     tuner.set("N", 1024)
     assert max(tuner.controls["step"].options.values()) == MOVES - 1
@@ -243,20 +243,20 @@ def test_who_steps_hears_the_move_and_who_changes_the_tile_whether_it_fits(tuner
     tuner.press("best")
     assert tuner.spoken.endswith(tuner.note) and "Fewest words for M = 4,096" in tuner.note
     tuner.set("step", 6)
-    tuner.touched("down", *plane_of(tuner.setting).corner(tuner.setting))
+    tuner.touched("down", *plane_of(tuner.state).corner(tuner.state))
     assert "words moved, " in tuner.spoken
 
 
 # ---------------------------------------------------------------------- the tile under the pointer
 def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
-    plane = plane_of(tuner.setting)
-    x, y = plane.corner(tuner.setting)
+    plane = plane_of(tuner.state)
+    x, y = plane.corner(tuner.state)
     rows = plane.rows / plane.side  # of a pixel
     tuner.touched("down", x + 5, y - 3)
     assert (tuner.value("Br"), tuner.value("Bc")) == (32, 32)
     tuner.touched("move", x + 25, y + 7)
     assert (tuner.value("Br"), tuner.value("Bc")) == (round(32 + 10 * rows), round(32 + 20 * rows))
-    assert f"{cost_of(tuner.setting).total:,} words moved" in tuner.words
+    assert f"{cost_of(tuner.state).total:,} words moved" in tuner.words
     tuner.touched("up", x + 25, y + 7)
     tuner.touched("move", x + 90, y + 90)  # nobody holds it any longer
     assert tuner.value("Br") == round(32 + 10 * rows)
@@ -264,17 +264,17 @@ def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
 
 def test_the_tile_stays_within_the_scores(tuner):
     tuner.set("M", 2**18)  # too large for a lens
-    tuner.touched("down", *plane_of(tuner.setting).corner(tuner.setting))
+    tuner.touched("down", *plane_of(tuner.state).corner(tuner.state))
     tuner.touched("move", -500, 5000)
     assert (tuner.value("Br"), tuner.value("Bc")) == (1024, 1)
 
 
 def test_tiles_that_fit_are_small_under_a_lens_and_large_without(tuner):
-    small = plane_of(tuner.setting)
+    small = plane_of(tuner.state)
     assert f"the first {small.rows} × {small.rows}" in tuner.svg
     assert 2 * max(max(tile) for tile in frontier("flash2", 1024, 64, 16_384)) <= small.rows < 1024
     tuner.set("M", 2**18)
-    assert "the first" not in tuner.svg and plane_of(tuner.setting).rows == 1024
+    assert "the first" not in tuner.svg and plane_of(tuner.state).rows == 1024
 
 
 @given(any_setting)

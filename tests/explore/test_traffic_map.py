@@ -15,8 +15,8 @@ from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
 from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.models import traffic_map as facts
-from iocourse.explore.models.traffic_map import (
+from iocourse.explore.models import memory_regimes as facts
+from iocourse.explore.models.memory_regimes import (
     COMPULSORY_WORDS,
     best_bound,
     best_schedule_ranges,
@@ -265,14 +265,14 @@ def test_it_starts_as_documented(explorer):
     )
     assert explorer.picture == traffic_map(4096, 64, 16_384)
     given = traffic_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
-    assert given.setting == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+    assert given.state == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
 
 
 @pytest.mark.parametrize(("name", "value"), [("N", 65_536), ("d", 96), ("M", 64), ("pass", "gradient")])
 def test_every_control_changes_picture_and_numbers(explorer, name, value):
     before = explorer.svg, explorer.words
     explorer.set(name, value)
-    view = explorer.setting
+    view = explorer.state
     assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
     assert explorer.svg == map_of(view).to_svg() != before[0]
     assert explorer.words != before[1]
@@ -288,10 +288,10 @@ def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
     for tick in ticks:
         explorer.set(tick.name, not tick.value)
         name = tick.name.removeprefix(f"{pass_} ")
-        assert (name in getattr(explorer.setting, tick.group)) == tick.value
+        assert (name in getattr(explorer.state, tick.group)) == tick.value
         assert explorer.svg == explorer.shown().picture.to_svg()
         explorer.set(tick.name, not tick.value)
-    assert explorer.setting == view_of(4096, 64, 16_384, pass_)
+    assert explorer.state == view_of(4096, 64, 16_384, pass_)
 
 
 def test_only_the_ticks_of_the_pass_are_offered(explorer):
@@ -325,17 +325,17 @@ def test_an_explorer_of_nothing_is_refused_as_its_picture_is():
 def test_the_line_at_M_is_dragged(explorer):
     (strip,) = explorer.grabs
     x, y = strip.x + strip.width / 2, strip.y + 40
-    assert M_at(explorer.setting, x) == pytest.approx(16_384, rel=0.01)
+    assert M_at(explorer.state, x) == pytest.approx(16_384, rel=0.01)
     explorer.touched("down", x, y)
     assert explorer.value("M") == 16_384
     explorer.touched("move", x + 50, y)
     M = explorer.value("M")
-    assert 16_384 < M == M_at(explorer.setting, x + 50)
+    assert 16_384 < M == M_at(explorer.state, x + 50)
     assert f"M = {M:,}: " in explorer.svg and f"M = {M:,}: " in explorer.page()["spoken"]
     (moved,) = explorer.grabs
     assert moved.x == pytest.approx(strip.x + 50, abs=1)
     explorer.touched("move", -1e6, y)
-    assert explorer.value("M") == explorer.setting.low == 4
+    assert explorer.value("M") == explorer.state.low == 4
 
 
 def heard(explorer, *messages, rest=0.2):

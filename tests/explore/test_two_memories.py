@@ -31,7 +31,7 @@ from iocourse.explore.figures.two_memories import (
     steps_of,
     two_memories_words,
 )
-from iocourse.explore.models.word_moves import Change, journey
+from iocourse.explore.models.memory_states import Change, journey
 from tools import film
 
 SHIPPED = resources.files("iocourse").joinpath("data", FILM).read_bytes()
@@ -179,13 +179,13 @@ def test_a_film_of_nothing_or_of_several_sizes_is_refused():
 # ---------------------------------------------------------------------- the player
 def test_it_starts_before_the_first_word_and_steps_to_the_last():
     player = two_memories()
-    assert isinstance(player, TwoMemories) and player.setting.step == 0
+    assert isinstance(player, TwoMemories) and player.state.step == 0
     assert "Press play" in player.words
     assert list(player.controls["step"].options.values()) == list(range(last_step() + 1))
     player.set("step", 4)
     assert player.picture == two_memories_picture(4)
     player.set("step", last_step())
-    assert player.setting.step == last_step() and "6.0 times as many" in player.words
+    assert player.state.step == last_step() and "6.0 times as many" in player.words
 
 
 def test_without_a_kernel_the_film_is_seen():

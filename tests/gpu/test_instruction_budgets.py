@@ -26,8 +26,8 @@ from iocourse.data.records import load_record
 from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels.host.resources import SLICED
 from tools.bench import resources
+from tools.bench.resources import TILED, a_score
 from tools.bench.resources.compiling import Compilation, launch_of, shipped
-from tools.bench.resources.text import TILED, a_score
 from tools.bench.tiles import CURATED
 
 ROOT = Path(__file__).parents[2]

@@ -235,3 +235,9 @@ def test_facts_of_a_made_up_gpu():
 def test_no_nvidia_smi_leaves_its_facts_open(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert device._smi(None) == (None, None, None)
+
+
+def test_nvidia_smi_is_asked_about_the_gpu_in_use_alone():
+    known = device.smi_query(types.SimpleNamespace(uuid="made-up"), "clocks.sm", "-lms", "200")
+    assert known == ["nvidia-smi", "--query-gpu=clocks.sm", "-lms", "200", "--id=GPU-made-up"]
+    assert device.smi_query(types.SimpleNamespace(), "clocks.sm") == known[:2]

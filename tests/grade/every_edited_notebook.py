@@ -11,7 +11,7 @@ from pathlib import Path
 
 import edited_notebooks
 
-from tools.build.execution import lesson_environment
+from tools.build.notebook_execution import lesson_environment
 
 EDITS = edited_notebooks.discovered()
 

@@ -12,7 +12,7 @@ from iocourse.grade.grading import grade
 from iocourse.grade.lesson_cells import read_lessons
 from iocourse.grade.sandbox import Limits
 from iocourse.grade.submissions import find
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 
 from iocourse.course.exercise import exercises
 from tests.mutation.references import INTERPRETED, build, exercise_source, sources_of
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 
 @pytest.mark.parametrize("exercise", exercises().values(), ids=lambda exercise: exercise.id)

@@ -19,7 +19,7 @@ from iocourse.cli import main
 from iocourse.course.exercise import find
 from iocourse.grade import batch
 from iocourse.grade.lesson_cells import text_of
-from tools.build.execution import SEED, lesson_environment
+from tools.build.notebook_execution import SEED, lesson_environment
 
 skips.unless_installed("nbgrader")
 

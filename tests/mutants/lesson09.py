@@ -11,7 +11,7 @@ from iocourse import exact, schedules
 from iocourse import sweeps as search
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson09
-from iocourse.explore.models.traffic_map import move
+from iocourse.explore.models.memory_regimes import move
 from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9A

@@ -6,7 +6,7 @@ from harness import Suite
 
 from tests.mutation.by_hand import suites
 from tests.mutation.references import sources_of
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.cli import Parser, print_anything, run_command
+from iocourse.cli import Parser
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
-from tools.build.guide import RECORD, read_remarks
+from tools import run_main
+from tools.build.instructor_guide import RECORD, read_remarks
 
-from . import by_hand, command, report
+from . import by_hand, mutation_run, report
 from .recording import record_refusals, record_scores
 
 
@@ -50,9 +51,7 @@ def _names(text: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 where every score holds, 1 where one does not, 2 for bad arguments."""
-    print_anything()
-    arguments = parser().parse_args(argv)
-    return run_command(parser().prog, lambda: mutants(arguments))
+    return run_main(parser(), mutants, argv)
 
 
 def mutants(arguments: argparse.Namespace) -> int:
@@ -62,7 +61,7 @@ def mutants(arguments: argparse.Namespace) -> int:
     if arguments.record and arguments.operators:
         raise UsageError("--record keeps the score of all operators: leave --operators away")
     options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
-    found = command.run(**{name: getattr(arguments, name) for name in options})
+    found = mutation_run.run(**{name: getattr(arguments, name) for name in options})
     print(report.summary(found))
     if arguments.json:
         write_json(arguments.json, report.as_json(found))
@@ -75,7 +74,7 @@ def _remarks(only: Sequence[str]) -> int:
     """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
     root = find_checkout()
     said = read_remarks(root)
-    chosen = [name for name in command.chosen(only, triton=True) if name in said]
+    chosen = [name for name in mutation_run.chosen(only, triton=True) if name in said]
     found = by_hand.refusals(root, said, chosen)
     record_refusals(root, found, _today_with("numpy", "triton"))
     print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {RECORD}")

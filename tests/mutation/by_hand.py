@@ -14,8 +14,8 @@ from iocourse.course.checking import judge, read_first
 from iocourse.course.exercise import find
 from iocourse.discovery import loaded
 from iocourse.errors import UsageError
-from tests.mutation.command import prepare
-from tools.build.guide import Remark
+from tests.mutation.mutation_run import prepare
+from tools.build.instructor_guide import Remark
 
 Refusals = dict[str, dict[str, str]]  # by error: the property that names it, and the one to read first
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from iocourse.course.exercise import lesson_of
 from iocourse.files import atomic_write
-from tools.build.guide import RECORD, read_record
+from tools.build.instructor_guide import RECORD, read_record
 
-from .equivalents import why_open
+from .equivalent_mutants import why_open
 from .report import Score
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from iocourse.course.exercise import find
 from iocourse.course.project_paths import find_checkout
-from tools.build.source import Cell, parse, side
+from tools.build.percent_format import Cell, parse, side
 
 INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower
 

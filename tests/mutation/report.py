@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from iocourse.console import table
-from tests.mutation.equivalents import why_by_rule, why_equivalent, why_open
-from tests.mutation.running import Verdict
-from tools.build.guide import percent
+from tests.mutation.equivalent_mutants import why_by_rule, why_equivalent, why_open
+from tests.mutation.mutant_process import Verdict
+from tools.build.instructor_guide import percent
 
 
 @dataclass

@@ -12,7 +12,7 @@ import forked_processes
 import pytest
 
 from iocourse.doctor.thread_settings import environment
-from tools.build.execution import lesson_environment
+from tools.build.notebook_execution import lesson_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -12,7 +12,7 @@ import pytest
 from test_without_torch import HIDING, INSTALL
 from wrong_answers import refused, with_wrong_answer
 
-from tools.build.execution import cannot_run, execute, lesson_environment
+from tools.build.notebook_execution import cannot_run, execute, lesson_environment
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "nbval.md"

@@ -11,7 +11,7 @@ import pytest
 
 from iocourse.course import progress
 from tools.build import course
-from tools.build.execution import cannot_run, execute, lesson_environment
+from tools.build.notebook_execution import cannot_run, execute, lesson_environment
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))

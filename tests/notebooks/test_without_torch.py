@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.build.execution import execute, lesson_environment, normalise
+from tools.build.notebook_execution import execute, lesson_environment, normalise
 
 ROOT = Path(__file__).parents[2]
 # As if they were not there: nothing finds them, in this process or in one that it starts.

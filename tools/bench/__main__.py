@@ -11,26 +11,27 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from iocourse.cli import Parser, print_anything, run_command
+from iocourse.cli import Parser
 from iocourse.errors import UsageError
 from iocourse.files import write_json
+from tools import run_main
 from tools.bench import (
     Subject,
+    bound_ratios,
     depth,
     emulator,
-    explore,
     gpu,
     hot_loops,
     lowrank,
     notebooks,
     pebbling,
-    ratios,
     resources,
+    widget_latency,
 )
-from tools.build.execution import ExecutionFailed
+from tools.build.notebook_execution import ExecutionFailed
 
 _MODULES: tuple[Any, ...] = (
-    depth, emulator, explore, gpu, hot_loops, lowrank, notebooks, pebbling, ratios, resources,
+    depth, emulator, widget_latency, gpu, hot_loops, lowrank, notebooks, pebbling, bound_ratios, resources,
 )  # fmt: skip
 SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 
@@ -75,9 +76,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 a subject failed, 2 bad arguments."""
-    print_anything()
-    arguments = parser().parse_args(argv)
-    return run_command(parser().prog, lambda: bench(arguments))
+    return run_main(parser(), bench, argv)
 
 
 def bench(arguments: argparse.Namespace) -> int:

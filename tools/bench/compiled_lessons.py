@@ -17,7 +17,7 @@ from typing import Any
 from iocourse.files import read_json
 from iocourse.ledger import Ledger
 from tools.bench import Row
-from tools.build.execution import ExecutionFailed, cell_label, execute, lesson_environment
+from tools.build.notebook_execution import ExecutionFailed, cell_label, execute, lesson_environment
 
 LESSONS = "1[0-4]*.ipynb"
 START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"

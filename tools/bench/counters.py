@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console, profile
-from iocourse.cli import Parser, print_anything, run_command
+from iocourse.cli import Parser
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
@@ -24,6 +24,7 @@ from iocourse.gpu.timing import cuda_unavailable_reason
 from iocourse.kernels.host.tile_table import row_of
 from iocourse.profile import LAUNCHES, LaunchRequest, add_options, parse_request
 from iocourse.profile.launch_cost import Bytes, LaunchCost, cost, moved
+from tools import run_main
 from tools.bench.device import device_facts, environment
 
 from . import ncu
@@ -147,12 +148,10 @@ def _sentences(columns: dict[str, Bytes]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure one launch and print the table; 2 where the arguments are bad or nothing can be measured."""
-    print_anything()
     parser = Parser(prog="python -m tools.bench.counters", description=__doc__, allow_abbrev=False)
     add_options(parser)
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
-    arguments = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _measured(arguments))
+    return run_main(parser, _measured, argv)
 
 
 def _measured(arguments: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def device_facts() -> dict[str, Any]:
     import torch
 
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return facts_of(found, str(torch.version.cuda), _smi(getattr(found, "uuid", None)))
+    return facts_of(found, str(torch.version.cuda), _smi(found))
 
 
 def facts_of(properties: Any, cuda: str, smi: tuple[str | None, ...]) -> dict[str, Any]:
@@ -44,10 +44,19 @@ def facts_of(properties: Any, cuda: str, smi: tuple[str | None, ...]) -> dict[st
     }
 
 
-def _smi(uuid: object) -> tuple[str | None, ...]:
-    """Driver, power limit and highest clock of the GPU with this identity; None for what cannot be had."""
-    which = [f"--id=GPU-{uuid}"] if uuid is not None else []
-    command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader", *which]
+def smi_query(properties: Any, fields: str, *options: str) -> list[str]:
+    """The command line for nvidia-smi to print these fields of the GPU with these properties.
+
+    Where torch does not know the GPU's identity, nvidia-smi prints a line for each GPU.
+    """
+    uuid = getattr(properties, "uuid", None)
+    which = [] if uuid is None else [f"--id=GPU-{uuid}"]
+    return ["nvidia-smi", f"--query-gpu={fields}", *options, *which]
+
+
+def _smi(properties: Any) -> tuple[str | None, ...]:
+    """Driver, power limit and highest clock of this GPU; None for what cannot be had."""
+    command = smi_query(properties, ",".join(_ASKED), "--format=csv,noheader")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

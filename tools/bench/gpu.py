@@ -55,7 +55,7 @@ from tools.bench.contest import (
     reason_of,
     timed_with,
 )  # fmt: skip
-from tools.bench.device import device_facts
+from tools.bench.device import device_facts, smi_query
 from tools.bench.problems import (
     CUDNN,
     EFFICIENT,
@@ -91,9 +91,8 @@ class Place:
         import torch
 
         self.stopwatch, self._cuda, self._mhz = CudaStopwatch(), torch.cuda, list[float]()
-        uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
-        which = [f"--id=GPU-{uuid}"] if uuid is not None else []
-        smi = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-lms", "200", *which]
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        smi = smi_query(properties, "clocks.sm", "--format=csv,noheader,nounits", "-lms", "200")
         self._smi: subprocess.Popen[str] | None = None
         try:
             self._smi = subprocess.Popen(smi, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

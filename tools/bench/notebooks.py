@@ -12,7 +12,7 @@ from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from tools.bench import laps
-from tools.build.execution import cannot_run, execute, lesson_environment
+from tools.build.notebook_execution import cannot_run, execute, lesson_environment
 
 NAME = "notebooks"
 HELP = "run time of every solved notebook"

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.cli import Parser, print_anything, run_command
+from iocourse.cli import Parser
 from iocourse.course.project_paths import find_checkout
 from iocourse.errors import UsageError
+from tools import run_main
 
 from . import BuildFailed, course
-from .links import write_for_colab
+from .absolute_links import write_for_colab
 
 
 def parser() -> Parser:
@@ -29,9 +30,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 something is wrong or stale, 2 bad arguments."""
-    print_anything()
-    arguments = parser().parse_args(argv)
-    return run_command(parser().prog, lambda: build(arguments))
+    return run_main(parser(), build, argv)
 
 
 def build(arguments: argparse.Namespace) -> int:

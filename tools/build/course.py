@@ -14,18 +14,18 @@ from pathlib import Path
 from iocourse.console import steps
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
-from tools.build import BuildFailed, execution, pages
-from tools.build.execution import cannot_run
-from tools.build.first_cell import with_first_cell, without_first_cell
-from tools.build.guide import PAGE, guide_page, guide_problems
+from tools.build import BuildFailed, generated_sections, notebook_execution
+from tools.build.absolute_links import LINK
+from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
-from tools.build.links import LINK
+from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
-from tools.build.rules import evening, lint, prose, surprises
+from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers
+from tools.build.setup_cell import with_first_cell, without_first_cell
 
 
 def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
-    """Write what changed: notebooks, the parts of pages that `pages.py` makes, the guide to the exercises.
+    """Write what changed: notebooks, the parts of pages that `generated_sections` makes, and the guide.
 
     Args:
         root: the checkout.
@@ -41,19 +41,19 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     """
     texts: dict[Path, str] = {}
     project = read_project(root)
-    if faults := pages.records_without_origin(root):
+    if faults := generated_sections.records_without_origin(root):
         raise BuildFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
-    texts |= pages.pages(root, {} if only else rows(lessons), project)
+    texts |= generated_sections.pages(root, {} if only else rows(lessons), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         atomic_write(root / path, texts[path])
-    return [*(path.as_posix() for path in changed), *pages.write_figure(root)]
+    return [*(path.as_posix() for path in changed), *generated_sections.write_figure(root)]
 
 
 def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
@@ -67,11 +67,11 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         UsageError: the repository's URL is unset, or there is no such lesson.
         BuildFailed: a source cannot be read.
     """
-    if faults := pages.records_without_origin(root):
+    if faults := generated_sections.records_without_origin(root):
         return faults
     project = read_project(root)
     lessons = read_lessons(root, project)
-    labels = prose.course_labels([lesson.cells for lesson in lessons])
+    labels = number_check.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
     found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
     if not only:
@@ -79,7 +79,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
             if path.stem not in stems:
                 found.append(f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py")
-        found += [*pages.problems(root, rows(lessons), project), *guide_problems(root)]
+        found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
     return found
 
 
@@ -92,11 +92,11 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     for where, fault in _faults(kept or lesson.solved):
         yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
     source = Path("solutions") / f"{lesson.stem}.py"
-    yield from lint.problems(lesson.cells, source)
+    yield from lesson_lint.problems(lesson.cells, source)
     if kept is not None:  # otherwise its outputs are of other code
-        yield from prose.problems(lesson.cells, kept, source, labels)
-        yield from surprises.problems(lesson.cells, kept, source, labels)
-        yield from evening.problems(lesson.evening, lesson.exercises, kept, source)
+        yield from number_check.problems(lesson.cells, kept, source, labels)
+        yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
+        yield from lesson_length.problems(lesson.length, lesson.exercises, kept, source)
     for folder, notebook in (("solutions", lesson.solved), ("lessons", lesson.student)):
         text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
@@ -107,15 +107,15 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
     """A cell by name, and why one of its outputs cannot be saved."""
     for n, cell in enumerate(notebook["cells"]):
-        for fault in execution.faults(cell, cell.get("outputs", [])):
-            yield execution.cell_label(cell, n), fault
+        for fault in notebook_execution.faults(cell, cell.get("outputs", [])):
+            yield notebook_execution.cell_label(cell, n), fault
 
 
 def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
     """Number of a lesson -> its row in README's tables."""
     return {
-        one.stem.partition("_")[0]: pages.lesson_row(
-            one.stem, one.cells, one.evening.reading + one.exercises, one.project
+        one.stem.partition("_")[0]: generated_sections.lesson_row(
+            one.stem, one.cells, one.length.reading + one.exercises, one.project
         )
         for one in lessons
     }
@@ -189,10 +189,10 @@ def run_solved(lesson: Lesson, root: Path) -> Json:
     name = f"solutions/{lesson.stem}.ipynb"
     if reason := cannot_run(to_text(lesson.solved)):
         raise BuildFailed(f"{name} {reason}")
-    with execution.lesson_environment(root, strict=True) as env:
-        ran = execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)
+    with notebook_execution.lesson_environment(root, strict=True) as env:
+        ran = notebook_execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)
     if found := [f"{name}: {where}\n  {fault}" for where, fault in _faults(ran)]:
         raise BuildFailed("\n".join(found))
     for cell in _code(ran):
-        cell["outputs"] = execution.normalise(cell["outputs"])
+        cell["outputs"] = notebook_execution.normalise(cell["outputs"])
     return _with_runs(lesson.solved, {cell["id"]: cell for cell in _code(ran)})

@@ -17,10 +17,10 @@ from typing import Any
 
 from iocourse.course.exercise import Exercise, find
 from iocourse.errors import UsageError
-from tools.build.announcements import announce, minutes_of
+from tools.build.exercise_tables import announce, minutes_of
+from tools.build.percent_format import Cell, SourceError, cell_ids, parse, shown, side
 from tools.build.project import Project
-from tools.build.rules.evening import Evening, evening_of
-from tools.build.source import Cell, SourceError, cell_ids, parse, shown, side
+from tools.build.rules.lesson_length import LessonLength, length_of
 
 Json = dict[str, Any]
 NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
@@ -37,7 +37,7 @@ class Lesson:
         cells: the source, with what it says of its exercises.
         solved: the solved notebook, without outputs.
         student: the student's notebook, without outputs.
-        evening: what a student reads.
+        length: what a student reads.
         exercises: minutes of the exercises that are not optional.
     """
 
@@ -46,7 +46,7 @@ class Lesson:
     cells: tuple[Cell, ...]
     solved: Json
     student: Json
-    evening: Evening
+    length: LessonLength
     exercises: int
 
 
@@ -78,7 +78,7 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     named = list(zip(cells, ids, strict=True))
     solved = [_as_json(cell, one, solved=True) for cell, one in named if shown(cell, solved=True)]
     student = [_handed_out(cell, one, imports, label) for cell, one in named if shown(cell, solved=False)]
-    size = evening_of(written), minutes_of(written, label)
+    size = length_of(written), minutes_of(written, label)
     return Lesson(path.stem, project, tuple(cells), _notebook(solved), _notebook(student), *size)
 
 

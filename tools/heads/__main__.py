@@ -13,6 +13,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -22,8 +23,15 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.heads.choosing import Pair, choose
-from tools.heads.measures import PERCENTILES, TRAINED_LENGTH, Stats, head_stats, row_entropy
+from tools.heads.head_selection import (
+    PERCENTILES,
+    TRAINED_LENGTH,
+    Pair,
+    Stats,
+    choose,
+    head_stats,
+    row_entropy,
+)
 from tools.heads.minilm import (
     HEAD_WIDTH,
     HEADS,
@@ -34,6 +42,7 @@ from tools.heads.minilm import (
     read_vocab,
     safetensors,
     scaled_logits,
+    sentence_embedding,
     softmax,
     tokenize,
 )
@@ -214,15 +223,45 @@ def head_entries(trace: Trace, single: Trace, tokens: Sequence[str]) -> dict[Pai
 
 
 def compare_with_package(files: Files, text: str, tokens: list[str], trace: Trace) -> dict[str, Any]:
-    """`reference.compare` on a temporary copy of the model's folder."""
-    from tools.heads.reference import compare
+    """Largest differences between `trace` (float64) and the model's files run by sentence-transformers.
 
+    Raises ValueError if its tokenizer cuts `text` differently, ModuleNotFoundError without the package.
+    """
     with tempfile.TemporaryDirectory() as name:
         for file, raw in files.items():
             path = Path(name, file)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw)
-        return compare(Path(name), text, tokens, trace)
+        model = import_module("sentence_transformers").SentenceTransformer(name, device="cpu")
+        model.max_seq_length = len(tokens)
+        if model.tokenizer.convert_ids_to_tokens(model.tokenizer(text)["input_ids"]) != tokens:
+            raise ValueError("text: sentence-transformers cuts it into other tokens than tokenize() does")
+        embedding = model.encode([text])[0] - sentence_embedding(trace.hidden)  # (384,), float32
+        hidden, P = _double(model, text)
+        mine = softmax(scaled_logits(trace.Q, trace.K))  # (layers, heads, N, N)
+        packages = ("sentence-transformers", "transformers", "torch")
+        versions = [f"{name} {metadata.version(name)}" for name in packages]
+        return {
+            "with": ", ".join(versions),
+            "tokens": "equal",
+            "max_abs_difference_hidden_float64": _two(hidden - trace.hidden),
+            "max_abs_difference_attention_float64_all_72_heads": _two(P - mine),
+            "max_abs_difference_sentence_embedding_float32": _two(
+                embedding - sentence_embedding(trace.hidden)
+            ),
+        }
+
+
+def _double(model: Any, text: str) -> tuple[Any, Any]:
+    bert = model[0].auto_model.double()
+    bert.set_attn_implementation("eager")  # the other implementations do not return the attention
+    with import_module("torch").no_grad():
+        out = bert(**model.tokenizer(text, return_tensors="pt"), output_attentions=True)
+    return out.last_hidden_state[0].numpy(), np.stack([layer[0].numpy() for layer in out.attentions])
+
+
+def _two(difference: Any) -> float:
+    return float(f"{np.abs(difference).max():.1e}")
 
 
 def origin(text: str, tokens: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One picture, drawn twice: as SVG for live widgets, as PNG for notebooks and pages without a kernel.
 
-A picture is a short list of rectangles, polygons, texts and rasters in pixels, y downwards.
+A picture is a short list of rectangles, polygons, texts and rasters in pixels, y downwards. Every function
+that draws one for a reader registers with `@figure`.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from io import BytesIO
-from typing import Any
+from typing import Any, ParamSpec
 
 from ...console import show
-from .palette import INK, PAPER, Dash
+from ...data.records import NONE_YET, record_source
+from .palette import INK, PAPER, QUIET, Dash
 from .text import image
 
 Point = tuple[float, float]
@@ -165,6 +168,48 @@ def titled(
     width = max(size[0], 36 + 1.08 * text_width(title, LARGE))
     drawn = (Text(18, 28, title, LARGE, bold=True), *elements)
     return Picture(width, size[1], title, alt, numbers, drawn)
+
+
+# ---------------------------------------------------------------------- the list of figures
+P = ParamSpec("P")
+Draws = Callable[P, Picture]
+
+FIGURES: dict[str, Callable[..., Picture]] = {}
+EXAMPLES: dict[str, list[Callable[[], Picture]]] = {}
+
+
+def figure(draw: Draws[P]) -> Draws[P]:
+    """Register a figure under its name; the tests take every figure they hold to account from `FIGURES`."""
+    FIGURES[draw.__name__] = draw
+    return draw
+
+
+def example(*arguments: Any, **named: Any) -> Callable[[Draws[P]], Draws[P]]:
+    """Name a call that the tests draw and hold to account: `@example(3, title="Three")` above `@figure`."""
+
+    def keep(draw: Draws[P]) -> Draws[P]:
+        EXAMPLES.setdefault(draw.__name__, []).append(partial(draw, *arguments, **named))
+        return draw
+
+    return keep
+
+
+# ---------------------------------------------------------------------- pictures of a recorded run
+Record = Mapping[str, Any]
+
+
+def source_of(record: Record, also: str = "") -> str:
+    """Device, versions and date of a record, what else is to be said, and whether it was a quick run."""
+    if "date" not in record:
+        return "measured just now"
+    return record_source(dict(record)) + also + (", a quick run" if record.get("quick") else "")
+
+
+def none_yet(title: str, subject: str) -> Picture:
+    """The picture that says that nobody recorded `python -m tools.bench SUBJECT` yet."""
+    said = f"{NONE_YET}: `python -m tools.bench {subject}` makes one"
+    alt = f"{title}: nothing is drawn, because there is {said}."
+    return titled(title, (480.0, 80.0), alt, f"0 rows: {said}", [Text(18, 58, said, NORMAL, colour=QUIET)])
 
 
 # ---------------------------------------------------------------------- helpers for those who draw
@@ -436,3 +481,16 @@ def _png_raster(canvas: _Canvas, r: Raster) -> None:
 
 
 _PNG: dict[type, Any] = {Rect: _png_rect, Poly: _png_poly, Text: _png_text, Raster: _png_raster}
+
+
+# ---------------------------------------------------------------------- arguments that several figures take
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises ValueError where an argument is none of its few values."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be {' or '.join(map(repr, choices))}")
+
+
+def check_count(name: str, values: Sized, most: int) -> None:
+    """Raises ValueError where an argument is empty or has more entries than a figure has room for."""
+    if not 1 <= len(values) <= most:
+        raise ValueError(f"{name} has {len(values)} entries; allowed are 1 to {most}")

@@ -7,9 +7,20 @@ from typing import Any, NamedTuple
 
 from ...console import table
 from ...data.records import NONE_YET, record_source
-from ..draw.figure import figure, source_of
 from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, WRONG, Fill
-from ..draw.picture import SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    figure,
+    source_of,
+    text_width,
+    titled,
+)
 from ..draw.text import figures
 
 # The first heading, from bar to bar, a heading, a bar's thickness.

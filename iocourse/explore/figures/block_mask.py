@@ -15,7 +15,6 @@ from ...console import table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ...masks import BlockMask
-from ..draw.figure import figure
 from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY, SUM
 from ..draw.picture import (
     NORMAL,
@@ -27,6 +26,7 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    figure,
     text_width,
     titled,
 )  # fmt: skip

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from ...console import counted, table
 from ...sizes import check_sizes
-from ..draw.figure import example, figure
 from ..draw.palette import INK, PAPER, QUIET, fill_of
-from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import outline, swatch
 
 LEFT, TOP, ACROSS = 46.0, 84.0, 300.0  # the first panel's corner; pixels of N + d words

@@ -12,10 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ...console import number, table
-from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, frame_around
 from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
-from ..draw.picture import SMALL, Element, Picture, Point, Text, text_width, titled
+from ..draw.picture import (
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Record,
+    Text,
+    figure,
+    none_yet,
+    source_of,
+    text_width,
+    titled,
+)
 from ..draw.text import words
 
 WIDTH, LEFT, TOP = 860.0, 78.0, 88.0

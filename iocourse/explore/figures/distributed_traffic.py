@@ -16,10 +16,9 @@ from ...distributed.time_model import (
     schedules_of,
 )
 from ...sizes import check_sizes
-from ..draw.figure import example, figure
 from ..draw.line_chart import Axis, Frame, Line, area_below, end_labels, every_line, frame_around, label_room
 from ..draw.palette import BLACK, BOUND, INK, Stroke, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, example, figure, titled
 from ..draw.shapes import circle
 from ..draw.text import figures
 

@@ -9,10 +9,9 @@ from itertools import groupby
 from ...console import counted, table
 from ...ledger import Ledger
 from ...machine import positive_int
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, fill_of
-from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import swatch
 from ..models.memory_states import states, totals
 

@@ -10,9 +10,20 @@ from typing import Any, NamedTuple
 from ...console import table
 from ...gpu import chip_of
 from ...gpu.chips import REGISTERS_A_THREAD
-from ..draw.figure import figure
 from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, WRONG, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    figure,
+    text_width,
+    titled,
+)
 from ..draw.text import words
 
 SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least

@@ -8,21 +8,24 @@ from typing import Any, NamedTuple
 from ...console import counted
 from ...gpu import Chip, Resources
 from ...gpu.chips import REGISTERS_A_THREAD
-from ..draw.figure import figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
-from ..models.compiler_reports import Row, Setting, record_of, resources_of, verdict
 from ..models.kernel_tuner import (
-    Shown,
+    KernelTunerState,
+    Row,
+    TileReport,
     alt_of,
     filling,
     kilobytes,
     numbers_of,
+    record_of,
     recorded_tiles,
-    shown_of,
+    report_of,
+    resources_of,
     standing,
     title_of,
+    verdict,
     which,
     with_one_tile,
 )
@@ -86,13 +89,13 @@ def kernel_tuner_picture(
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
     """
-    setting = Setting(arch, d, itemsize, kernel, BM, BN, BD, warps, N, causal).checked()
+    setting = KernelTunerState(arch, d, itemsize, kernel, BM, BN, BD, warps, N, causal).checked()
     return picture_of(setting, record_of(record))
 
 
-def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
+def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
     """The picture of a checked setting against a record, {} where there is none."""
-    shown = shown_of(s, record)
+    shown = report_of(s, record)
     drawn = [
         *(
             Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
@@ -107,7 +110,7 @@ def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
 
 
 # ---------------------------------------------------------------------- what the tiles take
-def _footprint(shown: Shown) -> Iterator[Element]:
+def _footprint(shown: TileReport) -> Iterator[Element]:
     """The tiles side by side, above what one multiprocessor has: shared memory, then registers."""
     yield Text(LEFT, 88, "Tiles that a program holds, and room for them", NORMAL, bold=True)
     scale = LEFT_WIDTH / (1.01 * max(shown.held, shown.budget))
@@ -132,7 +135,7 @@ def _footprint(shown: Shown) -> Iterator[Element]:
 
 
 # ---------------------------------------------------------------------- what the compiler took
-def _gauges(shown: Shown) -> Iterator[Element]:
+def _gauges(shown: TileReport) -> Iterator[Element]:
     yield Text(RIGHT, 88, "What the compiler took", NORMAL, bold=True)
     report = resources_of(shown.found[0]) if shown.found else None
     unknown = (0, 1, "refused" if shown.found else "not recorded", bool(shown.found))
@@ -161,8 +164,8 @@ def _readings(report: Resources, chip: Chip) -> list[tuple[int, int, str, bool]]
 
 
 # ---------------------------------------------------------------------- words moved
-def _words(shown: Shown) -> Iterator[Element]:
-    s, ledger = shown.setting, shown.ledger
+def _words(shown: TileReport) -> Iterator[Element]:
+    s, ledger = shown.state, shown.ledger
     yield Text(LEFT, LOWER, f"Words moved, one head of N = {s.N:,}", NORMAL, bold=True)
     yield from key_of_moved(LEFT + LEFT_WIDTH - 170, LOWER - 12)
     bars = list[Moved]()
@@ -201,7 +204,7 @@ class TileMap(NamedTuple):
         )
 
 
-def map_of(rows: Sequence[Row], s: Setting) -> TileMap:
+def map_of(rows: Sequence[Row], s: KernelTunerState) -> TileMap:
     """The map of a setting: the usual tiles, those that were recorded, and the one at hand."""
     tiles = recorded_tiles(rows, s)
     BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
@@ -209,9 +212,9 @@ def map_of(rows: Sequence[Row], s: Setting) -> TileMap:
     return TileMap(BMs, BNs, (RIGHT_WIDTH - 40) / len(BNs), min(34.0, 230 / len(BMs)))
 
 
-def _map(shown: Shown) -> Iterator[Element]:
+def _map(shown: TileReport) -> Iterator[Element]:
     """BM down, BN across: what the best recorded number of warps gives; the tile at hand is outlined."""
-    s, tiles = shown.setting, recorded_tiles(shown.rows, shown.setting)
+    s, tiles = shown.state, recorded_tiles(shown.rows, shown.state)
     found = map_of(shown.rows, s)
     BMs, BNs, width, height = found
     left, top, *_ = found.box

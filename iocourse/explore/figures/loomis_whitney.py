@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...console import counted, table
-from ..draw.figure import figure
 from ..draw.palette import GREEN, GRID, INK, ORANGE, PAPER, QUIET, SKY
-from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text, titled
+from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text, figure, titled
 
 Bits = NDArray[np.bool_]
 Corner = tuple[float, float, float]

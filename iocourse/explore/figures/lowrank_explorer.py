@@ -11,14 +11,34 @@ import numpy as np
 from ...console import table
 from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, BLUE, INK, MAROON, PAPER, QUIET, SKY, SUM, VERMILION, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    figure,
+    text_width,
+    titled,
+)
 from ..draw.shapes import swatch
 from ..draw.text import big, figures
-from ..models.logits import Logits, gaussian_logits, head_logits, logits_of
-from ..models.lowrank_explorer import Facts, Setting, covering, rows_of, title_of
+from ..models.lowrank_explorer import (
+    Facts,
+    Logits,
+    LowRankState,
+    covering,
+    gaussian_logits,
+    head_logits,
+    logits_of,
+    rows_of,
+    title_of,
+)
 
 WIDTH, HEIGHT = 980.0, 552.0
 LEFT, STOP = 84.0, 556.0  # of both charts
@@ -83,7 +103,7 @@ def facts_of(
     """The facts behind the arguments of `low_rank_explorer_picture`, checked."""
     data = _data(d, sigma, head, Q, K)
     keys = n if n is not None else 40_960 if data.drawn else data.n
-    s = Setting(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
+    s = LowRankState(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
     facts = Facts(s, data)
     _ = facts.break_even  # raises where M holds no tile
     return facts

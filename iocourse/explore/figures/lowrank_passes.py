@@ -11,9 +11,20 @@ from ...console import table
 from ...costs import ceil_div
 from ...monomials import rank_of
 from ...sizes import check_sizes, positive_int
-from ..draw.figure import check_choice, example, figure
 from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, PURPLE, SKY, VERMILION, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    check_choice,
+    example,
+    figure,
+    titled,
+)
 from ..draw.shapes import WRITTEN, Square, swatch
 
 # ---------------------------------------------------------------------- arrays and states to scale

@@ -10,10 +10,22 @@ from textwrap import wrap
 from typing import Any
 
 from ...console import counted, table
-from ..draw.figure import Record, figure, none_yet, source_of
 from ..draw.line_chart import Line, Panel, panels_picture
 from ..draw.palette import BLACK, BLUE, INK, QUIET, SKY, Fill, Stroke, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Record,
+    Rect,
+    Text,
+    centred,
+    figure,
+    none_yet,
+    source_of,
+    titled,
+)
 from ..draw.text import figures
 from ..models.lowrank_record import FASTER_EXACT, Compared, Measured, compared, degrees, sizes
 

@@ -12,9 +12,8 @@ from ...console import counted, table
 from ...costs import ceil_div
 from ...masks import Mask
 from ...sizes import check_sizes
-from ..draw.figure import example, figure
 from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import Square, colour_cells, swatch
 
 WIDTH, HEIGHT = 800.0, 456.0

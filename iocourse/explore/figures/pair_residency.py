@@ -9,9 +9,8 @@ from typing import NamedTuple
 from ...bounds.row_schedules import BACKWARD, FORWARD, QueryKeyPair
 from ...console import table
 from ...solution_guard import library_solution
-from ..draw.figure import example, figure
 from ..draw.palette import GRID, INK, ORANGE, QUIET, SKY, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import swatch
 from ..draw.text import listed
 

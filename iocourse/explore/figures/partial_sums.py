@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ...console import counted, table
-from ..draw.figure import example, figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import circle
 
 COLUMN, LEVEL = 54.0, 46.0  # pixels of an event, of one partial sum

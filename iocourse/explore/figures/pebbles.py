@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ...console import counted, table
 from ...pebbling import Game, Graph, Move, Pebbling, State, Vertex, replay
 from ...sizes import zero_or_more
-from ..draw.figure import figure
 from ..draw.graph_layout import layout
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
 from ..draw.picture import (
@@ -25,6 +24,7 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    figure,
     text_width,
 )  # fmt: skip
 from ..draw.shapes import circle

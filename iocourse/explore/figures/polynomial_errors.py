@@ -18,10 +18,9 @@ from ...lowrank.polynomials import (
 )
 from ...monomials import Array, rank_of
 from ...sizes import positive_int
-from ..draw.figure import check_choice, check_count, example, figure
 from ..draw.line_chart import Axis, Frame, Line, Scale, chart, end_labels, every_line, label_room
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
-from ..draw.picture import Element, Picture, Poly, titled
+from ..draw.picture import Element, Picture, Poly, check_choice, check_count, example, figure, titled
 from ..draw.text import big, words
 from ..models.lowrank_explorer import LARGEST_R, of_row, percent
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...console import counted, table
-from ..draw.figure import example, figure
 from ..draw.palette import BLUE, QUIET, SKY
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Rect,
+    Text,
+    centred,
+    example,
+    figure,
+    text_width,
+    titled,
+)
 
 COLUMNS = 3
 ROW, HEAD, GAP = 22.0, 30.0, 26.0  # pixels: of an answer, of a histogram's name, between histograms

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from ...console import counted, table
 from ...costs import ceil_div
 from ...machine import positive_int
-from ..draw.figure import figure
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import framed, outline, place, span
 
 X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below

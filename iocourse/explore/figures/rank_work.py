@@ -10,9 +10,8 @@ from ... import distributed
 from ...console import table
 from ...distributed import load_balance
 from ...sizes import check_sizes, positive_int
-from ..draw.figure import example, figure
 from ..draw.palette import FILLS, INK, PAPER, QUIET, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import Square, swatch
 
 # ---------------------------------------------------------------------- strips or a grid

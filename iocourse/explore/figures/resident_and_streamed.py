@@ -9,9 +9,21 @@ from typing import NamedTuple
 
 from ...console import counted, table
 from ...sizes import positive_int
-from ..draw.figure import check_choice, example, figure
 from ..draw.palette import INK, PAPER, QUIET, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    check_choice,
+    example,
+    figure,
+    titled,
+)
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.text import listed
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge_point
-from ..draw.figure import figure
 from ..draw.line_chart import Axis, Frame, Line, Scale, end_labels, every_line, label_room, marker
 from ..draw.palette import INK, QUIET, STROKES, Stroke, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, figure, text_width, titled
 from ..draw.shapes import diamond
 from ..draw.text import words
 from ..models.roofline_explorer import (
@@ -23,7 +22,7 @@ from ..models.roofline_explorer import (
     Measured,
     Point,
     Record,
-    Sizes,
+    RooflineState,
     measured,
     points,
     records_of,
@@ -198,7 +197,7 @@ LOOKS = dict(zip(PASSES, (STROKES[0], STROKES[1], STROKES[2], STROKES[4]), stric
 class _Shown(NamedTuple):
     """Sizes with their points, what was measured, and what is said where nothing was."""
 
-    sizes: Sizes
+    sizes: RooflineState
     points: list[Point]
     measured: list[Measured]
     remark: str
@@ -240,11 +239,11 @@ def roofline_explorer_picture(
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
     """
-    sizes = Sizes(arch, N, d, H, H_kv, B, causal, density).checked()
+    sizes = RooflineState(arch, N, d, H, H_kv, B, causal, density).checked()
     return picture_of(sizes, records_of(records))
 
 
-def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
+def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
     """The picture of checked sizes against records, {} where there is none."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
@@ -264,7 +263,7 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     return titled(title_of(s), (EXPLORER_WIDTH, end + 18 * len(notes)), _explorer_alt(shown), numbers, drawn)
 
 
-def title_of(s: Sizes) -> str:
+def title_of(s: RooflineState) -> str:
     """The setting in a line."""
     mask = "causal" if s.causal else "no mask"
     heads = f"H = {s.H:,}, H_kv = {s.H_kv:,}"
@@ -315,7 +314,7 @@ def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> 
 
 
 # ---------------------------------------------------------------------- the table
-def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
+def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
     """The table as text: a heading, and a line for each pass."""
     rows = [list(HEAD)]
     for one in found:
@@ -351,7 +350,7 @@ def _explorer_alt(shown: _Shown) -> str:
     return ". ".join([*told, shown.remark.removesuffix("."), *caveats([chip])]) + "."
 
 
-def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> str:
+def roofline_explorer_words(s: RooflineState, records: Mapping[str, Record]) -> str:
     """The headline of some sizes: what limits each pass."""
     found = points(s, records["resources"])
     limits = "; ".join(

@@ -10,9 +10,22 @@ from math import floor, isfinite
 from typing import NamedTuple
 
 from ...console import table
-from ..draw.figure import check_count, example, figure
 from ..draw.palette import INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    check_count,
+    example,
+    figure,
+    text_width,
+    titled,
+)
 from ..draw.shapes import swatch
 
 # ---------------------------------------------------------------------- piece by piece

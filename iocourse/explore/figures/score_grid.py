@@ -10,9 +10,8 @@ import numpy as np
 from ... import costs
 from ...machine import positive_int
 from ...schedules import get
-from ..draw.figure import figure
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import Square, Tile, colour_cells, outline, place
 from ..models.memory_states import dry_trace, frozen, states, visits
 

@@ -10,7 +10,6 @@ from ... import schedules
 from ...console import counted, table
 from ...costs import ceil_div
 from ...ledger import Ledger
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Scale
 from ..draw.palette import BLACK, GRID, INDIGO, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, fill_of, ramp
 from ..draw.picture import (
@@ -23,6 +22,7 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    figure,
     text_width,
     titled,
 )  # fmt: skip
@@ -43,7 +43,7 @@ from ..models.memory_states import in_words, moved_rows, totals
 from ..models.tile_tuner import (
     Frontier,
     Playback,
-    Setting,
+    TileTunerState,
     bound_of,
     cost_of,
     frontier,
@@ -72,7 +72,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
     Raises ValueError or TypeError for sizes below 1, for an unknown forward schedule (naming those there
     are), and for a step beyond the moves that are played.
     """
-    setting = Setting(N, d, M, Br, Bc, schedule, step).checked()
+    setting = TileTunerState(N, d, M, Br, Bc, schedule, step).checked()
     played = play(setting)
     if not 0 <= step < len(played.moves):
         raise ValueError(f"step = {step}: this setting plays the moves 0 to {len(played.moves) - 1}")
@@ -90,7 +90,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
 
 
 # ---------------------------------------------------------------------- the N x N scores
-def _scores(s: Setting, played: Playback) -> Iterator[Element]:
+def _scores(s: TileTunerState, played: Playback) -> Iterator[Element]:
     yield Text(18, 58, f"Scores, {s.N:,} × {s.N:,}", NORMAL, bold=True)
     square = Square(GRID_X, GRID_Y, SIDE, s.N)
     yield square.paper()
@@ -117,7 +117,7 @@ class Plane(NamedTuple):
     side: float
     rows: int
 
-    def corner(self, s: Setting) -> Point:
+    def corner(self, s: TileTunerState) -> Point:
         """The lower right corner of the first tile, as far as it is in view."""
         return self.at(s.Br, s.Bc)
 
@@ -133,7 +133,7 @@ class Plane(NamedTuple):
         return Br, Bc
 
 
-def plane_of(s: Setting) -> Plane:
+def plane_of(s: TileTunerState) -> Plane:
     """Where the tile is dragged: on all scores, or enlarged in a lens where those that fit are small."""
     line = frontier(s.schedule, s.N, s.d, s.M)
     rows, most = s.N, max((max(tile) for tile in line), default=s.N)
@@ -143,7 +143,7 @@ def plane_of(s: Setting) -> Plane:
     return whole if rows == s.N else Plane(GRID_X + SIDE - LENS, GRID_Y + SIDE - LENS, LENS, rows)
 
 
-def _first_tile(s: Setting) -> Iterator[Element]:
+def _first_tile(s: TileTunerState) -> Iterator[Element]:
     """The tile to be dragged, with its handle, and the line beyond which it does not fit."""
     whole, held = Plane(GRID_X, GRID_Y, SIDE, s.N), plane_of(s)
     over = cost_of(s).peak > s.M
@@ -161,7 +161,7 @@ def _first_tile(s: Setting) -> Iterator[Element]:
     yield Text(GRID_X, GRID_Y + SIDE + 37, fits, SMALL, colour=QUIET)
 
 
-def _tile_in(plane: Plane, s: Setting, over: bool, line: Frontier) -> Iterator[Element]:
+def _tile_in(plane: Plane, s: TileTunerState, over: bool, line: Frontier) -> Iterator[Element]:
     x, y = plane.corner(s)
     hatch = TOO_MUCH.hatch if over else ""
     yield Rect(plane.x, plane.y, x - plane.x, y - plane.y, "", hatch, INK, 1.5, TOO_MUCH.colour)
@@ -175,7 +175,7 @@ def _borders(start: float, size: int, N: int) -> list[float]:
     return [start + k * step for k in range(1, ceil_div(N, size))] if step >= 4 else []
 
 
-def _strips(s: Setting, played: Playback) -> Iterator[Element]:
+def _strips(s: TileTunerState, played: Playback) -> Iterator[Element]:
     """Beside the scores: which rows of Q, K and V are in fast memory."""
     state, scale = played.states[s.step], SIDE / s.N
     held = {tile.kind for tile in state.tiles}
@@ -190,7 +190,7 @@ def _strips(s: Setting, played: Playback) -> Iterator[Element]:
             yield Rect(*box, *fill_of(name, 0), INK, 0.6)
 
 
-def _where(s: Setting, played: Playback) -> str:
+def _where(s: TileTunerState, played: Playback) -> str:
     state = played.states[s.step]
     if state.rows and state.columns:
         return place((state.rows, state.columns))
@@ -202,7 +202,7 @@ def _where(s: Setting, played: Playback) -> str:
 
 
 # ---------------------------------------------------------------------- words moved
-def _words(s: Setting, ledger: Ledger) -> Iterator[Element]:
+def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
     scale = 0.36 * RIGHT_WIDTH / max(ledger.total, least)
     yield Text(RIGHT, 58, "Words moved", NORMAL, bold=True)
@@ -218,7 +218,7 @@ def _words(s: Setting, ledger: Ledger) -> Iterator[Element]:
 
 
 # ---------------------------------------------------------------------- fast memory, move by move
-def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
+def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Element]:
     start = s.step // SHOWN * SHOWN
     window = [totals(state) for state in played.states[start : start + SHOWN]]
     right = WIDTH - 40 - text_width(f"M = {s.M:,}", NORMAL)
@@ -237,7 +237,7 @@ def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     yield from _held(totals(played.states[s.step]), kinds)
 
 
-def move_in_words(s: Setting) -> str:
+def move_in_words(s: TileTunerState) -> str:
     """The move that is shown: its number, what it moves, and how many words."""
     played = play(s)
     return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
@@ -266,7 +266,7 @@ def _held(amounts: Mapping[str, int], kinds: list[str]) -> list[Element]:
 
 # ---------------------------------------------------------------------- in words
 def _in_words(
-    heading: str, s: Setting, played: Playback, ledger: Ledger, parts: Mapping[str, int]
+    heading: str, s: TileTunerState, played: Playback, ledger: Ledger, parts: Mapping[str, int]
 ) -> tuple[str, str]:
     least, title = bound_of(s)
     held = totals(played.states[s.step])
@@ -284,7 +284,7 @@ def _in_words(
     return alt, "\n".join(numbers)
 
 
-def tile_tuner_words(s: Setting, note: str = "") -> str:
+def tile_tuner_words(s: TileTunerState, note: str = "") -> str:
     """The headline of a setting as HTML: words, ratio to the bound, whether it fits, and a remark."""
     ledger, (least, title) = cost_of(s), bound_of(s)
     said = verdict(ledger.peak, s.M)

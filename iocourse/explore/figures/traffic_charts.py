@@ -12,7 +12,6 @@ from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ...monomials import rank_of
-from ..draw.figure import check_count, figure
 from ..draw.line_chart import (
     Axis,
     Frame,
@@ -49,12 +48,14 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    check_count,
+    figure,
     text_width,
     titled,
 )
 from ..draw.text import big, figures, words
+from ..models.memory_regimes import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
-from ..models.traffic_map import memories
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # of the numbers under a curve

@@ -10,14 +10,24 @@ from typing import NamedTuple
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule, of_pass
-from ..draw.figure import figure
 from ..draw.line_chart import Frame, Line, Scale, area_below, end_labels, every_line, label_room, marker
 from ..draw.palette import BOUNDS, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    figure,
+    text_width,
+    titled,
+)
 from ..draw.shapes import circle
 from ..draw.text import words
-from ..models.schedule_selection import among, chosen, range_of
-from ..models.traffic_map import (
+from ..models.memory_regimes import (
     COMPULSORY_WORDS,
     BestScheduleRange,
     Move,
@@ -34,6 +44,7 @@ from ..models.traffic_map import (
     regimes,
     usual_bounds,
 )
+from ..models.schedule_selection import among, chosen, range_of
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0

@@ -1,6 +1,7 @@
 """Words on their way between two memories: naive attention beside FlashAttention, and a ledger that ticks.
 
-Both runs are real ones (`models.word_moves`). They move their words at the same rate, so that time is words.
+Both runs are real ones (`models.memory_states`). They move their words at the same rate, so that time is
+words.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
-from ..draw.figure import example, figure
 from ..draw.palette import INK, QUIET, fill_of
 from ..draw.picture import (
     LARGE,
@@ -27,10 +27,12 @@ from ..draw.picture import (
     Rect,
     Text,
     centred,
+    example,
+    figure,
     text_width,
     titled,
 )
-from ..models.word_moves import MoveSequence, Word, journey
+from ..models.memory_states import MoveSequence, Word, journey
 
 N, D, M = 32, 4, 192  # small enough that every word is seen
 NAIVE, FLASH = "naive", "flash2"

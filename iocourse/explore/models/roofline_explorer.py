@@ -1,4 +1,4 @@
-"""Where attention stands under a roofline: FLOP and bytes of each pass for one setting of the sizes.
+"""Where attention stands under a roofline: FLOP and bytes of each pass for one state of the sizes.
 
 Bytes twice: those nobody can avoid, each array once, and those the kernels load and store by their closed
 form. Memory sees something in between: what its caches do not serve. Beside them the rates of recorded runs
@@ -25,8 +25,7 @@ from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, arithmetic_intensity, compulsory_bytes, ridge_point
 from ...ledger import Ledger
 from ...sizes import positive_int
-from . import compiler_reports
-from .compiler_reports import record_of, rows_of
+from .kernel_tuner import START, KernelTunerState, record_of, rows_of, start_tile
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
 PARTS, PART = 64, 128  # of the decode step: so many stretches of keys, each of so many keys at least
@@ -41,7 +40,7 @@ NEAR = 0.03  # how far a mask's share of the pairs may lie from the density aske
 UNMASKED = "no mask"  # rows of the kernel that knows of no mask
 
 
-class Sizes(NamedTuple):
+class RooflineState(NamedTuple):
     """The position of every control: N queries and keys, head size d, H heads of queries, H_kv of keys, B
     batches; the share of its tiles that a block mask keeps.
     """
@@ -55,8 +54,8 @@ class Sizes(NamedTuple):
     causal: bool = True
     density: float = 0.25
 
-    def checked(self) -> Sizes:
-        """These sizes, or the ValueError or TypeError that says which of them cannot be."""
+    def checked(self) -> RooflineState:
+        """This state, or the ValueError or TypeError that says which of them cannot be."""
         chip_of(self.arch)
         for name in ("N", "d", "H", "H_kv", "B"):
             positive_int(name, getattr(self, name))
@@ -106,38 +105,41 @@ class Point(NamedTuple):
         return max(by_products, self.compulsory / (1e3 * chip.gbytes_per_s))
 
 
-def points(s: Sizes, record: Mapping[str, Any] | None = None) -> list[Point]:
+def points(s: RooflineState, record: Mapping[str, Any] | None = None) -> list[Point]:
     """The four passes; tiles are those that `record`, of `tools.bench resources`, says are shipped."""
     forward = _whole(s, record, "forward", "forward", attention_forward)
     backward = _whole(s, record, "backward", "fused", attention_fused_backward)
     return [forward, backward, _decode(s), _sparse(s, record)]
 
 
-def flop(s: Sizes, pairs: int) -> float:
+def flop(s: RooflineState, pairs: int) -> float:
     """FLOP of the two products of the forward pass over so many pairs a head."""
     return 4.0 * s.B * s.H * s.d * pairs
 
 
-def pairs(s: Sizes) -> int:
+def pairs(s: RooflineState) -> int:
     """Pairs of a query and a key that it sees, in one head."""
     return s.N * (s.N + 1) // 2 if s.causal else s.N * s.N
 
 
-def tile(s: Sizes, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
+def tile(s: RooflineState, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
     """BM and BN that the kernel ships with for this d, or 64 × 64 where that is not recorded."""
     width = max(64, 1 << (s.d - 1).bit_length())
-    start = compiler_reports.START
-    plain = compiler_reports.Setting(s.arch, width, ITEMSIZE, kernel, start, start)
-    placed = compiler_reports.start(plain, rows_of(record_of(record)))
+    plain = KernelTunerState(s.arch, width, ITEMSIZE, kernel, START, START)
+    placed = start_tile(plain, rows_of(record_of(record)))
     return placed.BM, placed.BN
 
 
-def _point(s: Sizes, name: str, count: float, compulsory: int, ledger: Ledger, tile: str) -> Point:
+def _point(s: RooflineState, name: str, count: float, compulsory: int, ledger: Ledger, tile: str) -> Point:
     return Point(name, count, compulsory, ledger_bytes(ledger, ITEMSIZE), tile)
 
 
 def _whole(
-    s: Sizes, record: Mapping[str, Any] | None, name: str, kernel: str, closed_form: Callable[..., Ledger]
+    s: RooflineState,
+    record: Mapping[str, Any] | None,
+    name: str,
+    kernel: str,
+    closed_form: Callable[..., Ledger],
 ) -> Point:
     """A pass over all queries, with the tile that its kernel ships with."""
     BM, BN = tile(s, kernel, record)
@@ -146,19 +148,19 @@ def _whole(
     return _point(s, name, count, least, closed_form(problem, BM=BM, BN=BN), f"{BM} × {BN}")
 
 
-def _decode(s: Sizes) -> Point:
+def _decode(s: RooflineState) -> Point:
     problem, parts = s.problem(1), min(PARTS, ceil_div(s.N, PART))
     least = compulsory_bytes("forward", problem, ITEMSIZE)
     ledger = attention_decode(problem, parts=parts, tiles=ceil_div(s.H // s.H_kv, HEADS_A_TILE))
     return _point(s, "decode", flop(s, s.N), least, ledger, counted(parts, "part"))
 
 
-def tiles_kept(s: Sizes, BN: int) -> int:
+def tiles_kept(s: RooflineState, BN: int) -> int:
     """Tiles of keys that each tile of queries sees: the share asked for, rounded, and 1 at least."""
     return max(1, round(s.density * ceil_div(s.N, BN)))
 
 
-def _sparse(s: Sizes, record: Mapping[str, Any] | None) -> Point:
+def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
     BM, BN = tile(s, "forward", record)
     rows, kept = ceil_div(s.N, BM), tiles_kept(s, BN)
     seen = min(s.N, kept * BN)  # keys, where the mask keeps the first tiles before a ragged last one
@@ -201,7 +203,7 @@ def records_of(given: Mapping[str, Record | None] | None) -> dict[str, Record]:
     return {name: given.get(name) or {} for name in NAMES}
 
 
-def measured(s: Sizes, records: Mapping[str, Record]) -> list[Measured]:
+def measured(s: RooflineState, records: Mapping[str, Record]) -> list[Measured]:
     """What was recorded for these sizes on this chip, a pass at most once. Batches and heads are the run's
     own, because a rate hardly depends on how many heads there are; for decode they are those asked for.
     """
@@ -212,7 +214,7 @@ def measured(s: Sizes, records: Mapping[str, Record]) -> list[Measured]:
     return [found[name] for name in PASSES if name in found]
 
 
-def remark(s: Sizes, records: Mapping[str, Record]) -> str:
+def remark(s: RooflineState, records: Mapping[str, Record]) -> str:
     """Where measured rates come from, or that there are none."""
     runs = [record for name, record in records.items() if name != "resources" and record]
     if not runs:
@@ -227,7 +229,7 @@ def _arch(record: Record) -> int | None:
     return (record.get("device") or {}).get("arch")
 
 
-def _ours(record: Record, s: Sizes, key: str = "rows") -> Iterator[Row]:
+def _ours(record: Record, s: RooflineState, key: str = "rows") -> Iterator[Row]:
     """Rows of our kernels that were timed, of this N and d, in 16 bits."""
     for row in record.get(key, ()):
         same = (row["N"], row["d"]) == (s.N, s.d) and row["dtype"] in TYPES
@@ -235,7 +237,7 @@ def _ours(record: Record, s: Sizes, key: str = "rows") -> Iterator[Row]:
             yield row
 
 
-def _recorded_rows(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
+def _recorded_rows(s: RooflineState, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
     """Rows that fit, each with the name of its pass."""
     for row in _ours(records.get("attention", {}), s):
         if row["causal"] == s.causal and row["pass"] in PASSES:
@@ -247,7 +249,7 @@ def _recorded_rows(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[st
         yield "block-sparse", row
 
 
-def _masked(s: Sizes, record: Record) -> list[Row]:
+def _masked(s: RooflineState, record: Record) -> list[Row]:
     """Rows of forward passes under a mask of about this density, the nearest first."""
     rows = [*_ours(record, s, "density_rows"), *_ours(record, s)]
     masked = [row for row in rows if row["pass"] == "forward" and row["mask"] != UNMASKED]
@@ -255,7 +257,7 @@ def _masked(s: Sizes, record: Record) -> list[Row]:
     return sorted(near, key=lambda row: abs(float(row["density"]) - s.density))
 
 
-def _measured(s: Sizes, name: str, row: Row) -> Measured:
+def _measured(s: RooflineState, name: str, row: Row) -> Measured:
     """The row at its own intensity: `points` of its own batches and heads."""
     H = row["H"]
     own = s._replace(B=row["B"], H=H, H_kv=row.get("H_kv", H))

@@ -1,4 +1,4 @@
-"""What the tile tuner knows: a setting's words and footprint, its first moves, and its best tiles."""
+"""What the tile tuner knows: a state's words and footprint, its first moves, and its best tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCHED = 8 * MOVES  # moves in which the first tile of scores is looked for
 Frontier = tuple[tuple[int, int], ...]
 
 
-class Setting(NamedTuple):
+class TileTunerState(NamedTuple):
     """The position of every control. Sizes in words or rows; `step` counts moves from 0."""
 
     N: int
@@ -34,8 +34,8 @@ class Setting(NamedTuple):
     schedule: str
     step: int = 0
 
-    def checked(self) -> Setting:
-        """This setting, or the ValueError or TypeError that says which part of it cannot be."""
+    def checked(self) -> TileTunerState:
+        """This state, or the ValueError or TypeError that says which part of it cannot be."""
         row_tiled(self.schedule)
         for name in ("N", "d", "M", "Br", "Bc"):
             positive_int(name, getattr(self, name))
@@ -61,20 +61,20 @@ def all_tiles(schedule: Schedule, N: int, d: int, M: int, Br: int, Bc: int) -> d
     return {name: given.get(name, chosen.get(name)) for name in schedule.tile_names}
 
 
-def tiles_of(setting: Setting) -> dict[str, Any]:
-    """Every tile size of a setting."""
-    N, d, M, Br, Bc, name, _ = setting
+def tiles_of(s: TileTunerState) -> dict[str, Any]:
+    """Every tile size of a state."""
+    N, d, M, Br, Bc, name, _ = s
     return all_tiles(schedules.get(name), N, d, M, Br, Bc)
 
 
-def cost_of(setting: Setting) -> Ledger:
-    """The closed form of a setting: words per array, and the footprint as `peak`."""
-    return schedules.get(setting.schedule).cost(setting.N, setting.d, **tiles_of(setting))
+def cost_of(s: TileTunerState) -> Ledger:
+    """The closed form of a state: words per array, and the footprint as `peak`."""
+    return schedules.get(s.schedule).cost(s.N, s.d, **tiles_of(s))
 
 
-def bound_of(setting: Setting) -> tuple[int, str]:
+def bound_of(s: TileTunerState) -> tuple[int, str]:
     """The lower bound in words, and the title of the bound that gives it."""
-    least, name = bounds.lower_bound("forward", setting.N, setting.d, setting.M)
+    least, name = bounds.lower_bound("forward", s.N, s.d, s.M)
     return least, bounds.BOUNDS[name].title
 
 
@@ -101,14 +101,14 @@ def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
                 last = tile
 
 
-def play(setting: Setting) -> Playback:
-    """The moves that a setting plays."""
-    return playback(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
+def play(s: TileTunerState) -> Playback:
+    """The moves that a state plays."""
+    return playback(s.schedule, s.N, s.d, frozen(tiles_of(s)))
 
 
-def first_at_work(setting: Setting) -> int:
+def first_at_work(s: TileTunerState) -> int:
     """The first step with a tile of scores at work: there a reader begins."""
-    visited = play(setting).visited
+    visited = play(s).visited
     return visited[0][0] if visited else 0
 
 
@@ -123,9 +123,9 @@ def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...
     return totals(max(states(machine.ledger.moves), key=lambda state: state.words))
 
 
-def parts_of(setting: Setting) -> dict[str, int]:
-    """The footprint of a setting by kind of tile."""
-    return footprint_parts(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
+def parts_of(s: TileTunerState) -> dict[str, int]:
+    """The footprint of a state by kind of tile."""
+    return footprint_parts(s.schedule, s.N, s.d, frozen(tiles_of(s)))
 
 
 @library_solution

@@ -89,7 +89,7 @@ class Shown(NamedTuple):
 
 
 class Explorer(ABC):
-    """Controls → `setting` → what is `shown`, anew at each change.
+    """Controls → `state` → what is `shown`, anew at each change.
 
     A kind of explorer says what is `shown`, and, where it has them, what its buttons do (the button NAME
     calls the method `_NAME`, which may give a remark) and what is `_dragged`. `note` is the remark about what
@@ -108,16 +108,16 @@ class Explorer(ABC):
     _turn = ""  # the message of the page that was answered last
     _widget: Any = None
 
-    def __init__(self, setting: Any, controls: Iterable[Control], **others: Any) -> None:
-        """Copies of these controls, where the setting says; `others`: values of those it does not name."""
-        self._start = setting
+    def __init__(self, state: Any, controls: Iterable[Control], **others: Any) -> None:
+        """Copies of these controls, where the state says; `others`: values of those it does not name."""
+        self._start = state
         self.controls = {one.name: replace(one) for one in controls}
-        self._place(**setting._asdict(), **others)
+        self._place(**state._asdict(), **others)
         self._draw()
 
     # ------------------------------------------------------------------ what each kind has of its own
     @property
-    def setting(self) -> Any:
+    def state(self) -> Any:
         """Where the controls stand, a named tuple; None for what is disabled."""
         parts = [self.controls[name] for name in self._start._fields if name in self.controls]
         return self._start._replace(**{one.name: None if one.disabled else one.value for one in parts})
@@ -274,7 +274,7 @@ class Explorer(ABC):
             self._widget = None
 
     def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
+        stands = ", ".join(f"{name}={value!r}" for name, value in self.state._asdict().items())
         return f"{type(self).__name__}({stands})"
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:

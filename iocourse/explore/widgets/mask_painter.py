@@ -95,9 +95,9 @@ class MaskPainter(Explorer):
 
     def shown(self) -> Shown:
         row, column = self.cursor
-        picture = block_mask(self.mask, self.setting.d, cursor=self.cursor)
+        picture = block_mask(self.mask, self.state.d, cursor=self.cursor)
         line = f"Tile {row}, {column}: {state_of(self.mask, row, column)}. {self.note}".strip()
-        moved, _ = headline(sparse(self.mask, self.setting.d))
+        moved, _ = headline(sparse(self.mask, self.state.d))
         return Shown(picture, in_html([line]), f"{line} {moved}", [Grab(*GRID_AT, "crosshair")])
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class MaskPainter(Explorer):
 
     def _change(self, tiles: NDArray[np.bool_], causal: bool) -> None:
         """Go on with these tiles, unless they leave a row without one. A stroke is one step of undo."""
-        N, B, _ = self.setting
+        N, B, _ = self.state
         mask = BlockMask(N, tiles, B, causal=causal, allow_empty=True)
         before = self._stroke[1] if self._stroke else self._masks
         if hidden := mask.unseen_rows():
@@ -164,7 +164,7 @@ class MaskPainter(Explorer):
             self.controls[one.name].hidden = one.name not in parameters
         for name, values in parameters.items():
             self.controls[name].offer(by_name(values))
-        N, B, _ = self.setting
+        N, B, _ = self.state
         mask = make(N, B, **{name: self.value(name) for name in parameters})
         self._change(mask.tiles, mask.causal)
 

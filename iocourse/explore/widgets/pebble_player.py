@@ -79,7 +79,7 @@ class PebblePlayer(Explorer):
     @property
     def game(self) -> Game:
         """The graph and the rules that the controls stand on."""
-        preset, M, recompute, slide = self.setting
+        preset, M, recompute, slide = self.state
         return Game(self.presets[preset][0], M, recompute, slide)
 
     @property
@@ -123,7 +123,7 @@ class PebblePlayer(Explorer):
 
     def _optimum(self) -> Solved:
         """The cheapest pebbling of these rules; looked for once."""
-        rules = self.setting
+        rules = self.state
         if rules not in self._solved:
             self._show(words=in_html(["Looking for a cheapest pebbling …"]))
             self._solved[rules] = solve(self.game)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import schedules
 from ..figures.tile_tuner import move_in_words, plane_of, tile_tuner_picture, tile_tuner_words
 from ..models.schedule_selection import ROW_TILED
-from ..models.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
+from ..models.tile_tuner import TileTunerState, best_tiles, first_at_work, first_tiles, play, tiles_of
 from .controls import button, choice, moves, player, size_slider
 from .explorer import Explorer, Grab, Shown, explorer
 
@@ -39,33 +39,33 @@ class TileTuner(Explorer):
         Br: int | None = None,
         Bc: int | None = None,
     ) -> None:
-        setting = Setting(N, d, M, 1 if Br is None else Br, 1 if Bc is None else Bc, schedule).checked()
+        state = TileTunerState(N, d, M, 1 if Br is None else Br, 1 if Bc is None else Bc, schedule).checked()
         start = first_tiles(schedule, N, d, M)
-        setting = setting._replace(Br=Br or start[0], Bc=Bc or start[1])
-        super().__init__(setting._replace(step=first_at_work(setting)), CONTROLS)
+        state = state._replace(Br=Br or start[0], Bc=Bc or start[1])
+        super().__init__(state._replace(step=first_at_work(state)), CONTROLS)
 
     def shown(self) -> Shown:
-        x, y = plane_of(self.setting).corner(self.setting)
+        x, y = plane_of(self.state).corner(self.state)
         corner = Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")
-        words = tile_tuner_words(self.setting, self.note)
-        spoken = f"{move_in_words(self.setting)}." if self.last == "step" else ""
-        return Shown(tile_tuner_picture(*self.setting), words, spoken, [corner])
+        words = tile_tuner_words(self.state, self.note)
+        spoken = f"{move_in_words(self.state)}." if self.last == "step" else ""
+        return Shown(tile_tuner_picture(*self.state), words, spoken, [corner])
 
     def _dragged(self, x: float, y: float) -> dict[str, int]:
-        Br, Bc = plane_of(self.setting).tile_at((x, y))
+        Br, Bc = plane_of(self.state).tile_at((x, y))
         return {"Br": Br, "Bc": Bc}
 
     def _fit(self) -> None:
         """The player ends where the moves end."""
-        played = play(self.setting)
+        played = play(self.state)
         self.controls["step"].offer(moves(len(played.moves) - 1, played.first + 1))
 
     def _best(self) -> str:
-        N, d, M, _, _, name, _ = self.setting
+        N, d, M, _, _, name, _ = self.state
         best = best_tiles(name, N, d, M)
         if best is None:
             least = schedules.get(name).smallest_M(N, d)
             return f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
         self._place(Br=best[0], Bc=best[1])
-        sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
+        sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.state).items())
         return f"Fewest words for M = {M:,}: {sizes}."

@@ -38,7 +38,7 @@ class TwoMemories(Explorer):
         super().__init__(Moment(), [player(INTERVAL, last_step())])
 
     def shown(self) -> Shown:
-        step = self.setting.step
+        step = self.state.step
         return Shown(two_memories_picture(step), in_html(two_memories_words(step)))
 
     def still(self) -> Picture:

@@ -236,12 +236,10 @@ def attention_varlen_with_lse(
     cu = [_starts(name, x, one_q) for name, x in (("cu_q", cu_q), ("cu_k", cu_k))]
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
-    # Each sequence's band counts from its own diagonal, whose end is not known here.
-    left, right, alignment = band_parts(plain(causal), window, align, max(q.shape[0], k.shape[0]))
-    low = None if left is None else -left
+    band, lower_right = _own_band(plain(causal), window, align, max(q.shape[0], k.shape[0]))
     o, lse = attend(
-        *_unit_steps(one_q, one_k, one_v), [], cu, low, right, alignment == "lower_right", *_longest(longest),
-        factor, fixed_order(deterministic), "whole",
+        *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
+        fixed_order(deterministic), "whole",
     )  # fmt: skip
     return o[0].transpose(0, 1), lse[0]
 
@@ -508,6 +506,15 @@ def band_of(causal: Any, window: Any, n_q: int, n_k: int, align: Any = None) -> 
     low = None if left is None or diagonal - left <= 1 - n_q else diagonal - left
     high = None if right is None or diagonal + right >= n_k - 1 else diagonal + right
     return Band(low, high)
+
+
+def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bool]:
+    """The band of each packed sequence, and whether it counts from the diagonal that ends in the last pair.
+
+    Where a sequence ends is not known here: that is on the device.
+    """
+    left, right, alignment = band_parts(causal, window, align, rows)
+    return Band(None if left is None else -left, right), alignment == "lower_right"
 
 
 def band_parts(

@@ -9,7 +9,7 @@ from iocourse.console import DASH
 from iocourse.data.records import record_source, run_metadata
 from iocourse.errors import UsageError
 from tools.bench import Row, verdict
-from tools.bench.depth import heads, layers, training
+from tools.bench.depth import layers, real_heads, training
 
 NAME = "depth"
 HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"
@@ -35,7 +35,7 @@ def run(quick: bool) -> Row:
         "threads": 1,
         "layers": depths,
         "training": trained,
-        "heads": heads.measured(),
+        "heads": real_heads.measured(),
         "goals": [goal | {"verdict": _verdict(goal)} for goal in goals],
     }
 
@@ -65,7 +65,7 @@ def show(result: Row) -> str:
     parts = [
         layers.show(result["layers"]),
         training.show(result["training"]),
-        heads.show(result["heads"]),
+        real_heads.show(result["heads"]),
         "\n".join(_goal(goal) for goal in result["goals"]),
         f"{record_source(result)}, {result['threads']} thread",
     ]

@@ -25,8 +25,8 @@ from iocourse.data.records import run_metadata
 from iocourse.doctor.thread_settings import environment
 from iocourse.errors import UsageError
 from tools.bench import Row as Record
-from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan
 from tools.bench.lowrank.text import text
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
@@ -95,7 +95,7 @@ def measured(plan: Plan) -> Record:
 
 def jobs(plan: Plan) -> Iterator[Job]:
     """Everything there is to measure, piece by piece."""
-    from tools.bench.lowrank import contenders, rows, scaling
+    from tools.bench.lowrank import linear_time_baselines, rows, scaling
 
     for d in plan.rows:
         yield "forward", partial(rows.forward, d, plan)
@@ -107,9 +107,9 @@ def jobs(plan: Plan) -> Iterator[Job]:
             yield "scaling_errors", partial(scaling.errors, n, d, degrees)
     yield "memory", partial(scaling.memory, plan.memory, 12, 3, plan.threads)
     for spread in plan.spreads:
-        yield "panels", partial(contenders.panel, spread, plan)
+        yield "panels", partial(linear_time_baselines.panel, spread, plan)
     for at in range(plan.heads):
-        yield "heads", partial(contenders.head_panel, at, plan)
+        yield "heads", partial(linear_time_baselines.head_panel, at, plan)
 
 
 def processor() -> str:

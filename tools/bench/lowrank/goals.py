@@ -59,10 +59,6 @@ def _verdict(speed: float, wanted: float) -> str:
     return SAID[verdict(speed, wanted, FLOOR * wanted)]
 
 
-def _below(number: float, limit: float) -> str:
-    return REACHED if number < limit else MISSED
-
-
 def _reproduced(record: Row) -> Row:
     rows = record["forward"]
     same = [row["d"] for row in rows if f"{row['their_error']:.3f}" == f"{row['published_error']:.3f}"]
@@ -165,7 +161,8 @@ def _memory(record: Row) -> Row:
     what = f"peak memory of a gradient of {found['n']:,} tokens, over what it must hold"
     if "refused" in found:
         return _goal(what, "< 1.5", found["refused"], UNKNOWN)
-    return _goal(what, "< 1.5", f"{found['ratio']:.3f}", _below(found["ratio"], 1.5))
+    said = REACHED if found["ratio"] < 1.5 else MISSED
+    return _goal(what, "< 1.5", f"{found['ratio']:.3f}", said)
 
 
 def _causal(record: Row, key: str, pass_: str, speedup: float) -> Row:

@@ -12,10 +12,10 @@ from torch import Tensor
 from iocourse.gpu.timing import Timing
 from iocourse.monomials import rank_of
 from tools.bench import Row
-from tools.bench.lowrank import published
-from tools.bench.lowrank.exact_side import Best, best_gradient, best_in_place, sdpa, truth
-from tools.bench.lowrank.measuring import Plan, Work, interleaved
-from tools.bench.lowrank.our_side import Ours
+from tools.bench.lowrank import published_protocol
+from tools.bench.lowrank.exact_baselines import Best, best_gradient, best_in_place, sdpa, truth
+from tools.bench.lowrank.library_calls import Ours
+from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"
 MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
@@ -36,12 +36,12 @@ def forward(d: int, plan: Plan) -> Row:
     `judged_error` is of softmax, as `ms` is, and `their_error` of their operator, as `their_operator_ms` is.
     Speed-ups are over exact softmax alone: nothing is divided by the time of another operator.
     """
-    data = published.row(d)
+    data = published_protocol.row(d)
     q, k, v = data.q, data.k, data.v
-    theirs, (o,) = published.their_operator(q, k, v), truth(q, k, v)
+    theirs, (o,) = published_protocol.their_operator(q, k, v), truth(q, k, v)
     best = best_in_place(q, k, v)
     works = _those_made({IN_PLACE: best})
-    works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published.their_algorithm(q, k, v)}
+    works |= {SDPA: lambda: sdpa(q, k, v), THEIRS: lambda: published_protocol.their_algorithm(q, k, v)}
     found = []
     for g in degrees(d):
         ours = Ours(q, k, v, None, g, plan.threads)
@@ -49,13 +49,15 @@ def forward(d: int, plan: Plan) -> Row:
         works |= {("operator", g): ours.their_operator}
         softmax, operator = torch.from_numpy(ours.forward()), torch.from_numpy(ours.their_operator())
         found.append(_degree(d, g) | {
-            "judged_error": published.their_error(softmax, o),
-            "error": published.relative_error(softmax, o),
-            "their_error": published.their_error(operator, theirs),
+            "judged_error": published_protocol.their_error(softmax, o),
+            "error": published_protocol.relative_error(softmax, o),
+            "their_error": published_protocol.their_error(operator, theirs),
         })  # fmt: skip
     took = interleaved(works, plan.seconds)
     head = _head(data) | _baselines(took) | {"in_place_note": best.note}
-    head |= {"their_error": published.their_error(published.their_algorithm(q, k, v), theirs)}
+    head |= {
+        "their_error": published_protocol.their_error(published_protocol.their_algorithm(q, k, v), theirs)
+    }
     head |= {"their_ms": took[THEIRS].ms}
     return head | {"degrees": [one | _times(one, took, head) for one in found]}
 
@@ -71,7 +73,7 @@ def causal(d: int, plan: Plan) -> Row:
 
 
 def _both_passes(d: int, plan: Plan, causal: bool) -> Row:
-    data = published.row(d)
+    data = published_protocol.row(d)
     do = torch.randn(data.v.shape, generator=torch.Generator().manual_seed(SEED))
     exact = truth(data.q, data.k, data.v, do, causal)
     best = Best(None, MASKED) if causal else best_gradient(data.q, data.k, data.v, do)
@@ -97,7 +99,7 @@ def _those_made(candidates: Mapping[str, Best]) -> dict[Any, Work]:
     return {name: best.attend for name, best in candidates.items() if best.attend is not None}
 
 
-def _sdpa_both(data: published.Data, do: Tensor, causal: bool) -> Work:
+def _sdpa_both(data: published_protocol.Data, do: Tensor, causal: bool) -> Work:
     q, k, v = (x.clone().requires_grad_() for x in (data.q, data.k, data.v))
     return lambda: torch.autograd.grad(sdpa(q, k, v, causal), (q, k, v), do)
 
@@ -105,13 +107,13 @@ def _sdpa_both(data: published.Data, do: Tensor, causal: bool) -> Work:
 def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
     """Both metrics of O, dQ, dK, dV, and the worst of the three gradients in theirs."""
     pairs = list(zip(NAMES, got, exact, strict=True))
-    theirs = {name: published.their_error(x, y) for name, x, y in pairs}
-    usual = {name: published.relative_error(x, y) for name, x, y in pairs}
+    theirs = {name: published_protocol.their_error(x, y) for name, x, y in pairs}
+    usual = {name: published_protocol.relative_error(x, y) for name, x, y in pairs}
     return {"their_errors": theirs, "errors": usual, "worst": max(theirs[name] for name in NAMES[1:])}
 
 
-def _head(data: published.Data) -> Row:
-    error, speedup = published.TABLE[data.d]
+def _head(data: published_protocol.Data) -> Row:
+    error, speedup = published_protocol.TABLE[data.d]
     return {"d": data.d, "n": len(data.q), "published_error": error, "published_speedup": speedup}
 
 

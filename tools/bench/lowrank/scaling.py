@@ -17,10 +17,10 @@ from torch import Tensor
 
 from iocourse.monomials import rank_of
 from tools.bench import Row, grouped
-from tools.bench.lowrank.exact_side import sampled_truth, sdpa
-from tools.bench.lowrank.measuring import Plan, Work, interleaved
-from tools.bench.lowrank.our_side import Ours
-from tools.bench.lowrank.published import relative_error
+from tools.bench.lowrank.exact_baselines import sampled_truth, sdpa
+from tools.bench.lowrank.library_calls import Ours
+from tools.bench.lowrank.published_protocol import relative_error
+from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 PASSES = ("forward", "forward+backward")
 SAMPLED = 64  # queries whose O and dQ are held against float64

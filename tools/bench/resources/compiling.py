@@ -13,7 +13,7 @@ from iocourse.errors import UsageError
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.compilation import job, reports
 from tools.bench import Row
-from tools.bench.resources.belonging import fingerprint
+from tools.bench.resources.code_fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from iocourse.kernels.host.launches import Launch
@@ -70,7 +70,7 @@ def compiled(asked: Sequence[Compilation]) -> list[Row]:
 
 
 def code_as_it_stands(one: Compilation) -> str:
-    """The fingerprint (see `belonging`) of what would be compiled for this row now."""
+    """The fingerprint (see `code_fingerprint`) of what would be compiled for this row now."""
     made = launch_of(one)
     return fingerprint(made.kernel, job_of(one.arch, made))
 

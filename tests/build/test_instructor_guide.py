@@ -18,7 +18,8 @@ from tests.mutation import by_hand, recording
 from tests.mutation.__main__ import main
 from tests.mutation.references import INTERPRETED
 from tests.mutation.report import Score
-from tools.build import course, guide
+from tools.build import course
+from tools.build import instructor_guide as guide
 from tools.build.__main__ import parser as options_of_build
 
 ROOT = find_checkout()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.bench import ratios
+from tools.bench import bound_ratios as ratios
 
 
 @pytest.mark.parametrize(("claim", "found"), ratios.comparisons(), ids=lambda x: getattr(x, "schedule", ""))

@@ -23,9 +23,9 @@ from iocourse.lowrank.baselines import FIELD, Rows
 from iocourse.lowrank.error_certificates import NotCertified
 from iocourse.monomials import rank_of
 from tools.bench import Row
-from tools.bench.lowrank.exact_side import sdpa
-from tools.bench.lowrank.measuring import Plan, interleaved
-from tools.bench.lowrank.published import relative_error
+from tools.bench.lowrank.exact_baselines import sdpa
+from tools.bench.lowrank.published_protocol import relative_error
+from tools.bench.lowrank.timing import Plan, interleaved
 
 Inputs = tuple[Rows, Rows, Rows]  # q, k (n, d), v (n, d_v), float32, scores not scaled again
 Work = Callable[[Rows, Rows, Rows, int], Rows]  # the last is a seed

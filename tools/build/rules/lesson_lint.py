@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools.build.source import Cell, side
+from tools.build.percent_format import Cell, side
 
 SECTIONS = {
     "what you will learn": r"what you (will )?learn",

@@ -17,9 +17,9 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from tools.build.rules.evening import KIND, PREDICTION
-from tools.build.rules.numerals import Numeral, numerals
-from tools.build.source import Cell, side
+from tools.build.percent_format import Cell, side
+from tools.build.rules.lesson_length import KIND, PREDICTION
+from tools.build.rules.number_parsing import Numeral, numerals
 
 FOLD = "<details><summary>"
 _FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)

@@ -25,9 +25,9 @@ from typing import Any
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercise import Exercise, exercises
 from iocourse.errors import UsageError
-from tools.build.announcements import exercises_of, minutes_of
-from tools.build.rules.evening import evening_of
-from tools.build.source import parse
+from tools.build.exercise_tables import exercises_of, minutes_of
+from tools.build.percent_format import parse
+from tools.build.rules.lesson_length import length_of
 
 PAGE, REMARKS, RECORD = Path("docs") / "exercises.md", Path("docs") / "remarks", Path("docs") / "mutants.json"
 Record = dict[str, dict[str, Any]]
@@ -131,7 +131,7 @@ def guide_page(root: Path) -> str | None:
         cells = parse(path.read_text(encoding="utf-8"), path)
         if own := exercises_of(cells, path):
             title = cells[0].lines[0].removeprefix("# ")
-            reading = evening_of(cells).reading + minutes_of(cells, path)
+            reading = length_of(cells).reading + minutes_of(cells, path)
             minutes = sum(one.minutes for one in own.values())
             refused = _refused([record[name]["by machine"] for name in own])
             rows.append(f"| {title} | {reading} | {len(own)} | {minutes} | {refused} |")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.lowrank.error_certificates import machine_memory
-from tools.bench.lowrank.measuring import lap
+from tools.bench.lowrank.timing import lap
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from iocourse.errors import UsageError
-from tools.build import links
+from tools.build import absolute_links
 from tools.build.__main__ import main
-from tools.build.links import with_full_links, write_for_colab
+from tools.build.absolute_links import with_full_links, write_for_colab
 from tools.build.project import Project, read_project
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def branch(tmp_path_factory):
     (folder / "v0.0.1").mkdir()
     (folder / "v0.0.1" / "old.ipynb").write_text("{}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(links, "read_project", lambda root: replace(read_project(root), claimed=True))
+        patch.setattr(absolute_links, "read_project", lambda root: replace(read_project(root), claimed=True))
         write_for_colab(ROOT, folder)
     return folder
 

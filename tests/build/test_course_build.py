@@ -12,10 +12,12 @@ from iocourse.course.exercise import find
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from tools.build import course as whole_course
-from tools.build import execution, lesson, pages, source
+from tools.build import generated_sections as sections
+from tools.build import lesson, percent_format
+from tools.build import notebook_execution as execution
 from tools.build.__main__ import main
 from tools.build.project import Project, read_project
-from tools.build.rules import lint
+from tools.build.rules import lesson_lint
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
 LESSONS = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
@@ -136,7 +138,7 @@ def test_a_new_cell_moves_no_id_beyond_the_next_named_cell(tmp_path):
 def test_the_parser_agrees_with_jupytext(path):
     jupytext = pytest.importorskip("jupytext")
     theirs = jupytext.reads(path.read_text(), "py:percent").cells
-    ours = source.parse(path.read_text(), path)
+    ours = percent_format.parse(path.read_text(), path)
     assert [(c.kind, "\n".join(c.lines), list(c.tags), c.name) for c in ours] == [
         (c.cell_type, c.source, c.metadata.get("tags", []), c.metadata.get("name", "")) for c in theirs
     ]
@@ -306,7 +308,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
-    with pytest.raises(source.SourceError, match=r"^01_sum\.py:\d+: ") as caught:
+    with pytest.raises(percent_format.SourceError, match=r"^01_sum\.py:\d+: ") as caught:
         build(tmp_path, BAD[message])
     assert message in str(caught.value)
 
@@ -340,7 +342,7 @@ IN_A_CELL = {  # the line of the source where the fault is -> what is said of it
 
 @pytest.mark.parametrize("message", IN_A_CELL)
 def test_a_fault_inside_a_cell_has_its_own_line(tmp_path, message):
-    with pytest.raises(source.SourceError) as caught:
+    with pytest.raises(percent_format.SourceError) as caught:
         build(tmp_path, IN_A_CELL[message])
     assert str(caught.value).startswith(f"01_sum.py:{message}")
 
@@ -500,14 +502,14 @@ RECORD = {
 @pytest.fixture
 def released(course):
     """The same, released, with run times recorded."""
-    for path in (pages.TIMES, pages.RUN_TIMES):
+    for path in (sections.TIMES, sections.RUN_TIMES):
         (course / path).parent.mkdir(parents=True)
-    (course / pages.TIMES).write_text(json.dumps(RECORD))
+    (course / sections.TIMES).write_text(json.dumps(RECORD))
     (course / "lessons" / "notation.md").write_text("# Notation\n")
     (course / "README.md").write_text(
         "# x\n<!-- spine -->\n<!-- /spine -->\n<!-- electives -->\n<!-- /electives -->\nend\n"
     )
-    (course / pages.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
+    (course / sections.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
     assert main([]) == 0
     return course
 
@@ -521,7 +523,7 @@ def checked(capsys):
 def test_check_is_content_with_what_release_wrote(released, capsys):
     code, said = checked(capsys)
     assert code == 0, said
-    times, readme = ((released / page).read_text() for page in (pages.RUN_TIMES, "README.md"))
+    times, readme = ((released / page).read_text() for page in (sections.RUN_TIMES, "README.md"))
     assert "| 01_sum | 1.0 |" in times and times.endswith("<!-- /run-times -->\nend\n")
     row = "| [Adding two numbers](lessons/01_sum.ipynb) · [solution](solutions/01_sum.ipynb) | 7 |  | NumPy |"
     assert f"{row}\n<!-- /spine -->" in readme and readme.endswith("<!-- /electives -->\nend\n")
@@ -544,20 +546,23 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     (released / "lessons" / "07_old.ipynb").write_text("{}")
     assert "lessons/07_old.ipynb has no source" in checked(capsys)[1]
     (released / "lessons" / "07_old.ipynb").unlink()
-    for page, name, old in ((pages.RUN_TIMES, "run-times", "1.0"), (Path("README.md"), "spine", "| 7 |")):
+    for page, name, old in (
+        (sections.RUN_TIMES, "run-times", "1.0"),
+        (Path("README.md"), "spine", "| 7 |"),
+    ):
         kept = (released / page).read_text()
         (released / page).write_text(kept.replace(old, "0.5"))
         assert f"{page}: what stands below <!-- {name} --> is stale" in checked(capsys)[1]
         (released / page).write_text("no markers")
         assert f"{page} has no lines <!-- {name} --> and <!-- /{name} -->" in checked(capsys)[1]
         (released / page).write_text(kept)
-    (released / pages.TIMES).unlink()
+    (released / sections.TIMES).unlink()
     assert "does not exist; run: python -m tools.bench notebooks" in checked(capsys)[1]
 
 
 @pytest.mark.parametrize("missing", ["cores", "versions", "date", "commit"])
 def test_a_record_without_its_origin_stops_the_build_and_is_named(released, capsys, missing):
-    (released / pages.TIMES).write_text(json.dumps({k: v for k, v in RECORD.items() if k != missing}))
+    (released / sections.TIMES).write_text(json.dumps({k: v for k, v in RECORD.items() if k != missing}))
     before = files(released)
     for option in ([], ["--check"]):
         assert main(option) == 1
@@ -578,7 +583,7 @@ def test_check_follows_relative_links(released, capsys):
 
 
 def test_check_wants_every_notebook_timed(released, capsys):
-    (released / pages.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
+    (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
     assert "times other notebooks than there are" in checked(capsys)[1]
 
 
@@ -602,7 +607,7 @@ def test_release_of_one_lesson_and_of_none(course, capsys):
 
 
 def linted(text):
-    return "\n".join(lint.problems(source.parse(text, FIXTURE), Path("01_sum.py")))
+    return "\n".join(lesson_lint.problems(percent_format.parse(text, FIXTURE), Path("01_sum.py")))
 
 
 def test_the_fixture_lesson_has_all_parts():

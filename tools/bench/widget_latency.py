@@ -19,9 +19,8 @@ from iocourse.explore import (
     traffic_explorer,
 )
 from iocourse.explore.draw import graph_layout as layers
-from iocourse.explore.models import logits as low_rank_logits
 from iocourse.explore.models import lowrank_explorer as low_rank_facts
-from iocourse.explore.models import traffic_map
+from iocourse.explore.models import memory_regimes
 from iocourse.explore.models.memory_states import dry_trace
 from iocourse.explore.models.tile_tuner import footprint_parts, playback
 from iocourse.explore.widgets.explorer import without_widgets
@@ -81,8 +80,8 @@ LOW_RANK = {
     "sigma": (0.1, 0.3, 1.0, 3.0),
 }
 CACHES = (
-    dry_trace, playback, footprint_parts, *traffic_map.CACHES, *layers.CACHES,
-    *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
+    dry_trace, playback, footprint_parts, *memory_regimes.CACHES, *layers.CACHES,
+    *low_rank_facts.CACHES, polynomials.polynomial,
 )  # fmt: skip
 
 Times = dict[str, dict[str, dict[str, float]]]

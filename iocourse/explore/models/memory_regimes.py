@@ -1,5 +1,6 @@
-"""What the map of words against memory knows: who moves how many words at each M, the lower bounds, and where
-a regime ends.
+"""Which schedule moves how many words at each size M of fast memory, the lower bounds, and the regimes of M.
+
+What the figure `traffic_map` draws.
 """
 
 from __future__ import annotations

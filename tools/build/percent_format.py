@@ -13,7 +13,7 @@ The format is jupytext's, and a test compares both readings of every lesson. It 
 must be reported with its line, also inside a cell, and because jupytext reads many faults as something else.
 The markers are nbgrader's. Magics do not occur in sources, so that a linter reads them as plain Python;
 the one magic the notebooks need, the install line, is added by the builder. Neither side shows what a
-markdown cell declares for its numbers (see `rules.declared`).
+markdown cell declares for its numbers (see `rules.declared_numbers`).
 """
 
 from __future__ import annotations

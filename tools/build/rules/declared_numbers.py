@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import Any
 
 import iocourse
-from tools.build.rules.numerals import DIGITS, Numeral, numerals
+from tools.build.rules.number_parsing import DIGITS, Numeral, numerals
 
 PLACES = {
     "np": "numpy",

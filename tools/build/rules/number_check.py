@@ -1,8 +1,9 @@
 """Whether every number of a lesson's text stands in the same lesson's outputs or code, or is declared.
 
-What counts as a number that has to be borne out stands in `numerals`, how one is declared in `declared`. A
-number is borne out where an output (text, or the words beside a picture) or a line of code shows it, as
-written or with more digits; where a declaration of its own cell computes it; or of an earlier one.
+What counts as a number that has to be borne out stands in `number_parsing`, how one is declared in
+`declared_numbers`. A number is borne out where an output (text, or the words beside a picture) or a line of
+code shows it, as written or with more digits; where a declaration of its own cell computes it; or of an
+earlier one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from tools.build.rules import declared
-from tools.build.rules.declared import DeclarationError
-from tools.build.rules.numerals import Numeral, labels_of, numerals, values
-from tools.build.source import Cell, is_declaration
+from tools.build.percent_format import Cell, is_declaration
+from tools.build.rules import declared_numbers
+from tools.build.rules.declared_numbers import DeclarationError
+from tools.build.rules.number_parsing import Numeral, labels_of, numerals, values
 
 Json = dict[str, Any]
 Problem = tuple[int, str]  # line of the source, what is wrong there
@@ -82,7 +83,7 @@ class _Lesson:
             yield line, f"the name {name} is declared and never used"
 
     def _declare(self, line: str, n: int, stands: Sequence[Numeral]) -> None:
-        declaration = declared.read(line)
+        declaration = declared_numbers.read(line)
         self.borne += declaration.numbers  # also where the value is wrong: one fault, one message
         for one in declaration.numbers:
             if not any(one.same(other) for other in stands):
@@ -92,18 +93,18 @@ class _Lesson:
                 raise DeclarationError(f"{declaration.right} is no link that the text of this lesson shows")
             return
         if declaration.numbers:
-            declared.refuse_bare_numbers(declaration.right)
+            declared_numbers.refuse_bare_numbers(declaration.right)
         self._refuse_unknown_literals(declaration)
-        for name in declared.used_names(declaration.right):
+        for name in declared_numbers.used_names(declaration.right):
             self.waiting.pop(name, None)
-        given = declared.evaluate(declaration, self.named)
+        given = declared_numbers.evaluate(declaration, self.named)
         for number, value in zip(declaration.numbers, given, strict=False):
-            declared.refuse_unless_it_gives(number, value, declaration.right)
+            declared_numbers.refuse_unless_it_gives(number, value, declaration.right)
         for name, value in zip(declaration.names, given, strict=False):
             self.named[name], self.waiting[name] = value, n
 
-    def _refuse_unknown_literals(self, declaration: declared.Declaration) -> None:
-        for literal in declared.literals(declaration.right):
+    def _refuse_unknown_literals(self, declaration: declared_numbers.Declaration) -> None:
+        for literal in declared_numbers.literals(declaration.right):
             others = [one for one in self.written if not any(one.same(own) for own in declaration.numbers)]
             if not (self._is_shown(literal) or any(literal.same(one) for one in others)):
                 raise DeclarationError(

@@ -22,12 +22,12 @@ from iocourse.bounds import lower_bound
 from iocourse.data.records import load_record, missing_metadata, record_source
 from iocourse.explore.draw.picture import Picture
 from iocourse.explore.figures.traffic_charts import curve
-from iocourse.explore.models.traffic_map import memories
+from iocourse.explore.models.memory_regimes import memories
 from iocourse.files import atomic_write
 from iocourse.schedules import REGISTRY
-from tools.build.execution import runs_kernels
+from tools.build.notebook_execution import runs_kernels
+from tools.build.percent_format import Cell
 from tools.build.project import Project
-from tools.build.source import Cell
 
 GUIDE = Path("docs") / "guide"
 README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"

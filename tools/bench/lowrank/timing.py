@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from iocourse.gpu.timing import Timing, summary
-from tools.bench.lowrank import published
+from tools.bench.lowrank import published_protocol
 
 Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[], object]
@@ -77,7 +77,7 @@ class Plan:
         threads: of both sides.
     """
 
-    rows: tuple[int, ...] = tuple(published.ROWS)
+    rows: tuple[int, ...] = tuple(published_protocol.ROWS)
     lengths: tuple[int, ...] = tuple(2**p for p in range(10, 21))
     sdpa_to: int = 2**15
     shapes: tuple[tuple[int, tuple[int, ...]], ...] = ((8, (3,)), (12, (2, 3)))

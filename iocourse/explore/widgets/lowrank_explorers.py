@@ -1,19 +1,22 @@
-"""Low-rank attention as an explorer: controls around `low_rank_explorer_picture`, whose R can be dragged."""
+"""Explorers of low-rank attention: errors and words, where R can be dragged, and the table of lesson 17b."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...data import real_heads
+from ...data.records import load_record
 from ...lowrank.polynomials import NAMES
-from ..draw.text import paragraph
+from ..draw.text import in_html, paragraph
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
-from ..models.logits import Logits, gaussian_logits, head_logits
-from ..models.lowrank_explorer import DEGREES, Facts, covering
-from .controls import button, choice, slider
+from ..figures.lowrank_results import lowrank_times, lowrank_times_words
+from ..models.lowrank_explorer import DEGREES, Facts, Logits, covering, gaussian_logits, head_logits
+from ..models.lowrank_record import compared, degrees, sizes
+from .controls import button, by_name, choice, slider
 from .explorer import Explorer, Grab, Shown, explorer
 
+# ---------------------------------------------------------------------- errors, words and a verdict
 ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
 HEADS = {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}
 GAUSSIAN, GIVEN = "Gaussian", "Q and K"
@@ -87,10 +90,44 @@ class LowRankExplorer(Explorer):
         return f"{super().__repr__()}: {self.data.name}"
 
     def _fit(self) -> None:
-        self._facts = Facts(self.setting, self.data)  # what it works out serves all that is shown
+        self._facts = Facts(self.state, self.data)  # what it works out serves all that is shown
         for one in GAUSSIANS:
             self.controls[one.name].disabled = self.value("data") != GAUSSIAN
 
     def _cover(self) -> str:
         self.controls["B"].value = covering(self.data)
         return f"B = {self.value('B'):g} is the smallest whose R covers the sampled logits."
+
+
+# ---------------------------------------------------------------------- the recorded table
+class RecordedRow(NamedTuple):
+    """Columns and degree."""
+
+    d: int
+    g: int
+
+
+@explorer
+class LowrankTable(Explorer):
+    """Sliders for d and g over the shipped record of `python -m tools.bench lowrank`; nothing is measured.
+
+    Degree offers what was measured at d. Where there is no record: a picture that says so, and no sliders.
+    Its controls: d, g. Raises as `lowrank_times`.
+    """
+
+    def __init__(self, d: int = 12, g: int = 3) -> None:
+        self._record = load_record("lowrank")
+        controls = []
+        if self._record:
+            known = degrees(self._record, d)
+            controls = [slider("d", "d (columns)", sizes(self._record)), slider("g", "degree g", known)]
+        super().__init__(RecordedRow(d, g), controls)
+
+    def shown(self) -> Shown:
+        picture = lowrank_times(self._record, *self.state)
+        known = self._record and compared(self._record, *self.state)
+        return Shown(picture, in_html([lowrank_times_words(known) if known else picture.alt]))
+
+    def _after(self, name: str) -> None:
+        if name == "d":
+            self.controls["g"].offer(by_name(degrees(self._record or {}, self.value("d"))))

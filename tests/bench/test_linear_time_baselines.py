@@ -9,10 +9,11 @@ torch = pytest.importorskip("torch")
 
 from iocourse.data.attention_heads import real_heads  # noqa: E402
 from iocourse.lowrank import NotCertified  # noqa: E402
-from tools.bench.lowrank import contenders, measuring  # noqa: E402
-from tools.bench.lowrank.exact_side import truth  # noqa: E402
-from tools.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
-from tools.bench.lowrank.published import relative_error  # noqa: E402
+from tools.bench.lowrank import linear_time_baselines as baselines  # noqa: E402
+from tools.bench.lowrank import timing  # noqa: E402
+from tools.bench.lowrank.exact_baselines import truth  # noqa: E402
+from tools.bench.lowrank.published_protocol import relative_error  # noqa: E402
+from tools.bench.lowrank.timing import QUICK, WHOLE, Plan  # noqa: E402
 
 EVERYBODY = {
     *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
@@ -21,7 +22,7 @@ EVERYBODY = {
 
 
 def of(spread=0.25, seed=0, n=200):
-    inputs = contenders.draw(n, spread, seed)
+    inputs = baselines.draw(n, spread, seed)
     return inputs, truth(*(torch.from_numpy(x) for x in inputs))[0]
 
 
@@ -31,28 +32,28 @@ def off(attend, inputs, o):
 
 @pytest.mark.parametrize("spread", [0.25, 2.0])
 def test_logits_spread_as_the_panel_says(spread):
-    q, k, _ = contenders.draw(2000, spread, 1)
+    q, k, _ = baselines.draw(2000, spread, 1)
     assert float((q @ k.T).std()) == pytest.approx(spread, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["taylor", "hermite"])
 def test_ours_is_the_face_at_that_degree(name):
     inputs, o = of()
-    errors = [off(contenders.polynomial(name, g), inputs, o) for g in (1, 2, 3, 4)]
+    errors = [off(baselines.polynomial(name, g), inputs, o) for g in (1, 2, 3, 4)]
     assert sorted(errors, reverse=True) == errors and errors[-1] < 0.5
 
 
 def test_exact_attention_is_off_by_rounding_alone():
     inputs, o = of()
-    assert 0 < off(contenders.exact, inputs, o) < 1e-4
+    assert 0 < off(baselines.exact, inputs, o) < 1e-4
 
 
 def test_nobody_has_more_features_than_are_asked_for_nor_landmarks_than_keys():
     for plan in (QUICK, WHOLE):
-        found = list(contenders.field(plan.most_features, plan.panel))
+        found = list(baselines.field(plan.most_features, plan.panel))
         assert max(one.features or 0 for one in found) <= plan.most_features
         assert {one.name for one in found} == EVERYBODY
-    few = [one for one in contenders.field(1300, 100) if one.name in contenders.ANY_NUMBER]
+    few = [one for one in baselines.field(1300, 100) if one.name in baselines.ANY_NUMBER]
     assert {one.features for one in few} == {16, 45}
 
 
@@ -65,17 +66,17 @@ def test_who_is_not_finite_or_not_certified_keeps_the_reason():
     def uncertain(q, k, v, seed):
         raise NotCertified("made up: a row sum of 0")
 
-    kept = [contenders.errors(contenders.Contender("x", 1, attend), [inputs], [o])
+    kept = [baselines.errors(baselines.Contender("x", 1, attend), [inputs], [o])
             for attend in (endless, uncertain)]  # fmt: skip
     assert kept == [{"refused": "what it returns is not finite"}, {"refused": "made up: a row sum of 0"}]
 
 
 def test_a_real_head_has_a_panel_of_its_own():
     plan = Plan(seeds=1, most_head_features=600, seconds=0.0)
-    rows = contenders.head_panel(0, plan)
+    rows = baselines.head_panel(0, plan)
     layer, head = real_heads()[0]
     assert {(row["layer"], row["head"], row["n"], row["d"]) for row in rows} == {(layer, head, 471, 32)}
-    exact = next(row for row in rows if row["contender"] == contenders.EXACT)
+    exact = next(row for row in rows if row["contender"] == baselines.EXACT)
     assert exact["features"] is None and exact["error"] < 1e-3 and exact["ms"] > 0
     assert {row["features"] for row in rows if row["contender"] == "SATA"} == {33, 561}
     assert all(("ms" in row) != ("refused" in row) for row in rows)
@@ -87,19 +88,19 @@ def test_a_real_head_has_a_panel_of_its_own():
 def test_every_round_visits_everyone_and_begins_with_another(monkeypatch):
     order = []
     works = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    monkeypatch.setattr(measuring, "SLOW_S", -1.0)  # one warm run
-    found = measuring.interleaved(works, 0.0)
+    monkeypatch.setattr(timing, "SLOW_S", -1.0)  # one warm run
+    found = timing.interleaved(works, 0.0)
     assert "".join(order) == "abc" + "abc" + "bca" + "cab"
     assert {timing.repeats for timing in found.values()} == {3}
 
 
 def test_slow_work_is_run_once_a_round_and_quick_work_more_often():
-    assert measuring._repeats(10.0, 0.1) == 1 and measuring._repeats(0.01, 0.1) == 10
-    assert measuring._repeats(1e-6, 0.1) == measuring.MOST
+    assert timing._repeats(10.0, 0.1) == 1 and timing._repeats(0.01, 0.1) == 10
+    assert timing._repeats(1e-6, 0.1) == timing.MOST
 
 
 def test_milliseconds_are_milliseconds(monkeypatch):
     ticks = iter(range(1000))
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(ticks) * 0.25)
-    (took,) = measuring.interleaved({"one": lambda: None}, 0.0).values()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks) * 0.25)
+    (took,) = timing.interleaved({"one": lambda: None}, 0.0).values()
     assert math.isclose(took.ms, 250.0)

@@ -11,39 +11,40 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, run, schedules
-from tools.build import course, pages
+from tools.build import course
+from tools.build import generated_sections as sections
 from tools.build.lesson import read_lessons
+from tools.build.percent_format import Cell
 from tools.build.project import Project, read_project
-from tools.build.source import Cell
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_figure_on_disk_shows_todays_numbers_in_few_bytes():
-    assert pages.figure_is_current(ROOT)
-    assert (ROOT / pages.FIGURE).stat().st_size <= 60 * 1024
+    assert sections.figure_is_current(ROOT)
+    assert (ROOT / sections.FIGURE).stat().st_size <= 60 * 1024
 
 
 def test_the_alt_text_in_readme_is_that_of_the_figure():
-    found = pages.marked(README, "figure")
-    assert found == f"![{pages.first_figure().alt}](docs/words-moved.png)\n"
-    assert "]" not in pages.first_figure().alt
+    found = sections.marked(README, "figure")
+    assert found == f"![{sections.first_figure().alt}](docs/words-moved.png)\n"
+    assert "]" not in sections.first_figure().alt
 
 
 def test_the_figure_has_at_most_four_named_curves_and_the_lower_bound():
-    drawn, *_ = pages.first_figure().numbers.splitlines()[1:]
+    drawn, *_ = sections.first_figure().numbers.splitlines()[1:]
     names = re.split(r"  +", drawn.strip())
     assert names[-1] == "lower bound" and 1 <= len(names[1:-1]) <= 4
     assert not [name for name in names if re.search(r"_|\b[FB]\d", name)]  # names, not ids or labels
 
 
 def test_the_alt_text_and_the_sentence_below_the_figure_give_the_counted_words():
-    N, d, M = pages.N, pages.d, pages.M
+    N, d, M = sections.N, sections.d, sections.M
     words = {name: schedules.REGISTRY[name] for name in ("naive", "flash1", "flash2", "small_cache")}
     totals = {name: one.cost(N, d, **one.tiles(N, d, M)).total for name, one in words.items()}
     least = bounds.lower_bound("forward", N, d, M)[0]
-    alt = pages.first_figure().alt
+    alt = sections.first_figure().alt
     for count in (totals["naive"], totals["flash1"], totals["flash2"], least):
         assert f"{count:,}" in alt
     said = f"{totals['flash2'] / least:.2f} times the lower bound"
@@ -57,7 +58,7 @@ def test_the_alt_text_and_the_sentence_below_the_figure_give_the_counted_words()
 
 
 def test_the_result_that_was_counted_is_counted_again():
-    counted = (pages.marked(README, "results") or "").splitlines()[2]
+    counted = (sections.marked(README, "results") or "").splitlines()[2]
     N, d, M = (int(n.replace(",", "")) for n in re.findall(r"[NdM] = ([\d,]+\d)", counted))
     shapes, flash = np.zeros((3, N, d), dtype=np.float32), schedules.flash2
     dry = run(flash, M=M, dry=True, Q=shapes[0], K=shapes[1], V=shapes[2], **flash.tiles(N, d, M)).ledger
@@ -78,7 +79,7 @@ def drawn(monkeypatch):
             return out.getvalue()
 
     picture = Drawn()
-    monkeypatch.setattr(pages, "first_figure", lambda: picture)
+    monkeypatch.setattr(sections, "first_figure", lambda: picture)
     return picture
 
 
@@ -87,27 +88,29 @@ CLAIMED = Project("owner/course", "v1.0.0", claimed=True)
 
 
 def test_a_figure_is_drawn_where_readme_shows_one_and_again_when_its_numbers_change(tmp_path, drawn):
-    assert pages.write_figure(tmp_path) == []  # no README
+    assert sections.write_figure(tmp_path) == []  # no README
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("<!-- figure -->\n<!-- /figure -->\n")
-    stale = f"{pages.FIGURE.as_posix()} is stale: run python -m tools.build"
-    assert stale in list(pages.problems(tmp_path, {}, NOBODYS))
-    assert pages.write_figure(tmp_path) == ["docs/words-moved.png"] and pages.write_figure(tmp_path) == []
-    before = (tmp_path / pages.FIGURE).read_bytes()
+    stale = f"{sections.FIGURE.as_posix()} is stale: run python -m tools.build"
+    assert stale in list(sections.problems(tmp_path, {}, NOBODYS))
+    assert (
+        sections.write_figure(tmp_path) == ["docs/words-moved.png"] and sections.write_figure(tmp_path) == []
+    )
+    before = (tmp_path / sections.FIGURE).read_bytes()
     drawn.numbers = "1 3"
-    assert not pages.figure_is_current(tmp_path)
-    assert pages.write_figure(tmp_path) == ["docs/words-moved.png"]
-    assert (tmp_path / pages.FIGURE).read_bytes() != before
+    assert not sections.figure_is_current(tmp_path)
+    assert sections.write_figure(tmp_path) == ["docs/words-moved.png"]
+    assert (tmp_path / sections.FIGURE).read_bytes() != before
     assert [path.name for path in (tmp_path / "docs").iterdir()] == ["words-moved.png"]
 
 
 def test_a_signed_picture_is_a_whole_png(drawn):
     from PIL import Image
 
-    png = pages.signed_png(drawn)
+    png = sections.signed_png(drawn)
     image = Image.open(BytesIO(png))
     image.load()
-    assert image.size == (2, 2) and image.text == {"iocourse": pages.signature(drawn).decode()}
+    assert image.size == (2, 2) and image.text == {"iocourse": sections.signature(drawn).decode()}
     at, kinds = 8, []
     while at < len(png):  # each chunk: length, kind, body, checksum
         (size,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
@@ -137,7 +140,7 @@ def lesson(said, code="import numpy as np"):
     ],
 )
 def test_what_a_lesson_builds_on_is_what_its_prerequisites_name(said, numbers):
-    assert pages.builds_on(lesson(said)) == numbers
+    assert sections.builds_on(lesson(said)) == numbers
 
 
 @pytest.mark.parametrize(
@@ -151,12 +154,12 @@ def test_what_a_lesson_builds_on_is_what_its_prerequisites_name(said, numbers):
     ],
 )
 def test_what_a_lesson_needs_is_read_off_its_code(code, what):
-    assert pages.needs(code) == what
+    assert sections.needs(code) == what
 
 
 def table(name):
     """Number of a lesson -> its cells in one of README's tables, in order."""
-    rows = (pages.marked(README, name) or "").splitlines()[2:]
+    rows = (sections.marked(README, name) or "").splitlines()[2:]
     found = [[part.strip() for part in row.split("|")[1:-1]] for row in rows]
     return {re.match(r"\[(\w+) ", row[0])[1]: row for row in found}
 
@@ -181,7 +184,7 @@ def test_readmes_tables_have_a_row_a_lesson_with_the_minutes_that_stand_at_its_h
 
 def test_the_main_path_is_complete_in_order_and_builds_on_itself_alone():
     main = table("spine")
-    assert tuple(main) == pages.SPINE == tuple(sorted(pages.SPINE))
+    assert tuple(main) == sections.SPINE == tuple(sorted(sections.SPINE))
     for number, (_, _, builds_on, _) in main.items():
         before = [other for other in main if other < number]
         assert [other for other in re.findall(r"\w+", builds_on) if other not in before] == []
@@ -189,17 +192,17 @@ def test_the_main_path_is_complete_in_order_and_builds_on_itself_alone():
 
 def test_links_to_colab_and_binder_are_written_once_the_address_is_claimed():
     cells = lesson("**Prerequisites**: none.")
-    row, claimed = (pages.lesson_row("05_a", cells, 9, project) for project in (NOBODYS, CLAIMED))
+    row, claimed = (sections.lesson_row("05_a", cells, 9, project) for project in (NOBODYS, CLAIMED))
     assert claimed == f"{row[:-2]} | [Colab]({CLAIMED.colab('lessons/05_a.ipynb')}) |" and "http" not in row
-    heads = [pages.lesson_table([], project).splitlines()[0] for project in (NOBODYS, CLAIMED)]
+    heads = [sections.lesson_table([], project).splitlines()[0] for project in (NOBODYS, CLAIMED)]
     assert [head.count("|") for head in heads] == [row.count("|"), claimed.count("|")]
-    assert "http" not in pages.published(NOBODYS) and "publishing.md" in pages.published(NOBODYS)
-    said = pages.published(CLAIMED)
+    assert "http" not in sections.published(NOBODYS) and "publishing.md" in sections.published(NOBODYS)
+    said = sections.published(CLAIMED)
     assert CLAIMED.colab("lessons/00_start_here.ipynb") in said
     assert "https://mybinder.org/v2/gh/owner/course/v1.0.0?" in said
 
 
 def test_pieces_go_between_their_markers_and_nowhere_else():
     text = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n<!-- y -->\n"
-    assert pages.with_marked(text, {"x": "new", "y": "no end", "z": "no"}) == text.replace("old", "new")
-    assert pages.marked(text, "y") is None
+    assert sections.with_marked(text, {"x": "new", "y": "no end", "z": "no"}) == text.replace("old", "new")
+    assert sections.marked(text, "y") is None

@@ -9,12 +9,12 @@ from iocourse.console import progress_meter
 from iocourse.course.exercise import exercises, find
 from iocourse.doctor import thread_settings
 from iocourse.errors import UsageError
+from tests.mutation.mutant_process import Verdict, verdicts
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.operators import OPERATORS
 from tests.mutation.references import INTERPRETED, sources_of
 from tests.mutation.report import Score, scores
-from tests.mutation.running import Verdict, verdicts
-from tools.build.execution import cannot_run
+from tools.build.notebook_execution import cannot_run
 
 
 def run(

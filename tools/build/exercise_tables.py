@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from iocourse.course.exercise import Exercise, find
-from tools.build.rules.evening import evening_of
-from tools.build.source import Cell, SourceError, is_declaration
+from tools.build.percent_format import Cell, SourceError, is_declaration
+from tools.build.rules.lesson_length import length_of
 
 HEAD = ("| Exercise | Title | Difficulty | Importance | Minutes |", "| --- | --- | --- | --- | --- |")
 _MARKER = re.compile(r"<!-- *(.*?) *-->")
@@ -32,7 +32,7 @@ def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
             the lesson's, or facts of an exercise typed by hand.
     """
     own = exercises_of(cells, path)
-    reading = evening_of(cells).reading
+    reading = length_of(cells).reading
     markers: set[str] = set()
     filled: list[Cell] = []
     for cell in cells:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.build.source import Cell, shown, side
+from tools.build.percent_format import Cell, shown, side
 
 WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # a lesson at most; pictures at least
 FIRST = {"words": 1800, "pictures": 2}  # for lesson 00, which somebody opens who has not decided yet
@@ -30,7 +30,7 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(")
 
 
 @dataclass(frozen=True)
-class Evening:
+class LessonLength:
     """What a student of one lesson reads.
 
     Attributes:
@@ -51,13 +51,13 @@ class Evening:
         return math.ceil(self.words / WORDS_A_MINUTE + FORMULA * self.formulas + self.predictions)
 
 
-def evening_of(cells: Sequence[Cell]) -> Evening:
+def length_of(cells: Sequence[Cell]) -> LessonLength:
     """What is in a source. Facts of exercises that the build writes into it are not counted."""
     read = [cell for cell in cells if shown(cell, solved=False)]
     texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
     formulas = sum(len(_DISPLAYED.findall(text)) for text in texts)
-    return Evening(sum(map(words_of, texts)), formulas, predictions, len(read))
+    return LessonLength(sum(map(words_of, texts)), formulas, predictions, len(read))
 
 
 def words_of(text: str) -> int:
@@ -66,20 +66,20 @@ def words_of(text: str) -> int:
     return sum(any(map(str.isalnum, word)) for word in plain.split())
 
 
-def problems(evening: Evening, exercises: int, solved: dict[str, Any], path: Path) -> Iterator[str]:
+def problems(length: LessonLength, exercises: int, solved: dict[str, Any], path: Path) -> Iterator[str]:
     """Where a lesson is longer than an evening or shows too little, each as ``file:1: what``.
 
     Args:
-        evening: what its source has.
+        length: what its source has.
         exercises: minutes of those that are not optional.
         solved: its notebook with outputs.
         path: what messages call the source.
     """
     first = FIRST if path.name.startswith("00_") else {}
-    minutes = evening.reading + exercises
+    minutes = length.reading + exercises
     for name, found, most in (
-        ("words", evening.words, first.get("words", WORDS)),
-        ("cells", evening.cells, CELLS),
+        ("words", length.words, first.get("words", WORDS)),
+        ("cells", length.cells, CELLS),
         ("minutes", minutes, MINUTES),
     ):
         if found > most:
