@@ -22,7 +22,7 @@ DASH = "–"  # where there is no number
 LONGEST = 120  # bytes of a name: a file's may have 255, and something comes before and after
 
 
-def counted(number: int, thing: str) -> str:
+def with_unit(number: int, thing: str) -> str:
     """1 word, 2 words, 4,096 words."""
     return f"{number:,} {thing}{'s' * (number != 1)}"
 

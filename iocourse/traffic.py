@@ -89,7 +89,7 @@ def _interpreter() -> tuple[Any, Any]:
         from triton import knobs
         from triton.runtime import interpreter, jit
 
-        from .doctor.interpreter_patch import patch_interpreter
+        from .doctor.fast_interpreter import patch_interpreter
     except ImportError as error:
         raise CannotCount(str(error)) from None
     native = getattr(interpreter, "_interpreter", None)

@@ -337,7 +337,7 @@ for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
     print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:.1%} fewer")
 f3, f3c = both(600, 64, 58368)
 free = 58368 - costs.flash_optimal(600, 64, Br=300).peak
-kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # one place for all that pass
+kept = schedules.resident_keys.tiles(600, 64, 58368)["places"] - 1  # one for all that pass
 measured("9.4b", free=free, kept=kept, saved=f3 - f3c)
 
 # %% [markdown]

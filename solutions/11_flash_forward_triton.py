@@ -248,7 +248,8 @@ for t in range(-(-N // BM)):
     visited += -(-end // BN)
     masked += -(-(end - whole) // BN)
 # high=0 makes it causal, as section 11.6 explains
-causal = costs.kernels.attention_forward(costs.kernels.KernelProblem(N, N, d, high=0), BM=BM, BN=BN)
+problem = costs.kernels.KernelProblem(N, N, d, high=0)
+causal = costs.kernels.attention_forward(problem, BM=BM, BN=BN)
 full = costs.kernels.attention_forward(costs.kernels.KernelProblem(N, N, d), BM=BM, BN=BN)
 print(f"K: {causal.reads['K']:,} words causal, {full.reads['K']:,} full; "
       f"{visited} tiles of {BN * d:,} words are {visited * BN * d:,}")

@@ -278,7 +278,8 @@ def launched(kernel, Q, K, V, BM, BN):
 # %%
 N, d, BM, BN = 128, 16, 32, 16
 arrays = np.random.default_rng(11).standard_normal((3, N, d)).astype(np.float32)
-due = costs.kernels.attention_forward(costs.kernels.KernelProblem(N, N, d, high=0), BM=BM, BN=BN)
+problem = costs.kernels.KernelProblem(N, N, d, high=0)
+due = costs.kernels.attention_forward(problem, BM=BM, BN=BN)
 due.itemsizes = dict.fromkeys(due.arrays, 4)  # float32
 S = np.where(np.tri(N, dtype=bool), exact.scores(*arrays[:2].astype(np.float64)), -np.inf)
 print("due, by the closed form:", due, sep="\n")

@@ -285,11 +285,13 @@ def gigabytes(ledger):
 
 def recorded_tile(kernel):
     asked = {"kernel": kernel, "arch": 90, "d": 512, "bytes": 2, "pairs": "band"}
-    row = next(row for row in load_record("resources")["shipped"] if asked.items() <= row.items())
+    rows = load_record("resources")["shipped"]
+    row = next(row for row in rows if asked.items() <= row.items())
     return tuple(row[name] for name in ("BM", "BN", "BD") if row[name])
 
 
-problem, names = KernelProblem(4096, 4096, 512), ("forward", "sliced_forward", "scores", "averages")
+problem = KernelProblem(4096, 4096, 512)
+names = ("forward", "sliced_forward", "scores", "averages")
 rows, f6, scores, averages = (recorded_tile(name) for name in names)
 f5 = scores_forward(problem, scores=scores[:2], averages=averages)
 for name, form in {

@@ -108,7 +108,8 @@ for parts in (1, 4, 16):
 # What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.3:
 
 # %%
-one, many = (attention_decode(KernelProblem(1, 32768, 128, H=32, H_kv=8), parts=n) for n in (1, 16))
+problem = KernelProblem(1, 32768, 128, H=32, H_kv=8)
+one, many = (attention_decode(problem, parts=n) for n in (1, 16))
 between = many.reads["O_parts"] + many.reads["LSE_parts"]
 share = 2 * 4 * between / (2 * 2 * many.reads["K"])
 print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "

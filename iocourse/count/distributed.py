@@ -6,7 +6,7 @@ import argparse
 from typing import Any, NamedTuple
 
 from .. import distributed
-from ..console import counted
+from ..console import with_unit
 from ..distributed import RankLedger, RankSchedule, load_balance
 from ..distributed.bounds import lower_bound
 from ..distributed.time_model import best_grid, ledgers_of, memory_of
@@ -75,7 +75,7 @@ def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[s
     if arguments.N not in (None, sum(texts)):
         raise UsageError(f"--N {arguments.N} is not the sum of --seq-lens, {sum(texts)}; leave it out")
     placed = PLACES[arguments.placement or "split"](texts, P)
-    work, split = load_balance.imbalance(placed.pairs), counted(len(placed.split), "text")
+    work, split = load_balance.imbalance(placed.pairs), with_unit(len(placed.split), "text")
     note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
     return RankRequest(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
 

@@ -15,7 +15,7 @@ require_triton()
 from .host.backend import INTERPRETED  # noqa: E402  # before anything that imports triton
 
 if INTERPRETED:
-    from ..doctor.interpreter_patch import patch_interpreter
+    from ..doctor.fast_interpreter import patch_interpreter
 
     patch_interpreter()
 

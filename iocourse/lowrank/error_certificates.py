@@ -258,8 +258,9 @@ def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
 
 def row_limits(Q: Array, K: Array) -> Array:
     """(n,): |q| times the largest |k|, beyond which no logit of that row can be."""
-    with np.errstate(over="ignore"):  # inf is a limit too
+    with np.errstate(over="ignore", invalid="ignore"):
         found: Array = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
+    found[np.isnan(found)] = np.inf  # one square overflowed and the other became 0; inf is a limit too
     return found
 
 

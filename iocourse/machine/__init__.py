@@ -5,7 +5,7 @@ is what the row-by-row updates (`Tile.add_matmul`, `RowStats.update`, `Features`
 """
 
 from ..sizes import positive_int
-from .blocks import Block
+from .block_ranges import Block
 from .errors import (
     FastMemoryFull,
     MachineError,

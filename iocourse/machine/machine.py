@@ -15,7 +15,7 @@ from ..exact import real_array
 from ..ledger import Ledger, Move, PhaseTotal
 from ..sizes import Shape, positive_int, truth, words_in
 from ..solution_guard import are_solutions_blocked
-from .blocks import Block, Box, Loops
+from .block_ranges import Block, Box, Loops
 from .errors import (
     FastMemoryFull,
     MachineError,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from ..sizes import Shape, positive_int
-from .blocks import Block, Box
+from .block_ranges import Block, Box
 from .errors import SlowAttribute, SlowMemoryArithmetic
 
 

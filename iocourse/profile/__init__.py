@@ -227,13 +227,13 @@ def heading(record: dict[str, Any]) -> str:
     """The launch, and below it the place and the tiles."""
     asked = record["question"]
     facts = {
-        f"N = {asked['N']}, d = {asked['d']}, {console.counted(asked['heads'], 'head')}": True,
+        f"N = {asked['N']}, d = {asked['d']}, {console.with_unit(asked['heads'], 'head')}": True,
         f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
         f"{asked['batch']} batches": asked["batch"] > 1,
         "causal": asked["causal"],
         f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
-        console.counted(len(asked["lengths"]), "sequence"): asked["lengths"],
-        console.counted(asked["parts"], "part"): asked["what"] == "decode",
+        console.with_unit(len(asked["lengths"]), "sequence"): asked["lengths"],
+        console.with_unit(asked["parts"], "part"): asked["what"] == "decode",
         asked["dtype"]: True,
     }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())

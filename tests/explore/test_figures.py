@@ -9,7 +9,7 @@ from figure_examples import attention, ledger
 from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
-from iocourse.console import counted
+from iocourse.console import with_unit
 from iocourse.explore.draw.line_chart import Frame, Line, Scale, area_below, spread
 from iocourse.explore.draw.palette import BOUND, FORBIDDEN
 from iocourse.explore.draw.picture import Poly, Rect, Text
@@ -307,9 +307,9 @@ def test_a_mark_that_all_bars_share_is_told_once():
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (counted(1, "word"), "1 word"),
-        (counted(0, "word"), "0 words"),
-        (counted(4096, "such program"), "4,096 such programs"),
+        (with_unit(1, "word"), "1 word"),
+        (with_unit(0, "word"), "0 words"),
+        (with_unit(4096, "such program"), "4,096 such programs"),
         (figures(0.123456), "0.123"),
         (figures(123456.0, 2), "120,000"),
         (figures(2.0), "2"),

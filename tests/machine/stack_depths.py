@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from iocourse import kernels
-from iocourse.doctor import interpreter_patch
+from iocourse.doctor import fast_interpreter
 from iocourse.machine import run
 from iocourse.schedules.flash_optimal import flash_optimal
 
@@ -68,7 +68,7 @@ def main(repeats):
     gc.disable()
     for name, module, work in (
         ("emulator", sys.modules["iocourse.machine.run"], emulated()),
-        ("interpreter", interpreter_patch, interpreted()),
+        ("interpreter", fast_interpreter, interpreted()),
     ):
         work()
         found = ratios(module, work, repeats)

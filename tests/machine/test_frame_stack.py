@@ -78,7 +78,7 @@ def test_a_schedule_runs_in_one_piece():
 @needs_cpython
 def test_a_launch_in_the_interpreter_runs_in_one_piece():
     pytest.importorskip("triton")
-    from iocourse.doctor.interpreter_patch import _with_room
+    from iocourse.doctor.fast_interpreter import _with_room
 
     assert max(pages(_with_room(calls), range(300))) < CALLS / 2
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import distributed, exact
-from ...console import counted
+from ...console import with_unit
 from ...costs import ceil_div
 from ...distributed import load_balance
 from ...distributed.layouts import blocks_of
@@ -67,7 +67,7 @@ def _unequal(owners: NDArray[np.int64], P: int, share: int, thing: str) -> str |
     """The first rank that has not its share of rows or positions."""
     counts = np.bincount(owners, minlength=P).tolist()
     off = next((rank for rank, count in enumerate(counts) if count != share), None)
-    return None if off is None else f"rank {off} has {counted(counts[off], thing)}, its share is {share}"
+    return None if off is None else f"rank {off} has {with_unit(counts[off], thing)}, its share is {share}"
 
 
 def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -168,7 +168,9 @@ def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
     words = sum(load_balance.split_texts(texts, P).words(1))
     known = _known_imbalance(texts, P), words
-    return Case(f"{label}, {counted(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known)
+    return Case(
+        f"{label}, {with_unit(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known
+    )
 
 
 def _placement(trial: Trial) -> load_balance.Placement | None:
@@ -428,7 +430,7 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     worst, least = int(np.argmax(lacks)), trial.case.expected
     if lacks[worst] <= least:
         return None
-    return f"rank {worst} lacks {counted(lacks[worst], 'position')}, by the bound {least} could do"
+    return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
 
 
 GROUPS = Exercise(

@@ -83,7 +83,7 @@ class Compiler:
     def __init__(self) -> None:
         import triton  # noqa: F401
 
-        from ...doctor.interpreter_patch import cache_shapes
+        from ...doctor.fast_interpreter import cache_shapes
 
         machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
         self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once

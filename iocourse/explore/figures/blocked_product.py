@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...sizes import check_sizes
 from ..draw.palette import INK, PAPER, QUIET, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
@@ -46,13 +46,13 @@ class Product(NamedTuple):
     def step(self) -> tuple[str, str]:
         """What a step loads, with its words: "a column of Q, 6 words"."""
         column, row = self.passing
-        return f"{column}, {counted(self.height, 'word')}", f"{row}, {counted(self.width, 'word')}"
+        return f"{column}, {with_unit(self.height, 'word')}", f"{row}, {with_unit(self.width, 'word')}"
 
     @property
     def worth(self) -> str:
         """Words and products of a step."""
-        products = counted(self.height * self.width, "product")
-        return f"{counted(self.height + self.width, 'word')} a step for {products}"
+        products = with_unit(self.height * self.width, "product")
+        return f"{with_unit(self.height + self.width, 'word')} a step for {products}"
 
 
 @example(24, 18, Br=6, Bc=8, Bd=6)
@@ -95,7 +95,7 @@ def _panel(p: Product, left: float, scale: float) -> Iterator[Element]:
     x, y = left + p.depth * scale + GAP, TOP + p.depth * scale + GAP  # of the result
     width, height = p.shape[1] * scale, p.shape[0] * scale
     start, stop = (y + row * scale for row in p.kept)
-    yield Text(left, TOP - 20, f"{p.result}: {counted(p.depth, 'step')} a tile", NORMAL, bold=True)
+    yield Text(left, TOP - 20, f"{p.result}: {with_unit(p.depth, 'step')} a tile", NORMAL, bold=True)
     yield Rect(x, y, width, height, PAPER, "", QUIET)
     yield Rect(left, start, p.depth * scale, stop - start, PAPER, "", QUIET)
     yield Rect(x, TOP, width, p.depth * scale, PAPER, "", QUIET)
@@ -137,7 +137,7 @@ def _in_words(heading: str, products: tuple[Product, Product]) -> tuple[str, str
     alt = f"{heading}. Two products of matrices, each with one array to the left of its result and one above."
     for p in products:
         alt += f" For {p.result} a tile of {p.height} × {p.width} words stays, and in each of "
-        alt += f"{counted(p.depth, 'step')} there pass {p.step[0]}, and {p.step[1]}: {p.worth}."
+        alt += f"{with_unit(p.depth, 'step')} there pass {p.step[0]}, and {p.step[1]}: {p.worth}."
     rows: list[list[object]] = [
         ["", *(p.result for p in products)],
         ["words of the tile", *(p.height * p.width for p in products)],

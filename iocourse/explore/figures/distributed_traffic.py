@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...distributed.time_model import (
     Cluster,
     ScheduleEstimate,
@@ -225,7 +225,7 @@ def headline(v: View) -> tuple[str, str]:
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)
     others = sum(one.words == fewest.words for one in entries) - 1
-    also = f" (as {counted(others, 'other')})" if others else ""
+    also = f" (as {with_unit(others, 'other')})" if others else ""
     first = f"P = {v.P:,}: {fewest.title(v.P)} moves the fewest words, {fewest.words:,}{also}"
     first += f", {fewest.words / least:.2f} × the bound ({id})." if least else "."
     where = f"On {v.on.chip.name} and {v.on.link.name}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.line_chart import Frame, Scale, spread
@@ -153,8 +153,8 @@ def footprint_bar(
 def verdict(total: int, M: int) -> str:
     """Whether `total` words fit in M, and what is left or missing."""
     if total > M:
-        return f"does not fit: short of {counted(total - M, 'word')}"
-    return f"fits, {counted(M - total, 'word')} free"
+        return f"does not fit: short of {with_unit(total - M, 'word')}"
+    return f"fits, {with_unit(M - total, 'word')} free"
 
 
 def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> Iterator[Element]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...console import counted
+from ...console import with_unit
 from ...gpu import Chip, Resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
@@ -242,4 +242,4 @@ def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
         middle, height = box.x + box.width / 2, box.y + box.height / 2
         yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)
         yield Text(middle, height - 2, said, TINY, "middle")
-        yield Text(middle, height + 10, counted(row["warps"], "warp"), TINY, "middle")
+        yield Text(middle, height + 10, with_unit(row["warps"], "warp"), TINY, "middle")

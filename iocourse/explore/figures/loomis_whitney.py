@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ..draw.palette import GREEN, GRID, INK, ORANGE, PAPER, QUIET, SKY
 from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text, figure, titled
 
@@ -162,8 +162,8 @@ class _Box:
 
     def _labels(self) -> Iterator[Element]:
         counts, made = self.choice.counts, len(self.choice.points)
-        a, b, c = (f"{name}: {counted(count, 'word')}" for name, count in counts.items())
-        yield Text(self.left, HEAD - 22, f"{self.choice.name}: {counted(made, 'multiply-add')}", bold=True)
+        a, b, c = (f"{name}: {with_unit(count, 'word')}" for name, count in counts.items())
+        yield Text(self.left, HEAD - 22, f"{self.choice.name}: {with_unit(made, 'multiply-add')}", bold=True)
         x, y = self.at(self.m, -self.gap, 0)
         yield Text(x, y + 22, a, SMALL)
         x, y = self.at(-self.gap, self.n, 0)
@@ -176,7 +176,7 @@ class _Box:
 def _sentence(choice: _Choice) -> str:
     m, n, k = choice.size
     a, b, c = choice.counts.values()
-    made = counted(len(choice.points), "multiply-add")
+    made = with_unit(len(choice.points), "multiply-add")
     return (
         f"{choice.name}: a box of {m} x {n} x {k} triples, with {a} words of A, {b} of B and {c} of C "
         f"on three walls; in it {made}, drawn as cubes whose shadows are on these words."

@@ -9,7 +9,7 @@ from math import log
 from textwrap import wrap
 from typing import Any
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ..draw.line_chart import Line, Panel, panels_picture
 from ..draw.palette import BLACK, BLUE, INK, QUIET, SKY, Fill, Stroke, stroke_of
 from ..draw.picture import (
@@ -203,7 +203,7 @@ def _contenders_table(rows: Sequence[Row]) -> str:
 
 # ---------------------------------------------------------------------- in words
 def _source(record: Record) -> str:
-    return source_of(record, f", {counted(record['threads'], 'thread')}")
+    return source_of(record, f", {with_unit(record['threads'], 'thread')}")
 
 
 # ---------------------------------------------------------------------- one row, bar by bar

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import masks
-from ...console import counted, table
+from ...console import table, with_unit
 from ...costs import ceil_div
 from ...masks import Mask
 from ...sizes import check_sizes
@@ -88,7 +88,7 @@ def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int)
 def _key(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) -> Iterator[Element]:
     for at, kind in enumerate((WHOLE, CUT, NEVER)):
         y = Y + 8 + 62 * at
-        number = counted(int((kinds == kind).sum()), "tile")
+        number = with_unit(int((kinds == kind).sum()), "tile")
         yield from swatch(RIGHT, y, FILLS[kind], f"{KINDS[kind]}: {number}")
         yield Text(RIGHT + 24, y + 34, SAID[kind], SMALL, colour=QUIET)
     computed, seen = _computed(kinds, Br, Bc, len(pairs)), int(pairs.sum())
@@ -113,7 +113,7 @@ def _in_words(
         counts = ((kinds == kind).sum(), inside.sum(), (inside & pairs).sum())
         rows.append([KINDS[kind], *(f"{int(n):,}" for n in counts)])
     computed, seen = _computed(kinds, Br, Bc, N), int(pairs.sum())
-    whole, cut, never = (counted(int((kinds == kind).sum()), "tile") for kind in (WHOLE, CUT, NEVER))
+    whole, cut, never = (with_unit(int((kinds == kind).sum()), "tile") for kind in (WHOLE, CUT, NEVER))
     down, across = kinds.shape
     alt = f"{heading}: a square of {N:,} queries by {N:,} keys under {down:,} by {across:,} tiles. "
     alt += f"{whole} whole, every pair seen; {cut} cut, with some pairs seen; {never} never loaded. "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import circle
@@ -49,7 +49,7 @@ def partial_sums(events: Sequence[str]) -> Picture:
     Raises ValueError for no events, for another word, and for an event that nothing is there for.
     """
     life = _checked(tuple(events))
-    heading = f"One output's partial sums: {_entries(life)}, {counted(sum(life.reads), 'read')}"
+    heading = f"One output's partial sums: {_entries(life)}, {with_unit(sum(life.reads), 'read')}"
     floor = TOP + LEVEL * max(life.heights)
     size = (LEFT + COLUMN * len(life.events) + 24, floor + 122)
     drawn = [*_levels(life, floor), *_bars(life, floor), *_counts(life, floor)]
@@ -57,10 +57,10 @@ def partial_sums(events: Sequence[str]) -> Picture:
     counts = zip(life.events, life.heights[1:], *numbers, strict=True)
     rows = [("event", "n", "reads", "entries"), *counts]
     steps = ", ".join(f"{event} {n}" for event, n in zip(life.events, life.heights[1:], strict=True))
-    over = counted(len(life.events), "event")
+    over = with_unit(len(life.events), "event")
     alt = f"A staircase over {over}: the number n of partial sums of one output in fast memory after each "
     alt += f"of them. It starts at 0: {steps}. Numbers in squares count "
-    alt += f"{counted(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
+    alt += f"{with_unit(sum(life.reads), 'read')}, numbers in circles {_entries(life)}: rises of n from 0."
     return titled(heading, size, alt, table(rows, left=0), drawn)
 
 
@@ -75,7 +75,7 @@ def _checked(events: tuple[str, ...]) -> _Life:
         if have < least:
             where = "dropped before" if event == "read" else "in fast memory"
             raise ValueError(
-                f"event {number}, {event}, needs {counted(least, 'partial sum')} {where}: {have}"
+                f"event {number}, {event}, needs {with_unit(least, 'partial sum')} {where}: {have}"
             )
         there += RISE[event]
         away += {"drop": 1, "read": -1}.get(event, 0)

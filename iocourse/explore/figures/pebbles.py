@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import hypot
 from typing import Any, NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...pebbling import Game, Graph, Move, Pebbling, State, Vertex, replay
 from ...sizes import zero_or_more
 from ..draw.graph_layout import layout
@@ -118,7 +118,7 @@ def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
     panel = list(_panel(play, board.right + 26, chosen))
     height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
     width = board.right + 26 + PANEL + 18
-    before = f", before {counted(play.last, 'move')}" if play.last else ""
+    before = f", before {with_unit(play.last, 'move')}" if play.last else ""
     move = play.state.move
     where = f"the start{before}" if move is None else f"move {play.step} of {play.last}, {move}"
     title = f"Red-blue pebbling with M = {game.M}: {where}"
@@ -150,7 +150,7 @@ def meaning(play: Play) -> str:
     else:
         kind, v, parent = state.move
         done = MEANS[kind].format(v=v, parent=parent, parents=_listed(graph.parents[v])) + "."
-    return f"{done} {counted(state.cost, 'word')} moved so far."
+    return f"{done} {with_unit(state.cost, 'word')} moved so far."
 
 
 def _listed(vertices: Iterable[Vertex]) -> str:
@@ -324,7 +324,8 @@ def _in_words(play: Play) -> tuple[str, str]:
     )
     alt = (
         f"A graph of {len(game.graph)} vertices, inputs at the bottom. "
-        f"{where}: {counted(state.cost, 'word')} moved, {len(state.red)} of M = {game.M} red pebbles in use. "
+        f"{where}: {with_unit(state.cost, 'word')} moved, "
+        f"{len(state.red)} of M = {game.M} red pebbles in use. "
         f"Red pebbles (in fast memory): {_listed(v for v in order if v in state.red)}. "
         f"Blue pebbles (in slow memory): {_listed(v for v in order if v in state.blue)}. "
         f"Outputs to be stored: {_listed(play.missing)}."

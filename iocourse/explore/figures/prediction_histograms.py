@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ..draw.palette import BLUE, QUIET, SKY
 from ..draw.picture import (
     NORMAL,
@@ -57,7 +57,7 @@ def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mappi
     title = "What was predicted, and how often"
     alt = f"{title}: a bar for each answer{', the right one hatched and marked' if right else ''}."
     for name, counts in answers.items():
-        told = ", ".join(f"{text} {counted(count, 'time')}" for text, count in counts.items())
+        told = ", ".join(f"{text} {with_unit(count, 'time')}" for text, count in counts.items())
         alt += f" {name}: {told}{f'; right is {right[name]}' if right.get(name) else ''}."
     rows = [
         [name, text, count, "right" if text == right.get(name) else ""]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
@@ -101,7 +101,7 @@ def program_grid(
     rows, columns = positive_int("rows", rows), positive_int("columns", columns)
     grid = _Grid(rows, columns, positive_int("BM", BM), positive_int("BN", BN), taken)
     _check(grid, outlined)
-    name = title or f"{counted(grid.programs, 'program')}, {BM:,} × {BN:,} lanes each"
+    name = title or f"{with_unit(grid.programs, 'program')}, {BM:,} × {BN:,} lanes each"
     across, down = grid.lane_sizes()
     width, height = X + grid.shape[1] * BN * across + 24, Y + grid.shape[0] * BM * down + FOOT
     drawn = [

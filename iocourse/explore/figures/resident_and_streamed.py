@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...sizes import positive_int
 from ..draw.palette import INK, PAPER, QUIET, Fill
 from ..draw.picture import (
@@ -275,10 +275,10 @@ def _made(makes: Sequence[str]) -> list[str]:
 def _tile_in_words(
     heading: str, arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[str], pairs: int
 ) -> tuple[str, str]:
-    alt = f"{heading}. A tile of {counted(pairs, 'pair')}, the arrays of its queries to the left and "
+    alt = f"{heading}. A tile of {with_unit(pairs, 'pair')}, the arrays of its queries to the left and "
     alt += "those of its keys above. "
     for fill, does in FATES.items():
-        if named := [f"{one.name} of {counted(one.words, 'word')}" for one in arrays if one.fill == fill]:
+        if named := [f"{one.name} of {with_unit(one.words, 'word')}" for one in arrays if one.fill == fill]:
             alt += f"{does.capitalize()}: {listed(named)}. "
     alt += f"In the tile {'; '.join(makes)} are made and never leave. "
     alt += f"Then {'; '.join(ADDS[name] for name in wanted)}."

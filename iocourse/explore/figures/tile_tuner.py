@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from ... import schedules
-from ...console import counted, table
+from ...console import table, with_unit
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.line_chart import Frame, Scale
@@ -228,7 +228,7 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
     yield Text(18, 440, move_in_words(s), NORMAL, bold=True)
     words = played.states[s.step].words
     over = f", {words - s.M:,} more than M" if words > s.M else ""
-    yield Text(WIDTH - 18, 440, f"{counted(words, 'word')} in fast memory{over}", NORMAL, "end")
+    yield Text(WIDTH - 18, 440, f"{with_unit(words, 'word')} in fast memory{over}", NORMAL, "end")
     yield from _axis(frame, played.first + start + 1)
     yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
     yield from stacked(frame, window, kinds)

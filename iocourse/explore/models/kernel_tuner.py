@@ -14,7 +14,7 @@ from html import escape
 from math import log2
 from typing import Any, NamedTuple
 
-from ...console import counted, table
+from ...console import table, with_unit
 from ...costs.kernels import SLICED, KernelProblem, kernel_words, ledger_bytes
 from ...data.records import NONE_YET, load_record
 from ...gpu import Chip, Resources, chip_of
@@ -255,7 +255,7 @@ def title_of(s: KernelTunerState) -> str:
 def sides(s: KernelTunerState) -> str:
     """A tile and its warps: 64 × 128, slices of 32, 8 warps."""
     cut = f", slices of {s.BD}" if s.BD else ""
-    return f"{s.BM} × {s.BN}{cut}, {counted(s.warps, 'warp')}"
+    return f"{s.BM} × {s.BN}{cut}, {with_unit(s.warps, 'warp')}"
 
 
 # ---------------------------------------------------------------------- what the record says
@@ -263,7 +263,7 @@ def standing(shown: TileReport) -> list[str]:
     """Whether this tile was compiled, and if not, which one was: a line, or two."""
     if shown.found:
         row = shown.found[0]
-        return [f"Recorded with {shown.versions}, {counted(row['stages'], 'stage')}: {_said(row)}."]
+        return [f"Recorded with {shown.versions}, {with_unit(row['stages'], 'stage')}: {_said(row)}."]
     if not shown.rows:
         return [f"Resources: {NONE_YET}."]
     near = nearest(shown.rows, shown.state)
@@ -348,7 +348,7 @@ def _at_once(shown: TileReport) -> list[str]:
     report = resources_of(shown.found[0]) if shown.found else None
     if report is None or not report.programs_at_once:
         return []
-    return [f"A multiprocessor can hold {counted(report.programs_at_once, 'such program')} at once"]
+    return [f"A multiprocessor can hold {with_unit(report.programs_at_once, 'such program')} at once"]
 
 
 def _mb(shown: TileReport) -> str:
@@ -360,7 +360,7 @@ def _map_in_words(shown: TileReport) -> str:
     fitting = [f"{BM} × {BN}" for (BM, BN), row in sorted(tiles.items()) if verdict(row) == "fits"]
     named = f": {', '.join(fitting)}" if fitting else ""
     fit = "1 fits" if len(fitting) == 1 else f"{len(fitting)} fit"
-    return f"Of {counted(len(tiles), 'tile')} recorded for {which(shown.state)}, {fit}{named}"
+    return f"Of {with_unit(len(tiles), 'tile')} recorded for {which(shown.state)}, {fit}{named}"
 
 
 def numbers_of(shown: TileReport) -> str:
@@ -368,7 +368,7 @@ def numbers_of(shown: TileReport) -> str:
     tiles = [["held at once", "words", "bytes"]]
     tiles += [[name, f"{tile.words:,}", f"{tile.bytes:,}"] for name, tile in shown.tiles.items()]
     moved = [["moved", "words read", "words written"], *moved_rows(shown.ledger)]
-    took = [f"{counted(row['stages'], 'stage')}: {_said(row)}, {verdict(row)}" for row in shown.found]
+    took = [f"{with_unit(row['stages'], 'stage')}: {_said(row)}, {verdict(row)}" for row in shown.found]
     return "\n".join([table(tiles, left=0), table(moved, left=0), *(took or standing(shown))])
 
 

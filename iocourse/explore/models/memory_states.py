@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import schedules
-from ...console import counted
+from ...console import with_unit
 from ...ledger import Ledger, Move
 from ...machine import Machine, TraceFull, run
 from ...schedules import Schedule
@@ -134,7 +134,7 @@ def moved_rows(ledger: Ledger) -> list[list[str]]:
 
 def in_words(move: Move) -> str:
     """A move as a short sentence without its full stop."""
-    part, moved = _place(move), counted(move.words, "word")
+    part, moved = _place(move), with_unit(move.words, "word")
     if move.kind in ("load", "store"):
         if move.array in SCORE_ARRAYS and move.rows and move.cols:
             part = f"{move.array}[{move.rows[0]}:{move.rows[1]}, {move.cols[0]}:{move.cols[1]}]"

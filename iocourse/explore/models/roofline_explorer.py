@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ...console import counted
+from ...console import with_unit
 from ...costs.closed_form import ceil_div
 from ...costs.kernels import (
     KernelProblem,
@@ -152,7 +152,7 @@ def _decode(s: RooflineState) -> Point:
     problem, parts = s.problem(1), min(PARTS, ceil_div(s.N, PART))
     least = compulsory_bytes("forward", problem, ITEMSIZE)
     ledger = attention_decode(problem, parts=parts, tiles=ceil_div(s.H // s.H_kv, HEADS_A_TILE))
-    return _point(s, "decode", flop(s, s.N), least, ledger, counted(parts, "part"))
+    return _point(s, "decode", flop(s, s.N), least, ledger, with_unit(parts, "part"))
 
 
 def tiles_kept(s: RooflineState, BN: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...console import counted
+from ...console import with_unit
 from ...pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, compulsory, optimum
 from ...pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.picture import Picture
@@ -206,7 +206,7 @@ class PebblePlayer(Explorer):
         """One's own words beside those of the optimum."""
         state, solved = self._own[-1], self._optimum()
         finished = self.game.finished(state)
-        moved = f"{'Finished' if finished else 'Your game'}: {counted(state.cost, 'word')} moved"
+        moved = f"{'Finished' if finished else 'Your game'}: {with_unit(state.cost, 'word')} moved"
         if isinstance(solved, str):
             return f"{moved}, no pebbling moves fewer than {compulsory(self.game.graph)}."
         if finished and state.cost == solved[-1].cost:
