@@ -107,7 +107,7 @@ def test_attention(walk):
     pytest.importorskip("triton")
     _, run, imported = walk(*ATTENTION)
     assert "kernels/forward.py" in run and not [name for name in imported if name.startswith("course/")]
-    assert len(run) <= 10 and len(imported) <= 60
+    assert len(run) <= 10 and len(imported) <= 56
 
 
 def test_count(walk):
@@ -115,7 +115,7 @@ def test_count(walk):
     assert "1,310,720 words moved" in printed and "costs/forms/forward.py" in run
     assert not [name for name in imported if name.startswith("distributed/")]
     assert not [name for name in imported if name.startswith("course/")]
-    assert len(run) <= 13 and len(imported) <= 78
+    assert len(run) <= 13 and len(imported) <= 76
 
 
 def test_check(walk):
@@ -123,10 +123,10 @@ def test_check(walk):
     assert "Solved." in printed and "machine/machine.py" in run
     assert lessons(imported) == ["lesson04"]
     assert not [name for name in imported if name.startswith("distributed/")]
-    assert len(run) <= 29 and len(imported) <= 111
+    assert len(run) <= 25 and len(imported) <= 97
 
 
 def test_a_check_before_anything_is_written_imports_one_lesson_too(walk):
     printed, run, imported = walk(*STUB)
     assert "not written yet" in printed and lessons(imported) == ["lesson04"]
-    assert len(run) <= 19
+    assert len(run) <= 17

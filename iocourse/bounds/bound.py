@@ -95,7 +95,7 @@ def bound(
 ) -> Callable[[Callable[..., Any]], Bound]:
     """Register the decorated function, which evaluates the formula, under `id`.
 
-    `among` is the list it goes into: a room of its own, such as `ranks`, has one of its own.
+    `among` is the list it goes into: a room of its own, such as `distributed`, has one of its own.
     """
 
     def register(evaluate: Callable[..., Any]) -> Bound:
