@@ -148,7 +148,7 @@ measured("9.2", backward=found.cost)
 # | from $d^2/2$ | F7, $2x^2 + 2$ | from $4d^2/3$ | B6, $9x^2 + 2$ | `weights_precomputed`, $4x^2 + 4$ |
 # | from $d^2/4$ | F7 in slices (F7d), $1.5x^2 + 3$ | from $d^2/2$ | B7, $5x^2 + 5$ | the same |
 # | | | from $d^2/4$ | B7 in slices, $4x^2 + 7$ | in slices, $3x^2 + 6$ |
-# | below | F5, $4x + 1$ | below | B5, $10x + 3$ | `small_cache_weights_precomputed`, $8x + 2$ |
+# | below | F5, $4x + 1$ | below | B5, $10x + 3$ | `small_cache_precomputed`, $8x + 2$ |
 #
 # B6, `score_gradients_stored`, is B4 with $dS$ stored in the second sweep, so that $dQ$ needs no scores of its own. B7, `weights_stored`, is what you see above. B5, `small_cache_backward`, is F5's idea, five products in tiles. All run on the machine.
 #

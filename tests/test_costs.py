@@ -197,7 +197,7 @@ def test_the_small_cache_constants_as_published_once_tiles_are_large(name, const
     assert words * M**0.5 / (N * N * d) == pytest.approx(constant(M**0.5 / d), rel=0.01)
 
 
-GIVEN_WEIGHTS = {"standard_backward", "weights_precomputed", "small_cache_weights_precomputed"}
+GIVEN_WEIGHTS = {"standard_backward", "weights_precomputed", "small_cache_precomputed"}
 
 
 def test_best_does_not_take_what_was_stored_for_it():
@@ -205,7 +205,7 @@ def test_best_does_not_take_what_was_stored_for_it():
     N, d, M = 8192, 64, 512
     assert {s.name for s in REGISTRY.values() if s.given_weights} == GIVEN_WEIGHTS
     choice = best(N, d, M, "backward")
-    for name in ("standard_backward", "small_cache_weights_precomputed"):
+    for name in ("standard_backward", "small_cache_precomputed"):
         given = REGISTRY[name]
         assert given.cost(N, d, **given.tiles(N, d, M)).total < choice.cost.total, name
     assert choice.schedule.name == "small_cache_backward"

@@ -280,7 +280,7 @@ def test_a_mask_is_the_builders_on_tiles_of_its_side(capsys, name):
 
 STORE_SCORES = {  # or take P: a mask changes values, and no count
     *("standard_backward", "small_cache_backward", "score_gradients_stored"),
-    *("weights_stored", "weights_precomputed", "small_cache_weights_precomputed"),
+    *("weights_stored", "weights_precomputed", "small_cache_precomputed"),
 }
 TAKE_MASKS = [name for name in EVERY if "mask" in schedules.get(name).options]
 

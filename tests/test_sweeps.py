@@ -228,7 +228,7 @@ NAMED = {
         (14, 0, 0): "split_backward",
         (4, 0, 4): "weights_precomputed",
         (3, 0, 6): "weights_precomputed",
-        (0, 8, 2): "small_cache_weights_precomputed",
+        (0, 8, 2): "small_cache_precomputed",
     },
     "gradient": {
         (10, 0, 0): "gradient",

@@ -287,7 +287,7 @@ def test_the_small_memory_constants_of_9_8():
     unit = N * N * d // int(sqrt(M))
     assert bounds.BOUNDS["C'"](N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), rel=0.01)
     assert bounds.BOUNDS["C''"](N, d, M) / unit == pytest.approx(8, rel=0.01)
-    for name, constant in (("small_cache_backward", 10), ("small_cache_weights_precomputed", 8)):
+    for name, constant in (("small_cache_backward", 10), ("small_cache_precomputed", 8)):
         assert words(name, N, d, M) / unit == pytest.approx(constant, rel=0.06)
 
 

@@ -88,7 +88,7 @@ def test_the_fastest_below_an_error_is_found_and_nobody_where_there_is_none():
 # ---------------------------------------------------------------------- under one's hand
 def test_the_table_offers_what_was_measured_at_its_d():
     table = explore.lowrank_table(8, 5)
-    assert (table.setting, table.svg) == (
+    assert (table.state, table.svg) == (
         (8, 5),
         explore.lowrank_times(load_record("lowrank"), 8, 5).to_svg(),
     )

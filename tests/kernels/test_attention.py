@@ -1,7 +1,7 @@
 """`attention` against float64, over random shapes, types, masks, layouts and tiles, in Triton's interpreter.
 
 The rule is FlashAttention's own: at most twice the error of same-precision PyTorch, and the result's rounding
-besides. See `oracle`.
+besides. See `reference_attention`.
 """
 
 import math

@@ -63,7 +63,7 @@ def from_the_inputs(sweeps, x, state, goal):
 
 
 def library_search(sweeps, x, state, goal):
-    return search.least("forward", x).cost, []
+    return search.min_cost("forward", x).cost, []
 
 
 def the_checks_own_search(sweeps, x, state, goal):

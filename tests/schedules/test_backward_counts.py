@@ -68,7 +68,7 @@ LEADING = [  # schedule, x = d/√M, words in units of N² as N and d grow
     ("weights_stored", 1.7, lambda x: 4 * x**2 + 7),  # tiles d/2 wide
     ("weights_precomputed", 1.0, lambda x: 4 * x**2 + 4),
     ("weights_precomputed", 1.7, lambda x: 3 * x**2 + 6),
-    ("small_cache_weights_precomputed", 4.0, lambda x: 8 * x + 2),
+    ("small_cache_precomputed", 4.0, lambda x: 8 * x + 2),
     ("gradient_dp_materialised", 0.9, lambda x: 7 * x**2 + 2),
     ("gradient_scores_materialised", 1.2, lambda x: 4 * x**2 + 5),
     ("gradient_scores_materialised", 1.7, lambda x: 3 * x**2 + 7),
@@ -118,7 +118,7 @@ def test_D_is_stored_only_where_a_second_block_of_columns_asks_for_it(name, colu
 
 def test_given_weights_are_read_and_left_as_they_were():
     N, d = 6, 3
-    for name in ("weights_precomputed", "small_cache_weights_precomputed"):
+    for name in ("weights_precomputed", "small_cache_precomputed"):
         schedule = REGISTRY[name]
         drawn = schedule.problem.draw(np.random.default_rng(5), N, d, None)
         arrays = {operand: drawn[operand] for operand in schedule.operands}
@@ -146,9 +146,7 @@ def test_given_P_and_O_less_moves_than_with_P_alone():
     """standard_backward takes no O and makes D from P and dP; the Nd words of O are the cheaper way."""
     for N, d, share in product((2048, 65536), (64, 256), (0.1, 0.3, 1.0, 2.0)):
         M = round(share * d * d)
-        cheapest = min(
-            words(name, N, d, M) for name in ("weights_precomputed", "small_cache_weights_precomputed")
-        )
+        cheapest = min(words(name, N, d, M) for name in ("weights_precomputed", "small_cache_precomputed"))
         assert cheapest < words("standard_backward", N, d, M)
 
 
@@ -158,7 +156,7 @@ GROUPS = {  # tiles that meet in a term of the words or of the footprint; no oth
     "score_gradients_stored": [("Br",), ("Bc",)],
     "weights_stored": [("Bk",), ("Bv",), ("Bo", "Bd")],
     "weights_precomputed": [("Bv",), ("Bo", "Bd")],
-    "small_cache_weights_precomputed": [("Br", "Bc"), ("Bm", "Bd")],
+    "small_cache_precomputed": [("Br", "Bc"), ("Bm", "Bd")],
     "gradient_dp_materialised": [("Bm", "Bn"), ("Bf",), ("Bs",), ("Bq",), ("Bg",)],
     "gradient_scores_materialised": [("Bm", "Bn"), ("Bs",), ("Bo", "Bd"), ("Bq", "Be"), ("Bg",)],
 }

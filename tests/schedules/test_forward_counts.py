@@ -108,7 +108,7 @@ def cheapest(schedule, M, N, d):
 
 
 @given(st.integers(1, 24), st.integers(1, 7), st.integers(0, 400))
-def test_no_other_tiles_of_keys_kept_are_cheaper(N, d, spare):
+def test_no_other_tiles_of_resident_keys_are_cheaper(N, d, spare):
     M = resident_keys.smallest_M(N, d) + spare
     assert resident_keys.count(N, d, M).total == cheapest(resident_keys, M, N, d)
 

@@ -240,8 +240,8 @@ const weights_precomputed = {
   },
 };
 
-const small_cache_weights_precomputed = {
-  title: "small_cache_weights_precomputed",
+const small_cache_precomputed = {
+  title: "small_cache_precomputed",
   givenWeights: true,
   tileNames: ["Br", "Bc", "Bm", "Bd"],
   tiles(N, d, M) {
@@ -281,5 +281,5 @@ export const BACKWARD = {
   score_gradients_stored,
   weights_stored,
   weights_precomputed,
-  small_cache_weights_precomputed,
+  small_cache_precomputed,
 };

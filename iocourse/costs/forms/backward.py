@@ -259,7 +259,7 @@ def weights_precomputed(N: int, d: int, *, Bv: int, Bo: int, Bd: int, mask: Mask
 
 
 @form
-def small_cache_weights_precomputed(
+def small_cache_precomputed(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:
     """P given: dS written out, four blocked products; for fast memories below about d² words.

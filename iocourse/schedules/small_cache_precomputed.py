@@ -9,7 +9,7 @@ from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
 
 
-def small_cache_weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
+def small_cache_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of dS, and the cheapest tile of the outputs: both near √M x √M."""
 
     def columns(Br: int) -> tuple[int]:
@@ -25,9 +25,9 @@ def small_cache_weights_precomputed_tiles(N: int, d: int, M: int) -> Tiles:
     lesson=(9, 2, 5),
     regime="M < d^2/4, P given",
     source="blocked products, as small_cache_backward, for weights that are stored already",
-    tiles=small_cache_weights_precomputed_tiles,
+    tiles=small_cache_precomputed_tiles,
 )
-def small_cache_weights_precomputed(
+def small_cache_precomputed(
     m: Machine,
     Q: SlowArray,
     K: SlowArray,
@@ -44,7 +44,7 @@ def small_cache_weights_precomputed(
 ) -> Outputs:
     """dS = P∘(dO Vᵀ - D), then dV = PᵀdO, dQ = dS K, dK = dSᵀQ: 8N²d/√M + 2N² words.
 
-    A mask is in P already. Costs `costs.small_cache_weights_precomputed`.
+    A mask is in P already. Costs `costs.small_cache_precomputed`.
     """
     N, d = Q.shape
     dS, dV = m.new("dS", (N, N)), m.new("dV", (N, d))
