@@ -36,7 +36,7 @@ PINNED = dict(
 )["triton"]
 OLDER = "3.6.0"
 ARCH, WIDTH, LARGEST = 90, 2, 128  # larger whole rows take tiles of 32, below wgmma's 64
-MATERIALISED = "averages", "query_gradients", "key_gradients"  # once serialised: TURNED of `materialised_scores`
+MATERIALISED = "averages", "query_gradients", "key_gradients"  # once serialised: TURNED, materialised_scores
 
 # Instructions of a thread for each of its scores, in the loop without a mask: (kernel, d). In the fused pass,
 # 256 threads share 64 × 128 scores: 32 a thread and step.

@@ -110,7 +110,7 @@ def test_other_rows_answer_other_questions(record, other):
 
 
 def test_nothing_recorded_is_no_guess(monkeypatch):
-    monkeypatch.setattr(dispatch, "recorded", lambda name: None)
+    monkeypatch.setattr(dispatch, "load_record", lambda name: None)
     assert variant("forward", 90, 64, 2) == "fused"
     assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
 
