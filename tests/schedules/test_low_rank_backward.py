@@ -16,7 +16,7 @@ def drawn(N, d, g, seed):
     """Everything the schedule takes, scores of at most 0.9: an odd degree is positive there too."""
     arrays = low_rank_backward.problem.draw(np.random.default_rng(seed), N, d, None)
     arrays["Q"] *= 0.9 * d**0.5 / np.abs(arrays["Q"] @ arrays["K"].T).max()
-    return arrays | low_rank_backward.left.made(arrays, g=g)
+    return arrays | low_rank_backward.forward_extras.made(arrays, g=g)
 
 
 def given_to_it(arrays):
