@@ -36,7 +36,8 @@ class Case:
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
     for a schedule (None for a plain function), `budget` the closed form not to exceed (between ranks that of
-    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say.
+    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say. `tags` are what
+    properties select cases by; the label is only shown.
     """
 
     label: str
@@ -45,6 +46,11 @@ class Case:
     M: int | None = None
     budget: Ledger | tuple[RankLedger, ...] | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    tags: frozenset[str] | None = None
+
+    def has(self, tag: str) -> bool:
+        """Return whether the case has this tag; a case without tags is searched by its label."""
+        return tag in (self.label if self.tags is None else self.tags)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from ..ledger import Ledger
 from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
 from .runtime_errors import below, line_of
 
-LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
+LARGE = "scores of ±10,000"  # a tag of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
 LEAST, MOST = 6, 17  # digits; with 17, different float64 numbers have different texts
-Where = str | Callable[[Case], bool]  # cases whose label holds a text, or for which something is true
+Where = str | Callable[[Case], bool]  # cases with a tag, all for "", or those for which something is true
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
 
 def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) -> Property:
     """A property that is asked of some of the cases only: its name says where to look."""
-    concerned = where if callable(where) else lambda case: where in case.label
+    concerned = where if callable(where) else lambda case: not where or case.has(where)
     return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
 
 
@@ -206,7 +206,7 @@ def values(name: str = "values equal exact attention", tolerance: float = TOLERA
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        ordinary = [trial for trial in trials if LARGE not in trial.case.label]
+        ordinary = [trial for trial in trials if not trial.case.has(LARGE)]
         if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
             return said
         return WrongEverywhere(said)

@@ -387,7 +387,7 @@ DERIVED = 1e-12
 def _gradient(k: int) -> Property:
     def judge(trial: Trial) -> str | None:
         got, wanted = trial.value[k], trial.case.expected
-        tolerance = TOLERANCE if LARGE in trial.case.label else DERIVED
+        tolerance = TOLERANCE if trial.case.has(LARGE) else DERIVED
         said = difference_or_scale(got, wanted[k], trial.case, tolerance)
         if said and not difference(got, wanted[k]):
             return f"{said}; right to 9 digits, as differences of the loss are: a formula is right to 12"

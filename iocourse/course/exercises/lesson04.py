@@ -76,7 +76,7 @@ def forward_cases(
 
 
 def _one_block_of_keys(case: Case) -> bool:
-    return bool(case.inputs["Bc"] >= len(case.inputs["K"]) and LARGE not in case.label)
+    return bool(case.inputs["Bc"] >= len(case.inputs["K"]) and not case.has(LARGE))
 
 
 def _right_or_scaled(trial: Trial) -> str | None:

@@ -335,7 +335,7 @@ GRADIENTS = ("dQ", "dK", "dV")
 
 
 def _ordinary(case: Case) -> bool:
-    return LARGE not in case.label
+    return not case.has(LARGE)
 
 
 WHOLE = Exercise(

@@ -473,14 +473,14 @@ def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Ca
 @trial_from_error
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
-    watched = MANY in case.label
+    watched = case.has(MANY)
     with memory_watch(watched) as held, _no_call_into_the_library():
         trial = run_function(student, case)
     return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
 
 
 def _answer(trial: Trial) -> Any:
-    return trial.value[0] if MANY in trial.case.label else trial.value
+    return trial.value[0] if trial.case.has(MANY) else trial.value
 
 
 def _never_wrongly(trial: Trial) -> str | None:

@@ -87,7 +87,7 @@ def _grid_case(rng: np.random.Generator, label: str, P: int, N: int, d: int, a: 
 
 
 def _oblong(case: Case) -> bool:
-    return SQUARE not in case.label
+    return not case.has(SQUARE)
 
 
 GRID = Exercise(

@@ -69,8 +69,9 @@ def far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
 
 
 def labelled_large(case: Case) -> Case:
-    """The case, whose scores are large, with a label that says so."""
-    return replace(case, label=f"{case.label}, {LARGE}")
+    """The case, whose scores are large, with a label and a tag that say so."""
+    tags = None if case.tags is None else case.tags | {LARGE}
+    return replace(case, label=f"{case.label}, {LARGE}", tags=tags)
 
 
 # ------------------------------------------------------------------ rows of scores far below zero

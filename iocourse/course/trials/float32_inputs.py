@@ -53,7 +53,7 @@ KINDS = (None, -200.0, -1e25, 200.0)  # of every four queries; None: scores of Â
 
 def near(case: Case) -> bool:
     """A case whose scores are of ordinary size."""
-    return FAR not in case.label
+    return not case.has(FAR)
 
 
 def far_apart(Q: Single, K: Single) -> tuple[Single, Single]:

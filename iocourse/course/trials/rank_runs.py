@@ -246,7 +246,7 @@ def right_on_every_rank(name: str = "values equal exact attention") -> Property:
 
 def _telling(trial: Trial) -> bool:
     """A case whose values tell whether anything is understood: of several ranks, with ordinary scores."""
-    return isinstance(trial.case, RankCase) and trial.case.P > 1 and LARGE not in trial.case.label
+    return isinstance(trial.case, RankCase) and trial.case.P > 1 and not trial.case.has(LARGE)
 
 
 def _wrong_ranks(trial: Trial, tolerance: float) -> str:
