@@ -36,8 +36,8 @@ class Case:
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
     for a schedule (None for a plain function), `budget` the closed form not to exceed (between ranks that of
-    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say. `tags` are what
-    properties select cases by; the label is only shown.
+    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say. Properties
+    select cases by their `tags`; the label is only shown.
     """
 
     label: str
