@@ -7,9 +7,13 @@ import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from tests.mutation.operators import OPERATORS, Around, around
+from tests.mutation import kernel_operators, operators, schedule_operators
+from tests.mutation.operators import Around, around
 from tests.mutation.references import exercise_source
 
+GENERAL = operators.OPERATORS  # they know nothing of what an exercise is about
+FIELD = schedule_operators.OPERATORS | kernel_operators.OPERATORS
+OPERATORS = GENERAL | FIELD
 _NO_CODE = (
     "annotation",
     "returns",
@@ -51,11 +55,13 @@ class Mutant:
 
 
 def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant]:
-    """Every mutant of an exercise's reference by these operators, by all where none is named; each once."""
+    """Every mutant of an exercise's reference by these operators, each once; by the general ones where none is
+    named.
+    """
     tree = ast.parse(exercise_source(exercise_id, solved=True))
     reference = ast.unparse(tree)
     seen, found = {reference}, []
-    for operator, text in _texts(tree, operators or OPERATORS):
+    for operator, text in _texts(tree, operators or GENERAL):
         if text not in seen:
             seen.add(text)
             found.append(_mutant(exercise_id, operator, reference, text))
@@ -63,10 +69,10 @@ def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant
 
 
 def _texts(tree: ast.Module, operators: Collection[str]) -> Iterator[tuple[str, str]]:
-    for function in tree.body:
+    for number, function in enumerate(tree.body):
         if isinstance(function, ast.FunctionDef):
             names = around(function)
-            for parent, field, at in list(_places(function)):
+            for parent, field, at in [(tree, "body", number), *_places(function)]:
                 for operator in OPERATORS:
                     if operator in operators:
                         yield from (
