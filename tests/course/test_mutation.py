@@ -14,8 +14,7 @@ from tests.mutation.__main__ import main
 from tests.mutation.equivalent_mutants import changes, why_by_rule, why_equivalent, why_open
 from tests.mutation.listed import EQUIVALENT, OPEN
 from tests.mutation.mutant_process import ENDED, OUT_OF_TIME, Verdict, verdicts
-from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.mutants import OPERATORS
+from tests.mutation.mutants import OPERATORS, Mutant, mutants_of
 from tests.mutation.references import (
     INTERPRETED,
     exercise_source,

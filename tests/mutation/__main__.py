@@ -10,17 +10,17 @@ from pathlib import Path
 
 from iocourse.cli import Parser
 from iocourse.console import steps
+from iocourse.course.checking import RUNS
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from tools import run_main
-from tools.build.instructor_guide import RECORD, read_remarks
 from tools.build.recorded_mutants import RECORDED, read_recorded, write_recorded
 
-from . import by_hand, mutation_run, report
+from . import mutation_run, report
 from .cover import SECONDS, cover, properties_of, still_shown
-from .recording import record_refusals, record_scores
+from .recording import record_scores
 
 
 def parser() -> Parser:
@@ -44,10 +44,9 @@ def parser() -> Parser:
     kept = made.add_mutually_exclusive_group()
     kept.add_argument("--record", action="store_true", help="also keep the scores for the instructor's guide")
     kept.add_argument(
-        "--remarks", action="store_true", help="only see what refuses the errors that docs/remarks names"
-    )
-    kept.add_argument(
-        "--record-cover", action="store_true", help="record a mutant for each property, which the suite repeats"
+        "--record-cover",
+        action="store_true",
+        help="record a mutant for each property, for the suite",
     )
     made.add_argument(
         "--missing", action="store_true", help="with --record-cover: keep what is recorded and still applies"
@@ -70,8 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def mutants(arguments: argparse.Namespace) -> int:
     """What the options ask for."""
-    if arguments.remarks:
-        return _remarks(arguments.only)
     if arguments.record_cover:
         return _cover(arguments)
     if arguments.record and arguments.operators:
@@ -84,17 +81,6 @@ def mutants(arguments: argparse.Namespace) -> int:
     if arguments.record:
         record_scores(find_checkout(), found, arguments.sample, _today_with("numpy", "triton"))
     return 0 if all(score.holds for score in found) else 1
-
-
-def _remarks(only: Sequence[str]) -> int:
-    """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
-    root = find_checkout()
-    said = read_remarks(root)
-    chosen = [name for name in mutation_run.chosen(only, triton=True) if name in said]
-    found = by_hand.refusals(root, said, chosen)
-    record_refusals(root, found, _today_with("numpy", "triton"))
-    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {RECORD}")
-    return 0
 
 
 def _cover(arguments: argparse.Namespace) -> int:
@@ -110,8 +96,8 @@ def _cover(arguments: argparse.Namespace) -> int:
             kept += cover(name, wanted, jobs=jobs, seconds=arguments.seconds)
         write_recorded(root, read_recorded(root) | {name: tuple(kept)})
         for one in wanted:
-            if not any(one in row.properties for row in kept):
-                print(f'{name}: no mutant is refused by "{one}" alone or with others')
+            if one != RUNS and not any(one in row.properties for row in kept):
+                print(f'{name}: no mutant fails "{one}"')
                 lacking += 1
     print(f"{len(exercises)} exercises recorded in {RECORDED}, {lacking} properties without a mutant")
     return int(lacking > 0)

@@ -94,14 +94,10 @@ def strides(node: ast.AST, around: Around) -> Iterator[ast.AST]:
                 changed(node, slice=ast.Constant(axis)) for axis in range(3) if axis != node.slice.value
             )
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) == "stride":
-        if isinstance(node.func.value, ast.Name):
-            own = node.func.value.id
-            yield from (
-                changed(node, func=changed(node.func, value=ast.Name(other)))
-                for other in around.strided
-                if other != own
-            )
-            yield _written(f"torch.empty({own}.shape).stride({', '.join(map(ast.unparse, node.args))})")
+        own = ast.unparse(node.func.value)
+        others = (ast.Name(other) for other in around.strided if other != own)
+        yield from (changed(node, func=changed(node.func, value=other)) for other in others)
+        yield _written(f"torch.empty({own}.shape).stride({', '.join(map(ast.unparse, node.args))})")
 
 
 def _is_column(node: ast.expr) -> bool:
@@ -163,9 +159,10 @@ def block_loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 @_operator
 def whole_blocks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A border that is not brought to whole blocks, and one at 0: (x // B) * B."""
-    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and isinstance(node.left, ast.BinOp):
-        if _binary(node.left, ast.FloorDiv) and ast.unparse(node.left.right) == ast.unparse(node.right):
-            yield from (node.left.left, ast.Constant(0))
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult):
+        count, size = node.left, ast.unparse(node.right)
+        if isinstance(count, ast.BinOp) and _binary(count, ast.FloorDiv) and ast.unparse(count.right) == size:
+            yield from (count.left, ast.Constant(0))
 
 
 # ------------------------------------------------------------------ the online softmax

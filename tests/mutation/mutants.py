@@ -55,8 +55,8 @@ class Mutant:
 
 
 def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant]:
-    """Every mutant of an exercise's reference by these operators, each once; by the general ones where none is
-    named.
+    """Every mutant of an exercise's reference by these operators, each once; by the general ones where none
+    is named.
     """
     tree = ast.parse(exercise_source(exercise_id, solved=True))
     reference = ast.unparse(tree)

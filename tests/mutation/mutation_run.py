@@ -10,8 +10,7 @@ from iocourse.course.exercise import exercises, find
 from iocourse.doctor import thread_settings
 from iocourse.errors import UsageError
 from tests.mutation.mutant_process import Verdict, verdicts
-from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.mutants import OPERATORS
+from tests.mutation.mutants import OPERATORS, Mutant, mutants_of
 from tests.mutation.references import INTERPRETED, sources_of
 from tests.mutation.report import Score, scores
 from tools.build.notebook_execution import cannot_run

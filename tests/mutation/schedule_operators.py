@@ -66,6 +66,17 @@ def loads_in_the_loop_inside(node: ast.AST, around: Around) -> Iterator[ast.AST]
 
 
 @_operator
+def zeros_for_loads(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A block of zeros where words of an array are needed."""
+    for call in calls_in_head(node, "load") if isinstance(node, ast.Call) else []:
+        if call is node and isinstance(call.func, ast.Attribute):
+            array, *index = call.args
+            columns = ast.parse(f"{ast.unparse(array)}.shape[1]", mode="eval").body
+            for size in ([*index, columns][: max(2, len(index))], index):
+                yield ast.Call(changed(call.func, attr="zeros"), size, [])
+
+
+@_operator
 def stores_twice(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A block that is stored a second time."""
     if isinstance(node, ast.stmt) and calls_in_head(node, "store"):
@@ -78,6 +89,16 @@ def reads_back(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "store"):
             yield one_after_another(node, _loaded_for_nothing(call, call.args[1], call.args[2:]))
+
+
+@_operator
+def values_by_block_size(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Values that are right for blocks of one row alone."""
+    if isinstance(node, ast.stmt):
+        for call in calls_in_head(node, "store"):
+            for size in around.parameters[2]:
+                times = ast.parse(f"{ast.unparse(call.args[0])} *= {size}").body
+                yield one_after_another(*times, node)
 
 
 @_operator
@@ -94,8 +115,8 @@ def no_running_maximum(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 def last_arguments(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A call of a method that leaves out what comes last, such as the output that is to be rescaled."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1:
-        if ast.unparse(node.func.value) not in ("tl", "triton", "np", "torch"):
-            yield changed(node, args=node.args[:-1])
+        of_a_library = ast.unparse(node.func.value) in ("tl", "triton", "np", "torch")
+        yield from () if of_a_library else (changed(node, args=node.args[:-1]),)
 
 
 @_operator
@@ -109,10 +130,49 @@ def words_sent_again(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 
 @_operator
+def another_array_travels(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Words under the name of an array that has no need to travel, or under a new name."""
+    if isinstance(node, ast.stmt):
+        for call in (one for method in COLLECTIVES for one in calls_in_head(node, method)):
+            sent = [one for one in call.keywords if one.arg != "by"]
+            others = [one for one in call.keywords if one.arg == "by"]
+            new = [name for name in around.parameters[0][1:] if name not in {one.arg for one in sent}]
+            for name in (*new, "copy") if sent else ():
+                again = changed(call, keywords=[*others, ast.keyword(name, sent[0].value)])
+                yield one_after_another(ast.Expr(again), node)
+
+
+@_operator
 def written_inputs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A function that writes into what it is given, when it needs it no more."""
-    if isinstance(node, ast.FunctionDef) and isinstance(node.body[-1], ast.Return) and node.body[-1].value:
-        if not any(calls_in_head(one, method) for one in ast.walk(node) for method in ("new", *COLLECTIVES)):
-            for given in (one.arg for one in node.args.args):
-                end = f"result = {ast.unparse(node.body[-1].value)}\n{given} += 1\nreturn result"
-                yield changed(node, body=[*node.body[:-1], *ast.parse(end).body])
+    if not (isinstance(node, ast.FunctionDef) and isinstance(end := node.body[-1], ast.Return) and end.value):
+        return
+    if any(calls_in_head(one, method) for one in ast.walk(node) for method in ("new", *COLLECTIVES)):
+        return
+    for given in (one.arg for one in node.args.args):
+        for wrote in (f"{given} += 1", f"np.add({given}[-1], 1, out={given}[-1])"):
+            lines = f"result = {ast.unparse(end.value)}\n{wrote}\nreturn result"
+            yield changed(node, body=[*node.body[:-1], *ast.parse(lines).body])
+
+
+@_operator
+def further_passes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A loop that goes over everything once more and does nothing."""
+    if isinstance(node, ast.For):
+        again = ast.parse(f"for _ in {ast.unparse(node.iter)}:\n    pass").body
+        yield one_after_another(node, *again)
+
+
+@_operator
+def forms_of_results(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A part of the result for the whole, parts that changed places, fractions, nothing."""
+    if isinstance(node, ast.Return) and node.value is not None:
+        text = ast.unparse(node.value)
+        others = [f"({text}) + 0.5", f"[{text}]", "None"]
+        if isinstance(node.value, ast.Tuple):
+            parts = [ast.unparse(part) for part in node.value.elts]
+            others = [", ".join(reversed(parts)), *parts, f"{parts[0]} + 0.5, {', '.join(parts[1:])}", "None"]
+        elif isinstance(node.value, (ast.Call, ast.Name)):
+            others += [f"({text})[0]", f"({text})[::-1]"]
+        for other in others:
+            yield ast.Return(ast.parse(other, mode="eval").body)

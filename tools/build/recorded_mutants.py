@@ -1,8 +1,8 @@
 """`tests/mutants/recorded.json`: for each property of each exercise a mistake that it must refuse.
 
-`python -m tests.mutation --record-cover` writes it: a mistake is a change of the reference in one place, by an
-operator of `tests.mutation`. The suite makes it again and asks the check. Where the reference has changed so
-that a mistake no longer applies, the build stops.
+`python -m tests.mutation --record-cover` writes it: a mistake is a change of the reference in one place, by
+an operator of `tests.mutation`. The suite makes it again and asks the check. Where the reference has changed
+so that a mistake no longer applies, the build stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from iocourse.files import atomic_write
 from tools.build.percent_format import Cell, side
 
 RECORDED = Path("tests") / "mutants" / "recorded.json"
-COMMAND = "python -m tests.mutation --record-cover --missing"
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def read_recorded(root: Path) -> Record:
         return {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
-            f"{path} cannot be read ({type(error).__name__}: {error}); take it from the repository, or delete "
-            "it and run python -m tests.mutation --record-cover"
+            f"{path} cannot be read ({type(error).__name__}: {error}); take it from the repository, or "
+            "delete it and run python -m tests.mutation --record-cover"
         ) from None
 
 
@@ -128,4 +127,9 @@ def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator
 
 def _told(name: str, problem: str) -> str:
     lesson = f"lesson {find(name).lesson:02d}, " if name in exercises() else ""
-    return f"{RECORDED.as_posix()}: {lesson}exercise {name} {problem}: run {COMMAND} --only {name}"
+    return f"{RECORDED.as_posix()}: {lesson}exercise {name} {problem}: run {recording_command(name)}"
+
+
+def recording_command(exercise_id: str) -> str:
+    """The command that records mistakes for the properties that have none which applies."""
+    return f"python -m tests.mutation --record-cover --missing --only {exercise_id}"
