@@ -116,11 +116,12 @@ def _swapped(
 def _mutant(exercise_id: str, operator: str, reference: str, text: str) -> Mutant:
     """A mutant by the lines that differ: those of the reference, and those of the text."""
     old, new = ([line.strip() for line in one.splitlines()] for one in (reference, text))
-    first = next(n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
+    same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
+    first = next(same, min(len(old), len(new)))
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
     before, after = ("\n".join(side[first : len(side) - last]) for side in (old, new))
-    equal = old.count(old[first])
+    equal = old.count(old[first]) if before else 0
     place = f"{1 + old[:first].count(old[first])} of {equal}" if equal > 1 else ""
     return Mutant(exercise_id, operator, before, after, text, place)

@@ -94,6 +94,6 @@ def prepare(chosen: Sequence[str]) -> None:
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:
     """The verdicts, while a line on standard error says how far they are."""
     with progress_meter(f"{len(drawn):,} mutants", max(1, len(drawn))) as tell:
-        for verdict in verdicts(drawn, seeds, jobs, every_seed):
+        for verdict in verdicts(drawn, seeds, jobs, every_seed=every_seed):
             tell(1)
             yield verdict

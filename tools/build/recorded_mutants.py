@@ -31,7 +31,7 @@ class RecordedMutant:
         properties: those that are seen to refuse it here; it may fail others.
         operator: what made it, by its name in `tests.mutation`.
         line: where the change begins, from 1.
-        removed: the lines of the reference that are no longer there.
+        removed: the lines of the reference that are no longer there; at least one.
         inserted: the lines in their place.
     """
 
@@ -45,7 +45,7 @@ class RecordedMutant:
         """The reference with the change; None where it does not apply."""
         lines, at = reference_lines(reference), self.line - 1
         after = at + len(self.removed)
-        if at > len(lines) or tuple(lines[at:after]) != self.removed:
+        if not self.removed or tuple(lines[at:after]) != self.removed:
             return None
         return "\n".join([*lines[:at], *self.inserted, *lines[after:]])
 
@@ -59,13 +59,19 @@ def reference_lines(reference: str) -> list[str]:
 
 
 def change_between(reference: str, text: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Where `text` begins to differ, which lines it has not, and which it has in their place."""
+    """Where `text` begins to differ, which lines it has not, and which it has in their place.
+
+    Where it only has more lines, the line around which they stand is among both, so that a reference without
+    that line is noticed.
+    """
     old, new = reference_lines(reference), reference_lines(text)
     same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
     first = next(same, min(len(old), len(new)))
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
+    if first + last == len(old):
+        last, first = (last - 1, first) if last else (last, first - 1)
     return first + 1, tuple(old[first : len(old) - last]), tuple(new[first : len(new) - last])
 
 
@@ -126,8 +132,8 @@ def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator
 
 
 def _told(name: str, problem: str) -> str:
-    lesson = f"lesson {find(name).lesson:02d}, " if name in exercises() else ""
-    return f"{RECORDED.as_posix()}: {lesson}exercise {name} {problem}: run {recording_command(name)}"
+    where = f"lesson {find(name).lesson:02d}, exercise {name}:" if name in exercises() else f"exercise {name}"
+    return f"{RECORDED.as_posix()}: {where} {problem}: run {recording_command(name)}"
 
 
 def recording_command(exercise_id: str) -> str:
