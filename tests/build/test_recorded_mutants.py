@@ -50,7 +50,7 @@ def test_what_no_longer_applies_is_named_and_stops_the_build(monkeypatch):
     cells = lesson("return E / E.sum(", "return E * 1.0 / E.sum(")
     (problem, *_) = [one for one in recorded_problems(ROOT, [cells]) if f'"{row.properties[0]}"' in one]
     assert problem == (
-        f"tests/mutants/recorded.json: lesson 01, exercise 1A: line {row.line} has changed, which the mistake "
+        f"{RECORDED.as_posix()}: lesson 01, exercise 1A: line {row.line} has changed, which the mistake "
         f'for "{row.properties[0]}" is made of: {COMMAND} 1A'
     )
     monkeypatch.setattr(course, "recorded_problems", lambda root, lessons: iter([problem]))

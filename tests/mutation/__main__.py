@@ -10,7 +10,6 @@ from pathlib import Path
 
 from iocourse.cli import Parser
 from iocourse.console import steps
-from iocourse.course.checking import RUNS
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
@@ -19,7 +18,7 @@ from tools import run_main
 from tools.build.recorded_mutants import RECORDED, read_recorded, write_recorded
 
 from . import mutation_run, report
-from .cover import SECONDS, cover, properties_of, still_shown
+from .cover import OF_EVERY_EXERCISE, SECONDS, cover, properties_of, still_shown
 from .recording import record_scores
 
 
@@ -92,11 +91,12 @@ def _cover(arguments: argparse.Namespace) -> int:
     for name in steps(exercises, "exercises"):
         kept = still_shown(name, read_recorded(root).get(name, ())) if arguments.missing else []
         shown = {one for row in kept for one in row.properties}
-        if wanted := [one for one in properties_of(name) if one not in shown]:
+        wanted = [one for one in properties_of(name) if one not in shown]
+        if not set(wanted) <= set(OF_EVERY_EXERCISE) or not kept:
             kept += cover(name, wanted, jobs=jobs, seconds=arguments.seconds)
         write_recorded(root, read_recorded(root) | {name: tuple(kept)})
         for one in wanted:
-            if one != RUNS and not any(one in row.properties for row in kept):
+            if one not in OF_EVERY_EXERCISE and not any(one in row.properties for row in kept):
                 print(f'{name}: no mutant fails "{one}"')
                 lacking += 1
     print(f"{len(exercises)} exercises recorded in {RECORDED}, {lacking} properties without a mutant")

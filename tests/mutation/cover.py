@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 
-from iocourse.course.checking import RUNS
+from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercise import find
 from tests.mutation.kernel_operators import WRONG_ALIKE
 from tests.mutation.mutant_process import Verdict, verdicts
@@ -19,12 +19,18 @@ SEEDS = (0, 7, 13)  # a mutant is recorded where its property refuses it on each
 SECONDS = 60.0  # of processor time an exercise, two thirds of it for the operators of the field
 FEW = 2  # a mutant that fails at most so many properties is good enough, and no better one is looked for
 TRIES = 6  # mutants that are tried on all seeds until a property is given up
-OF_A_SIZE = ("hidden_scores", "running_maxima", "starts")  # the hardest of these must have been tried
+FIRST = (
+    "hidden_scores",
+    "running_maxima",
+    "starts",
+    "torch_prepares_an_input",
+)  # operators tried in any case
+OF_EVERY_EXERCISE = (RUNS, OWN)  # laws of the suite show them: no mutant is looked for on their account
 
 
 def properties_of(exercise_id: str) -> list[str]:
-    """The properties that want a mutant: to run, and those the exercise has."""
-    return [RUNS, *(one.name for one in find(exercise_id).properties)]
+    """The properties that may have a mutant: those the exercise has, to run, and to be one's own work."""
+    return [*(one.name for one in find(exercise_id).properties), *OF_EVERY_EXERCISE]
 
 
 def still_shown(exercise_id: str, rows: Iterable[RecordedMutant]) -> list[RecordedMutant]:
@@ -52,7 +58,7 @@ def cover(
     began = _processor_seconds()
     for operators in (FIELD, GENERAL):
         made = mutants_of(exercise_id, operators)
-        drawn = sorted(made, key=lambda one: (one.operator not in OF_A_SIZE, one.key))
+        drawn = sorted(made, key=lambda one: (one.operator not in FIRST, one.key))
         end = began + seconds * (2 / 3 if operators is FIELD else 1)
         found = []
         for verdict in verdicts(_until(drawn, tried, wanted, end), SEEDS[:1], jobs, every_case=True):
@@ -73,7 +79,7 @@ def _until(
     """The mutants, until those that were tried are good enough or the time is over."""
     for mutant in mutants:
         good = {name for one in tried if one.failed and _rank(one) <= (False, FEW) for name in one.failed[0]}
-        if good >= set(wanted) or _processor_seconds() > end:
+        if good >= set(wanted) - set(OF_EVERY_EXERCISE) or _processor_seconds() > end:
             return
         yield mutant
 

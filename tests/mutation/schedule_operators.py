@@ -96,8 +96,8 @@ def values_by_block_size(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Values that are right for blocks of one row alone."""
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "store"):
-            for size in around.parameters[2]:
-                times = ast.parse(f"{ast.unparse(call.args[0])} *= {size}").body
+            for size in around.parameters[2] if isinstance(call.args[0], ast.Name) else ():
+                times = ast.parse(f"{call.args[0].id} *= {size}").body
                 yield one_after_another(*times, node)
 
 
@@ -172,6 +172,8 @@ def forms_of_results(node: ast.AST, around: Around) -> Iterator[ast.AST]:
         if isinstance(node.value, ast.Tuple):
             parts = [ast.unparse(part) for part in node.value.elts]
             others = [", ".join(reversed(parts)), *parts, f"{parts[0]} + 0.5, {', '.join(parts[1:])}", "None"]
+            if any(isinstance(part, ast.Starred) for part in node.value.elts):
+                others = ["None"]
         elif isinstance(node.value, (ast.Call, ast.Name)):
             others += [f"({text})[0]", f"({text})[::-1]"]
         for other in others:
