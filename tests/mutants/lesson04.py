@@ -71,10 +71,10 @@ def one_visit(m, Q, O, top, total, k, v, rows):
 
 
 # ---------------------------------------------------------------------- 4A
-FLASH2 = Suite("4A", right=queries_outside, library=("iocourse.schedules.flash2",))
+FLASH2 = Suite("4A", right=queries_outside, library=("iocourse.schedules:flash2",))
 
 # ---------------------------------------------------------------------- 4B
-FLASH1 = Suite("4B", right=keys_outside_by_range, library=("iocourse.schedules.flash2",))
+FLASH1 = Suite("4B", right=keys_outside_by_range, library=("iocourse.schedules:flash2",))
 
 
 # ---------------------------------------------------------------------- 4C
@@ -105,7 +105,7 @@ def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand, library=("iocourse.schedules.flash2",))
+FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand, library=("iocourse.schedules:flash2",))
 
 
 # ---------------------------------------------------------------------- 4D
@@ -133,6 +133,6 @@ TILES = Suite(
 )
 
 # ---------------------------------------------------------------------- 4E
-REPAIRED = Suite("4E", right=keys_freed_by_hand, library=("iocourse.schedules.flash2",))
+REPAIRED = Suite("4E", right=keys_freed_by_hand, library=("iocourse.schedules:flash2",))
 
 SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES, REPAIRED)

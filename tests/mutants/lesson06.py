@@ -84,7 +84,7 @@ def one_visit(m, rows_of, columns, rows, is_first):
         tile.free()
 
 
-FUSED = Suite("6B", right=fused_by_range, library=("iocourse.schedules.fused_backward",))
+FUSED = Suite("6B", right=fused_by_range, library=("iocourse.schedules:fused_backward",))
 
 
 # ---------------------------------------------------------------------- 6C
@@ -131,7 +131,7 @@ def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, D
 
 
-QUERIES = Suite("6D", right=rows_by_range, library=("iocourse.schedules.split_backward",))
+QUERIES = Suite("6D", right=rows_by_range, library=("iocourse.schedules:split_backward",))
 
 
 # ---------------------------------------------------------------------- 6E

@@ -83,7 +83,7 @@ def statistics_by_hand(m, Q, K, V, *, Br, Bc, Bd):
 SMALL = Suite(
     "7B",
     right=statistics_by_hand,
-    library=("iocourse.schedules.small_cache", "iocourse.schedules.small_cache.scores_tile"),
+    library=("iocourse.schedules:small_cache", "iocourse.schedules.small_cache.scores_tile"),
 )
 
 
@@ -127,7 +127,7 @@ STORED = Suite(
     "7C",
     right=statistics_by_hand_whole_rows,
     library=(
-        "iocourse.schedules.scores_stored",
+        "iocourse.schedules:scores_stored",
         "iocourse.schedules.scores_stored_tiled.scores_stored_tiled",
     ),
 )
@@ -223,6 +223,6 @@ def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
     return O
 
 
-REPAIR = Suite("7F", right=names_taken_over, library=("iocourse.schedules.scores_stored_tiled",))
+REPAIR = Suite("7F", right=names_taken_over, library=("iocourse.schedules:scores_stored_tiled",))
 
 SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

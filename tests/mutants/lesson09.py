@@ -139,7 +139,7 @@ def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
 BACKWARD = Suite(
     "9C",
     right=D_from_dP,
-    library=("iocourse.schedules.fused_backward",),
+    library=("iocourse.schedules:fused_backward",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(

@@ -29,7 +29,6 @@ def nested(X, g):
 FEATURES = Suite(
     "15A",
     right=nested,
-    library=("iocourse.monomials.plan",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(
@@ -62,11 +61,7 @@ def by_companion_matrix(make, R, error):
 DEGREE = Suite(
     "15B",
     right=by_companion_matrix,
-    library=(
-        "iocourse.lowrank.polynomials.smallest_degree",
-        "iocourse.lowrank.polynomials.largest_error",
-        "iocourse.lowrank.polynomials.relative_error_at",
-    ),
+    library=("iocourse.lowrank.polynomials.smallest_degree", "iocourse.lowrank.polynomials.largest_error"),
 )
 
 # ---------------------------------------------------------------------- 15C
@@ -101,7 +96,7 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
 TWO_PASSES = Suite(
     "15C",
     right=values_in_one_tile,
-    library=("iocourse.schedules.low_rank",),
+    library=("iocourse.schedules:low_rank",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant("a-second-state", FITS, ("as state:", "as state, m.zeros(len(psi), d + 1) as spare:")),
@@ -138,7 +133,6 @@ def right_and_by_all_pairs(Q, K, c):
 SAFE = Suite(
     "15D",
     right=ones_and_zeros,
-    library=("iocourse.lowrank.polynomials.positive_to",),
     wrong={"right, by work that is not allowed": ((right_and_by_all_pairs, NO_PAIRS),)},
 )
 
