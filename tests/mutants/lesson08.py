@@ -16,8 +16,8 @@ COUNT = Suite(
     "8A",
     right=column_by_column,
     wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("counted-to-127", EVERY, ("np.array(widths)", "np.array(widths).astype(np.int8)")),
+        "its size": (
+            Mutant("counted-to-255", EVERY, ("np.array(widths)", "np.array(widths).astype(np.uint8)")),
         )
     },
 )
