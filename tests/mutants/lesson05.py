@@ -39,39 +39,24 @@ DOT = Suite(
 
 
 # ---------------------------------------------------------------------- 5B
-def row_by_a_player(n):
-    """Moves from a loop that keeps track of what is red."""
-    moves, red = [], set()
-
-    def do(kind, vertex):
-        moves.append(pebbling.Move(kind, vertex))
-        (red.discard if kind == "delete" else red.add)(vertex)
-
-    def keep(*wanted):
-        for vertex in sorted(red - set(wanted)):
-            do("delete", vertex)
-
-    sums = {1: "e1", n: "l"} | {j: f"l_{j}" for j in range(2, n)}
-    for j in range(1, n + 1):
-        do("load", f"x{j}")
-        do("compute", f"e{j}")
-        keep(sums[max(j - 1, 1)], f"e{j}")
-        if j > 1:
-            do("compute", sums[j])
-            keep(sums[j], f"e{j}")
-        keep(sums[j], f"e{n}")
-    for j in range(n, 0, -1):
-        if j < n:
-            do("load", f"x{j}")
-            do("compute", f"e{j}")
-            keep("l", f"e{j}")
-        do("compute", f"p{j}")
-        do("store", f"p{j}")
-        keep("l")
-    return moves
+def row_backwards(n):
+    """The second score first, the second pass from the back."""
+    moves, so_far = ["load x2", "compute e2", "delete x2"], "e2"
+    for j in [1, *range(3, n + 1)]:
+        total = "l" if max(j, 2) == n else f"l_{max(j, 2)}"
+        moves += [f"load x{j}", f"compute e{j}", f"delete x{j}", f"compute {total}", f"delete {so_far}"]
+        last = j
+        so_far = total
+        if total != "l":
+            moves += [f"delete e{j}"]
+    for j in [last, *(j for j in range(n, 0, -1) if j != last)]:
+        if j != last:
+            moves += [f"load x{j}", f"compute e{j}", f"delete x{j}"]
+        moves += [f"compute p{j}", f"store p{j}", f"delete e{j}", f"delete p{j}"]
+    return tuple(moves)
 
 
-ROW = Suite("5B", right=row_by_a_player, library=("iocourse.pebbling.search.optimum",))
+ROW = Suite("5B", right=row_backwards, library=("iocourse.pebbling.search.optimum",))
 
 
 # ---------------------------------------------------------------------- 5C

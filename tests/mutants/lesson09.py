@@ -41,10 +41,8 @@ SEARCH = Suite(
     },
 )
 
+
 # ---------------------------------------------------------------------- 9B
-SIGN = "the sign is that of the schedule with the fewest words"
-
-
 def in_arrays(N, d, M, pass_):
     """Each form as a multiple of Nd, with numpy's maximum, as a list."""
     x, y, slices = np.sqrt(M), M / (N * d), np.maximum(1, d / np.sqrt(M))
@@ -67,16 +65,6 @@ def in_arrays(N, d, M, pass_):
     return [sign, times * N * d]
 
 
-def by_borders(N, d, M, pass_):
-    """Right words, and the sign from the borders in units of d², whatever N is."""
-    words = in_arrays(N, d, M, pass_)[1]
-    borders = (
-        ((0.343, "F5"), (1, "F7")) if pass_ == "forward" else ((0.317, "B5"), (4 / 3, "B7"), (2.5, "B6"))
-    )
-    last = "F3" if pass_ == "forward" else "B4" if 2 * N * d / 3 > M else "B3"
-    return next((sign for share, sign in borders if share * d * d > M), last), words
-
-
 ENVELOPE = Suite(
     "9B",
     right=in_arrays,
@@ -85,7 +73,6 @@ ENVELOPE = Suite(
         "iocourse.explore.models.memory_regimes.move",
         "iocourse.schedules.comparison.best",
     ),
-    wrong={"no recorded mutant fails this property alone": ((by_borders, SIGN),)},
 )
 
 
