@@ -247,7 +247,7 @@ class Exercise:
 @functools.cache
 def _texts() -> Mapping[str, Mapping[str, Any]]:
     """Title, hints, function and estimates of every exercise, as the build wrote them from the lessons."""
-    text = files("iocourse.data").joinpath("exercises.json").read_text(encoding="utf-8")
+    text = files("iocourse").joinpath("data", "exercises.json").read_text(encoding="utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)
     return found
 

@@ -12,8 +12,8 @@ from iocourse.course.exercise import find
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.errors import UsageError
 from tools.build import course as whole_course
+from tools.build import exercise_texts, lesson, percent_format
 from tools.build import generated_sections as sections
-from tools.build import lesson, percent_format
 from tools.build import notebook_execution as execution
 from tools.build.__main__ import main
 from tools.build.project import Project, read_project
@@ -34,6 +34,8 @@ def course(tmp_path, monkeypatch):
     (tmp_path / "lessons").mkdir()
     (tmp_path / "solutions").mkdir()
     (tmp_path / "solutions" / "01_sum.py").write_text(FIXTURE.read_text())
+    (tmp_path / exercise_texts.DATA).parent.mkdir(parents=True)
+    (tmp_path / exercise_texts.DATA).write_text(exercise_texts.data_text(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
