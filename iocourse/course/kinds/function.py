@@ -6,7 +6,7 @@ label of a case is made of its sizes and its tags, and is only shown. A sentence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,8 @@ def function(
         results: names of the results, in the order in which they are returned, separated by spaces.
         draw: yields the samples from a generator of random numbers.
         sentences: names of the properties about values, in the order of the report.
-        before, after: other properties, which the report lists before and after these.
+        before: other properties, which the report lists before these.
+        after: other properties, which it lists after them.
         tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
         run_case: how a case is tried.

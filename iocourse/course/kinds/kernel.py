@@ -46,17 +46,20 @@ def kernel(
 
     Args:
         id: the exercise, such as "11A".
-        results, draw, sentences, tolerance: as the kind `function` has them. Every sample has a closed form.
+        results: names of what it returns, separated by spaces.
+        draw: yields the samples, each with its closed form.
+        sentences: names of the properties about values, as the kind `function` has them.
         loads: inputs that every case needs completely, for the property "a kernel does the work".
         words: the property about loads and stores: `words_exactly`, or `words_within` where fewer words than
             the closed form can be right.
         also: properties of this exercise only, which are read after those about words.
         products: whether the kernel uses tl.dot, whose factors must keep all their bits.
+        tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases with these tags; scores far from 0 have theirs.
         run_case: how a case is tried.
 
     Raises:
-        ValueError: as the kind `function`; drawing the cases raises it also where a sample has no closed form.
+        ValueError: as the kind `function`, and by drawing the cases where a sample has no closed form.
     """
     work = (launches_kernels(*loads.split()),) if loads else ()
     precise = (full_products(),) if products else ()
