@@ -7,7 +7,7 @@ label of a case is made of its sizes and its tags, and is only shown. A sentence
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, RunCase, Trial, WrongForm, exercise, run_function
 from ..properties import (
     TOLERANCE,
+    as_general,
     difference_or_scale,
     exchanged,
     only_where,
     part,
     several,
-    values,
     values_in,
 )
 
@@ -66,8 +66,8 @@ def function(
 ) -> Exercise:
     """Return the exercise of a function that is judged by the values it returns.
 
-    Where there is one result, the sentence about it in every case is the general one: the sentence of a tag
-    is read before it, unless the result is right in no case.
+    A sentence about all that is returned, in every case, is the general one: the sentence of a tag is read
+    before it, unless the answer is wrong in the cases without a tag too.
 
     Args:
         id: the exercise, such as "14A".
@@ -96,10 +96,12 @@ def function(
         where = tag or (lambda case: not any(map(case.has, other)))
         allowed = other.get(tag, tolerance)
         if result == TOGETHER:
-            return only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
-        if len(names) > 1:
+            asked = only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
+        elif len(names) > 1:
             return part(sentence, names, names.index(result), where, allowed)
-        return values_in(sentence, tag, allowed) if tag else values(sentence, allowed, where)
+        else:
+            asked = values_in(sentence, where, allowed)
+        return replace(asked, echo=True) if tag else as_general(asked, lambda case: not case.tags)
 
     def cases(rng: np.random.Generator) -> list[Case]:
         found = [_case(id, names, sample) for sample in draw(rng)]
