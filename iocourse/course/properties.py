@@ -202,16 +202,22 @@ def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLE
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
     """The returned value is right in every case; where it is right in no ordinary one, it says so."""
-    asked = values_in(name, "", tolerance)
+    return as_general(values_in(name, "", tolerance), lambda case: not case.has(LARGE))
+
+
+def as_general(asked: Property, ordinary: Callable[[Case], bool]) -> Property:
+    """The property as one that fails for many reasons; where it holds in no ordinary case, or there is none
+    and it holds in no case, it says so.
+    """
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        ordinary = [trial for trial in trials if not trial.case.has(LARGE)]
-        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
+        plain = [trial for trial in trials if ordinary(trial.case)] or trials
+        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in plain):
             return said
         return WrongEverywhere(said)
 
-    return Property(name, judge, general=True)
+    return replace(asked, judge=judge, general=True, echo=False)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:
