@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...solution_guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, student_call, trial_from_error
+from ..exercise import (
+    RETURNS,
+    Case,
+    Exercise,
+    NotJudged,
+    Property,
+    Trial,
+    WrongForm,
+    snapshot,
+    student_call,
+    trial_from_error,
+)
 from ..properties import (
     TOLERANCE,
     difference,
@@ -52,7 +63,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     with student_call(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
         returned = student(*inputs.values())
     if returned is None:
-        raise TypeError("your function returned None; does it end with a return?")
+        raise NotJudged(RETURNS, "your function returned None; does it end with a return?")
     seen = changed(case.inputs, inputs)
     value = snapshot(returned)
     return WatchedTrial(case, value=value, returned=(value, returned), changed=seen)
@@ -370,7 +381,8 @@ def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
         return trial
     one = not isinstance(trial.value, (tuple, list))
     got = f"one {type(trial.value).__name__}" if one else f"{len(trial.value)} values"
-    return Trial(case, error=TypeError(f"your function returned {got}, expected the three arrays dQ, dK, dV"))
+    seen = f"your function returned {got}, expected the three arrays dQ, dK, dV"
+    return Trial(case, error=NotJudged("returns three gradients", seen))
 
 
 def _three(trial: Trial) -> str | None:

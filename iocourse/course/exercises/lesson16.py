@@ -28,10 +28,9 @@ from ..properties import (
     writes,
 )
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
-from ..trials.operation_count import WorkTrial, linear_work, run_counted
+from ..trials.operation_count import ONCE, TWICE, WorkTrial, linear_work, run_counted
 
 Array = NDArray[np.float64]
-ONCE, TWICE = "N tokens", "2N tokens"
 
 
 # ------------------------------------------------------------------ 16A p times a matrix
@@ -100,7 +99,7 @@ PRODUCT = Exercise(
         values_in("queries and keys may differ in number", UNLIKE),
         values_in("h may have more columns than there are features", WIDE),
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
-        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+        linear_work("twice the tokens take twice the work"),
     ),
     run_case=does_not_modify_results(detect_side_effects(run_counted)),
 )
@@ -393,7 +392,7 @@ CAUSAL = Exercise(
         values_in("within a tile exp is exact", INSIDE),
         values_in("a smaller last tile is right", RAGGED),
         idle(Property("no row depends on later ones", _blind_to_the_future)),
-        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+        linear_work("twice the tokens take twice the work"),
         does_not_modify_inputs(),
     ),
     run_case=run_counted,
