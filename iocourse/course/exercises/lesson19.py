@@ -13,7 +13,7 @@ from ...console import with_unit
 from ...costs import ceil_div
 from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
-from ..exercise import Case, Exercise, Trial, student_call, trial_from_error
+from ..exercise import Case, Trial, exercise, student_call, trial_from_error
 from ..kinds.distributed import FAR, Sample, distributed, normal
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import low_queries_and_keys
@@ -89,20 +89,8 @@ def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
     return lambda rank: np.flatnonzero(owners == rank)
 
 
-OWNER = Exercise(
-    id="19A",
-    title="Whose row is it?",
-    function="my_owner",
-    difficulty=1,
-    importance=4,
-    minutes=6,
-    hints=(
-        "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
-        "The first block and the last, the second and the last but one. How many rows has a block, and in "
-        "which block is row t?",
-        "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 "
-        "goes to rank 0, block P to rank P - 1.",
-    ),
+OWNER = exercise(
+    "19A",
     cases=_owner_cases,
     properties=(
         OWNERS.kept(),
@@ -206,21 +194,8 @@ def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
 
 
-PLACEMENT = Exercise(
-    id="19B",
-    title="Texts on ranks",
-    function="my_placement",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "How much work is there in all, and what is one rank's share of it? Which texts have more?",
-        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the "
-        "largest part first; those ranks that have the least to do so far get it.",
-        "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the "
-        "text needs, and give each of them an equal part of the text's work. The answer is in the order of "
-        "the texts, not in that in which you placed them.",
-    ),
+PLACEMENT = exercise(
+    "19B",
     cases=_placement_cases,
     properties=(
         PLACED.kept(),
@@ -388,22 +363,8 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
 
 
-GROUPS = Exercise(
-    id="19E",
-    title="Whose keys are they?",
-    function="my_groups",
-    difficulty=4,
-    importance=3,
-    minutes=14,
-    hints=(
-        "What do two positions of one group have in common that two of different groups have not?",
-        "Two positions of a group see more than half of it, so they share at least one key that not all "
-        "positions see. Begin with any position, and add the one that shares most keys with the group.",
-        "Keep the owners in an array that starts with -1. For each rank take the first position without an "
-        "owner; the union of its group's rows of the mask says which keys are at hand; count, for every "
-        "position that is left, how many of its keys are among them, and take the largest count, until the "
-        "group has h/P positions.",
-    ),
+GROUPS = exercise(
+    "19E",
     cases=_group_cases,
     properties=(
         POSITIONS.kept(),
