@@ -12,14 +12,7 @@ from ... import exact
 from ..exercise import Case
 from ..kinds.distributed import FAR, Sample, distributed, normal, shards
 from ..properties import LARGE
-from ..trials.rank_runs import (
-    RankCase,
-    holds_blocks,
-    holds_within,
-    nothing_else_moves,
-    receives,
-    sends,
-)
+from ..trials.rank_runs import RankCase, holds_blocks, holds_within, nothing_else_moves, receives, sends
 
 Array = NDArray[np.float64]
 
@@ -41,14 +34,8 @@ RING = distributed(
 def _grids(rng: np.random.Generator) -> Iterator[Sample]:
     """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    sizes = [
-        (4, 4 * n, d, 2),
-        (6, 6 * n, d, 2),
-        (6, 6 * n + 3, d, 3),
-        (3, 3 * n, d, 1),
-        (3, 3 * n + 1, d + 1, 3),
-    ]
-    for P, N, columns, a in sizes:
+    sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
+    for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:
         yield "", P, normal(rng, "Q K V", N, columns) | {"a": a}
     yield LARGE, 6, normal(rng, "Q K V", 9, d, large=True) | {"a": 2}
 

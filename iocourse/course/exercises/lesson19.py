@@ -28,7 +28,7 @@ def _owner_cases(rng: np.random.Generator) -> list[Case]:
     P = int(rng.integers(3, 7))
     shapes = [(6, 1), (4 * int(rng.integers(2, 9)), 2), (2 * P, P), (2 * P * int(rng.integers(2, 9)), P)]
     shapes += [(2 * (P + 2) * 150, P + 2)]
-    return [Case(f"N={N}, P={P}", {"N": N, "P": P}) for N, P in shapes]
+    return [Case(f"N={N}, P={P}", {"N": N, "P": P}, tags=frozenset()) for N, P in shapes]
 
 
 @trial_from_error
@@ -103,7 +103,7 @@ OWNER = exercise(
 
 
 # ------------------------------------------------------------------ 19B texts on ranks
-EVEN, ONE_TEXT = "texts of one length", "one text"
+ONE_TEXT = "one text"
 FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
 
 
@@ -115,7 +115,7 @@ def _placement_cases(rng: np.random.Generator) -> list[Case]:
     return [
         _placement_case("one rank", rng.integers(1, 90, size=5), 1),
         _placement_case(ONE_TEXT, rng.integers(200, 900, size=1), P),
-        _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
+        _placement_case("texts of one length", np.full(3 * P, int(rng.integers(50, 99))), P),
         _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
         _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
         _placement_case("a bit more than two shares", np.array([820, *[50] * 600]), 8),
@@ -152,9 +152,8 @@ def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
     words = sum(load_balance.split_texts(texts, P).words(1))
     known = _known_imbalance(texts, P), words
-    return Case(
-        f"{label}, {with_unit(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known
-    )
+    said = f"{label}, {with_unit(len(texts), 'text')}, P={P}"
+    return Case(said, {"lengths": texts, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _placement(trial: Trial) -> load_balance.Placement | None:
@@ -318,7 +317,8 @@ def _group_case(
         mask[a, a] = True
     if (mask.all(axis=0) != everybody).any():  # by chance all see one more: draw again
         return _group_case(rng, label, P, size, seen_by_all, share)
-    return Case(f"{label}, h={P * size}, P={P}", {"mask": mask, "P": P}, expected=lacks_at_least(mask, P))
+    said, known = f"{label}, h={P * size}, P={P}", lacks_at_least(mask, P)
+    return Case(said, {"mask": mask, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _hidden_groups(rng: np.random.Generator, P: int, size: int) -> NDArray[np.int64]:
