@@ -22,6 +22,7 @@ from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
 from .exercise import (
+    Better,
     Exercise,
     NotJudged,
     Trial,
@@ -60,6 +61,18 @@ COLUMNS = 100  # of a hint: JupyterLab breaks what is longer inside a word
 SECONDS = 20.0  # before a check says that it still runs
 
 Verdict = tuple[str, str | None]
+
+
+class Held(str):
+    """The name of a property that holds and has a remark, which the report of a solved exercise adds."""
+
+    remark: str
+
+    def __new__(cls, name: str, remark: str) -> Held:
+        """The name, as any other text of it."""
+        held = super().__new__(cls, name)
+        held.remark = remark
+        return held
 
 
 class CheckFailed(AssertionError):
@@ -179,6 +192,9 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
             complaint = prop.judge(trials)
         except Exception as error:  # the answer is of a kind the property cannot even look at
             complaint = WrongForm(f"cannot be judged: {error_text(error)}")
+        if isinstance(complaint, Better):
+            verdicts.append((Held(prop.name, complaint), None))
+            continue
         again = wrong_form and isinstance(complaint, WrongForm)
         verdicts.append((prop.name, NOT_TRIED if again else complaint))
         wrong_form = wrong_form or isinstance(complaint, WrongForm)
@@ -213,14 +229,15 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     """The lines a student reads. Passing lines carry no sizes or times, so that they compare equal."""
     lines = [f"{exercise.id} {exercise.title}"]
+    failed = failed_properties(verdicts)
     for name, complaint in verdicts:
         if complaint is None:
-            lines.append(f"  holds  {name}")
+            remark = f": {name.remark}" if isinstance(name, Held) and not failed else ""
+            lines.append(f"  holds  {name}{remark}")
         else:
             lines.append(
                 f"  {NOT_TRIED}  {name}" if complaint == NOT_TRIED else f"  FAILS  {name}: {complaint}"
             )
-    failed = failed_properties(verdicts)
     if len(failed) > 1:
         first = read_first(exercise, failed)
         lines.append(f'Read "{first}" first: the others may fail for the same reason.')

@@ -108,6 +108,12 @@ class WrongEverywhere(str):
     __slots__ = ()
 
 
+class Better(str):
+    """What a property that holds remarks: the answer is better than was asked for."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Property:
     """A named property of the student's answer, judged over all trials.
