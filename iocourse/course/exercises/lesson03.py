@@ -296,9 +296,7 @@ def _as_part(value: Any) -> Part:
         raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise NotJudged(
-            "in the triple (m, l, o) of a merge m and l are numbers", f"yours has shapes {shapes}"
-        )
+        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 
