@@ -375,7 +375,9 @@ def _loads() -> Iterator[Loads]:
 def _turns_back(places: Any, lives: Any, axis: int) -> bool:
     """Whether the addresses of live lanes both rise and fall along an axis."""
     steps = np.diff(places, axis=axis)
-    both = np.take(lives, range(1, lives.shape[axis]), axis) & np.take(lives, range(lives.shape[axis] - 1), axis)
+    both = np.take(lives, range(1, lives.shape[axis]), axis) & np.take(
+        lives, range(lives.shape[axis] - 1), axis
+    )
     return bool((steps[both] > 0).any() and (steps[both] < 0).any())
 
 
