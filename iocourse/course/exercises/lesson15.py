@@ -85,7 +85,7 @@ def _feature_cases(rng: np.random.Generator) -> list[Case]:
 def _feature_case(rng: np.random.Generator, N: int, Nk: int, d: int, g: int) -> Case:
     Q, K = rng.uniform(-1.5, 1.5, (N, d)), rng.uniform(-1.5, 1.5, (Nk, d))
     want = polynomial_of(Q @ K.T, taylor(g))
-    return Case(f"N={N}, d={d}, g={g}", {"Q": Q, "K": K, "g": g}, want, tags=frozenset())
+    return Case(f"N={N}, d={d}, g={g}", {"Q": Q, "K": K, "g": g}, want)
 
 
 LIBRARY = ("iocourse.monomials", "iocourse.lowrank")

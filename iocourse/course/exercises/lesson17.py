@@ -542,8 +542,7 @@ def _table_case(rng: np.random.Generator, number: int) -> Case:
     rng.shuffle(claims)
     rows = [row for row, _ in claims]
     expected = [(honest_row(row, runs), trick) for row, trick in claims]
-    label = f"table {number}, {len(rows)} claims"
-    return Case(label, {"claims": rows, "runs": runs}, expected, tags=frozenset())
+    return Case(f"table {number}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
 
 
 def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misleading_table.Run]:

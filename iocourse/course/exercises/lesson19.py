@@ -28,7 +28,7 @@ def _owner_cases(rng: np.random.Generator) -> list[Case]:
     P = int(rng.integers(3, 7))
     shapes = [(6, 1), (4 * int(rng.integers(2, 9)), 2), (2 * P, P), (2 * P * int(rng.integers(2, 9)), P)]
     shapes += [(2 * (P + 2) * 150, P + 2)]
-    return [Case(f"N={N}, P={P}", {"N": N, "P": P}, tags=frozenset()) for N, P in shapes]
+    return [Case(f"N={N}, P={P}", {"N": N, "P": P}) for N, P in shapes]
 
 
 @trial_from_error
