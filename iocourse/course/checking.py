@@ -24,6 +24,7 @@ from .bound_ratio import bound_ratio_message
 from .exercise import (
     Better,
     Exercise,
+    NotJudged,
     Trial,
     WrongEverywhere,
     WrongForm,
@@ -49,6 +50,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
+KEEPS_RESULTS = "what it returned stays as it was"
 REUSED = "a later call writes into what your function returned before; make a new array in each call"
 WHY_IT_RAISES = (
     "In a solved notebook a check that fails is an error; in your own copy of a lesson it never is."
@@ -181,7 +183,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
         trials.append(trial)
     reused = next((trial.case.label for trial in trials if trial.overwritten), None)
     if reused is not None:
-        return [(RUNS, f"{REUSED} ({reused})")]
+        return [(KEEPS_RESULTS, f"{REUSED} ({reused})")]
     verdicts: list[Verdict] = []
     wrong_form = False  # said at the first property that asks for the right one; the others were not tried
     for prop in exercise.properties:
@@ -217,6 +219,8 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {exercises_asking_for(used)} first"
     if isinstance(error, LibrarySolutionUsed):
         return OWN, str(error)
+    if isinstance(error, NotJudged):
+        return error.lacks, f"{error} ({label})"
     if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
         return RUNS, f"{error_text(error)} ({label})"
     return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"

@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
-from ..exercise import Case, Property, Trial, exercise, run_function, run_schedule
+from ..exercise import Case, NotJudged, Property, Trial, exercise, run_function, run_schedule
 from ..properties import (
     LARGE,
     Form,
@@ -77,7 +77,8 @@ def tile_by_tile(student: Student) -> Student:
 def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
-        raise TypeError(f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}")
+        seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
+        raise NotJudged("returns a tile", seen)
     with made:
         m.store(made, S, i, j)
 
