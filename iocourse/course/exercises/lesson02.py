@@ -21,7 +21,7 @@ def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
 
 # ---------------------------------------------------------------------- 2A centred rows
 def _rows_in_blocks(rng: np.random.Generator) -> Iterator[Sample]:
-    """One matrix in blocks of several sizes (ragged, a single row, larger than N), then a matrix of one row."""
+    """One matrix in blocks of several sizes: ragged, a single row, larger than N; then one row."""
     b, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
     A = _matrix(rng, 3 * b + 1, d)
     for matrix, size in [(A, b), (A, b + 1), (A, 1), (A, 4 * b), (_matrix(rng, 1, d), 1)]:
@@ -29,7 +29,7 @@ def _rows_in_blocks(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _centring(N: int, d: int, b: int) -> Ledger:
-    """Footprint: a block and two words for each of its rows. A second block does not fit, as d is at least 4."""
+    """Footprint: a block and two words for each of its rows. As d ≥ 4, a second block does not fit."""
     peak = min(b, N) * (d + 2)
     return Ledger(reads={"A": N * d}, writes={"Y": N * d}, peak=peak, sizes={"A": N * d, "Y": N * d})
 

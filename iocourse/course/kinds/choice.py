@@ -42,7 +42,7 @@ def choice(
     fits: str = "",
     also: Sequence[Property] = (),
     unit: str = "words",
-    clue: Callable[[T], str] = lambda best: "",
+    clue: Callable[[T], str] = lambda cheapest: "",
 ) -> Exercise:
     """Return the exercise of a choice.
 
@@ -53,7 +53,8 @@ def choice(
         among: what may be picked for the inputs, by name: all answers, or at least one of the cheapest.
         moves: the closed form of a pick, called with it and the inputs by name; a number, or a Ledger whose
             peak must not exceed the input M.
-        fewest, fits: the sentences that nothing cheaper may be picked, and that the pick fits, where it must.
+        fewest: the sentence that nothing cheaper may be picked.
+        fits: the sentence that the pick fits in M words, where it must.
         also: properties between those two.
         unit: of the number that `moves` returns.
         clue: what may be said of the cheapest pick without naming it.
@@ -86,17 +87,19 @@ def choice(
                 f"exercise {id}: nothing that may be picked fits in the case {sample.label!r}; "
                 "among must yield a pick that does"
             )
-        return Case(sample.label, sample.inputs, found, tags=sample.tags)
+        return Case(sample.label, sample.inputs, found[1], tags=sample.tags)
 
     def has_room(trial: Trial, pick: T) -> str | None:
         (_, peak), M = costs_of(pick, trial.case.inputs), trial.case.inputs["M"]
         return None if peak <= M else f"yours {_shown(pick)}: footprint {peak:,}, M = {M:,}"
 
     def moves_fewest(trial: Trial, pick: T) -> str | None:
-        (moved, _), (cheapest, least) = costs_of(pick, trial.case.inputs), trial.case.expected
-        if moved <= least * (1 + 1e-9):
+        (moved, _), least = costs_of(pick, trial.case.inputs), trial.case.expected
+        cheaper = best(trial.case.inputs) if moved > least * (1 + 1e-9) else None
+        if cheaper is None:
             return None
-        return f"yours {_shown(pick)}: {_number(moved)} {unit}, possible are {_number(least)}{clue(cheapest)}"
+        more = clue(cheaper[0])
+        return f"yours {_shown(pick)}: {_number(moved)} {unit}, possible are {_number(least)}{more}"
 
     properties = [form.kept()] if form.name else []
     properties += [idle(form.must(fits, has_room))] if fits else []

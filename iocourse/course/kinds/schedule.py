@@ -28,12 +28,14 @@ class Sample:
         inputs: arguments of the student's function by name, in its order.
         tag: the difficulty of this case, "" for none.
         words: what the label begins with.
+        facts: what the exact result and the closed form are called with besides, by name.
     """
 
     sizes: Mapping[str, Any]
     inputs: Mapping[str, Any]
     tag: str = ""
     words: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -48,9 +50,9 @@ class Sample:
         return frozenset({self.tag} - {""})
 
     def of(self, form: Callable[..., Any]) -> Any:
-        """Call a closed form with the sizes and those inputs that are not arrays: tiles, a mask."""
+        """Call a closed form with the sizes, the facts and what is no array of the inputs: tiles, a mask."""
         options = {name: value for name, value in self.inputs.items() if not isinstance(value, np.ndarray)}
-        return form(**{**self.sizes, **options})
+        return form(**{**self.sizes, **self.facts, **options})
 
 
 Draw = Callable[[np.random.Generator], Iterable[Sample]]
@@ -90,14 +92,15 @@ def schedule(
     Args:
         id: the exercise, such as "4A".
         draw: yields the samples from a generator of random numbers.
-        equals: the exact results, called with the inputs by name; a tuple where there are several.
-        moves: the closed form, called with the sizes and with those inputs that are not arrays. Its peak is
-            the footprint.
+        equals: the exact results, called with the inputs and facts by name; a tuple where there are several.
+        moves: the closed form, called with the sizes, the facts and those inputs that are not arrays. Its
+            peak is the footprint.
         values: properties of what is returned, which the report lists first.
         words: properties of the words of each array, and of scratch.
         loads: the inputs of which every word must be loaded, separated by spaces.
         spare: words of fast memory beyond the footprint, called like the closed form.
-        room, total: the properties of fast memory and of all words, where they have names of their own.
+        room: the property of fast memory, where it has a name of its own.
+        total: the property of all words together, where it has a name of its own.
         loaded: the name of the property that the inputs are loaded, where it has one of its own.
         mistaken: closed forms of schedules that are likely in place of the one asked for, by what is said of
             an answer that reads the inputs as often as they do.
@@ -119,7 +122,7 @@ def schedule(
     arrays, likely = loads.split(), mistaken or {}
 
     def case(sample: Sample) -> Case:
-        expected, budget = equals(**sample.inputs), sample.of(moves)
+        expected, budget = equals(**sample.inputs, **sample.facts), sample.of(moves)
         checked = {"exact result": expected is not None, "words": budget.total, "footprint": budget.peak}
         for part, there in checked.items():
             if not there:
