@@ -320,11 +320,11 @@ def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
     return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
 
 
-def lse_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000.
+def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
+    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000; scores below the
+    finite numbers that are taken for minus infinity, beside which no other row would be judged strictly.
 
-    Allowance: the footprint plus one more score tile and four words a row, as in lesson 04. Rows are longer
-    than fast memory wherever the tiles are smaller than the row.
+    Rows are longer than fast memory wherever the tiles are smaller than the row.
     """
     Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     N, n = 2 * Br + 1, 40 * Bc + 1
@@ -333,36 +333,35 @@ def lse_cases(rng: np.random.Generator) -> list[Case]:
     large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
     large[0], large[1] = -1e4, 1e4
     large[2:] = low_scores(rng, N - 2, n)
-    below = bottomless_scores(rng, Br, n)  # apart: beside such numbers no other row would be judged strictly
-    found = [_lse_case("plain", S, r, c) for r, c in tilings]
-    return [
-        *found,
-        _lse_case("plain", S[:1], Br, Bc),
-        *(_lse_case("large", scores, Br, Bc) for scores in (large, below)),
-    ]
+    below = bottomless_scores(rng, Br, n)
+    asked = [*((S, r, c, "plain") for r, c in tilings), (S[:1], Br, Bc, "plain")]
+    for scores, r, c, kind in [*asked, (large, Br, Bc, "large"), (below, Br, Bc, "large")]:
+        sizes = {"N": len(scores), "n": n, "Br": r, "Bc": c}
+        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, kind, f"{kind} scores")
 
 
-def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
-    N, n = S.shape
-    budget = row_lse_cost(N, n, Br=Br, Bc=Bc)
-    M = budget.peak + min(Br, N) * min(Bc, n) + 4 * min(Br, N)
-    inputs = {"S": S, "Br": Br, "Bc": Bc}
-    return RowCase(f"S ({N}, {n}), Br={Br}, Bc={Bc}", inputs, exact.log_sum_exp(S), M, budget, kind=kind)
+def _log_sums(S: Array, **_: int) -> Array:
+    return exact.log_sum_exp(S)
 
 
-LSE = exercise(
+def _one_more_of_each(N: int, n: int, Br: int, Bc: int) -> int:
+    return one_temporary_of_each_kind(min(Br, N), min(Bc, n))
+
+
+LSE = schedule(
     "3D",
-    cases=lse_cases,
-    properties=(
-        of_kind("L is m + log l of every whole row", ("plain",), is_right),
+    lse_inputs,
+    equals=_log_sums,
+    moves=row_lse_cost,
+    spare=_one_more_of_each,
+    values=(
+        values_in("L is m + log l of every whole row", "plain"),
         same_answer_from("S", "tile size does not change the answer"),
-        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
-        fits(),
-        every_input_loaded("S"),
-        reads_within("S", "each score is read once"),
-        total_within("one word is written for each row, and nothing else"),
+        values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    run_case=run_schedule,
+    loads="S",
+    words=(reads_within("S", "each score is read once"),),
+    total=total_within("one word is written for each row, and nothing else"),
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

@@ -574,7 +574,7 @@ REPAIR = schedule(
     turn_inputs,
     equals=_low_rank_attention,
     moves=columns_in_turn,
-    values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
+    values=(idle(values_in(LOW_RANK_VALUES.name, "")), idle(PSI_USED)),
     room=_and_right(fits()),
     loads="Q K V",
     words=(
