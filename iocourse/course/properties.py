@@ -45,8 +45,11 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
 
 def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) -> Property:
     """A property that is asked of some of the cases only: its name says where to look."""
-    concerned = where if callable(where) else lambda case: not where or case.has(where)
-    return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
+    return each(name, lambda trial: judge(trial) if _is_in(trial.case, where) else None)
+
+
+def _is_in(case: Case, where: Where) -> bool:
+    return where(case) if callable(where) else not where or case.has(where)
 
 
 def idle(prop: Property) -> Property:
@@ -200,13 +203,15 @@ def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLE
     return f"{complaint}; {seen}" if seen else complaint
 
 
-def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
-    """The returned value is right in every case; where it is right in no ordinary one, it says so."""
-    asked = values_in(name, "", tolerance)
+def values(
+    name: str = "values equal exact attention", tolerance: float = TOLERANCE, where: Where = ""
+) -> Property:
+    """The returned value is right in every case asked about; right in no ordinary one, it says so."""
+    asked = values_in(name, where, tolerance)
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        ordinary = [trial for trial in trials if not trial.case.has(LARGE)]
+        ordinary = [t for t in trials if not t.case.has(LARGE) and _is_in(t.case, where)]
         if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
             return said
         return WrongEverywhere(said)

@@ -10,12 +10,18 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Trial, WrongForm, exercise, run_schedule, student_call, trial_from_error
+from ..exercise import (
+    Case,
+    NotJudged,
+    Trial,
+    WrongForm,
+    exercise,
+    student_call,
+    trial_from_error,
+)
 from ..properties import (
     difference,
     each,
-    every_input_loaded,
-    fits,
     idle,
     is_right,
     reads_within,
@@ -279,12 +285,15 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
     return next(complaints, None)
 
 
+TRIPLE = "a merge returns a triple (m, l, o)"
+
+
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise TypeError(f"a merge returns a triple (m, l, o), yours returned {_kind(value)}")
+        raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise TypeError(f"in the triple (m, l, o) of a merge m and l are numbers; yours has shapes {shapes}")
+        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import costs, exact
 from ..bound_ratio import attention as attention_bound
-from ..exercise import Case, Property, Trial
+from ..exercise import Case, Trial
 from ..kinds.choice import Tile, choice, tile_form
 from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
@@ -94,11 +94,6 @@ def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> costs.Ledger:
     return costs.flash_optimal(N, d, **tile)
 
 
-# ------------------------------------------------------------------ 4E: right values, too many words
-def _for_right_values(name: str, *asked: Property) -> Property:
-    return replace(repaired(*asked, name=name), general=True)
-
-
 EXERCISES = (
     schedule(
         "4A",
@@ -150,9 +145,9 @@ EXERCISES = (
         equals=attention,
         moves=costs.flash_optimal,
         values=tuple(map(idle, VALUES)),
-        room=_for_right_values("right values, in the footprint of (4.3)", TIGHT),
+        room=repaired(TIGHT, name="right values, in the footprint of (4.3)"),
         loads="Q K V",
         words=QUERIES_STAY,
-        total=_for_right_values("right values, with the words of (4.3)", *ONE_Q, total_within()),
+        total=repaired(*ONE_Q, total_within(), name="right values, with the words of (4.3)"),
     ),
 )

@@ -12,7 +12,7 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Property, Trial, WrongForm, exercise, snapshot, trial_from_error
+from ..exercise import Case, NotJudged, Property, Trial, WrongForm, exercise, snapshot, trial_from_error
 from ..properties import budget_of, difference_or_scale, each, idle, only_where
 from ..trials.kernel_launch import (
     as_shared_arrays,
@@ -297,7 +297,7 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise TypeError(f"expected O alone, one tensor; got a {type(O).__name__}")
+        raise NotJudged("returns O alone, one tensor", f"yours returned a {type(O).__name__}")
     return O
 
 

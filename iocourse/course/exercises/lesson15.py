@@ -67,7 +67,12 @@ def polynomial_of(S: Array, c: Sequence[float] | Array) -> Array:
 
 
 # ---------------------------------------------------------------------- 15A features of a row
-ONE_COORDINATE, DEGREE_1 = "d=1", "g=1"
+def _one_coordinate(case: Case) -> bool:
+    return bool(case.inputs["Q"].shape[1] == 1)
+
+
+def _degree_1(case: Case) -> bool:
+    return bool(case.inputs["g"] == 1)
 
 
 def _feature_cases(rng: np.random.Generator) -> list[Case]:
@@ -158,8 +163,8 @@ FEATURES = exercise(
     properties=(
         each("scalar products of features are Taylor's polynomial", _products),
         each("there are C(d + g, g) features a row", _count),
-        only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
-        only_where("degree 1 is the row with a 1", DEGREE_1, _products),
+        only_where("one coordinate has the powers alone", _one_coordinate, _products),
+        only_where("degree 1 is the row with a 1", _degree_1, _products),
         idle(each("a row's features depend on that row alone", _row_alone)),
     ),
     run_case=_play_features,
@@ -168,6 +173,7 @@ FEATURES = exercise(
 
 # ---------------------------------------------------------------------- 15B the smallest degree
 INSIDE, RIGHT_END, UNEVEN = "largest inside", "largest at the right end", "a larger degree that is worse"
+RIGHT_OF_0, LONGER = "right of 0", "Chebyshev of a longer interval"
 
 
 def through(points: Array) -> Array:
@@ -237,29 +243,29 @@ def rippled(thirds: int, g: int, R: float) -> Array:
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
     """Taylor, Chebyshev, and others: farthest off inside or on the right, or worse at a larger degree."""
     R = float(rng.uniform(0.8, 1.2))
-    asked: list[tuple[str, Make, float, float]] = [
-        ("Taylor", taylor, R, 1e-2),
-        ("Taylor", taylor, 3 * R, 1e-3),
-        ("Taylor", taylor, 0.1 * R, 0.5),
-        ("Chebyshev", chebyshev, 2 * R, 1e-4),
-        (INSIDE, flattened, 2 * R, 1e-3),
-        (INSIDE, flattened, R, 1e-2),
-        (f"{INSIDE}, right of 0", leaning, 2 * R, 1e-2),
-        (RIGHT_END, from_the_left, R, 1e-3),
-        ("Chebyshev of a longer interval", wide, R, 1e-3),
-        (UNEVEN, uneven, 1.0, 1e-2),  # degree 5; 8 and 7 will do, 6 will not
-        (UNEVEN, uneven, 2.0, 1e-4),
-    ]
     narrow = 0.05 * np.exp(0.9845 * R) / 15.5
-    for thirds in range(3):  # each a function by name, for a grader sends it to another process
-        asked.append((f"{INSIDE}, narrow", partial(rippled, thirds), R, narrow))
-    return [_degree_case(*case) for case in asked]
+    return [
+        _degree_case(taylor, R, 1e-2, "Taylor"),
+        _degree_case(taylor, 3 * R, 1e-3, "Taylor"),
+        _degree_case(taylor, 0.1 * R, 0.5, "Taylor"),
+        _degree_case(chebyshev, 2 * R, 1e-4, "Chebyshev"),
+        _degree_case(flattened, 2 * R, 1e-3, INSIDE),
+        _degree_case(flattened, R, 1e-2, INSIDE),
+        _degree_case(leaning, 2 * R, 1e-2, INSIDE, RIGHT_OF_0),
+        _degree_case(from_the_left, R, 1e-3, RIGHT_END),
+        _degree_case(wide, R, 1e-3, LONGER),
+        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 8 and 7 will do, 6 will not
+        _degree_case(uneven, 2.0, 1e-4, UNEVEN),
+        # each a function by name, for a grader sends it to another process
+        *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),
+    ]
 
 
-def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
+def _degree_case(make: Make, R: float, error: float, *tags: str) -> Case:
     g = next(g for g in range(1, 60) if largest_error(make(g, R), R) <= error)
     want = g, largest_error(make(g, R), R)
-    return Case(f"{label}, R={R:.3f}, error {error:.4g}", {"make": make, "R": R, "error": error}, want)
+    label = f"{', '.join(tags)}, R={R:.3f}, error {error:.4g}"
+    return Case(label, {"make": make, "R": R, "error": error}, want, tags=frozenset(tags))
 
 
 @trial_from_error
@@ -394,38 +400,33 @@ def _safe_cases(rng: np.random.Generator) -> list[Case]:
     border = direction * (np.linspace(0.7, 1.3, 20) / longest)[:, None]
     one_far = K.copy()
     one_far[-1] *= 6
-    asked: list[tuple[str, Array, Array, Sequence[float] | Array]] = [
-        ("Taylor of degree 3", 0.15 * Q, K, taylor(3)),
-        ("Taylor of degree 5", 0.2 * Q, K, taylor(5)),
-        (EVEN, 2 * Q, K, taylor(4)),
-        (f"{EVEN}, long rows", 1e6 * Q[:9], K, taylor(4)),
-        (f"{EVEN}, but nearly one", 0.2 * Q, K, [0.65, 1.6, 1.0]),
-        (RIGHT, 0.15 * Q, K, [1.0, -0.8]),
-        (RIGHT, 0.15 * Q, K, [24.0, -8.0, -4.0, -5.0]),
-        (AGAIN, 0.18 * Q, K, [1.5, 2.5, 1.0]),
-        ("roots on both sides", 0.15 * Q, K, [1.0, -0.2, -0.2]),
-        (f"{AGAIN}, one beside the other", border, K, [1 - 1e-12, 2.0, 1.0]),
-        (BORDER, border, K, taylor(1)),
-        (
-            f"{BORDER}, one of them just there",
-            np.diag([3.0, 5.0, 7.0]),
-            np.array([[0.6, 0.8, 0]]),
-            [5.0, 1.0],
-        ),
-        ("one long key, the last", 0.15 * Q[:30], one_far, taylor(3)),
-        ("a single key", 0.3 * Q, K[:1], taylor(3)),
+    just_there = np.diag([3.0, 5.0, 7.0]), np.array([[0.6, 0.8, 0]])
+    return [
+        _safe_case(0.15 * Q, K, taylor(3), "Taylor of degree 3"),
+        _safe_case(0.2 * Q, K, taylor(5), "Taylor of degree 5"),
+        _safe_case(2 * Q, K, taylor(4), EVEN),
+        _safe_case(1e6 * Q[:9], K, taylor(4), EVEN, "long rows"),
+        _safe_case(0.2 * Q, K, [0.65, 1.6, 1.0], EVEN, "but nearly one"),
+        _safe_case(0.15 * Q, K, [1.0, -0.8], RIGHT),
+        _safe_case(0.15 * Q, K, [24.0, -8.0, -4.0, -5.0], RIGHT),
+        _safe_case(0.18 * Q, K, [1.5, 2.5, 1.0], AGAIN),
+        _safe_case(0.15 * Q, K, [1.0, -0.2, -0.2], "roots on both sides"),
+        _safe_case(border, K, [1 - 1e-12, 2.0, 1.0], AGAIN, "one beside the other"),
+        _safe_case(border, K, taylor(1), BORDER),
+        _safe_case(*just_there, [5.0, 1.0], BORDER, "one of them just there"),
+        _safe_case(0.15 * Q[:30], one_far, taylor(3), "one long key, the last"),
+        _safe_case(0.3 * Q, K[:1], taylor(3), "a single key"),
+        _safe_case(0.1 * rng.standard_normal((1000, 8)), rng.standard_normal((1000, 8)), taylor(3), MANY),
     ]
-    found = [_safe_case(*case) for case in asked]
-    many = _safe_case(MANY, 0.1 * rng.standard_normal((1000, 8)), rng.standard_normal((1000, 8)), taylor(3))
-    return [*found, many]
 
 
-def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Case:
+def _safe_case(Q: Array, K: Array, c: Sequence[float] | Array, *tags: str) -> Case:
     roots = Polynomial(c).roots()
     real = roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]
     reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
     want = reach < abs(real).min(initial=np.inf)
-    return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
+    inputs = {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}
+    return Case(f"{', '.join(tags)}, N={len(Q)}", inputs, want, tags=frozenset(tags))
 
 
 @trial_from_error
@@ -483,27 +484,23 @@ def _no_pairs(trial: Trial) -> str | None:
     Q = trial.case.inputs["Q"]
     allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
     held = trial.value[1]
-    return (
-        None
-        if held <= allowed
-        else f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
-    )
+    if held <= allowed:
+        return None
+    return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
 
-
-SAFE_PROPERTIES: tuple[Property, ...] = (
-    idle(each("no row is called safe that is not", _never_wrongly)),
-    idle(each("every safe row is called safe", _whenever_it_is)),  # so does an answer that is always True
-    idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
-    only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
-    only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
-    only_where("each row is judged by its own length", BORDER, _each_row),
-    idle(only_where("no pairs are formed", MANY, _no_pairs)),
-)
 
 SAFE = exercise(
     "15D",
     cases=_safe_cases,
-    properties=SAFE_PROPERTIES,
+    properties=(
+        idle(each("no row is called safe that is not", _never_wrongly)),
+        idle(each("every safe row is called safe", _whenever_it_is)),  # so does one that always says True
+        idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
+        only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
+        only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
+        only_where("each row is judged by its own length", BORDER, _each_row),
+        idle(only_where("no pairs are formed", MANY, _no_pairs)),
+    ),
     run_case=_play_safe,
 )
 
@@ -574,7 +571,7 @@ REPAIR = schedule(
     turn_inputs,
     equals=_low_rank_attention,
     moves=columns_in_turn,
-    values=(idle(values_in(LOW_RANK_VALUES.name, "")), idle(PSI_USED)),
+    values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
     room=_and_right(fits()),
     loads="Q K V",
     words=(

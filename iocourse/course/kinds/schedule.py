@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from ...ledger import Ledger
-from ..exercise import BoundComparison, Case, Exercise, Property, RunCase, Trial, exercise, run_schedule
+from ..exercise import (
+    BoundComparison,
+    Case,
+    Exercise,
+    Property,
+    RunCase,
+    Trial,
+    WrongForm,
+    exercise,
+    run_schedule,
+)
 from ..properties import every_input_loaded, fits, total_within
 from ..properties import values as values_are_right
 
@@ -178,9 +188,12 @@ def repaired(*asked: Property, name: str = "", right: Property | None = None) ->
     What is handed out has right values, and a schedule that does nothing moves few words: neither is worth
     points without the other. `right` is the property that the values are right.
     """
-    both = (right or values_are_right(), *asked)
+    judge_values = (right or values_are_right()).judge
 
     def judge(trials: Sequence[Trial]) -> str | None:
-        return next((said for one in both if (said := one.judge(trials))), None)
+        wrong = judge_values(trials)
+        if wrong:
+            return wrong if isinstance(wrong, WrongForm) else f"the values are not right: {wrong}"
+        return next((said for one in asked if (said := one.judge(trials))), None)
 
-    return replace(asked[0], name=name or asked[0].name, judge=judge, idle=False)
+    return Property(name or asked[0].name, judge, general=True)

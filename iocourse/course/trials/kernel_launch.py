@@ -10,7 +10,7 @@ factors, tiles that are masked, and programs that store nothing or begin in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +22,7 @@ from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
+    Better,
     Case,
     Property,
     Trial,
@@ -38,9 +39,15 @@ from .kernel_errors import name_failing_line
 
 @dataclass(frozen=True)
 class KernelTrial(Trial):
-    """A trial of kernels, and how many products of float32 tiles a GPU would make of rounded factors."""
+    """A trial of kernels, why products were made of rounded factors, and what was odd about loads.
 
-    rounded: int = 0
+    `rounded` has a reason for each such product, `outside` counts loads without a lane that is on, `wrapped`
+    those whose addresses turn back within the tile.
+    """
+
+    rounded: tuple[str, ...] = ()
+    outside: int = 0
+    wrapped: int = 0
 
 
 @trial_from_error
@@ -57,14 +64,27 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-    with kernels_compute(copies=copies), _rounded_products() as rounded, traffic.count(**arrays) as ledger:
+    with (
+        kernels_compute(copies=copies),
+        _rounded_products() as rounded,
+        _loads() as loads,
+        traffic.count(**arrays) as ledger,
+    ):
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], tensor.numpy())]
     if changed:
         raise modified_inputs_error(changed, "your kernels write into")
     shared = as_shared_arrays(value)
     kept = (snapshot(shared), shared)
-    return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=sum(rounded))
+    return KernelTrial(
+        case,
+        _arrays(value),
+        ledger,
+        returned=kept,
+        rounded=tuple(filter(None, rounded)),
+        outside=loads.outside,
+        wrapped=loads.wrapped,
+    )
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -214,12 +234,47 @@ def words_exactly(name: str = "loads and stores move exactly what the formula sa
         for array in trial.case.inputs:
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:
-                return f"{array}: yours reads {got:,} words, the formula says {want:,}"
+                said = f"{array}: yours reads {got:,} words, the formula says {want:,}"
+                return said + (_turning_back(trial) if got > want else "")
         return _compared("reads", trial.ledger.read, budget.read) or _compared(
             "writes", trial.ledger.written, budget.written
         )
 
     return idle(each(name, judge))
+
+
+def words_within(name: str, formula: str) -> Property:
+    """No more is read and written than the closed form of the case says; less is better, and is said to be."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        complaint = at_most.judge(trials)
+        if complaint is None and any(t.ledger.total < budget_of(t).total for t in trials):
+            return Better(f"fewer than {formula}")
+        return complaint
+
+    def too_many(trial: Trial) -> str | None:
+        for verb, got, want in (
+            ("reads", trial.ledger.read, budget_of(trial).read),
+            ("writes", trial.ledger.written, budget_of(trial).written),
+        ):
+            if got > want:
+                return f"yours {verb} {got:,} words in all, the formula says {want:,}{_turning_back(trial)}"
+        return None
+
+    at_most = each(name, too_many)
+    return Property(name, judge, idle=True)
+
+
+def _turning_back(trial: Trial) -> str:
+    """A clause where loads wrapped around, as in `% M`, in place of a mask."""
+    wrapped = trial.wrapped if isinstance(trial, KernelTrial) else 0
+    if not wrapped:
+        return ""
+    times = "1 load" if wrapped == 1 else f"{wrapped:,} loads"
+    return (
+        f"; in {times} the addresses of a tile wrap around, as by %: a lane that wraps is live and moves its "
+        "word, a masked lane moves none"
+    )
 
 
 def _compared(verb: str, got: int, want: int) -> str | None:
@@ -242,35 +297,101 @@ def launches_kernels(*arrays: str) -> Property:
 
 
 # ------------------------------------------------------------------ products of rounded factors
-# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 10 bits behind the
-# point, for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for.
+# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 11 significant bits,
+# for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for. And a kernel
+# can round a factor itself: to a narrower type, or by its bits.
+LOW_BITS = 8  # of the 24 significant bits of float32
+MANY = 16  # values whose low bits are all 0: among normal numbers that happens once in 2^128
+
+
 @contextmanager
-def _rounded_products() -> Iterator[list[bool]]:
-    """For each product made in this block, whether float32 factors were asked for in tf32."""
+def _rounded_products() -> Iterator[list[str]]:
+    """For each product made in this block, why its factors have fewer bits than float32; "" where not."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    rounded, multiply = list[bool](), InterpreterBuilder.create_dot
+    rounded, multiply = list[str](), InterpreterBuilder.create_dot
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
         asked = str(getattr(input_precision, "name", input_precision)).upper()
-        rounded.append(a.data.dtype.itemsize >= 4 and asked == "TF32")
+        left = a.data.dtype.itemsize >= 4 and asked == "TF32"
+        why = 'without input_precision="ieee": a GPU rounds to 11 significant bits there' if left else ""
+        rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
         return multiply(self, a, b, d, input_precision, *rest)
 
     with _replaced(InterpreterBuilder, create_dot=create_dot):
         yield rounded
 
 
+def _rounded_factor(factor: Any) -> str:
+    """Why a factor of `tl.dot` has fewer than the 24 significant bits of float32; "" where it has them."""
+    if factor.data.dtype.itemsize < 4:
+        return f"with a factor in {factor.get_element_ty()}: its inputs are float32"
+    values = np.unique(factor.data[np.isfinite(factor.data) & (factor.data != 0)])
+    if values.dtype != np.float32 or len(values) < MANY:
+        return ""
+    bits = np.bitwise_or.reduce(values.view(np.uint32)) & 0x7FFFFF
+    kept = 24 - (int(bits & -bits).bit_length() - 1 if bits else 23)
+    return f"with a factor rounded to {kept} of 24 significant bits" if kept <= 24 - LOW_BITS else ""
+
+
 def full_products() -> Property:
-    """No product of float32 tiles leaves it to Triton to round its factors."""
+    """No product of float32 tiles has rounded factors, nor leaves it to Triton to round them."""
 
     def judge(trial: Trial) -> str | None:
-        rounded = trial.rounded if isinstance(trial, KernelTrial) else 0
+        rounded = trial.rounded if isinstance(trial, KernelTrial) else ()
         if not rounded:
             return None
-        times = "once" if rounded == 1 else f"{rounded:,} times"
-        return f'tl.dot was called {times} without input_precision="ieee": a GPU rounds to 10 bits there'
+        times = "once" if len(rounded) == 1 else f"{len(rounded):,} times"
+        return f"tl.dot was called {times} {rounded[0]}"
 
     return idle(each("float32 is multiplied as float32", judge))
+
+
+# ------------------------------------------------------------------ loads, tile by tile
+@dataclass
+class Loads:
+    """How many loads have no lane that is on, and in how many the addresses turn back within the tile."""
+
+    outside: int = 0
+    wrapped: int = 0
+
+
+@contextmanager
+def _loads() -> Iterator[Loads]:
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    seen, load = Loads(), InterpreterBuilder.create_masked_load
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+        places, lives = np.broadcast_arrays(ptrs.data.astype(np.int64), np.asarray(mask.data, dtype=bool))
+        seen.outside += not lives.any()
+        seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
+        return load(self, ptrs, mask, *rest, **options)
+
+    with _replaced(InterpreterBuilder, create_masked_load=create_masked_load):
+        yield seen
+
+
+def _turns_back(places: Any, lives: Any, axis: int) -> bool:
+    """Whether the addresses of live lanes both rise and fall along an axis."""
+    steps = np.diff(places, axis=axis)
+    both = np.take(lives, range(1, lives.shape[axis]), axis) & np.take(
+        lives, range(lives.shape[axis] - 1), axis
+    )
+    return bool((steps[both] > 0).any() and (steps[both] < 0).any())
+
+
+def no_tile_outside() -> Property:
+    """Each load has a lane that is on. One without moves no word, and its loop makes products for nothing."""
+
+    def judge(trial: Trial) -> str | None:
+        outside = trial.outside if isinstance(trial, KernelTrial) else 0
+        if not outside:
+            return None
+        times = "1 load has" if outside == 1 else f"{outside:,} loads have"
+        return f"{times} no lane that is on; does a loop go on after its last tile?"
+
+    return idle(each("loads no tile that lies wholly outside", judge))
 
 
 # ------------------------------------------------------------------ tiles that are masked
