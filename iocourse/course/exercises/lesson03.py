@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,18 +19,21 @@ from ..exercise import (
     student_call,
     trial_from_error,
 )
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
     each,
     idle,
     is_right,
+    one_temporary_of_each_kind,
     reads_within,
     same_answer_from,
     several,
     total_within,
+    values_in,
 )
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
-from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, run_streamed
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")
@@ -82,9 +85,14 @@ def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
 def running_cases(rng: np.random.Generator) -> list[Case]:
     """Finite rows in many cuts, with their maximum and sum."""
     return [
-        RowCase(_label(kind, row, sizes), {"row": row, "sizes": sizes}, _statistics(row), kind=kind)
-        for kind, row, sizes in _rows(rng)
+        _row_case(kind, {"row": row, "sizes": sizes}, _statistics(row)) for kind, row, sizes in _rows(rng)
     ]
+
+
+def _row_case(kind: str, inputs: dict[str, Any], expected: Any) -> Case:
+    """A case of a row in pieces; its kind is its tag."""
+    label = _label(kind, inputs["row"], inputs["sizes"])
+    return Case(label, inputs, expected, tags=frozenset({kind}))
 
 
 def _statistics(row: Array) -> tuple[float, float]:
@@ -131,6 +139,8 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
     for level in LEVELS:
         late = np.where(masks[0], -np.inf, row + level)  # carrying 0 out of the masked piece hides the rest
         found.append(("masked", late, _sizes(n, b)))
+    for mask in (masks[0], masks[4]):  # every finite score below what is taken for minus infinity
+        found.append(("masked", np.where(mask, -np.inf, bottomless_scores(rng, 1, n)[0]), _sizes(n, b)))
     ends = np.where(np.arange(9) % 3 == 1, rng.standard_normal(9), -np.inf)
     found.append(("masked", ends, [3, 3, 3]))  # each piece begins and ends with a masked score
     return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
@@ -145,7 +155,7 @@ def attention_cases(rng: np.random.Generator) -> list[Case]:
 
 def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
     inputs = {"row": row, "sizes": sizes, "V": V}
-    return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
+    return _row_case(kind, inputs, exact.softmax(row) @ V)
 
 
 ATTENTION = exercise(
@@ -195,6 +205,7 @@ def merge_cases(rng: np.random.Generator) -> list[Case]:
     far = rng.permutation([-1e4, 0.0, 1e4])
     rows.append(("large", [top + rng.standard_normal(4) for top in far]))
     rows += [("large", list(level + rng.standard_normal((3, 4)))) for level in LEVELS]
+    rows.append(("large", list(bottomless_scores(rng, 1, 12).reshape(3, 4))))
     rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
     for tops in ((0.0, -12.0, -16.0), (-16.0, 0.0, -12.0)):  # weights of 10⁻⁵ and 10⁻⁷ still count
         rows.append(("plain", [top - rng.exponential(size=4) for top in tops]))
@@ -207,7 +218,8 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     both = _part(np.concatenate(rows[:2]), np.concatenate(Vs[:2]))
     whole = _part(np.concatenate(rows), np.concatenate(Vs))
     label = f"{kind} parts with m = " + ", ".join(f"{m:.3g}" for m, _, _ in parts)
-    return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
+    expected = {"two": both, "three": whole}
+    return Case(label, {"parts": parts}, expected, tags=frozenset({kind}))
 
 
 @trial_from_error

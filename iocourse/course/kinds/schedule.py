@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ledger import Ledger
 from ..exercise import (
+    Better,
     BoundComparison,
     Case,
     Exercise,
@@ -170,7 +171,7 @@ def _with_cause(asked: Property, arrays: Sequence[str]) -> Property:
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
         others: Mapping[str, Ledger] = getattr(trials[0].case, "others", {})
-        for cause in others if said else ():
+        for cause in others if said and not isinstance(said, Better) else ():
             if all(_reads(t.ledger, arrays) == _reads(t.case.others[cause], arrays) for t in trials):
                 return f"{cause}: {said}"
         return said
