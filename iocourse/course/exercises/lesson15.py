@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
@@ -27,15 +27,14 @@ from ..exercise import (
     WrongForm,
     exercise,
     run_function,
-    run_schedule,
     trial_from_error,
 )
+from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
     Form,
     describe_value,
     difference,
     each,
-    every_input_loaded,
     fits,
     idle,
     is_number,
@@ -316,7 +315,7 @@ DEGREE = exercise(
 
 
 # ---------------------------------------------------------------------- 15C two passes
-OTHER, LONG = "other weights", "more tokens than features"
+OTHER, OTHERS = "other weights", (1.0, 0.9, 0.6, 0.1)  # coefficients that are not those of Taylor
 
 
 def _weight(axes: tuple[int, ...], c: Sequence[float] | Array) -> float:
@@ -331,53 +330,53 @@ def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> di
     return {"phi": Features(axes), "psi": Features(axes, [_weight(a, c) for a in axes])}
 
 
-def _pass_cases(rng: np.random.Generator) -> list[Case]:
+def pass_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
 
     Scores are at most 1, where each of these polynomials has one sign: with weights that are negative, row
     sums are too, and in the quotient that cancels.
     """
-    other = [1.0, 0.9, 0.6, 0.1]
-    sizes: list[tuple[str, int, int, Sequence[float] | Array]] = [
-        ("Taylor", 9, 3, taylor(2)),
-        (LONG, 40, 2, taylor(3)),
-        ("Taylor", 12, 6, taylor(2)),
-        ("Taylor", 11, 5, taylor(1)),
-        (OTHER, 13, 3, other),
-        (f"{OTHER}, negative", 8, 3, [-c for c in other]),
-        ("one token", 1, 4, taylor(2)),
-    ]
-    found = [_pass_case(rng, *size) for size in sizes]
-    return [*found, _pass_case(rng, OTHER, 10, 4, other[:3], reverse=True)]
+    yield _low_rank_sample(rng, "Taylor", 9, 3, taylor(2))
+    yield _low_rank_sample(rng, "more tokens than features", 40, 2, taylor(3))
+    yield _low_rank_sample(rng, "Taylor", 12, 6, taylor(2))
+    yield _low_rank_sample(rng, "Taylor", 11, 5, taylor(1))
+    yield _low_rank_sample(rng, OTHER, 13, 3, OTHERS)
+    yield _low_rank_sample(rng, f"{OTHER}, negative", 8, 3, [-c for c in OTHERS])
+    yield _low_rank_sample(rng, "one token", 1, 4, taylor(2))
+    yield _low_rank_sample(rng, OTHER, 10, 4, OTHERS[:3], reverse=True)
 
 
-def _pass_case(
-    rng: np.random.Generator, label: str, N: int, d: int, c: Sequence[float] | Array, reverse: bool = False
-) -> Case:
+def _low_rank_sample(
+    rng: np.random.Generator, words: str, N: int, d: int, c: Sequence[float] | Array, reverse: bool = False
+) -> Sample:
     Q, K, V = rng.standard_normal((3, N, d))
     Q *= 0.9 * d**0.5 / abs(Q @ K.T).max()
-    A = polynomial_of(Q @ K.T * d**-0.5, c)
-    g, r = len(c) - 1, comb(d + len(c) - 1, d)
-    budget = costs.low_rank(N, d, g=g, rc=r, Bd=d + 1)
-    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}
-    return Case(
-        f"{label}, N={N}, d={d}, r={r}", inputs, A @ V / A.sum(axis=1, keepdims=True), budget.peak + 4, budget
-    )
+    sizes = {"N": N, "d": d, "r": comb(d + len(c) - 1, d)}
+    tag = "" if np.array_equal(c, taylor(len(c) - 1)) else OTHER
+    return Sample(sizes, {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}, tag, words, {"c": c})
 
 
-TWO_PASSES = exercise(
+def _low_rank_attention(Q: Array, K: Array, V: Array, c: Sequence[float] | Array, **_: Any) -> Array:
+    A = polynomial_of(Q @ K.T * Q.shape[1] ** -0.5, c)
+    return np.asarray(A @ V / A.sum(axis=1, keepdims=True))
+
+
+def _whole_state(N: int, d: int, r: int, c: Sequence[float] | Array, **_: Any) -> Ledger:
+    return costs.low_rank(N, d, g=len(c) - 1, rc=r, Bd=d + 1)
+
+
+LOW_RANK_VALUES = values("values equal attention with the same polynomial")
+PSI_USED = values_in("the weights that psi carries are used", OTHER)
+TWO_PASSES = schedule(
     "15C",
-    cases=_pass_cases,
-    properties=(
-        values("values equal attention with the same polynomial"),
-        values_in("the weights that psi carries are used", OTHER),
-        fits(),
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="once", V="once"),
-        *writes(O="once"),
-        total_within("4Nd words, whatever the rank is"),
-    ),
-    run_case=run_schedule,
+    pass_inputs,
+    equals=_low_rank_attention,
+    moves=_whole_state,
+    spare=lambda **_: 4,
+    values=(LOW_RANK_VALUES, PSI_USED),
+    loads="Q K V",
+    words=(*reads(Q="once", K="once", V="once"), *writes(O="once")),
+    total=total_within("4Nd words, whatever the rank is"),
 )
 
 
@@ -507,9 +506,6 @@ SAFE = exercise(
 
 
 # ---------------------------------------------------------------------- 15E a schedule to repair
-RAGGED, ALL = "a last turn of fewer columns", "one turn"
-
-
 def columns_gone_wrong(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, phi: Features, psi: Features, Bd: int
 ) -> SlowArray:
@@ -534,7 +530,7 @@ def columns_gone_wrong(
     return O
 
 
-def columns_in_turn(N: int, d: int, r: int, Bd: int) -> Ledger:
+def columns_in_turn(N: int, d: int, r: int, Bd: int, **_: Any) -> Ledger:
     """Words where the row sums' column stays and those of V take turns: Q and K for each turn, V and O once.
 
     Footprint r(Bd + 1) for the state, and d + Bd + 1 for a query, its part of O and its row sum.
@@ -549,55 +545,41 @@ def columns_in_turn(N: int, d: int, r: int, Bd: int) -> Ledger:
     )
 
 
-def _turn_cases(rng: np.random.Generator) -> list[Case]:
+def turn_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Turns of equal width, a ragged last one, one column a turn, all at once, other weights, one token."""
-    other = [1.0, 0.9, 0.6, 0.1]
     asked: list[tuple[str, int, int, Sequence[float] | Array, int]] = [
         ("equal turns", 9, 6, taylor(2), 2),
-        (RAGGED, 12, 5, taylor(2), 2),
+        ("a last turn of fewer columns", 12, 5, taylor(2), 2),
         ("one column a turn", 8, 3, taylor(3), 1),
-        (ALL, 11, 4, taylor(2), 4),
-        (f"{ALL}, room for more", 7, 3, taylor(1), 5),
-        (OTHER, 13, 4, other, 2),
-        (f"{OTHER}, negative", 8, 3, [-c for c in other], 2),
+        ("one turn", 11, 4, taylor(2), 4),
+        ("one turn, room for more", 7, 3, taylor(1), 5),
+        (OTHER, 13, 4, OTHERS, 2),
+        (f"{OTHER}, negative", 8, 3, [-c for c in OTHERS], 2),
         ("one token", 1, 4, taylor(2), 2),
     ]
-    return [_turn_case(_pass_case(rng, label, N, d, c), N, d, Bd) for label, N, d, c, Bd in asked]
+    for words, N, d, c, Bd in asked:
+        one = _low_rank_sample(rng, words, N, d, c)
+        yield replace(one, sizes={**one.sizes, "Bd": Bd}, inputs={**one.inputs, "Bd": Bd})
 
 
-def _turn_case(case: Case, N: int, d: int, Bd: int) -> Case:
-    """The same problem, with Bd columns a turn and no word of room to spare."""
-    budget = columns_in_turn(N, d, len(case.inputs["phi"]), Bd)
-    label = f"{case.label}, Bd={Bd}"
-    return Case(label, {**case.inputs, "Bd": Bd}, case.expected, budget.peak, budget)
+def _and_right(asked: Property) -> Property:
+    return repaired(asked, name=f"{asked.name}, and the values are right", right=LOW_RANK_VALUES)
 
 
-TURN_VALUES = values("values equal attention with the same polynomial")
-
-
-def _beside_right_values(asked: Property) -> Property:
-    """The property with right values: what is handed out has those, and zeros move few words."""
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        return "the values are not right" if TURN_VALUES.judge(trials) else asked.judge(trials)
-
-    return Property(f"{asked.name}, and the values are right", judge)
-
-
-REPAIR = exercise(
+REPAIR = schedule(
     "15E",
-    cases=_turn_cases,
-    properties=(
-        idle(TURN_VALUES),
-        idle(values_in("the weights that psi carries are used", OTHER)),
-        _beside_right_values(reads_within("V", "V is read once")),
-        _beside_right_values(fits()),
-        every_input_loaded("Q", "K", "V"),
+    turn_inputs,
+    equals=_low_rank_attention,
+    moves=columns_in_turn,
+    values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
+    room=_and_right(fits()),
+    loads="Q K V",
+    words=(
+        _and_right(reads_within("V", "V is read once")),
         *reads(Q="once a turn", K="once a turn"),
         *writes(O="once"),
-        total_within("no more words move than 2Nd a turn and 2Nd"),
     ),
-    run_case=run_schedule,
+    total=total_within("no more words move than 2Nd a turn and 2Nd"),
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,10 @@ from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
-from ..exercise import Case, Property, Trial, exercise, run_schedule
+from ..exercise import Case, Property, Trial, exercise
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
-    every_input_loaded,
-    fits,
     idle,
     only_where,
     reads,
@@ -158,7 +158,7 @@ PULL_BACK = exercise(
 
 
 # ------------------------------------------------------------------ 16C two sweeps
-EVEN, ODD = "even degree", "odd degree"
+ODD = "odd degree"
 
 
 def taylor_weights(p: Plan) -> Array:
@@ -172,17 +172,19 @@ def machine_features(p: Plan, weights: Array | None = None) -> Features:
     return Features(factors, None if weights is None else weights.tolist())
 
 
-def _sweep_cases(rng: np.random.Generator) -> list[Case]:
+def sweep_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """States smaller than K and V together, in even and odd degrees; one token; negative weights, whose row
     sums are negative too: in the quotient that cancels.
     """
     N = int(rng.integers(30, 40))
-    sizes = [(EVEN, N, 3, 2), (ODD, N + 20, 2, 3), (EVEN, N + 30, 2, 4), ("one token", 1, 2, 2)]
-    found = [_sweep_case(rng, *each_size) for each_size in sizes]
-    return [*found, _sweep_case(rng, "negative weights", N, 2, 2, sign=-1.0)]
+    yield _sweep_sample(rng, "even degree", N, 3, 2)
+    yield _sweep_sample(rng, ODD, N + 20, 2, 3)
+    yield _sweep_sample(rng, "even degree", N + 30, 2, 4)
+    yield _sweep_sample(rng, "one token", 1, 2, 2)
+    yield _sweep_sample(rng, "negative weights", N, 2, 2, sign=-1.0)
 
 
-def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, sign: float = 1.0) -> Case:
+def _sweep_sample(rng: np.random.Generator, words: str, N: int, d: int, g: int, sign: float = 1.0) -> Sample:
     Q, K = 0.5 * rng.standard_normal((2, N, d))
     V, dO = rng.standard_normal((2, N, d))
     p = plan(d, g)
@@ -190,13 +192,11 @@ def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, si
     T = weights[:, None] * (features(K, p) @ _beside_ones(V))  # (r, d + 1)
     inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
     options = {"phi": machine_features(p), "psi": machine_features(p, weights)}
-    budget = two_sweeps(N, d, p.rank)
-    want = dense_gradients(Q, K, V, dO, g)
-    name = f"{label}, N={N}, d={d}, g={g}"
-    return Case(name, inputs | options, want, budget.peak + 2 * (d + 1), budget)
+    sizes = {"N": N, "d": d, "g": g}
+    return Sample(sizes, inputs | options, ODD * (g % 2), words, {"degree": g, "r": p.rank})
 
 
-def two_sweeps(N: int, d: int, r: int) -> Ledger:
+def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:
     """Words of the gradient in two sweeps: 7Nd and T; footprint 2r(d + 1) + 5d + 2."""
     reads = {**dict.fromkeys(("Q", "K", "V", "dO"), N * d), "T": r * (d + 1)}
     sizes = {**dict.fromkeys(("Q", "K", "V", "dO", "dQ", "dK", "dV"), N * d), "T": r * (d + 1)}
@@ -206,6 +206,15 @@ def two_sweeps(N: int, d: int, r: int) -> Ledger:
         peak=2 * r * (d + 1) + 5 * d + 2,
         sizes=sizes,
     )
+
+
+def _two_rows(d: int, **_: Any) -> int:
+    """The allowance: two rows of d + 1 words."""
+    return 2 * (d + 1)
+
+
+def _gradients(Q: Array, K: Array, V: Array, dO: Array, degree: int, **_: Any) -> tuple[Array, Array, Array]:
+    return dense_gradients(Q, K, V, dO, degree)
 
 
 def _beside_ones(x: Array) -> Array:
@@ -228,19 +237,16 @@ def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Ar
     return dS @ K, dS.T @ Q, (weights / total).T @ dO
 
 
-SWEEPS = exercise(
+SWEEPS = schedule(
     "16C",
-    cases=_sweep_cases,
-    properties=(
-        values("dQ, dK and dV are right"),
-        values_in("an odd degree is right too", ODD),
-        fits(),
-        every_input_loaded("Q", "K", "V", "dO"),
-        *reads(Q="once", dO="once", K="once", V="once", T="once"),
-        *writes(dQ="once", dK="once"),
-        total_within("no more than 7Nd words and the state move"),
-    ),
-    run_case=run_schedule,
+    sweep_inputs,
+    equals=_gradients,
+    moves=two_sweeps,
+    spare=_two_rows,
+    values=(values("dQ, dK and dV are right"), values_in("an odd degree is right too", ODD)),
+    loads="Q K V dO",
+    words=(*reads(Q="once", dO="once", K="once", V="once", T="once"), *writes(dQ="once", dK="once")),
+    total=total_within("no more than 7Nd words and the state move"),
 )
 
 
