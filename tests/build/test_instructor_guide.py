@@ -62,7 +62,7 @@ def test_a_sentence_on_a_property_names_a_mistake_and_no_mutant():
         sentences += remark.mistakes.values()
     files = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "mutants").glob("lesson*.py")]
     mutants = {name for text in files for name in re.findall(r'Mutant\(\s*"([^"]+)"', text)}
-    assert len(mutants) > 500
+    assert mutants
     for text in sentences:
         assert text.endswith(".") and text.split()[0][0].isupper() and text.split()[0].endswith("s"), text
         assert not any(name in text for name in mutants if "-" in name), text
@@ -218,6 +218,11 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
             "00.toml",
             '["0A"]\nsay = "So."\nmistakes = {p = "a|b"}',
             "\"p\" is 'a|b'; write a sentence on one line",
+        ),
+        (
+            "shared.toml",
+            'p = """So.\\nSo."""',
+            "docs/remarks/shared.toml: \"p\" is 'So.\\\\nSo.'; write a sentence",
         ),
         ("shared.toml", 'p = ""', "docs/remarks/shared.toml: \"p\" is ''; write a sentence on one line"),
     ],
