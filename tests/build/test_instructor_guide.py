@@ -189,42 +189,33 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
     assert guide.guide_page(checkout) is None
 
 
+OF_0A = '["0A"]\nsay = "So."\n'
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
         ("00.toml", "[", "docs/remarks/00.toml is not valid TOML: "),
-        ("00.toml", '["0A"]\nsay = 1\nsay = 2', "docs/remarks/00.toml is not valid TOML: "),
+        ("00.toml", OF_0A + "say = 2", "docs/remarks/00.toml is not valid TOML: "),
         ("00.toml", "x = 3", 'docs/remarks/00.toml, exercise x: found 3; expected say = "…" and a table'),
         ("00.toml", '["0A"]', "docs/remarks/00.toml, exercise 0A: found nothing; expected say"),
-        ("00.toml", '["0A"]\nsay = "So."', "docs/remarks/00.toml, exercise 0A: found say; expected say"),
+        ("00.toml", OF_0A, "docs/remarks/00.toml, exercise 0A: found say; expected say"),
+        ("00.toml", OF_0A + "errors = []", "docs/remarks/00.toml, exercise 0A: found say, errors; expected"),
+        ("00.toml", '["0A"]\nsay = ""\nmistakes = {}', "exercise 0A: \"say\" is ''; write a sentence on one"),
+        ("00.toml", OF_0A + "mistakes = []", 'exercise 0A: found []; expected the table ["0A".mistakes]'),
         (
             "00.toml",
-            '["0A"]\nsay = "So."\nerrors = []',
-            "docs/remarks/00.toml, exercise 0A: found say, errors;",
+            OF_0A + 'mistakes = {p = " "}',
+            "exercise 0A: \"p\" is ' '; write a sentence on one line",
         ),
+        ("00.toml", OF_0A + "mistakes = {p = 8}", 'exercise 0A: "p" is 8; write a sentence on one line'),
         (
             "00.toml",
-            '["0A"]\nsay = ""\nmistakes = {}',
-            "exercise 0A: \"say\" is ''; write a sentence on one line",
-        ),
-        (
-            "00.toml",
-            '["0A"]\nsay = "So."\nmistakes = []',
-            'exercise 0A: found []; expected the table ["0A".mist',
-        ),
-        ("00.toml", '["0A"]\nsay = "So."\nmistakes = {p = " "}', "0A: \"p\" is ' '; write a sentence"),
-        ("00.toml", '["0A"]\nsay = "So."\nmistakes = {p = 8}', 'exercise 0A: "p" is 8; write a sentence'),
-        (
-            "00.toml",
-            '["0A"]\nsay = "So."\nmistakes = {p = "a|b"}',
-            "\"p\" is 'a|b'; write a sentence on one line",
-        ),
-        (
-            "shared.toml",
-            'p = """So.\\nSo."""',
-            "docs/remarks/shared.toml: \"p\" is 'So.\\\\nSo.'; write a sentence",
+            OF_0A + 'mistakes = {p = "a|b"}',
+            "\"p\" is 'a|b'; write a sentence on one line, without",
         ),
         ("shared.toml", 'p = ""', "docs/remarks/shared.toml: \"p\" is ''; write a sentence on one line"),
+        ("shared.toml", 'p = """So.\nSo."""', "shared.toml: \"p\" is 'So.\\nSo.'; write a sentence"),
     ],
 )
 def test_a_faulty_file_of_remarks_is_refused_in_a_line(tmp_path, file, text, message):
