@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import functools
 import importlib.util
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
@@ -210,7 +212,7 @@ class BoundComparison:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a lesson.
+    """One exercise of a lesson; `exercise` makes it.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
     generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `comparison`
@@ -240,6 +242,39 @@ class Exercise:
         return (
             f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5 · {self.minutes} minutes"
         )
+
+
+@functools.cache
+def _texts() -> Mapping[str, Mapping[str, Any]]:
+    """Title, hints, function and estimates of every exercise, as the build wrote them from the lessons."""
+    text = files("iocourse").joinpath("data", "exercises.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
+
+
+def exercise(
+    id: str,
+    *,
+    cases: Callable[[np.random.Generator], list[Case]],
+    properties: Sequence[Property],
+    run_case: RunCase = run_function,
+    comparison: BoundComparison | None = None,
+) -> Exercise:
+    """Return the exercise with this id: its texts stand in its lesson, what its check asks is given here.
+
+    Raises ValueError where the lesson has no texts of this id.
+    """
+    if id not in _texts():
+        raise ValueError(
+            f"exercise {id!r} has no title, hints and minutes: its lesson needs a cell "
+            f'# %% [raw] name="about-{id}"; then run python -m tools.build'
+        )
+    texts = dict(_texts()[id])
+    hints = tuple(texts.pop("hints"))
+    return Exercise(
+        id, **texts, hints=hints, cases=cases, properties=tuple(properties), run_case=run_case,
+        comparison=comparison,
+    )  # fmt: skip
 
 
 def lesson_of(exercise_id: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import Case, Exercise, Property, Trial, run_function
+from ..exercise import Case, Property, Trial, exercise, run_function
 from ..properties import each, idle, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
@@ -113,19 +113,8 @@ def _least(trial: Trial) -> str | None:
 
 
 EXERCISES = (
-    Exercise(
-        id="0A",
-        title="The words attention must move",
-        function="my_compulsory",
-        difficulty=1,
-        importance=4,
-        minutes=5,
-        hints=(
-            "Which arrays must be there before attention can start, and which one when it has ended?",
-            "There are four. Two of them have a row for each query, the other two a row for each key.",
-            "An array has as many words as rows times columns, and all four have d columns. Add up the four. "
-            "The scores are not among them: nobody asked for them, so nobody has to move them.",
-        ),
+    exercise(
+        "0A",
         cases=compulsory_cases,
         properties=(
             _steps("a query counts in every array that has a row for it", _three_more_queries),

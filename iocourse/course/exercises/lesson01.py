@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...solution_guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, student_call, trial_from_error
+from ..exercise import Case, Property, Trial, WrongForm, exercise, snapshot, student_call, trial_from_error
 from ..properties import (
     TOLERANCE,
     difference,
@@ -119,20 +119,8 @@ def _hidden_weight(trial: Trial) -> str | None:
     return f"yours gives such a score the weight {weights[weights != 0][0]:.3g}"
 
 
-SOFTMAX = Exercise(
-    id="1A",
-    title="A softmax that survives",
-    function="my_softmax",
-    difficulty=1,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which number can you subtract from every score of a row so that no exponential can overflow?",
-        "Every row has a maximum of its own. Keep the axis when you reduce (keepdims=True): the result then "
-        "has shape (rows, 1), and NumPy spreads it over the row.",
-        "Three steps, all along the last axis: the scores minus the maximum of their row, the exponential of "
-        "that, and each row divided by its sum. Make new arrays; S belongs to the caller.",
-    ),
+SOFTMAX = exercise(
+    "1A",
     cases=_softmax_cases,
     properties=(
         values("values equal exact softmax"),
@@ -232,20 +220,8 @@ def _ones(trial: Trial) -> str | None:
     return f"the weights of query {i} sum to {O[i][0]:.4g}"
 
 
-ATTENTION = Exercise(
-    id="1B",
-    title="Attention, with a mask",
-    function="my_attention",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Follow (1.1), (1.4), (1.2) and (1.3) in this order, a line each. The mask comes before softmax.",
-        "np.tri(N, dtype=bool) is True where a query may look. np.where can take the score there and -np.inf "
-        "elsewhere.",
-        "The scores, divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax of that; "
-        "and the product with V.",
-    ),
+ATTENTION = exercise(
+    "1B",
     cases=_attention_cases,
     properties=(
         values(),
@@ -291,20 +267,8 @@ def _weightless(trial: Trial) -> str | None:
     return None if (got == 0).all() else f"yours gives a masked pair the gradient {got[got != 0][0]:.4g}"
 
 
-SOFTMAX_BACKWARD = Exercise(
-    id="1C",
-    title="Back through softmax",
-    function="my_softmax_backward",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "(1.6) has two factors. Which one needs a number per row that you must compute first?",
-        "D is the sum of P∘dP along a row. Keep its axis (keepdims=True), so that it is subtracted from its "
-        "own row.",
-        "First D of shape (rows, 1) from P and dP, then (1.6) as it stands: the weight multiplies the "
-        "difference, not dP alone.",
-    ),
+SOFTMAX_BACKWARD = exercise(
+    "1C",
     cases=_softmax_backward_cases,
     properties=(
         values("values equal the derivative of softmax"),
@@ -428,21 +392,8 @@ def _later_keys(trial: Trial) -> str | None:
     return None
 
 
-BACKWARD = Exercise(
-    id="1D",
-    title="The whole backward pass",
-    function="my_attention_backward",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "First the weights P once more, as in exercise 1B, mask and scale included. Then walk back: O = PV "
-        "came last, so dV and dP come first.",
-        "The shapes decide most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP "
-        "into dS.",
-        "After P: dV and dP by (1.7), dS by my_softmax_backward, dQ and dK by (1.8). Both dQ and dK carry "
-        "the scale; dV and dK sum over the queries, so P and dS are transposed there.",
-    ),
+BACKWARD = exercise(
+    "1D",
     cases=_backward_cases,
     properties=(
         idle(each("three gradients, with the shapes of Q, K and V", _three)),

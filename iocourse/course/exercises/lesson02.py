@@ -10,7 +10,7 @@ from ... import costs
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..bound_ratio import product
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Trial, exercise, run_schedule
 from ..properties import (
     Form,
     every_input_loaded,
@@ -51,21 +51,8 @@ def _centre_case(A: np.ndarray, b: int) -> Case:
     return Case(f"N={N}, d={d}, b={b}", {"A": A, "b": b}, centred, rows * d + 2 * rows, budget)
 
 
-CENTRE = Exercise(
-    id="2A",
-    title="Centre the rows",
-    function="my_centre",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
-        "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from "
-        "the block without making a second block, store the block.",
-        "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts "
-        "against the block. Subtract it in place. Without a with statement the old block, or a mean with a "
-        "name, is still there when the next block arrives.",
-    ),
+CENTRE = exercise(
+    "2A",
     cases=_centre_cases,
     properties=(
         values("each row of Y is that row of A minus its mean"),
@@ -106,22 +93,8 @@ def _product_case(A: np.ndarray, B: np.ndarray, bm: int, bn: int) -> Case:
 SIDE = 128 * 255  # of the matrices whose product is counted
 
 
-PRODUCT = Exercise(
-    id="2B",
-    title="The matrix product in tiles of the result",
-    function="my_matmul",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Three loops. Which of A, B and C stays in fast memory while the innermost one runs, and where is it "
-        "made, where is it stored?",
-        "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the "
-        "other, with a piece of a column of A and a piece of a row of B.",
-        "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their "
-        "product goes into the tile by add_matmul, which takes no room. The store comes after the loop "
-        "over k.",
-    ),
+PRODUCT = exercise(
+    "2B",
     cases=_product_cases,
     properties=(
         values("values equal A @ B"),
@@ -182,20 +155,8 @@ def _tile_is_best(trial: Trial, tile: tuple[int, int]) -> str | None:
 
 
 A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (bm, bn)")
-TILE = Exercise(
-    id="2C",
-    title="Choose the tile",
-    function="my_tile",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "When bm is chosen, only one bn is worth considering. Which?",
-        "Solve bm·bn + bm + bn ≤ M for bn; a bn above n is of no use. That leaves one candidate for each bm "
-        "from 1 to m, and the closed form says what each of them moves.",
-        "Walk through all bm that leave a bn of at least 1 and keep the pair with the smallest "
-        "mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) does the keeping; ⌈a/b⌉ of whole numbers is -(-a // b).",
-    ),
+TILE = exercise(
+    "2C",
     cases=_tile_cases,
     properties=(
         A_TILE.kept(),
@@ -226,21 +187,8 @@ def _gram_case(A: np.ndarray, b: int) -> Case:
     return Case(f"m={m}, k={k}, b={b}", {"A": A, "b": b}, A @ A.T, budget.peak, budget)
 
 
-GRAM = Exercise(
-    id="2D",
-    title="A matrix times its own transpose",
-    function="my_gram",
-    difficulty=3,
-    importance=2,
-    minutes=12,
-    hints=(
-        "G equals its own transpose. How many of the tiles of G do you have to compute?",
-        "Tile (j, i) is tile (i, j) turned, and a turned view takes no room: one computation, two stores. On "
-        "the diagonal both pieces of A are the same one.",
-        "Go through the pairs with j up to i only. Off the diagonal load two pieces of the column, on the "
-        "diagonal one, and use it twice: a column times its own transposed view. After the loop over k store "
-        "g at (i, j), and off the diagonal g.T at (j, i).",
-    ),
+GRAM = exercise(
+    "2D",
     cases=_gram_cases,
     properties=(
         values("values equal A @ A.T"),

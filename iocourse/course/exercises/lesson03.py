@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm, run_schedule, student_call, trial_from_error
+from ..exercise import Case, Trial, WrongForm, exercise, run_schedule, student_call, trial_from_error
 from ..properties import (
     difference,
     each,
@@ -100,19 +100,8 @@ def _pair_is_right(trial: Trial) -> str | None:
     return _part_is_right(0)(trial) or _part_is_right(1)(trial)
 
 
-RUNNING = Exercise(
-    id="3A",
-    title="Maximum and sum in one pass",
-    function="my_running",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which two numbers let you forget the scores of the pieces you have seen? Carry them in the loop.",
-        "Before the first piece no score has been seen: what is the largest of none, and the sum of none?",
-        "For each piece: first the new maximum, from the old one and the piece; then the old sum in the new "
-        "unit, then what the piece adds; only then forget the old maximum.",
-    ),
+RUNNING = exercise(
+    "3A",
     cases=running_cases,
     properties=(
         each("m is the largest score of the whole row", _part_is_right(0)),
@@ -153,19 +142,8 @@ def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
     return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
 
 
-ATTENTION = Exercise(
-    id="3B",
-    title="One query's output in one pass",
-    function="my_online_attention",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "You have m and l from exercise 3A. What else must change its unit when the maximum rises?",
-        "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
-        "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs "
-        "e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
-    ),
+ATTENTION = exercise(
+    "3B",
     cases=attention_cases,
     properties=(
         of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), is_right),
@@ -320,19 +298,8 @@ def _inputs_kept(trial: Trial) -> str | None:
     return "a part that was handed in had other values afterwards" if trial.value.changed else None
 
 
-MERGE = Exercise(
-    id="3C",
-    title="Merging two parts of a row",
-    function="my_merge",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Each part counts in its own unit. Which unit can both be expressed in without overflow?",
-        "Two factors, one for each part, each at most 1; l and o of a part take the same factor.",
-        "Nothing is divided here. For two empty parts the common maximum is -inf: subtract 0 instead, "
-        "so that both factors are 0. Make new arrays; *= would write into a part that was handed in.",
-    ),
+MERGE = exercise(
+    "3C",
     cases=merge_cases,
     properties=(
         of_kind("two parts make the whole", ("plain", "masked"), _halves_are_right),
@@ -383,20 +350,8 @@ def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
     return RowCase(f"S ({N}, {n}), Br={Br}, Bc={Bc}", inputs, exact.log_sum_exp(S), M, budget, kind=kind)
 
 
-LSE = Exercise(
-    id="3D",
-    title="Log-sum-exp of every row on the machine",
-    function="my_lse",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which loop is outside: over blocks of rows, or of columns? Row statistics live as long as their "
-        "rows are being worked on.",
-        "For each block of rows: fresh row statistics; then for each block of columns: load, update, forget.",
-        "When a block of rows has seen all its columns, stats.lse() is a tile with one word a row. "
-        "Store it into a slow array of shape (N,) made by m.new, and return that array.",
-    ),
+LSE = exercise(
+    "3D",
     cases=lse_cases,
     properties=(
         of_kind("L is m + log l of every whole row", ("plain",), is_right),

@@ -11,7 +11,7 @@ import numpy as np
 from ... import costs, exact
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise, run_schedule
 from ..properties import (
     LARGE,
     Form,
@@ -183,41 +183,15 @@ REPAIRED = (
 
 
 EXERCISES = (
-    Exercise(
-        id="4A",
-        title="Queries stay: FlashAttention-2's loop order",
-        function="my_flash2",
-        difficulty=2,
-        importance=5,
-        minutes=15,
-        hints=(
-            "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for "
-            "each outer step.",
-            "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
-            "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by "
-            "the row sum, and the store, wait until the inner loop is over.",
-        ),
+    exercise(
+        "4A",
         cases=forward_cases(costs.flash2),
         properties=tuple(row_block_properties(fits())),
         run_case=run_schedule,
         comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    Exercise(
-        id="4B",
-        title="Keys stay: FlashAttention-1's loop order",
-        function="my_flash1",
-        difficulty=3,
-        importance=4,
-        minutes=15,
-        hints=(
-            "Two parts. Before anything is added, every row of O, m and l needs a value in slow memory. Then "
-            "two loops: which arrays does the inner one bring in anew, and which of these change?",
-            "First part: one loop over blocks of queries that stores zeros and fresh row statistics. Second "
-            "part: blocks of keys outside, with k and v; blocks of queries inside, with q, o and the "
-            "statistics loaded and, at the end of each round, o and both statistics stored again.",
-            "One inner round is: scale q; scores; update with o; o takes in scores times v; divide by the "
-            "row sum if these were the last keys; store three things.",
-        ),
+    exercise(
+        "4B",
         cases=forward_cases(costs.flash1),
         properties=(
             *VALUES,
@@ -230,56 +204,20 @@ EXERCISES = (
         run_case=run_schedule,
         comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
-    Exercise(
-        id="4C",
-        title="V in K's place",
-        function="my_flash_optimal",
-        difficulty=2,
-        importance=4,
-        minutes=5,
-        hints=(
-            "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
-            "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so "
-            "they cannot be made in the same with line as k and v.",
-            "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: "
-            "if they are still there when the next ones are made, both count.",
-        ),
+    exercise(
+        "4C",
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=tuple(row_block_properties(TIGHT)),
         run_case=run_schedule,
         comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    Exercise(
-        id="4D",
-        title="The tile for a given M",
-        function="my_best_tiles",
-        difficulty=2,
-        importance=5,
-        minutes=10,
-        hints=(
-            "Which of the two sizes stands in the number of words, and which only in the footprint?",
-            "Bc takes room and saves no word, so it is as small as a tile can be. Put it into the footprint.",
-            "What is left is an inequality in Br alone: Br times something, plus something, at most M. Solve "
-            "it and round down.",
-        ),
+    exercise(
+        "4D",
         cases=tile_cases,
         properties=TILE_PROPERTIES,
     ),
-    Exercise(
-        id="4E",
-        title="A schedule to repair",
-        function="my_repaired",
-        difficulty=2,
-        importance=2,
-        minutes=10,
-        hints=(
-            "Two things are wrong, and neither hides the other. For the words: which tile is loaded in a "
-            "loop whose block it does not depend on?",
-            "For the room: go through the inner loop a second time with a finger. Which names still hold a "
-            "tile of the round before when k arrives?",
-            "What belongs to a block of queries arrives where o and the statistics are made. And what a "
-            "round has made or loaded gives its room back before the round is over.",
-        ),
+    exercise(
+        "4E",
         cases=forward_cases(costs.flash_optimal, none_at_all),
         properties=REPAIRED,
         run_case=run_schedule,

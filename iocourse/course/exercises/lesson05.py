@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ... import pebbling
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Property, Trial
+from ..exercise import Case, Property, Trial, exercise
 from ..properties import Form, idle, is_number
 
 Bits = NDArray[np.bool_]
@@ -317,61 +317,18 @@ def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]
 
 
 EXERCISES = (
-    Exercise(
-        id="5A",
-        title="A scalar product with three pebbles",
-        function="my_dot_moves",
-        difficulty=2,
-        importance=4,
-        minutes=10,
-        hints=(
-            "Forming a product takes three red pebbles, and there are three. Where is the sum so far in the "
-            "meantime?",
-            "It waits in slow memory. So one round is: load two factors, form the product, get rid of the "
-            "factors, fetch the sum so far, add, and make room again. What the first round adds to, and what "
-            "the last one stores, are special.",
-            "The first product plays the part of the sum so far. After a round its two parents go; the new "
-            "sum is stored, and, unless it is the last one, deleted. The sums are called s_2, s_3, and the "
-            "last one s.",
-        ),
+    exercise(
+        "5A",
         cases=_pebbling_cases("d", pebbling.dot, lambda d: 4 * d - 1),
         properties=pebbling_properties("4d − 1"),
     ),
-    Exercise(
-        id="5B",
-        title="A softmax row with three pebbles",
-        function="my_softmax_moves",
-        difficulty=3,
-        importance=5,
-        minutes=12,
-        hints=(
-            "What is cheaper to get back later: an exponential that was stored and is loaded, or one that is "
-            "computed again from its score?",
-            "Two passes. The first one needs of every exponential only what it adds to the sum. The second "
-            "one holds the sum and makes one weight after the other. One exponential is still there when the "
-            "second pass begins.",
-            "In the second pass the pebbles are on the sum, one exponential, and first its score, then "
-            "its weight. Begin it with the exponential that the first pass ended with, whose score need not "
-            "come again.",
-        ),
+    exercise(
+        "5B",
         cases=_pebbling_cases("n", pebbling.softmax_row, lambda n: 3 * n - 1),
         properties=pebbling_properties("3n − 1"),
     ),
-    Exercise(
-        id="5C",
-        title="The products of one segment",
-        function="my_products",
-        difficulty=3,
-        importance=5,
-        minutes=10,
-        hints=(
-            "First find the pairs (i, j) whose weight can be had at all. There are two ways to have it.",
-            "A row of q is whole where all its words are there; a weight can be made where row i of q and "
-            "row j of k are both whole. Join that with s, so that no pair counts twice.",
-            "For each pair, count the columns in which both the value's word and the accumulator are there. "
-            "Over all pairs this is a matrix product and a product entry by entry, once the booleans are "
-            "numbers.",
-        ),
+    exercise(
+        "5C",
         cases=_segment_cases,
         properties=(
             A_NUMBER.must(
@@ -386,21 +343,8 @@ EXERCISES = (
             ),
         ),
     ),
-    Exercise(
-        id="5D",
-        title="The best segment",
-        function="my_bound",
-        difficulty=2,
-        importance=5,
-        minutes=8,
-        hints=(
-            "Every T gives a true bound. Which ones are worth trying, and when does the number of full "
-            "segments become 0?",
-            "For each T from 1 on: the words R of a segment, the products F(R), how many full segments "
-            "there must be, and T times that. Keep the largest.",
-            "⌊x⌋ is what // gives. When N²d is less than F(M + T) there is no full segment any more, nor for "
-            "any longer T, and the search is over.",
-        ),
+    exercise(
+        "5D",
         cases=_bound_cases,
         properties=(
             A_NUMBER.kept(),
@@ -409,20 +353,8 @@ EXERCISES = (
             A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
         ),
     ),
-    Exercise(
-        id="5E",
-        title="A run cut into segments",
-        function="my_segments",
-        difficulty=2,
-        importance=2,
-        minutes=10,
-        hints=(
-            "What do you have to know when a segment ends, so that the next one can begin?",
-            "Keep two collections apart: what is in fast memory now, which shrinks when a word leaves, and "
-            "what the segment has worked with, which only grows.",
-            "When the T-th word has come in, hand over what the segment has worked with. The next segment "
-            "begins with what is in fast memory now: with a copy, for the two go different ways from here.",
-        ),
+    exercise(
+        "5E",
         cases=_run_cases,
         properties=(
             SETS.kept(),

@@ -15,7 +15,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, run_schedule
+from ..exercise import Case, Property, exercise, run_schedule
 from ..properties import (
     LARGE,
     block_size,
@@ -236,42 +236,13 @@ def charges(walk: Sequence[str]) -> int:
 
 
 EXERCISES = (
-    Exercise(
-        id="6A",
-        title="One tile of score gradients",
-        function="my_scores_gradient",
-        difficulty=2,
-        importance=5,
-        minutes=8,
-        hints=(
-            "Four things, one after the other: scores, weights, D, score gradients. Which of them would need "
-            "keys outside the tile if you took the definition?",
-            "The weights: do not divide by a sum of the tile, L has the sum over all keys in it. D has two "
-            "formulas, and only one of them gets by without the other keys.",
-            "p is the exponential of scores minus L, row by row. D is a row sum over columns of do and o. "
-            "What is left is (6.3), with dp from do and v.",
-        ),
+    exercise(
+        "6A",
         cases=tile_cases,
         properties=TILE_PROPERTIES,
     ),
-    Exercise(
-        id="6B",
-        title="The fused backward pass",
-        function="my_fused_backward",
-        difficulty=4,
-        importance=5,
-        minutes=20,
-        hints=(
-            "Outside: one block of keys, with everything that belongs to it. Two of its four tiles are "
-            "loaded, two begin at zero. Which tiles does a block of queries bring, and which line is the "
-            "last that needs each of them?",
-            "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed "
-            "times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is "
-            "stored.",
-            "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves "
-            "for s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
-            "missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
-        ),
+    exercise(
+        "6B",
         cases=backward_cases(costs.fused_backward, _gradients),
         properties=(
             *_values(("dQ", "dK", "dV")),
@@ -285,39 +256,13 @@ EXERCISES = (
         run_case=run_schedule,
         comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    Exercise(
-        id="6C",
-        title="What stays times what passes",
-        function="my_constant",
-        difficulty=2,
-        importance=4,
-        minutes=8,
-        hints=(
-            "Write down for each side which arrays it has in fast memory: rows bring Q, dO and perhaps dQ, "
-            "columns bring K, perhaps V, and perhaps dK and dV.",
-            "Gradients on the side that stays count once, those on the side that passes by count twice, "
-            "for they come and go. When is V not needed?",
-            "Two sums, one for each side; the answer is their product. V is needed for dP, and dP for dQ "
-            "and dK.",
-        ),
+    exercise(
+        "6C",
         cases=sweep_cases,
         properties=SWEEP_PROPERTIES,
     ),
-    Exercise(
-        id="6D",
-        title="The sweep for dQ",
-        function="my_queries_gradient",
-        difficulty=3,
-        importance=4,
-        minutes=10,
-        hints=(
-            "Exchange the loops of 6.6 and leave out what belongs to dK and dV. What stays now, and what "
-            "passes by?",
-            "D needs O only once for each block of queries, before any key has come. Where can O leave "
-            "again, so that it never stands beside q and dq?",
-            "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq "
-            "takes in. At the end of the row of tiles dq is scaled and stored, once.",
-        ),
+    exercise(
+        "6D",
         cases=backward_cases(dq_plain, _dQ_and_D),
         properties=(
             *_values(("dQ", "D")),
@@ -330,20 +275,8 @@ EXERCISES = (
         ),
         run_case=run_schedule,
     ),
-    Exercise(
-        id="6E",
-        title="What a pair is charged",
-        function="my_charges",
-        difficulty=2,
-        importance=2,
-        minutes=8,
-        hints=(
-            "Keep a set of the rows that are there. What does an event do to it, and when do you look at it?",
-            "An event of a query's row looks at the key's rows, and the other way round. One kind of event "
-            "looks at nothing.",
-            "For each event but a drop, add how many rows of the other side are in the set. Then its own row "
-            "is put in if it was not there, and taken out if it was.",
-        ),
+    exercise(
+        "6E",
         cases=walk_cases,
         properties=(
             idle(values_in("nobody pays for rows of its own side", "side alone")),

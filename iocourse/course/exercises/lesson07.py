@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
-from ..exercise import Case, Exercise, Property, Trial, run_function, run_schedule
+from ..exercise import Case, Property, Trial, exercise, run_function, run_schedule
 from ..properties import (
     LARGE,
     Form,
@@ -85,21 +85,8 @@ def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
 COUNTED = (31 * 1024, 512)  # Q and K, whose scores are counted in tiles that room for 32² words allows
 
 
-TILE = Exercise(
-    id="7A",
-    title="A tile of scores, column by column",
-    function="my_scores_tile",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "It is one tile of the matrix product of lesson 02. What was called the depth there is d here, and "
-        "the second matrix is K turned on its side.",
-        "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d "
-        "columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
-        "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_matmul takes the two. Scale "
-        "the column of Q in place. The tile must outlive the function: do not open it with with.",
-    ),
+TILE = exercise(
+    "7A",
     cases=_tile_cases,
     properties=(
         values("the tile holds the scores of block i against block j"),
@@ -160,23 +147,8 @@ def _no_wider(trial: Trial) -> str | None:
     return None
 
 
-SMALL = Exercise(
-    id="7B",
-    title="Attention in a small cache",
-    function="my_small_cache",
-    difficulty=4,
-    importance=5,
-    minutes=20,
-    hints=(
-        "Two loops, one after the other, inside one loop over blocks of queries. The first makes scores and "
-        "statistics, the second makes output. What must the first leave behind for the second?",
-        "First: for each block of keys a tile from my_scores_tile, stored as it is, and then taken in by the "
-        "statistics, which spoil it. Second: for each block of Bd columns a tile of output; for each key one "
-        "column of the stored scores and one row of V, Bd wide.",
-        "Between the two loops the statistics become log-sum-exps, one word a row. In the second loop a "
-        "column of scores becomes probabilities in place, and the tile of output takes in column times row. "
-        "There is nothing to normalise.",
-    ),
+SMALL = exercise(
+    "7B",
     cases=small_cases,
     properties=(
         values(),
@@ -215,21 +187,8 @@ def _stored_case(QKV: np.ndarray, Br: int) -> Case:
     return Case(f"N={N}, d={d}, Br={Br}", inputs, exact.attention(Q, K, V), M, budget)
 
 
-STORED = Exercise(
-    id="7C",
-    title="Rows of one array at a time",
-    function="my_scores_stored",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, "
-        "which in the second, and what stays through both?",
-        "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, "
-        "stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
-        "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that "
-        "column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
-    ),
+STORED = exercise(
+    "7C",
     cases=stored_cases,
     properties=(
         values(),
@@ -348,21 +307,8 @@ def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
     return f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,} with {better}"
 
 
-PLAN = Exercise(
-    id="7D",
-    title="A plan for any memory",
-    function="my_plan",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "A larger tile never moves more words. So where a footprint leaves one size open, only the largest "
-        "that fits is worth considering; where two share the room, one loop runs over one of them.",
-        "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: "
-        "its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
-        "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from "
-        "1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
-    ),
+PLAN = exercise(
+    "7D",
     cases=plan_cases,
     properties=(
         A_PLAN.kept(),
@@ -492,21 +438,8 @@ def _by_nudging(trial: Trial) -> str | None:
     return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
 
 
-GRADIENT = Exercise(
-    id="7E",
-    title="The gradient with respect to X",
-    function="my_grad_x",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which three matrices play the parts of Q, K and V? Then two questions are left: what is dO for this "
-        "loss, and how does X enter Q?",
-        "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One "
-        "call of forward gives O, one call of backward gives what comes out at Q.",
-        "Q is A1 times X. The word of X in row a and column b enters every row of Q, in column b, with the "
-        "factor that stands in column a of A1. Add up over the rows: which product of matrices is that?",
-    ),
+GRADIENT = exercise(
+    "7E",
     cases=gradient_cases,
     properties=(
         each("agrees with nudging X", _by_nudging),
@@ -551,21 +484,8 @@ def _mended(prop: Property) -> Property:
     return replace(prop, judge=judge, idle=False)
 
 
-REPAIR = Exercise(
-    id="7F",
-    title="A schedule to repair",
-    function="my_scores_stored_tiled",
-    difficulty=2,
-    importance=3,
-    minutes=8,
-    hints=(
-        "The ledger names an array and how often it came. Inside which loops does it come now, and of which "
-        "loop alone does what it holds depend?",
-        "In the timeline one tile has no end. A name keeps its tile until it is given another one, or until "
-        "the tile is freed: when was it needed for the last time?",
-        "The log-sum-exps belong to a block of rows of O: they are loaded once, before its columns are gone "
-        "through, and stay for all of them. The rows of Q are freed when their scores have been stored.",
-    ),
+REPAIR = exercise(
+    "7F",
     cases=repair_cases,
     properties=(
         idle(values_in("values equal exact attention", "")),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ... import costs, exact, masks
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise, run_schedule
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
@@ -81,20 +81,8 @@ def _count_case(label: str, tiles: Tiles, heights: list[int], widths: list[int],
     return Case(f"{label}, {rows} x {columns} tiles, d={d}", inputs, 2 * d * (sum(heights) + met))
 
 
-COUNT = Exercise(
-    id="8A",
-    title="The words of a grid",
-    function="my_block_words",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "Which words move even where every tile is hidden? Which are added by one tile that is seen?",
-        "Every query comes once and every output goes once, whatever the mask says. A tile that is seen "
-        "brings its keys and its values: which of the two lists says how many those are?",
-        "N is the sum of one list. For the tiles: add up the width of the column for every True of the grid. "
-        "A row of True and False times a vector of widths, with @, does one row of tiles at a time.",
-    ),
+COUNT = exercise(
+    "8A",
     cases=_count_cases,
     properties=(
         values_in("equal blocks are counted right", EQUAL),
@@ -159,21 +147,8 @@ def _same_problem(trial: Trial) -> tuple[bytes, bytes]:
     return inputs["Q"].tobytes(), inputs["mask"].pairs().tobytes()
 
 
-SPARSE = Exercise(
-    id="8B",
-    title="Only the tiles that are seen",
-    function="my_block_sparse",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "Start from your F3 of lesson 04. Which single line decides which keys a block of queries meets?",
-        "The loop over all keys becomes two: over the ranges that the mask names for these queries, and over "
-        "the blocks of one range. m.blocks takes a range where it took N.",
-        "Between making the scores and updating with them, the scores of hidden pairs are set to minus "
-        "infinity: m.hide with the scores, both blocks and the mask. It is right for tiles without hidden "
-        "pairs too, so there is no case to tell apart.",
-    ),
+SPARSE = exercise(
+    "8B",
     cases=_sparse_cases,
     properties=(
         values(),
@@ -230,21 +205,8 @@ def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
     return Case(name, {"Q": Q, "K": K, "V": V, "w": w}, want, M, budget)
 
 
-WINDOW = Exercise(
-    id="8C",
-    title="A window that rolls along",
-    function="my_window",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "From one query to the next, which key leaves the window, and which one comes?",
-        "Before query i works, every key up to i + w must be there, and key i - w - 1 must have gone. Near "
-        "the start none goes, near the end none comes.",
-        "Keep pairs (tile of K, tile of V) in a deque: loaded on the right, freed from the left. A counter "
-        "of rows loaded so far says what is still to come. Then one query is a round of F3 with Br = 1, "
-        "whose keys are those in the deque.",
-    ),
+WINDOW = exercise(
+    "8C",
     cases=_window_cases,
     properties=(
         values(),
@@ -349,20 +311,8 @@ ORDER_PROPERTIES: Sequence[Property] = (
     AN_ORDER.must("no more words move than buckets in order need", _few_words),
 )
 
-ORDER = Exercise(
-    id="8D",
-    title="An order for the tokens",
-    function="my_order",
-    difficulty=3,
-    importance=3,
-    minutes=10,
-    hints=(
-        "What do the rows of two tokens of one bucket have in common, also where the mask is causal?",
-        "The first key that a token sees is the first token of its bucket, so it can serve as the bucket's "
-        "name. Tokens with the same name should stand together, the earlier one first.",
-        "argmax along a row of True and False finds the first True. Sorting tokens by that number puts "
-        "buckets together; a sort that is stable leaves equal ones in the order they had.",
-    ),
+ORDER = exercise(
+    "8D",
     cases=_order_cases,
     properties=tuple(ORDER_PROPERTIES),
 )
@@ -400,20 +350,8 @@ def _least_case(label: str, pairs: Tiles, d: int, M: int) -> Case:
     return Case(name, {"pairs": pairs, "d": d, "M": M}, max(once, by_pairs))
 
 
-LEAST = Exercise(
-    id="8E",
-    title="A bound from the pairs",
-    function="my_least",
-    difficulty=2,
-    importance=2,
-    minutes=8,
-    hints=(
-        "Two statements hold at once, so the stronger one holds. What is each of them about?",
-        "For the compulsory words: how many rows of the table hold a True, and how many columns? Each such "
-        "row stands for a query and an output, each such column for a key and a value.",
-        "any along an axis tells of each row, or of each column, whether it holds a True; the sum of those "
-        "counts them. The sum of the whole table is nnz. Then two lines of arithmetic, and the larger one.",
-    ),
+LEAST = exercise(
+    "8E",
     cases=_least_cases,
     properties=(
         values_in("in a small memory the seen pairs decide", PAIRS_DECIDE),

@@ -13,7 +13,7 @@ from ...costs import ceil_div
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Trial, exercise, run_schedule
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -152,22 +152,8 @@ def _fewest(trial: Trial, answer: Sequenced) -> str | None:
     return None if isclose(words, least, rel_tol=1e-9) else f"yours {words:.6g} N², the least {least:.6g} N²"
 
 
-SEQUENCE = Exercise(
-    id="9A",
-    title="Sweeps in sequence",
-    function="my_cheapest",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "Two small questions. What does one sweep cost? And if you knew the cheapest way from each state "
-        "that a sweep can lead to, which first sweep would you take?",
-        "The function may call itself: from a state the cheapest way is some sweep, followed by the cheapest "
-        "way from where it leads. At the goal nothing is left to do, and that costs nothing.",
-        "Split the texts at their blanks and count the names: one product, times x squared, plus the "
-        "matrices. For each sweep of the state collect the sum of its words and the rest's, with the list "
-        "that begins with it; return the pair whose words are fewest.",
-    ),
+SEQUENCE = exercise(
+    "9A",
     cases=search_cases,
     properties=(
         A_SEQUENCE.kept(),
@@ -261,23 +247,14 @@ def _all_fits(case: Case) -> bool:
     return bool(4 * N * d <= M)
 
 
-ENVELOPE = Exercise(
-    id="9B",
-    title="The map on an envelope",
-    function="my_envelope",
-    difficulty=2,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Take one schedule at a time. How many arrays stay, with how many rows of d words each? Set their "
-        "sum equal to M and solve for the rows; that goes into the closed form.",
-        "In F3 two arrays stay, in F7 one at a time, in B3 four, in B4 first three and then four; the last "
-        "column of the table says it of the others. A square tile of side b has b times b words. Then each "
-        "rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
-        "A small helper that takes a length and a size of block and gives the larger of 1 and their "
-        "quotient does the second part of the rule everywhere, for columns of a tile as well. Collect the "
-        "words of the pass by sign and return the pair with the smallest.",
-    ),
+ENVELOPE = exercise(
+    "9B",
+    
+    
+    
+    
+    
+    
     cases=envelope_cases,
     properties=(
         A_GUESS.kept(),
@@ -338,22 +315,8 @@ def _ordinary(case: Case) -> bool:
     return not case.has(LARGE)
 
 
-WHOLE = Exercise(
-    id="9C",
-    title="A backward pass when all fits",
-    function="my_whole_backward",
-    difficulty=4,
-    importance=4,
-    minutes=20,
-    hints=(
-        "Begin with your B3 of exercise 6B and one block of all keys. Which of its reads are left over? "
-        "They all serve D. What is D a sum of, and which of these numbers does a block of queries have?",
-        "Once the weights of a block of queries against all keys are there, its rows of O are one product "
-        "away, and so are its rows of dP. Either of them gives D in fast memory, and can go again.",
-        "For a block: scale q, scores, weights from L; o from weights and v; D takes in the row products of "
-        "do and o, and o goes; dV takes in; weights become score gradients; dK takes in; dq, scaled, is "
-        "stored. dK and dV are stored once, after the last block.",
-    ),
+WHOLE = exercise(
+    "9C",
     cases=whole_cases,
     properties=(
         *(part(f"{name} is exact", GRADIENTS, k, _ordinary) for k, name in enumerate(GRADIENTS)),
@@ -413,22 +376,8 @@ def _keys_sweep_case(arrays: dict[str, np.ndarray], Bc: int) -> Case:
 LEFT = ("dS", "dK", "dV")
 EACH_BLOCK = "⌈N/Bc⌉ times"
 
-KEYS_SWEEP = Exercise(
-    id="9D",
-    title="Score gradients kept",
-    function="my_keys_sweep",
-    difficulty=3,
-    importance=3,
-    minutes=12,
-    hints=(
-        "This is the loop of B3 with one change. Which lines of B3 deal with dQ, and what of a pair has to "
-        "be at hand later for somebody else to make dQ?",
-        "A block of keys, of values and of both gradients stays; one query at a time passes with its row of "
-        "dO and its two words. When the row of score gradients is there, it goes to slow memory.",
-        "For a query: scale q, scores against the block, weights from L; dV takes in; weights become score "
-        "gradients; dK takes in; the row is stored at this query and this block of keys. After the last "
-        "query the block of dK and dV is stored.",
-    ),
+KEYS_SWEEP = exercise(
+    "9D",
     cases=keys_sweep_cases,
     properties=(
         *(part(f"{name} is exact", LEFT, k, _ordinary) for k, name in enumerate(LEFT)),

@@ -9,7 +9,7 @@ import numpy as np
 from ... import exact
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Case, Exercise
+from ..exercise import Case, exercise
 from ..properties import values_in
 from ..trials.float32_inputs import (
     FAR,
@@ -89,23 +89,8 @@ def _forward_case(QKV: Single, BM: int, BN: int, label: str = "") -> Case:
     return Case(name, inputs, _expected(*QKV), budget=_words(QKV[0], QKV[1], BM, BN))
 
 
-FORWARD = Exercise(
-    id="11A",
-    title="The inner loop",
-    function="my_flash_forward",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "What does a program need of K and V in one round, and what of its own does it change? Write the "
-        "NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
-        "A round: load the tile of keys, with a mask and 0 for what does not exist; scores by tl.dot with "
-        "the transposed tile, times scale; scores of keys that do not exist become minus infinity; then "
-        "the new maximum, weights by tl.exp2, the factor for what is old.",
-        "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc "
-        "the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its "
-        "third argument. Last, m becomes the new maximum.",
-    ),
+FORWARD = exercise(
+    "11A",
     cases=_forward_cases,
     properties=(
         output("O is right where one tile holds all keys", _one_tile),
@@ -156,22 +141,8 @@ def cut_tiles(case: Case) -> int:
     return sum(bool(tile.any() and not tile.all()) for tile in tiles)
 
 
-LOOPS = Exercise(
-    id="11B",
-    title="Two loops",
-    function="my_two_loops",
-    difficulty=4,
-    importance=5,
-    minutes=15,
-    hints=(
-        "For one tile of queries: which keys does its first row see, and which its last? Between the two "
-        "answers lie the tiles that need a mask.",
-        "Two borders, both counted in keys: tiles that end at or before the first are seen by every row; the "
-        "second is where the last row, or the keys, stop. The first must be a multiple of BN, so round down.",
-        "The first row is number tile · BM and sees that many keys and one more. The last existing row is at "
-        "most number tile · BM + BM - 1. Without a causal mask every row sees N keys. Then two loops over "
-        "the same step, one compiled with the mask and one without.",
-    ),
+LOOPS = exercise(
+    "11B",
     cases=_loop_cases,
     properties=(
         output("O is right without a causal mask", FULL),
@@ -221,20 +192,8 @@ def _band_case(
     return Case(name, inputs, _expected(Q, K, V, low, high), budget=_words(Q, K, BM, BN, low, high))
 
 
-BAND = Exercise(
-    id="11C",
-    title="Rows that see nothing",
-    function="my_band_attention",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Where does the arithmetic meet minus infinity minus minus infinity, and where zero divided by zero?",
-        "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is "
-        "still minus infinity may subtract any finite number, since all its weights are 0 then.",
-        "After the loop a row sum of 0 means that the row saw nothing. Divide by 1 there, which leaves O at "
-        "0, and put minus infinity into LSE by a choice, not by the logarithm of 0.",
-    ),
+BAND = exercise(
+    "11C",
     cases=_band_cases,
     properties=(
         output("O is right where every row sees a key in every tile", "no mask at all"),
@@ -297,22 +256,8 @@ def _heads(rng: np.random.Generator, layout: str | int, B: int, H: int, N: int, 
     return normal(rng, B, N, H, layout * d)[..., :d].transpose(0, 2, 1, 3)
 
 
-HEADS = Exercise(
-    id="11D",
-    title="Many heads",
-    function="my_heads",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "How many programs are there now? Given one number, how do you get three back: the tile, the head, "
-        "the batch?",
-        "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then "
-        "the batch. Remainder and whole part of a division take the number apart again. The keys' head is "
-        "the queries' head divided by the size of a group, rounded down.",
-        "Move each pointer to its head once: batch times the first stride plus head times the second. From "
-        "there on it is the kernel of one head, with the third stride where that one had d.",
-    ),
+HEADS = exercise(
+    "11D",
     cases=_head_cases,
     properties=(
         values_in("one head is right", "one head", TOLERANCE),
@@ -354,21 +299,8 @@ def _repair_case(QKV: Single, BM: int, BN: int, label: str) -> Case:
     return Case(name, inputs, _expected(Q, K, V, high=0), budget=_words(Q, K, BM, BN, high=0))
 
 
-REPAIR = Exercise(
-    id="11E",
-    title="A kernel to repair",
-    function="my_repaired",
-    difficulty=2,
-    importance=3,
-    minutes=10,
-    hints=(
-        "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of "
-        "which of them does the address change from round to round?",
-        "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The "
-        "loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
-        "Two things are handed on from round to round in the unit of the old maximum: the sum and the "
-        "accumulator. Compare how each of them changes to the unit of the new one.",
-    ),
+REPAIR = exercise(
+    "11E",
     cases=_repair_cases,
     properties=(
         output("O is right where one tile holds all keys", ALONE),

@@ -12,7 +12,7 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, trial_from_error
+from ..exercise import Case, Property, Trial, WrongForm, exercise, snapshot, trial_from_error
 from ..properties import budget_of, difference_or_scale, each, idle, only_where
 from ..trials.kernel_launch import (
     as_shared_arrays,
@@ -351,22 +351,8 @@ GRADIENTS = ("O", "dQ", "dK", "dV")
 
 
 EXERCISES = (
-    Exercise(
-        id="12A",
-        title="A kernel for D",
-        function="my_row_products",
-        difficulty=2,
-        importance=3,
-        minutes=8,
-        hints=(
-            "What does one program own? Which of its rows may not exist, and what must not happen there?",
-            "An address is the array's own, plus head times the step of heads, plus row times the "
-            "step of rows, plus column. O and dO have two steps each, and D has none to ask for: it "
-            "is stored whole.",
-            "Two loads of (BM, d), with a mask of rows that spreads over the columns; the sum of "
-            "their product over axis 1; one store of (BM,) with the same mask without its second "
-            "axis.",
-        ),
+    exercise(
+        "12A",
         cases=row_cases,
         properties=(
             launches_kernels("O", "dO"),
@@ -379,63 +365,20 @@ EXERCISES = (
         ),
         run_case=launch_and_count_programs,
     ),
-    Exercise(
-        id="12B",
-        title="Rows stay: dQ",
-        function="my_dq",
-        difficulty=3,
-        importance=5,
-        minutes=14,
-        hints=(
-            "Go through dq_program line by line. Which of its lines are products of tiles, which are "
-            "entry by entry, and which of them has an edge?",
-            "Keys of the tile are at, at + 1 and so on; their addresses are made as those of the rows"
-            " are. The transposes are made by tl.trans. Weights of keys past the end, and of hidden "
-            "ones, become 0 after the exponential.",
-            "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, "
-            "and a third product that takes dq as its third argument. The scale belongs to the "
-            "scores; dq gets its own at the store.",
-        ),
+    exercise(
+        "12B",
         cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), dq_plain),
         properties=_kernel_properties(("dQ", "D"), "Q", "K", "V", "O", "dO", "LSE"),
         run_case=launch,
     ),
-    Exercise(
-        id="12C",
-        title="Columns stay: dK and dV",
-        function="my_dk_dv",
-        difficulty=3,
-        importance=5,
-        minutes=14,
-        hints=(
-            "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which "
-            "shape do these need beside a tile of (keys, queries)?",
-            "L and D belong to queries, which are the second axis now. A query past the end must have"
-            " no weight: what does its L have to be, so that no other mask is needed for it?",
-            "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its"
-            " query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q."
-            " Only the scale of dk is left to the store.",
-        ),
+    exercise(
+        "12C",
         cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), dkdv_plain),
         properties=_kernel_properties(("dK", "dV"), "Q", "K", "V", "dO", "LSE", "D"),
         run_case=launch,
     ),
-    Exercise(
-        id="12D",
-        title="All at once",
-        function="my_fused",
-        difficulty=3,
-        importance=4,
-        minutes=8,
-        hints=(
-            "Take the loop of 12.5. Which tile in it, turned over, is what dQ's rows need from these keys?",
-            "ds is (keys, queries), k is (keys, columns), and the share of dQ is (queries, columns). "
-            "Rows past the end of dQ exist in the tile and not in memory. And which weights of ds "
-            "meet a k of zeros?",
-            "One more product, ds transposed times k, times the scale, added by tl.atomic_add at the "
-            "addresses from which q was loaded, with q's mask. Before that, weights of keys past the "
-            "end become 0.",
-        ),
+    exercise(
+        "12D",
         cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "dK", "dV"), fused_backward_plain),
         properties=(
             *_kernel_properties(("dQ", "dK", "dV"), "Q", "K", "V", "O", "dO", "LSE"),
@@ -443,22 +386,8 @@ EXERCISES = (
         ),
         run_case=launch,
     ),
-    Exercise(
-        id="12E",
-        title="Attention that autograd can differentiate",
-        function="my_kernel_attention",
-        difficulty=3,
-        importance=5,
-        minutes=12,
-        hints=(
-            "What does my_dq take that the forward pass has in its hands, and what of it can be "
-            "computed anew?",
-            "Five tensors are saved, causal is an attribute. In the backward pass they come back from"
-            " ctx.saved_tensors. Whose strides can you not be sure of?",
-            "Forward: launch, save Q, K, V, O and LSE, return O alone. Backward: a contiguous dO, the"
-            " two sweeps with D from the first handed to the second, and four results, the last of "
-            "them None.",
-        ),
+    exercise(
+        "12E",
         cases=autograd_cases,
         properties=(
             both_passes_launch(),

@@ -22,10 +22,10 @@ from ...machine import Features, Machine, SlowArray
 from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
-    Exercise,
     Property,
     Trial,
     WrongForm,
+    exercise,
     run_function,
     run_schedule,
     trial_from_error,
@@ -153,22 +153,8 @@ def _row_alone(trial: Trial) -> str | None:
     return difference(three[2], three[0][:1], wanted="among all rows")
 
 
-FEATURES = Exercise(
-    id="15A",
-    title="Features of a row",
-    function="my_features",
-    difficulty=2,
-    importance=5,
-    minutes=12,
-    hints=(
-        "For d = 2 and g = 2 write down all six features by hand, with what they are divided by. What is a! "
-        "for x₁x₁, and for x₁x₂?",
-        "A monomial is a choice of coordinates with repetition and without order. The setup cell imports a "
-        "function of itertools that lists just those, for each degree from 0 to g.",
-        "For one choice, take those columns of X (one column may be taken several times) and multiply along "
-        "axis 1; no columns at all give ones. Count how often each coordinate was chosen, and divide by the "
-        "root of the product of the factorials of these counts. Stack the results as columns.",
-    ),
+FEATURES = exercise(
+    "15A",
     cases=_feature_cases,
     properties=(
         each("scalar products of features are Taylor's polynomial", _products),
@@ -308,22 +294,8 @@ def _right_error(trial: Trial, found: Found) -> str | None:
     return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
 
 
-DEGREE = Exercise(
-    id="15B",
-    title="The smallest degree",
-    function="my_degree",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Begin with the largest error of one polynomial. At which places can it be, and how does NumPy find "
-        "them?",
-        "Take the roots of p' - p, keep those that are real and lie inside (-R, R), and add the two ends. "
-        "The largest of |p(s)e⁻ˢ - 1| over these few places is exact.",
-        "A root that is real may come back with a tiny imaginary part: compare the size of that with 1e-9, "
-        "and go on with the real part. Then count g upwards from 1 and stop at the first whose largest error "
-        "is small enough.",
-    ),
+DEGREE = exercise(
+    "15B",
     cases=_degree_cases,
     properties=(
         DEGREE_AND_ERROR.must("it is the smallest degree", _right_degree),
@@ -387,21 +359,8 @@ def _pass_case(
     )
 
 
-TWO_PASSES = Exercise(
-    id="15C",
-    title="Two passes",
-    function="my_low_rank",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "Which array has to be in fast memory all the time, and which ones only pass by? In which order do "
-        "the three inputs come?",
-        "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the "
-        "state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
-        "One add_matmul on a row of d + 1 words gives output and row sum together. Divide the view of the "
-        "output in place by the view of the sum, which has shape (1, 1), and store that view.",
-    ),
+TWO_PASSES = exercise(
+    "15C",
     cases=_pass_cases,
     properties=(
         values("values equal attention with the same polynomial"),
@@ -542,21 +501,8 @@ SAFE_PROPERTIES: tuple[Property, ...] = (
     idle(only_where("no pairs are formed", MANY, _no_pairs)),
 )
 
-SAFE = Exercise(
-    id="15D",
-    title="Rows that are safe",
-    function="my_safe_rows",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "p(0) is positive. Where is the nearest place at which p could change its sign?",
-        "p is positive as long as |s| is smaller than its nearest real root, on whichever side that lies. "
-        "How large can the score of a query of a given length be with a key no longer than the longest?",
-        "Cauchy and Schwarz: at most the product of the two lengths, and some key of that length would reach "
-        "it. So compare, row by row, the length of the query times the largest length of a key with the "
-        "smallest |root| among the real roots; where there is none, that is infinity.",
-    ),
+SAFE = exercise(
+    "15D",
     cases=_safe_cases,
     properties=SAFE_PROPERTIES,
     run_case=_play_safe,
@@ -641,21 +587,8 @@ def _beside_right_values(asked: Property) -> Property:
     return Property(f"{asked.name}, and the values are right", judge)
 
 
-REPAIR = Exercise(
-    id="15E",
-    title="A schedule to repair",
-    function="my_columns",
-    difficulty=2,
-    importance=2,
-    minutes=10,
-    hints=(
-        "Two faults, one for words and one for room. Which array is read more often than a turn's share of "
-        "it, and what stands above the limit between two turns?",
-        "A turn needs Bd columns of V. What does it load? And when its columns of O are finished, who still "
-        "needs its columns of the state?",
-        "A load takes a second range, of columns; the row that comes is then as wide as the state. A tile "
-        "whose name is given to a new one is there until the new one has been made: free it before that.",
-    ),
+REPAIR = exercise(
+    "15E",
     cases=_turn_cases,
     properties=(
         idle(TURN_VALUES),

@@ -14,7 +14,7 @@ from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise, run_schedule
 from ..properties import (
     difference,
     every_input_loaded,
@@ -79,20 +79,8 @@ def _no_wider_than_the_inputs(trial: Trial) -> str | None:
     return f"yours held {held:,} words at once, the inputs are {inputs:,}"
 
 
-PRODUCT = Exercise(
-    id="16A",
-    title="p times a matrix",
-    function="my_p_times",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ, if f h is formed first, and how is f h formed without f?",
-        "Put -δ beside G as one more column and ones beside h: then p is f ∘ (Ge Veᵀ), a sum over c of "
-        "f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
-        "A matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by "
-        "Psiᵀ, then by Phi, then scale the rows by the column of Ge. Add that up over the columns.",
-    ),
+PRODUCT = exercise(
+    "16A",
     cases=_product_cases,
     properties=(
         values("p x is right"),
@@ -150,20 +138,8 @@ def _one_pass(trial: Trial) -> str | None:
     return None if work <= PASSES * df.size else f"{work / df.size:.0f} operations for each number of df"
 
 
-PULL_BACK = Exercise(
-    id="16B",
-    title="The features, pulled back",
-    function="my_pull_back",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "A step made features as a product of two factors. Where does the gradient of a product go?",
-        "Each block of features gives two things: to its coordinate the gradient times the features it was "
-        "made of, summed over the block; to those features the gradient times the coordinate.",
-        "Go through the steps from the last to the first, so that the gradient of a feature is complete "
-        "before it is handed on. What is left in features 1 to d at the end belongs to the coordinates.",
-    ),
+PULL_BACK = exercise(
+    "16B",
     cases=_pull_back_cases,
     properties=(
         values_in("a coordinate is a feature too", LINEAR, DERIVED),
@@ -247,20 +223,8 @@ def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Ar
     return dS @ K, dS.T @ Q, (weights / total).T @ dO
 
 
-SWEEPS = Exercise(
-    id="16C",
-    title="The gradient in two sweeps",
-    function="my_two_sweeps",
-    difficulty=4,
-    importance=5,
-    minutes=20,
-    hints=(
-        "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
-        "A query's numerators and denominator come from T with add_matmul; with them G = [dO, -dO·O]/den. "
-        "Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
-        "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi "
-        "with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
-    ),
+SWEEPS = exercise(
+    "16C",
     cases=_sweep_cases,
     properties=(
         values("dQ, dK and dV are right"),
@@ -373,20 +337,8 @@ def _rows_of(trials: Sequence[Trial], label: str, rows: int) -> Array:
     return real_numbers(value)[:rows]
 
 
-CAUSAL = Exercise(
-    id="16D",
-    title="Causal, tile by tile",
-    function="my_causal",
-    difficulty=3,
-    importance=4,
-    minutes=13,
-    hints=(
-        "When the queries of a tile are at work, which keys may the state T hold?",
-        "Numerators and denominators are a sum of two: features of the queries times T for all tiles before, "
-        "and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
-        "The tile's own keys go into T only after its queries have been answered. Divide once, when both "
-        "parts have been added, and not each part by itself.",
-    ),
+CAUSAL = exercise(
+    "16D",
     cases=_causal_cases,
     properties=(
         values("values are those of the causal weights"),

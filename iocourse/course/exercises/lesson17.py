@@ -13,7 +13,7 @@ from ... import costs, masks, schedules
 from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Trial, WrongForm, run_function
+from ..exercise import Case, Trial, WrongForm, exercise, run_function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -101,21 +101,8 @@ def _nearer_law(trial: Trial) -> str | None:
     return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
-GROWTH = Exercise(
-    id="17A",
-    title="Which law?",
-    function="my_growth",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "Take the logarithm of either law. What becomes of the power, what of the exponential, and which "
-        "number is then the slope of a line?",
-        "The logarithm of the error against the logarithm of m is a line of slope a for a power; against m "
-        "itself it is a line of slope b for an exponential. np.polyfit with degree 1 fits a line.",
-        "Fit both lines to the same logarithms of errors. For each, add up the squares of what is left, "
-        "logarithm of the error less slope times place less the constant. The smaller sum names the law.",
-    ),
+GROWTH = exercise(
+    "17A",
     cases=_growth_cases,
     properties=(
         part("the exponent of the power is fitted", FIT, 0, tolerance=1e-6),
@@ -216,21 +203,8 @@ def _across(trial: Trial, found: Pair) -> str | None:
     return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in some row"
 
 
-BOUNDED = Exercise(
-    id="17B",
-    title="Logits that cannot grow",
-    function="my_bounded",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "If a row is made longer in its own direction, what becomes of Y? What does that say about the "
-        "part of dX along the row?",
-        "Write u for the row divided by its length. Y is length times u. dX is dY with its part along u "
-        "taken away, divided by the length of the row, and times the length that was asked for.",
-        "The part of dY along u is the product of both, summed over the last axis with keepdims, times u. "
-        "Rows of zeros have no direction: divide them by 1 instead, and set their gradient to zero.",
-    ),
+BOUNDED = exercise(
+    "17B",
     cases=_bounded_cases,
     properties=(
         Y_AND_DX.kept(),
@@ -300,21 +274,8 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
     return None if twice_y < 1e-12 else 2 * theirs / twice_y
 
 
-RANGE = Exercise(
-    id="17C",
-    title="What a printed error says",
-    function="my_usual_range",
-    difficulty=2,
-    importance=4,
-    minutes=6,
-    hints=(
-        "The numerators of both errors are the same. So what has to be known about the length of x + y, if "
-        "y has length 1?",
-        "x + y is 2y and x - y together. By the triangle inequality its length lies between 2 less and 2 "
-        "more than the length of x - y, which for y of length 1 is the usual error u itself.",
-        "So the printed error lies between u/(2 + u) and u/(2 - u). Solve each end for u. Where the printed "
-        "error is 1 or more, one of the two ends gives no limit: then it is infinite.",
-    ),
+RANGE = exercise(
+    "17C",
     cases=_range_cases,
     properties=(
         each("every pair of vectors lies in the range", _holds_every_pair),
@@ -538,23 +499,8 @@ def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
     return None if a.words < least else f"exact attention moves {least:,} words too, and is exact"
 
 
-CHOICE = Exercise(
-    id="17D",
-    title="Choose and defend",
-    function="my_choice",
-    difficulty=4,
-    importance=5,
-    minutes=24,
-    hints=(
-        "Take the five one after the other. For each, three questions: does it compute what this model "
-        "computes, within the error? Which tiles fit in M? What does its ledger say? Then the smallest wins.",
-        "A window decides alone which two are left. Without one, low rank needs σ² up to 0.8 and an even "
-        "degree whose claim is small enough; its tile is found by trying every number of columns. A tile "
-        "without a single row is no tile: then the schedule does not fit.",
-        "Collect candidates as (words, claim, name, tiles) in a list and take the smallest: at equal words "
-        "the smaller claim comes first, so an exact schedule wins a tie. Skip whatever has a footprint above "
-        "M; costs.<name>(…).peak says it, and costs.<name>(…).total the words.",
-    ),
+CHOICE = exercise(
+    "17D",
     cases=_choice_cases,
     properties=(
         AN_ANSWER.kept(),
@@ -735,22 +681,8 @@ def _stands_or_falls(trial: Trial, rows: list[Row]) -> str | None:
     return None
 
 
-EXPOSED = Exercise(
-    id="17E",
-    title="A table that lies",
-    function="my_honest_table",
-    difficulty=2,
-    importance=2,
-    minutes=12,
-    hints=(
-        "Two runs may stand in one quotient if they did the same work in the same way. Which entries of a "
-        "run say what was done, and how?",
-        "For a claim, keep the runs with its d, n and passes that used one thread. One of them is the "
-        "method's own. Those that are exact it may be held against; which of them would its rival choose?",
-        "The speed-up is the smallest median among the exact runs kept, over the method's own median; None "
-        "where no exact run was kept. The error is the largest of its own errors. Then compare, number by "
-        "number, with a twentieth of leeway.",
-    ),
+EXPOSED = exercise(
+    "17E",
     cases=_table_cases,
     properties=(
         A_TABLE.kept(),

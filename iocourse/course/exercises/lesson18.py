@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case, Exercise
+from ..exercise import Case, exercise
 from ..properties import LARGE, values_in
 from ..trials.rank_runs import (
     RankCase,
@@ -46,20 +46,8 @@ def _ring_case(rng: np.random.Generator, label: str, P: int, N: int, d: int) -> 
     return rank_case("ring", P, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V), label=label)
 
 
-RING = Exercise(
-    id="18A",
-    title="The ring",
-    function="my_ring",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "A rank can begin before anything has come: with which keys? How many blocks are still to come then?",
-        "Four names change from step to step: the keys and values that are here now, and the outputs with "
-        "their log-sum-exps over all keys seen so far.",
-        "Attend to your own keys. Then, once for every other rank: shift what you have now, not what is "
-        "yours, attend to what came, and merge the two results. Only the outputs are returned.",
-    ),
+RING = exercise(
+    "18A",
     cases=_ring_cases,
     properties=(
         right_on_every_rank(),
@@ -90,20 +78,8 @@ def _oblong(case: Case) -> bool:
     return not case.has(SQUARE)
 
 
-GRID = Exercise(
-    id="18B",
-    title="The grid",
-    function="my_grid",
-    difficulty=3,
-    importance=5,
-    minutes=14,
-    hints=(
-        "The ranks of a row have queries in common, those of a column keys: which group gathers which array?",
-        "After attention a rank has results for all queries of its row, over the keys of its column alone. "
-        "Who has the results for the same queries over the other keys, and who should end with them?",
-        "Cut both o and L into the pieces of the row's ranks and exchange them in one call. What comes back "
-        "are two lists of pieces, all about your own queries; merge them one by one, beginning with any.",
-    ),
+GRID = exercise(
+    "18B",
     cases=_grid_cases,
     properties=(
         right_on_every_rank(),
@@ -140,21 +116,8 @@ def _two_blocks_of_rows(case: RankCase) -> int:
     return 2 * (3 * d + 2) * -(-N // case.P)
 
 
-ROWS = Exercise(
-    id="18C",
-    title="Rows travel",
-    function="my_rows_travel",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "attend_backward takes six arrays. Which two of them belong to keys, and so stay where they are?",
-        "O is used for one thing only, and that is done before the first hop. What travels is what a row of "
-        "queries still needs elsewhere, and a sum that is nobody's before the first visit.",
-        "In each step shift the four arrays of the rows and their sum together, with None for a sum that has "
-        "not begun. Add the gradients of keys to your own, that of queries to the sum. When all ranks are "
-        "visited, one shift more brings the sum home, to the part that was made first.",
-    ),
+ROWS = exercise(
+    "18C",
     cases=_backward_cases,
     properties=(
         right_on_every_rank("dQ, dK and dV equal the exact gradients"),
@@ -189,20 +152,8 @@ def _heads_case(rng: np.random.Generator, label: str, P: int, N: int, H: int, d:
     return rank_case("ulysses", P, {"Q": Q, "K": K, "V": V}, expected, label=label)
 
 
-HEADS = Exercise(
-    id="18D",
-    title="Heads instead of rows",
-    function="my_ulysses",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Before the exchange a rank has some rows of all heads, after it all rows of some heads. Along which "
-        "axis are the pieces cut, and along which are those that came joined?",
-        "all_to_all wants for each name a list of me.size pieces and returns such lists: one for each name.",
-        "The way back is the other way round: cut the outputs into the rows of each rank, exchange, and join "
-        "what came along the axis of the heads.",
-    ),
+HEADS = exercise(
+    "18D",
     cases=_heads_cases,
     properties=(
         right_on_every_rank(),

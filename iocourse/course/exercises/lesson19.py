@@ -13,7 +13,7 @@ from ...console import with_unit
 from ...costs import ceil_div
 from ...distributed import load_balance
 from ...distributed.layouts import blocks_of
-from ..exercise import Case, Exercise, Trial, student_call, trial_from_error
+from ..exercise import Case, Trial, exercise, student_call, trial_from_error
 from ..properties import LARGE, Form, idle, values_in, whole
 from ..trials.case_inputs import low_queries_and_keys
 from ..trials.rank_runs import (
@@ -93,20 +93,8 @@ def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
     return lambda rank: np.flatnonzero(owners == rank)
 
 
-OWNER = Exercise(
-    id="19A",
-    title="Whose row is it?",
-    function="my_owner",
-    difficulty=1,
-    importance=4,
-    minutes=6,
-    hints=(
-        "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
-        "The first block and the last, the second and the last but one. How many rows has a block, and in "
-        "which block is row t?",
-        "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 "
-        "goes to rank 0, block P to rank P - 1.",
-    ),
+OWNER = exercise(
+    "19A",
     cases=_owner_cases,
     properties=(
         OWNERS.kept(),
@@ -210,21 +198,8 @@ def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
 
 
-PLACEMENT = Exercise(
-    id="19B",
-    title="Texts on ranks",
-    function="my_placement",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "How much work is there in all, and what is one rank's share of it? Which texts have more?",
-        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the "
-        "largest part first; those ranks that have the least to do so far get it.",
-        "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the "
-        "text needs, and give each of them an equal part of the text's work. The answer is in the order of "
-        "the texts, not in that in which you placed them.",
-    ),
+PLACEMENT = exercise(
+    "19B",
     cases=_placement_cases,
     properties=(
         PLACED.kept(),
@@ -271,20 +246,8 @@ def _pooled(
     return rank_case("decode", P, given, O, label=f"{label}, frames={len(K)}", shared=("Q",))
 
 
-POOLING = Exercise(
-    id="19C",
-    title="Pooling over ranks",
-    function="my_pooling",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "What does a rank know after attending to its own frames alone, and what do the others need of it?",
-        "Gather the outputs and log-sum-exps of all ranks. The output of a rank counts by its share of the "
-        "row sum, which is exp(L) over the sum of all exp(L).",
-        "exp(L) may overflow: take the largest L of each query off first. With shapes (P, m, d) and (P, m) "
-        "the weights need one more axis, and a sum over the first.",
-    ),
+POOLING = exercise(
+    "19C",
     cases=_pooling_cases,
     properties=(
         right_on_every_rank("values equal exact attention over all frames"),
@@ -325,22 +288,8 @@ def _clip_case(rng: np.random.Generator, label: str, P: int, clips: int, c: int,
     return RankCase(f"{label}, P={P}, N={N}, d={d}, c={c}", given, O, budget=(book,) * P, P=P)
 
 
-CLIPS = Exercise(
-    id="19D",
-    title="Clips: local and global",
-    function="my_clips",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the "
-        "same rows.",
-        "Every c-th row from the first on is what the others need: gather those of K and of V. Then each of "
-        "your clips attends to its own rows together with the first rows that it does not have already.",
-        "The gathered rows are one a clip, in the order of the film. Your n-th clip is the film's clip "
-        "number me.rank times the clips of a rank, plus n: leave that one out, and join the rest to the "
-        "clip's own keys.",
-    ),
+CLIPS = exercise(
+    "19D",
     cases=_clip_cases,
     properties=(
         right_on_every_rank("values equal exact attention under the mask"),
@@ -433,22 +382,8 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
 
 
-GROUPS = Exercise(
-    id="19E",
-    title="Whose keys are they?",
-    function="my_groups",
-    difficulty=4,
-    importance=3,
-    minutes=14,
-    hints=(
-        "What do two positions of one group have in common that two of different groups have not?",
-        "Two positions of a group see more than half of it, so they share at least one key that not all "
-        "positions see. Begin with any position, and add the one that shares most keys with the group.",
-        "Keep the owners in an array that starts with -1. For each rank take the first position without an "
-        "owner; the union of its group's rows of the mask says which keys are at hand; count, for every "
-        "position that is left, how many of its keys are among them, and take the largest count, until the "
-        "group has h/P positions.",
-    ),
+GROUPS = exercise(
+    "19E",
     cases=_group_cases,
     properties=(
         POSITIONS.kept(),
