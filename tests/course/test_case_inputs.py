@@ -34,7 +34,7 @@ def test_queries_and_keys_have_the_scores_of_their_levels(d, levels):
 def test_a_case_far_below_has_its_sizes_its_values_and_such_scores():
     case = Case("made up", {name: RNG.standard_normal((9, 4)) for name in "QKV"})
     Q, K, V = case_inputs.far_below(RNG, case)
-    assert lies_at(Q @ K.T / 2, LEVELS) and (V == case.inputs["V"]).all()
+    assert lies_at(Q @ K.T / 2, LEVELS) and (case.inputs["V"] == V).all()
     assert (case_inputs.stretched(case) == [STRETCH * case.inputs["Q"], case.inputs["K"], V]).all()
 
 
