@@ -77,13 +77,13 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     """
     if faults := generated_sections.records_without_origin(root):
         return faults
-    if _read(root / exercise_texts.DATA) != exercise_texts.data_text(root):
-        return [f"{exercise_texts.DATA.as_posix()} is stale: run python -m tools.build"]
+    stale = _read(root / exercise_texts.DATA) != exercise_texts.data_text(root)
+    found = [f"{exercise_texts.DATA.as_posix()} is stale: run python -m tools.build"] if stale else []
     project = read_project(root)
     lessons = read_lessons(root, project)
     labels = number_check.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
-    found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
     found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
         stems = {lesson.stem for lesson in lessons}
