@@ -5,6 +5,7 @@ from harness import Suite
 
 from iocourse import RowStats, costs
 
+
 # ---------------------------------------------------------------------- cheats that fit every schedule
 # ---------------------------------------------------------------------- right in one of the two orders
 def queries_outside(m, Q, K, V, *, Br, Bc):
@@ -29,7 +30,7 @@ def queries_outside(m, Q, K, V, *, Br, Bc):
 
 
 # ---------------------------------------------------------------------- 4A
-FLASH2 = Suite("4A", right=queries_outside, library=("iocourse.schedules:flash2",))
+FLASH2 = Suite("4A", right=queries_outside)
 
 
 # ---------------------------------------------------------------------- 4B
@@ -56,7 +57,7 @@ def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH1 = Suite("4B", right=keys_outside_first_block_by_itself, library=("iocourse.schedules:flash2",))
+FLASH1 = Suite("4B", right=keys_outside_first_block_by_itself)
 
 
 # ---------------------------------------------------------------------- 4C
@@ -87,7 +88,7 @@ def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand, library=("iocourse.schedules:flash2",))
+FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand)
 
 
 # ---------------------------------------------------------------------- 4D
@@ -97,9 +98,9 @@ def by_search(N, d, M):
     return [max(fitting), 1]
 
 
-TILES = Suite("4D", right=by_search, library=("iocourse.schedules.flash_optimal.flash_optimal_tiles",))
+TILES = Suite("4D", right=by_search)
 
 # ---------------------------------------------------------------------- 4E
-REPAIRED = Suite("4E", right=keys_freed_by_hand, library=("iocourse.schedules:flash2",))
+REPAIRED = Suite("4E", right=keys_freed_by_hand)
 
 SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES, REPAIRED)

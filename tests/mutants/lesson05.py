@@ -29,7 +29,6 @@ def dot_with_waiting_products(d):
 DOT = Suite(
     "5A",
     right=dot_with_waiting_products,
-    library=("iocourse.pebbling.search.optimum",),
     wrong={
         "one more move, and a legal one": (
             Mutant("products-stored-too", DOT_WORDS, ('"compute p{l}", ', '"compute p{l}", f"store p{l}", ')),
@@ -56,7 +55,7 @@ def row_backwards(n):
     return tuple(moves)
 
 
-ROW = Suite("5B", right=row_backwards, library=("iocourse.pebbling.search.optimum",))
+ROW = Suite("5B", right=row_backwards)
 
 
 # ---------------------------------------------------------------------- 5C
@@ -74,7 +73,6 @@ ONCE = "a pair with a score that could also be made counts once"
 PRODUCTS = Suite(
     "5C",
     right=products_one_by_one,
-    library=("iocourse.bounds.segments.products_per_segment",),
     wrong={"its size": (Mutant("counted-to-255", ONCE, (".astype(int)", ".astype(np.uint8)")),)},
 )
 
@@ -87,16 +85,7 @@ def bound_at_once(N, d, M):
     return ((R - M) * np.floor(N**2 * d / F)).max()
 
 
-BOUND = Suite(
-    "5D",
-    right=bound_at_once,
-    library=(
-        "iocourse.bounds.segments.products_per_segment",
-        "iocourse.bounds.forward.theorem_A",
-        "iocourse.bounds.segments.segments_A",
-        "iocourse.schedules.flash_optimal.flash_optimal_tiles",
-    ),
-)
+BOUND = Suite("5D", right=bound_at_once)
 
 
 # ---------------------------------------------------------------------- 5E

@@ -18,7 +18,7 @@ def two_products_apart(q, k, v, do, o, L):
     return p, p * np.einsum("ic,jc->ij", do, v) - np.diag(D) @ p
 
 
-TILE = Suite("6A", right=as_a_list, library=("iocourse.exact.softmax",))
+TILE = Suite("6A", right=as_a_list)
 
 
 # ---------------------------------------------------------------------- 6B
@@ -61,7 +61,7 @@ def dQ_into_the_place_of_dO(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, dK, dV
 
 
-FUSED = Suite("6B", right=dQ_into_the_place_of_dO, library=("iocourse.schedules:fused_backward",))
+FUSED = Suite("6B", right=dQ_into_the_place_of_dO)
 
 
 # ---------------------------------------------------------------------- 6C
@@ -108,7 +108,7 @@ def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, D
 
 
-QUERIES = Suite("6D", right=rows_by_range, library=("iocourse.schedules:split_backward",))
+QUERIES = Suite("6D", right=rows_by_range)
 
 
 # ---------------------------------------------------------------------- 6E
@@ -123,8 +123,6 @@ def by_counting_visits(walk):
     return paid
 
 
-WALKS = Suite(
-    "6E", right=by_counting_visits, library=("iocourse.explore.figures.pair_residency.pair_residency",)
-)
+WALKS = Suite("6E", right=by_counting_visits)
 
 SUITES = (TILE, FUSED, SWEEPS, QUERIES, WALKS)

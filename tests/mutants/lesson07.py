@@ -20,14 +20,7 @@ def columns_by_range(m, Q, K, i, j):
     return s
 
 
-TILE = Suite(
-    "7A",
-    right=columns_by_range,
-    library=(
-        "iocourse.schedules.small_cache.scores_tile",
-        "iocourse.schedules.standard_backward.product_of_rows",
-    ),
-)
+TILE = Suite("7A", right=columns_by_range)
 
 
 # ---------------------------------------------------------------------- 7B
@@ -62,11 +55,7 @@ def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
     return O
 
 
-SMALL = Suite(
-    "7B",
-    right=sums_freed_first,
-    library=("iocourse.schedules:small_cache", "iocourse.schedules.small_cache.scores_tile"),
-)
+SMALL = Suite("7B", right=sums_freed_first)
 
 
 # ---------------------------------------------------------------------- 7C
@@ -94,14 +83,7 @@ def footprint_to_the_word(m, Q, K, V, *, Br):
     return O
 
 
-STORED = Suite(
-    "7C",
-    right=footprint_to_the_word,
-    library=(
-        "iocourse.schedules:scores_stored",
-        "iocourse.schedules.scores_stored_tiled.scores_stored_tiled",
-    ),
-)
+STORED = Suite("7C", right=footprint_to_the_word)
 
 
 # ---------------------------------------------------------------------- 7D
@@ -134,11 +116,7 @@ def by_best_pair(N, d, M):
     return min(plans, key=lambda plan: total_of(plan, N, d))
 
 
-PLAN = Suite(
-    "7D",
-    right=by_best_pair,
-    library=("iocourse.schedules.comparison.best", "iocourse.schedules.small_cache.small_cache_tiles"),
-)
+PLAN = Suite("7D", right=by_best_pair)
 
 # ---------------------------------------------------------------------- 7E
 ONCE = "calls forward once and backward once"
@@ -154,7 +132,6 @@ def gradient_word_by_word(X, A1, A2, A3, Y, E, forward, backward):
 GRADIENT = Suite(
     "7E",
     right=gradient_word_by_word,
-    library=("iocourse.exact.grad_x",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant("forward-twice", ONCE, ("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _")),
@@ -194,6 +171,6 @@ def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
     return O
 
 
-REPAIR = Suite("7F", right=names_taken_over, library=("iocourse.schedules:scores_stored_tiled",))
+REPAIR = Suite("7F", right=names_taken_over)
 
 SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

@@ -26,7 +26,6 @@ def every_sequence(sweeps, x, state, goal):
 SEARCH = Suite(
     "9A",
     right=every_sequence,
-    library=("iocourse.sweeps.min_cost",),
     wrong={
         "half of the result": (
             Mutant(
@@ -65,15 +64,7 @@ def in_arrays(N, d, M, pass_):
     return [sign, times * N * d]
 
 
-ENVELOPE = Suite(
-    "9B",
-    right=in_arrays,
-    library=(
-        "iocourse.schedules.flash_optimal.flash_optimal_tiles",
-        "iocourse.explore.models.memory_regimes.move",
-        "iocourse.schedules.comparison.best",
-    ),
-)
+ENVELOPE = Suite("9B", right=in_arrays)
 
 
 # ---------------------------------------------------------------------- 9C
@@ -109,7 +100,7 @@ def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
     return out["dQ"], out["dK"], out["dV"]
 
 
-BACKWARD = Suite("9C", right=D_from_dP, library=("iocourse.schedules:fused_backward",))
+BACKWARD = Suite("9C", right=D_from_dP)
 
 
 # ---------------------------------------------------------------------- 9D

@@ -7,6 +7,8 @@ from harness import Mutant, Suite
 
 CAUSAL = "a causal mask hides what it must"
 
+OUTSIDE = "no loop has a round outside its array"
+
 
 # ---------------------------------------------------------------------- pieces of other right answers
 @triton.jit
@@ -50,7 +52,22 @@ def a_program_a_row(O, dO, BM=32):
     return D
 
 
-ROWS = Suite("12A", right=a_program_a_row)
+ROWS = Suite(
+    "12A",
+    right=a_program_a_row,
+    wrong={
+        "it has no loop": (
+            Mutant(
+                "a-loop-with-an-empty-round",
+                OUTSIDE,
+                (
+                    "    tl.store(D",
+                    "    for back in range(2):\n        tl.load(O + c, mask=c < d - d * back)\n    tl.store(D",
+                ),
+            ),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 12B
 DQ_EXACT = "dQ and D are exact"
@@ -182,8 +199,14 @@ def other_order(Q, K, V, O, dO, LSE, BM, BN, causal):
 
 FUSED = Suite("12D", right=other_order)
 
-
 # ---------------------------------------------------------------------- 12E
+BOTH_EXACT = "O and the three gradients are exact"
+BOTH_WORK = "kernels do the work, forward and backward"
+BOTH_CAUSAL = "a causal mask hides what it must, in both passes"
+ANY_STRIDES = "dO may have any strides"
+KEEPS = "keeps Q, K, V, O and LSE alone"
+
+
 @triton.jit
 def plain_forward_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, ALL: tl.constexpr, CAUSAL: tl.constexpr):
     """One program a head, all queries and all keys in one tile."""
@@ -230,6 +253,44 @@ def fused_under_autograd(Q, K, V, causal=False):
     return Fused.apply(Q, K, V, causal)
 
 
-AUTOGRAD = Suite("12E", right=fused_under_autograd)
+AUTOGRAD = Suite(
+    "12E",
+    right=fused_under_autograd,
+    wrong={
+        "inside a class, which no operator enters": (
+            Mutant(
+                "kept-in-a-global",
+                BOTH_EXACT,
+                ("ctx.save_for_backward(Q, K, V, O, LSE)", "global KEPT\n        KEPT = Q, K, V, O, LSE"),
+                ("ctx.saved_tensors", "KEPT"),
+            ),
+            Mutant(
+                "kept-on-ctx",
+                "saves its tensors by save_for_backward",
+                ("ctx.save_for_backward(Q, K, V, O, LSE)", "ctx.kept = Q, K, V, O, LSE"),
+                ("ctx.saved_tensors", "ctx.kept"),
+            ),
+            Mutant("dO-of-ones", ANY_STRIDES, ("dO = dO.contiguous()", "dO = torch.ones(dO.shape)")),
+            Mutant(
+                "P-kept-too",
+                KEEPS,
+                (
+                    "ctx.save_for_backward(Q, K, V, O, LSE)",
+                    "ctx.save_for_backward(Q, K, V, O, LSE, Q.new_zeros(2 * Q.numel()))",
+                ),
+                ("Q, K, V, O, LSE = ctx", "Q, K, V, O, LSE, _ = ctx"),
+            ),
+            Mutant("causal-forgotten-backward", BOTH_CAUSAL, ("ctx.causal = causal", "ctx.causal = False")),
+            Mutant(
+                "zeros-backward",
+                BOTH_WORK,
+                (
+                    "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)",
+                    "dK, dV = torch.zeros_like(K), torch.zeros_like(V)",
+                ),
+            ),
+        )
+    },
+)
 
 SUITES = (ROWS, DQ, KEYS, FUSED, AUTOGRAD)

@@ -58,11 +58,7 @@ def by_companion_matrix(make, R, error):
     return next((g, worst(make(g, R))) for g in range(1, 200) if worst(make(g, R)) <= error)
 
 
-DEGREE = Suite(
-    "15B",
-    right=by_companion_matrix,
-    library=("iocourse.lowrank.polynomials.smallest_degree", "iocourse.lowrank.polynomials.largest_error"),
-)
+DEGREE = Suite("15B", right=by_companion_matrix)
 
 
 # ---------------------------------------------------------------------- 15C
@@ -90,7 +86,7 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
     return O
 
 
-TWO_PASSES = Suite("15C", right=values_in_one_tile, library=("iocourse.schedules:low_rank",))
+TWO_PASSES = Suite("15C", right=values_in_one_tile)
 
 # ---------------------------------------------------------------------- 15D
 OWN_LENGTH, NO_PAIRS = "each row is judged by its own length", "no pairs are formed"

@@ -47,7 +47,6 @@ def kronecker_built(Phi, Psi, G, h, x):
 PRODUCT = Suite(
     "16A",
     right=column_of_x_by_column,
-    library=("iocourse.lowrank.paper_gradient.row_wise_kronecker",),
     wrong={"right, by work that is not allowed": ((kronecker_built, SMALL), (row_by_row_unseen, LINEAR))},
 )
 
@@ -82,7 +81,6 @@ def by_tangents(df, f, x, p):
 PULL_BACK = Suite(
     "16B",
     right=factor_by_factor,
-    library=("iocourse.monomials.features_vjp",),
     wrong={"no recorded mutant fails this property alone": ((by_tangents, ONE_PASS),)},
 )
 
@@ -130,7 +128,6 @@ def by_hand(m, Q, K, V, dO, T, *, phi, psi):
 SWEEPS = Suite(
     "16C",
     right=by_hand,
-    library=("iocourse.lowrank.per_head.backward_heads",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(
@@ -165,7 +162,6 @@ def states_first(Q, K, V, phi, w, B):
 CAUSAL = Suite(
     "16D",
     right=states_first,
-    library=("iocourse.lowrank.numpy_backend.causal_forward", "iocourse.exact.attention"),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(

@@ -113,9 +113,7 @@ def by_own_formulas(N, d, M, sigma, error, w):
     return [name, tiles, words, claim]
 
 
-CHOICE = Suite(
-    "17D", right=by_own_formulas, library=("iocourse.schedules.flash_optimal.flash_optimal_tiles",)
-)
+CHOICE = Suite("17D", right=by_own_formulas)
 
 # ---------------------------------------------------------------------- 17E
 NOBODY, WORST = "what nobody ran is no baseline", "the error is that of the worst output"

@@ -29,7 +29,6 @@ def one_by_one(me, Q, K, V):
 RING = Suite(
     "18A",
     right=one_by_one,
-    library=("iocourse.distributed.partial_attention.merge", "iocourse.distributed.schedules.ring.ring"),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(

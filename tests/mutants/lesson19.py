@@ -6,6 +6,7 @@ from harness import Mutant, Suite
 from iocourse import distributed
 
 # ---------------------------------------------------------------------- 19A
+HELD = "no more is held than the first rows of the others"
 LACK = "all ranks together lack no more keys than in zigzag"
 
 
@@ -41,7 +42,7 @@ def by_a_heap(lengths, P):
     return [placed[text] for text in range(len(lengths))]
 
 
-PLACEMENT = Suite("19B", right=by_a_heap, library=("iocourse.distributed.load_balance.split_texts",))
+PLACEMENT = Suite("19B", right=by_a_heap)
 
 
 # ---------------------------------------------------------------------- 19C
@@ -57,7 +58,7 @@ def round_a_ring(me, Q, K, V):
     return sum(np.exp(L - top)[:, None] * o for o, L in parts) / total[:, None]
 
 
-POOLING = Suite("19C", right=round_a_ring, library=("iocourse.distributed.partial_attention.merge",))
+POOLING = Suite("19C", right=round_a_ring)
 
 
 # ---------------------------------------------------------------------- 19D
@@ -76,7 +77,15 @@ def clip_by_position(me, Q, K, V, c):
     return p @ values / p.sum(axis=1, keepdims=True)
 
 
-CLIPS = Suite("19D", right=clip_by_position)
+CLIPS = Suite(
+    "19D",
+    right=clip_by_position,
+    wrong={
+        "nothing that travels is a row more": (
+            Mutant("all-rows-gathered", HELD, ("    mine, O =", "    me.all_gather(K=K)\n    mine, O =")),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 19E

@@ -3,9 +3,6 @@
 Each is tried on one seed, drawn by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
 """
 
-from functools import partial
-from pkgutil import resolve_name
-
 import pytest
 from harness import drawn, emptied, failures, solved
 from suites import cannot_run_lesson, load_recorded, load_suites
@@ -109,14 +106,6 @@ def test_nonsense_is_refused_without_an_exception(exercise_id):
 
 
 @pytest.mark.parametrize("exercise_id", IDS)
-def test_an_error_is_refused_as_such(exercise_id):
-    def raises(*given, **options):
-        raise ZeroDivisionError("of the student")
-
-    assert failures(exercise_id, raises, 0) == [RUNS]
-
-
-@pytest.mark.parametrize("exercise_id", IDS)
 def test_the_right_answer_printed_or_emptied_is_refused(exercise_id):
     right = reference_of(exercise_id)
 
@@ -143,8 +132,6 @@ def test_own_is_the_property_that_names_a_handed_back_library_function():
 
 
 @pytest.mark.parametrize("exercise_id", IDS)
-def test_what_the_library_has_of_the_answer_refuses_inside_it(exercise_id):
-    solves = [library_solution(max), *map(resolve_name, SUITES[exercise_id].library)]
-    for function in solves:
-        answer = partial(lambda f, *given, **options: f(*given, **options), function)
-        assert failures(exercise_id, answer, 0) == [OWN], function
+def test_what_the_library_marks_as_its_answers_refuses_inside_any(exercise_id):
+    marked = library_solution(max)
+    assert failures(exercise_id, lambda *given, **options: marked(given), 0) == [OWN]

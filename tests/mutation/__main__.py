@@ -93,7 +93,8 @@ def _cover(arguments: argparse.Namespace) -> int:
         shown = {one for row in kept for one in row.properties}
         wanted = [one for one in properties_of(name) if one not in shown]
         if not set(wanted) <= set(OF_EVERY_EXERCISE) or not kept:
-            kept += cover(name, wanted, jobs=jobs, seconds=arguments.seconds)
+            options = {"operators": arguments.operators, "jobs": jobs, "seconds": arguments.seconds}
+            kept += cover(name, wanted, **options)
         write_recorded(root, read_recorded(root) | {name: tuple(kept)})
         for one in wanted:
             if one not in OF_EVERY_EXERCISE and not any(one in row.properties for row in kept):

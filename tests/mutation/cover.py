@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 
@@ -46,9 +46,14 @@ def still_shown(exercise_id: str, rows: Iterable[RecordedMutant]) -> list[Record
 
 
 def cover(
-    exercise_id: str, wanted: Sequence[str], *, jobs: int = 1, seconds: float = SECONDS
+    exercise_id: str,
+    wanted: Sequence[str],
+    *,
+    operators: Collection[str] = (),
+    jobs: int = 1,
+    seconds: float = SECONDS,
 ) -> list[RecordedMutant]:
-    """A mutant for each of the wanted properties for which one is found.
+    """A mutant for each of the wanted properties for which one is found, by these operators or by all.
 
     Mutants by the operators of the field come first, then general ones, until those for all properties are
     good enough or the time is over. Of several the one that fails the fewest properties is taken, of equals
@@ -56,10 +61,10 @@ def cover(
     """
     tried: list[Verdict] = []
     began = _processor_seconds()
-    for operators in (FIELD, GENERAL):
-        made = mutants_of(exercise_id, operators)
+    for kind in (FIELD, GENERAL) if not operators else (operators,):
+        made = mutants_of(exercise_id, kind)
         drawn = sorted(made, key=lambda one: (one.operator not in FIRST, one.key))
-        end = began + seconds * (2 / 3 if operators is FIELD else 1)
+        end = began + seconds * (2 / 3 if kind is FIELD else 1)
         found = []
         for verdict in verdicts(_until(drawn, tried, wanted, end), SEEDS[:1], jobs, every_case=True):
             found.append(verdict)
