@@ -209,6 +209,9 @@ for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
     assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
+    assert printed("-m", "tests.mutation", "--record-cover", "--only", "0B", "--jobs", "1").startswith(
+        "1 exercises recorded in tests/mutants/recorded.json, 0 properties"
+    )
     assert checked("tests/mutants/test_exercises.py") >= 8
 
 

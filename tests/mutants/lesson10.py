@@ -22,7 +22,7 @@ def element_by_element(p, q, rows, columns, s0, s1, BM, BN):
 TILE = Suite("10A", right=element_by_element)
 
 # ---------------------------------------------------------------------- 10B
-ONCE, LIES = "each word is read once and written once", "Y lies row by row"
+LIES = "Y lies row by row"
 
 
 @triton.jit
@@ -40,29 +40,19 @@ def gathered(X, BM, BN):
     return Y
 
 
-@triton.jit
-def turning_kernel(X, Y, rows, columns, s0, s1, s2, s3, BM: tl.constexpr, BN: tl.constexpr):
-    i = tl.program_id(1) * BM + tl.arange(0, BM)
-    j = tl.program_id(0) * BN + tl.arange(0, BN)
-    mask = (i < rows)[:, None] & (j < columns)[None, :]
-    tile = tl.trans(tl.load(X + i[:, None] * s0 + j[None, :] * s1, mask=mask, other=7.0))
-    tl.store(Y + j[:, None] * s2 + i[None, :] * s3, tile, mask=tl.trans(mask))
-
-
-def plain_copy(X, BM, BN):
-    Y = X.new_empty(X.shape)
-    grid = (triton.cdiv(X.shape[1], BN), triton.cdiv(X.shape[0], BM))
-    turning_kernel[grid](X, Y, *X.shape, *X.stride(), *reversed(Y.stride()), BM=BM, BN=BN)
-    return Y
-
-
-def a_plain_copy_viewed(X, BM, BN):
-    """Words and values are right, and nothing was turned but the view."""
-    return plain_copy(X, BM, BN).T
-
-
 TRANSPOSE = Suite(
-    "10B", right=gathered, wrong={"right, in another order of memory": ((a_plain_copy_viewed, LIES),)}
+    "10B",
+    right=gathered,
+    wrong={
+        "two places that belong together": (
+            Mutant(
+                "a-copy-that-is-viewed",
+                LIES,
+                ("X.new_empty(columns, rows)", "X.new_empty(rows, columns).T"),
+                ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),
+            ),
+        )
+    },
 )
 
 # ---------------------------------------------------------------------- 10C

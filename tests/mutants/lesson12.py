@@ -62,7 +62,7 @@ ROWS = Suite(
                 OUTSIDE,
                 (
                     "    tl.store(D",
-                    "    for back in range(2):\n        tl.load(O + c, mask=c < d - d * back)\n    tl.store(D",
+                    "    for k in range(2):\n        tl.load(O + c, mask=c < d - d * k)\n    tl.store(D",
                 ),
             ),
         )

@@ -16,6 +16,7 @@ from tests.mutation.schedule_operators import one_after_another
 OPERATORS: dict[str, Operator] = {}
 WRONG_ALIKE = (  # they spoil every value, so that most properties refuse them
     "half_precision",
+    "rounded_tiles",
     "zeros_for_results",
     "first_answer_for_ever",
     "torch_prepares_an_input",
@@ -214,6 +215,13 @@ def half_precision(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     if isinstance(node, ast.Call) and _is(node, "tl.dot"):
         halves = [ast.Call(ast.Attribute(one, "to"), [_written("tl.float16")], []) for one in node.args[:2]]
         yield changed(node, args=[*halves, *node.args[2:]])
+
+
+@_operator
+def rounded_tiles(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A tile that is in 16 bits for a while."""
+    if _is(node, "tl.load"):
+        yield _written(f"{ast.unparse(node)}.to(tl.float16).to(tl.float32)")
 
 
 # ------------------------------------------------------------------ words that move for nothing
