@@ -54,12 +54,6 @@ class Suite:
                 yield function.__name__, functools.partial(lambda given: given, function), fails
 
 
-def called(name: str, function: Answer) -> Answer:
-    """An answer of one expression, which stands where it is listed, under a name that says what it does."""
-    function.__name__ = name
-    return function
-
-
 def drawn(*names: str) -> int:
     """One of the seeds, by the names of what is tried: the same one each time."""
     return SEEDS[int(hashlib.sha256(" ".join(names).encode()).hexdigest(), 16) % len(SEEDS)]

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+LOG2_E = 1.4426950408889634
 O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row sums"
 
 

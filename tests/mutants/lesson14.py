@@ -39,7 +39,7 @@ def names_of_arrays(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
 ROOF = Suite("14B", right=names_of_arrays)
 
 # ---------------------------------------------------------------------- 14C
-LSE, NO_KEY = "LSE is the log-sum-exp of all parts", "a part without a key has no weight"
+LSE = "LSE is the log-sum-exp of all parts"
 
 
 @triton.jit
@@ -75,9 +75,7 @@ MERGE = Suite("14C", right=one_by_one)
 
 # ---------------------------------------------------------------------- 14D
 @triton.jit
-def whole_texts_kernel(
-    Q, K, V, O, cu, H, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, AGAIN: tl.constexpr
-):
+def whole_texts_kernel(Q, K, V, O, cu, H, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """All tiles of one head of one text in one program, which reads cu once; weights by e, masked weights."""
     text, head = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, d)
@@ -89,7 +87,7 @@ def whole_texts_kernel(
         acc = tl.zeros((BM, d), dtype=tl.float32)
         m = tl.zeros((BM,), dtype=tl.float32) - 1e30
         l = tl.zeros((BM,), dtype=tl.float32)
-        for start in range(0 if AGAIN else begin, end, BN):
+        for start in range(begin, end, BN):
             j = start + tl.arange(0, BN)
             own = (j >= begin) & (j < end)
             k = tl.load(K + j[:, None] * H * d + head * d + c, mask=j[:, None] < end, other=0.0)
@@ -103,10 +101,10 @@ def whole_texts_kernel(
         tl.store(O + i[:, None] * H * d + head * d + c, acc / l[:, None], mask=i[:, None] < end)
 
 
-def whole_texts(Q, K, V, cu, longest, BM, BN, AGAIN=False):
+def whole_texts(Q, K, V, cu, longest, BM, BN):
     o = torch.empty_like(Q)
     H, d = Q.shape[1:]
-    whole_texts_kernel[(len(cu) - 1, H)](Q, K, V, o, cu, H, d**-0.5, d=d, BM=BM, BN=BN, AGAIN=AGAIN)
+    whole_texts_kernel[(len(cu) - 1, H)](Q, K, V, o, cu, H, d**-0.5, d=d, BM=BM, BN=BN)
     return o
 
 

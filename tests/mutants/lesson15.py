@@ -89,7 +89,7 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
 TWO_PASSES = Suite("15C", right=values_in_one_tile)
 
 # ---------------------------------------------------------------------- 15D
-OWN_LENGTH, NO_PAIRS = "each row is judged by its own length", "no pairs are formed"
+NO_PAIRS = "no pairs are formed"
 
 
 def squared_lengths(Q, K, c):

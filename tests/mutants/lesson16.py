@@ -85,7 +85,7 @@ PULL_BACK = Suite(
 )
 
 # ---------------------------------------------------------------------- 16C
-SWEEP_VALUES, FITS = "dQ, dK and dV are right", "fits in fast memory"
+FITS = "fits in fast memory"
 
 
 def by_hand(m, Q, K, V, dO, T, *, phi, psi):

@@ -116,7 +116,7 @@ def by_own_formulas(N, d, M, sigma, error, w):
 CHOICE = Suite("17D", right=by_own_formulas)
 
 # ---------------------------------------------------------------------- 17E
-NOBODY, WORST = "what nobody ran is no baseline", "the error is that of the worst output"
+NOBODY = "what nobody ran is no baseline"
 
 
 def from_one_baseline_a_place(claims, runs):

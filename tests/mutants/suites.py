@@ -30,9 +30,5 @@ def load_suites() -> dict[str, Suite]:
 def load_recorded() -> list[tuple[str, RecordedMutant]]:
     """The recorded mutants of every lesson that can run here, with the exercise of each."""
     record = read_recorded(HERE.parents[1])
-    return [
-        (name, row)
-        for name, rows in record.items()
-        if not cannot_run_lesson(find(name).lesson)
-        for row in rows
-    ]
+    known = [name for name in record if not cannot_run_lesson(find(name).lesson)]
+    return [(name, row) for name in known for row in record[name]]
