@@ -1,4 +1,4 @@
-"""The kind `function`: cases and properties from samples and sentences, and what every such exercise keeps."""
+"""The kind `function`: cases and properties from samples and sentences, and what all its exercises keep."""
 
 import numpy as np
 import pytest
