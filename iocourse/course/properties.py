@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .. import exact
 from ..exact import real_numbers
 from ..ledger import Ledger
-from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
+from .exercise import Better, Case, Property, Trial, WrongEverywhere, WrongForm
 from .runtime_errors import below, line_of
 
 LARGE = "scores of ±10,000"  # a tag of a case, and in the name of the property that asks for it
@@ -391,13 +391,25 @@ def _multiple(ledger: Ledger, array: str, words: int) -> str:
 
 
 def total_within(name: str = "no more words move than the closed form says") -> Property:
-    """All words together stay within the closed form, scratch arrays of the student's own included."""
+    """All words together stay within the closed form, scratch arrays of the student's own included; where
+    they are fewer, the report of a solved exercise says so.
+    """
 
     def judge(trial: Trial) -> str | None:
         got, allowed = trial.ledger.total, budget_of(trial).total
         return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
 
-    return replace(each(name, judge), general=True, idle=True)
+    within = each(name, judge)
+
+    def judge_all(trials: Sequence[Trial]) -> str | None:
+        fewer = next((one for one in trials if one.ledger.total < budget_of(one).total), None)
+        remark = fewer and Better(
+            f"fewer than the closed form, {fewer.ledger.total:,} words for {budget_of(fewer).total:,} "
+            f"({fewer.case.label})"
+        )
+        return within.judge(trials) or remark
+
+    return Property(name, judge_all, general=True, idle=True)
 
 
 def fits() -> Property:

@@ -23,23 +23,13 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.build.percent_format import Cell, SourceError, all_cells, side
 
 DATA = Path("iocourse") / "data" / "exercises.json"
-_FORMS = {
-    "title": ("a text", lambda value: isinstance(value, str) and value != ""),
-    "difficulty": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
-    "importance": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
-    "minutes": ("a whole number from 1", lambda value: _whole(value) and value >= 1),
-    "hints": (
-        "three texts",
-        lambda value: isinstance(value, list) and len(value) == 3 and all(map(_text, value)),
-    ),
-}
 
 
 def _whole(value: Any) -> bool:
@@ -48,6 +38,18 @@ def _whole(value: Any) -> bool:
 
 def _text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
+
+
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "title": ("a text", _text),
+    "difficulty": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
+    "importance": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
+    "minutes": ("a whole number from 1", lambda value: _whole(value) and value >= 1),
+    "hints": (
+        "three texts",
+        lambda value: isinstance(value, list) and len(value) == 3 and all(map(_text, value)),
+    ),
+}
 
 
 def data_text(root: Path) -> str:
@@ -59,7 +61,8 @@ def data_text(root: Path) -> str:
     """
     found: dict[str, Any] = {}
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
-        found |= texts_of(all_cells(path.read_text(encoding="utf-8"), path), path)
+        label = path.relative_to(root)
+        found |= texts_of(all_cells(path.read_text(encoding="utf-8"), label), label)
     return json.dumps(dict(sorted(found.items(), key=_in_order)), ensure_ascii=False, indent=1) + "\n"
 
 
