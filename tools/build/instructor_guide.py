@@ -247,8 +247,8 @@ def percent(part: int, whole: int) -> str:
 def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
     """The part of the page on one exercise."""
     remark = remarks.exercises[exercise.id]
-    names = [name for name in COURSE_WIDE if name in remark.mistakes]
-    names += [prop.name for prop in exercise.properties]
+    own = [prop.name for prop in exercise.properties]
+    names = [*(name for name in COURSE_WIDE if name in remark.mistakes and name not in own), *own]
     others = run["no mistakes"]
     equal = f"; {others} more {'was' if others == 1 else 'were'} equivalent." if others else "."
     known = "".join(f" Known to pass: {why}." for why in run.get("known to pass", ()))
