@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import build_parser
-from iocourse.course.checking import OWN, RUNS
+from iocourse.course.checking import COURSE_WIDE, OWN
 from iocourse.course.exercise import exercises
 from iocourse.course.project_paths import find_checkout
 from iocourse.errors import UsageError
@@ -42,8 +42,8 @@ def test_every_property_of_every_exercise_has_a_sentence():
     assert list(remarks.exercises) == list(exercises())
     for exercise in exercises().values():
         names = [prop.name for prop in exercise.properties]
-        assert all(remarks.mistake(exercise.id, name) for name in (RUNS, OWN, *names)), exercise.id
-        assert remarks.exercises[exercise.id].mistakes.keys() <= {RUNS, OWN, *names}, exercise.id
+        assert all(remarks.mistake(exercise.id, name) for name in (*COURSE_WIDE, *names)), exercise.id
+        assert remarks.exercises[exercise.id].mistakes.keys() <= {*COURSE_WIDE, *names}, exercise.id
 
 
 def test_what_is_said_to_a_student_is_one_sentence_of_its_own_and_no_hint():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
-from iocourse.course.exercise import KEEPS_INPUTS, RETURNS, STORES, exercises, find
+from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, exercises, find
 from iocourse.course.properties import wrong_factor
 from tests.mutation.references import build, exercise_source, sources_of
 from tools.build.notebook_execution import cannot_run
@@ -60,7 +60,12 @@ def nothing_stored(m, Q, K, V, **tiles):
 @pytest.mark.parametrize(
     ("exercise_id", "answer", "lacks", "seen"),
     [
-        ("0A", lambda Nq, Nk, d: 23296.0, "returns a whole number of words", "yours is the float 23296.0 ("),
+        (
+            "0A",
+            lambda Nq, Nk, d: 23296.0,
+            FORM,
+            "expected a whole number of words; yours is the float 23296.0 (",
+        ),
         ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned nothing: does it print"),
         ("1A", lambda S: None, RETURNS, "your function returned None; does it end with a return?"),
         ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),

@@ -1,13 +1,11 @@
-"""What is known about the exercises of lesson 04: mistakes, other right answers, cheats."""
+"""Lesson 04: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Suite
+from harness import Mutant, Suite
 
 from iocourse import costs
 
 # ---------------------------------------------------------------------- cheats that fit every schedule
-
-
 # ---------------------------------------------------------------------- right in one of the two orders
 def queries_outside(m, Q, K, V, *, Br, Bc):
     """F2 with its tiles freed by hand."""
@@ -72,20 +70,13 @@ def one_visit(m, Q, O, top, total, k, v, rows):
 
 
 # ---------------------------------------------------------------------- 4A
-
-
-FLASH2 = Suite("4A", right=queries_outside)
-
+FLASH2 = Suite("4A", right=queries_outside, library=("iocourse.schedules.flash2",))
 
 # ---------------------------------------------------------------------- 4B
-
-
-FLASH1 = Suite("4B", right=keys_outside_by_range)
+FLASH1 = Suite("4B", right=keys_outside_by_range, library=("iocourse.schedules.flash2",))
 
 
 # ---------------------------------------------------------------------- 4C
-
-
 def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
     """Plain ranges, free() everywhere, and the division written out."""
     N, d = Q.shape
@@ -113,7 +104,7 @@ def keys_freed_by_hand(m, Q, K, V, *, Br, Bc):
     return O
 
 
-FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand)
+FLASH_OPTIMAL = Suite("4C", right=keys_freed_by_hand, library=("iocourse.schedules.flash2",))
 
 
 # ---------------------------------------------------------------------- 4D
@@ -123,12 +114,24 @@ def by_search(N, d, M):
     return [max(fitting), 1]
 
 
-TILES = Suite("4D", right=by_search)
+BEST, TILE_FITS, WHOLE = (
+    "no tile that fits moves fewer words",
+    "the tile fits in M words",
+    "returns two whole numbers of at least 1",
+)
 
+TILES = Suite(
+    "4D",
+    right=by_search,
+    library=("iocourse.schedules.flash_optimal.flash_optimal_tiles",),
+    wrong={
+        "no recorded mutant fails this property alone": (
+            Mutant("a-quarter-of-M", BEST, ("(M - d) // (2 * d + 3)", "max(1, M // (4 * d))")),
+        )
+    },
+)
 
 # ---------------------------------------------------------------------- 4E
-
-
-REPAIRED = Suite("4E", right=keys_freed_by_hand)
+REPAIRED = Suite("4E", right=keys_freed_by_hand, library=("iocourse.schedules.flash2",))
 
 SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES, REPAIRED)

@@ -12,12 +12,12 @@ from ... import exact
 from ...ledger import Ledger
 from ..exercise import (
     Case,
-    NotJudged,
     Trial,
     WrongForm,
     exercise,
     student_call,
     trial_from_error,
+    wrong_return,
 )
 from ..kinds.schedule import Sample, schedule
 from ..properties import (
@@ -302,10 +302,10 @@ TRIPLE = "a merge returns a triple (m, l, o)"
 
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
+        raise wrong_return(value, f"{TRIPLE}, yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
+        raise wrong_return(value, f"{TRIPLE}; in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 

@@ -15,7 +15,7 @@ from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
 from ..bound_ratio import attention as attention_bound
 from ..bound_ratio import product
-from ..exercise import Case, NotJudged, Trial, exercise, run_function, run_schedule
+from ..exercise import Case, Trial, exercise, run_function, run_schedule, wrong_return
 from ..kinds.choice import choice
 from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
@@ -80,7 +80,7 @@ def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
         seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
-        raise NotJudged("returns a tile", seen)
+        raise wrong_return(made, seen)
     with made:
         m.store(made, S, i, j)
 
