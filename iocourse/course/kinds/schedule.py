@@ -70,7 +70,7 @@ Draw = Callable[[np.random.Generator], Iterable[Sample]]
 
 
 @dataclass(frozen=True)
-class _ScheduleCase(Case):
+class ScheduleCase(Case):
     """A case with what other schedules would move, by what is said of an answer that moves the same."""
 
     others: Mapping[str, Ledger] = field(default_factory=dict)
@@ -143,9 +143,7 @@ def schedule(
                 )
         M = budget.peak + sample.of(spare)
         others = {said: sample.of(form) for said, form in likely.items()}
-        return _ScheduleCase(
-            sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others
-        )
+        return ScheduleCase(sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others)
 
     every = every_input_loaded(*arrays)
     moved = (room or fits(), replace(every, name=loaded or every.name), *words, total or total_within())
@@ -170,13 +168,18 @@ def _with_cause(asked: Property, arrays: Sequence[str]) -> Property:
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        others: Mapping[str, Ledger] = getattr(trials[0].case, "others", {})
-        for cause in others if said and not isinstance(said, Better) else ():
-            if all(_reads(t.ledger, arrays) == _reads(t.case.others[cause], arrays) for t in trials):
+        if not said or isinstance(said, Better):
+            return said
+        for cause in _others(trials[0]):
+            if all(_reads(one.ledger, arrays) == _reads(_others(one)[cause], arrays) for one in trials):
                 return f"{cause}: {said}"
         return said
 
     return replace(asked, judge=judge)
+
+
+def _others(trial: Trial) -> Mapping[str, Ledger]:
+    return trial.case.others if isinstance(trial.case, ScheduleCase) else {}
 
 
 def _reads(ledger: Ledger, arrays: Sequence[str]) -> list[int]:
