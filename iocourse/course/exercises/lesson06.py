@@ -17,19 +17,18 @@ from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, exercise
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
 from ..properties import (
     LARGE,
     block_size,
     idle,
-    one_temporary_of_each_kind,
     part,
     reads,
     reads_within,
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, same_inputs, tilings, with_large, with_long_blocks
+from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
 
 Array = np.ndarray
 Arrays = dict[str, Any]
@@ -95,16 +94,8 @@ def backward_inputs(rng: np.random.Generator) -> list[Sample]:
     return with_large(same_inputs("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw)
 
 
-def _one_more_of_each(N: int, Br: int, Bc: int, **_: int) -> int:
-    return one_temporary_of_each_kind(min(Br, N), min(Bc, N))
-
-
-def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
-    return tuple(exact.attention_backward(Q, K, V, dO))
-
-
 def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
-    return _gradients(dO=dO, **rest)[0], (dO * O).sum(axis=1)
+    return exact_gradients(dO=dO, **rest)[0], (dO * O).sum(axis=1)
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
@@ -244,11 +235,10 @@ EXERCISES = (
     schedule(
         "6B",
         backward_inputs,
-        equals=_gradients,
+        equals=exact_gradients,
         moves=costs.fused_backward,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=_values(("dQ", "dK", "dV")),
-        loads=" ".join(INPUTS),
         words=(
             *reads(K="once", V="once", O="once", Q="⌈N/Bc⌉ times"),
             *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
@@ -266,9 +256,8 @@ EXERCISES = (
         backward_inputs,
         equals=_dQ_and_D,
         moves=dq_plain,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=_values(("dQ", "D")),
-        loads=" ".join(INPUTS),
         words=(
             *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
             *writes(dQ="once", D="once"),

@@ -356,7 +356,6 @@ EXERCISES = (
             values_in("a window over everything is plain attention", WIDE),
             LARGE_VALUES,
         ),
-        loads="Q K V",
         words=(
             reads_within("K", "each key is read once"),
             reads_within("V", "each value is read once"),

@@ -32,7 +32,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, same_inputs, with_large
+from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
 
 Array = np.ndarray
 Arrays = dict[str, np.ndarray]
@@ -270,10 +270,6 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
     return {"Q": Q, "K": K, "V": V, "dO": dO, "LSE": exact.log_sum_exp(exact.scores(Q, K))}
 
 
-def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
-    return tuple(exact.attention_backward(Q, K, V, dO))
-
-
 def _room_for_either(N: int, d: int, Br: int) -> int:
     return given(N, d, Br) - whole_backward(N, d, Br=Br).peak
 
@@ -321,7 +317,7 @@ def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
 
 def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any) -> tuple[Array, ...]:
     dS = exact.softmax(exact.scores(Q, K)) * (dO @ V.T - D[:, None])
-    return dS, *_gradients(Q, K, V, dO)[1:]
+    return dS, *exact_gradients(Q, K, V, dO)[1:]
 
 
 def _second_row(N: int, Bc: int, **_: int) -> int:
@@ -358,7 +354,7 @@ EXERCISES = (
     schedule(
         "9C",
         whole_inputs,
-        equals=_gradients,
+        equals=exact_gradients,
         moves=whole_backward,
         spare=_room_for_either,
         values=_values(("dQ", "dK", "dV")),
