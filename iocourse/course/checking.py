@@ -175,7 +175,12 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     trials: list[Trial] = []
     for case in exercise.cases(np.random.default_rng(seed)):
         tell(f"case {case.label}")
-        trial = exercise.run_case(answer, case)
+        try:
+            trial = exercise.run_case(answer, case)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # exit() in an answer ends neither the check nor the notebook
+            return [_verdict_on(exercise, error, case.label)]
         if trial.error is not None:
             if caused_by_missing_package(trial.error):
                 raise_missing()
@@ -190,7 +195,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
         tell(f'property "{prop.name}"')
         try:
             complaint = prop.judge(trials)
-        except Exception as error:  # the answer is of a kind the property cannot even look at
+        except (Exception, SystemExit) as error:  # the answer is of a kind it cannot even look at
             complaint = WrongForm(f"cannot be judged: {error_text(error)}")
         if isinstance(complaint, Better):
             verdicts.append((Held(prop.name, complaint), None))
@@ -211,7 +216,7 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
     return None
 
 
-def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
+def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
         used = raised_in(error)
         if used in ("", exercise.function):

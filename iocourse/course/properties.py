@@ -45,11 +45,8 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
 
 def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) -> Property:
     """A property that is asked of some of the cases only: its name says where to look."""
-    return each(name, lambda trial: judge(trial) if _is_in(trial.case, where) else None)
-
-
-def _is_in(case: Case, where: Where) -> bool:
-    return where(case) if callable(where) else not where or case.has(where)
+    concerned = where if callable(where) else lambda case: not where or case.has(where)
+    return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
 
 
 def idle(prop: Property) -> Property:
@@ -203,20 +200,24 @@ def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLE
     return f"{complaint}; {seen}" if seen else complaint
 
 
-def values(
-    name: str = "values equal exact attention", tolerance: float = TOLERANCE, where: Where = ""
-) -> Property:
-    """The returned value is right in every case asked about; right in no ordinary one, it says so."""
-    asked = values_in(name, where, tolerance)
+def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
+    """The returned value is right in every case; where it is right in no ordinary one, it says so."""
+    return as_general(values_in(name, "", tolerance), lambda case: not case.has(LARGE))
+
+
+def as_general(asked: Property, ordinary: Callable[[Case], bool]) -> Property:
+    """The property as one that fails for many reasons; where it holds in no ordinary case, or there is none
+    and it holds in no case, it says so.
+    """
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        ordinary = [t for t in trials if not t.case.has(LARGE) and _is_in(t.case, where)]
-        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
+        plain = [trial for trial in trials if ordinary(trial.case)] or trials
+        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in plain):
             return said
         return WrongEverywhere(said)
 
-    return Property(name, judge, general=True)
+    return replace(asked, judge=judge, general=True, echo=False)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:

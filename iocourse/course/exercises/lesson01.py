@@ -232,7 +232,8 @@ def _scale_seen(trial: Trial) -> str | None:
 
 def _looks_ahead(trials: Sequence[Trial]) -> str | None:
     """Queries before the first replaced key must not notice the replacement."""
-    before, after = (next(t for t in trials if t.case.tags == tags) for tags in ({EARLY}, {EARLY, LATER}))
+    pair = frozenset([EARLY]), frozenset([EARLY, LATER])
+    before, after = (next(t for t in trials if t.case.tags == tags) for tags in pair)
     rows = int((before.case.inputs["K"] == after.case.inputs["K"]).all(axis=1).sum())
     one, other = _numbers(before.value), _numbers(after.value)
     seen = difference(other[:rows], one[:rows])

@@ -336,11 +336,10 @@ def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
 
 
 def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
-    for more, cut in (((), CUT), ((HIDDEN_HIGH,), LAST_KEYS)):
-        now, later = (
-            next(real_numbers(t.value)[:cut] for t in trials if t.case.tags == {name, *more})
-            for name in (NOW, LATER)
-        )
+    for more, cut in ([], CUT), ([HIDDEN_HIGH], LAST_KEYS):
+        pair = frozenset([NOW, *more]), frozenset([LATER, *more])
+        now, later = (next(t.value for t in trials if t.case.tags == tags) for tags in pair)
+        now, later = real_numbers(now)[:cut], real_numbers(later)[:cut]
         complaint = difference(later, now, 1e-12, wanted="with other rows after them")
         if complaint or not np.isfinite(later).all():
             return f"rows before {cut} change with the rows after: {complaint}"

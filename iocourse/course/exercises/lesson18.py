@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,8 +103,9 @@ def _heads(rng: np.random.Generator) -> Iterator[Sample]:
         yield "", P, normal(rng, "Q K V", N, H, d)
 
 
-def _of_heads(**arrays: Array) -> Any:
-    return exact.attention(**{name: x.swapaxes(0, 1) for name, x in arrays.items()}).swapaxes(0, 1)
+def _of_heads(Q: Array, K: Array, V: Array) -> Array:
+    q, k, v = (x.swapaxes(0, 1) for x in (Q, K, V))
+    return np.asarray(exact.attention(q, k, v)).swapaxes(0, 1)
 
 
 HEADS = distributed(

@@ -6,8 +6,8 @@ label of a case is made of its sizes and its tags, and is only shown. A sentence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, RunCase, Trial, WrongForm, exercise, run_function
 from ..properties import (
     TOLERANCE,
+    as_general,
     difference_or_scale,
     exchanged,
     only_where,
     part,
     several,
-    values,
     values_in,
 )
 
@@ -66,15 +66,16 @@ def function(
 ) -> Exercise:
     """Return the exercise of a function that is judged by the values it returns.
 
-    Where there is one result, the sentence about it in every case is the general one: the sentence of a tag
-    is read before it, unless the result is right in no case.
+    A sentence about all that is returned, in every case, is the general one: the sentence of a tag is read
+    before it, unless the answer is wrong in the cases without a tag too.
 
     Args:
         id: the exercise, such as "14A".
         results: names of the results, in the order in which they are returned, separated by spaces.
         draw: yields the samples from a generator of random numbers.
         sentences: names of the properties about values, in the order of the report.
-        before, after: other properties, which the report lists before and after these.
+        before: other properties, which the report lists before these.
+        after: other properties, which it lists after them.
         tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
         run_case: how a case is tried.
@@ -95,10 +96,12 @@ def function(
         where = tag or (lambda case: not any(map(case.has, other)))
         allowed = other.get(tag, tolerance)
         if result == TOGETHER:
-            return only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
-        if len(names) > 1:
+            asked = only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
+        elif len(names) > 1:
             return part(sentence, names, names.index(result), where, allowed)
-        return values_in(sentence, tag, allowed) if tag else values(sentence, allowed, where)
+        else:
+            asked = values_in(sentence, where, allowed)
+        return replace(asked, echo=True) if tag else as_general(asked, lambda case: not case.tags)
 
     def cases(rng: np.random.Generator) -> list[Case]:
         found = [_case(id, names, sample) for sample in draw(rng)]

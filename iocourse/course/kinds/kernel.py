@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ..exercise import Exercise, Property, RunCase
-from ..trials.float32_inputs import FAR, FAR_NAME, LARGE_TOLERANCE, TOLERANCE
+from ..trials.float32_inputs import FAR, FAR_NAME, LARGE_TOLERANCE
 from ..trials.kernel_launch import (
     full_products,
     launch_in_place,
@@ -26,6 +26,8 @@ LSE = {("LSE", EVERY): "LSE is the natural logarithm of the row sums"}
 FAR_FROM_0 = {("O", FAR): FAR_NAME}
 ATTENTION = O | LSE | FAR_FROM_0
 MOVES = words_exactly()
+# Of float32 kernels against float64: 64 rounding errors of 2^-24, a tenth of what one rounding to 13 bits is.
+SINGLE = 2.0**-18
 
 
 def kernel(
@@ -38,7 +40,7 @@ def kernel(
     words: Property = MOVES,
     also: tuple[Property, ...] = (),
     products: bool = True,
-    tolerance: float = TOLERANCE,
+    tolerance: float = SINGLE,
     looser: Mapping[str, float] | None = None,
     run_case: RunCase = launch_in_place,
 ) -> Exercise:
@@ -46,17 +48,20 @@ def kernel(
 
     Args:
         id: the exercise, such as "11A".
-        results, draw, sentences, tolerance: as the kind `function` has them. Every sample has a closed form.
+        results: names of what it returns, separated by spaces.
+        draw: yields the samples, each with its closed form.
+        sentences: names of the properties about values, as the kind `function` has them.
         loads: inputs that every case needs completely, for the property "a kernel does the work".
         words: the property about loads and stores: `words_exactly`, or `words_within` where fewer words than
             the closed form can be right.
         also: properties of this exercise only, which are read after those about words.
         products: whether the kernel uses tl.dot, whose factors must keep all their bits.
+        tolerance: of a difference, as a share of 1 + max|expected|.
         looser: tolerances of the cases with these tags; scores far from 0 have theirs.
         run_case: how a case is tried.
 
     Raises:
-        ValueError: as the kind `function`; drawing the cases raises it also where a sample has no closed form.
+        ValueError: as the kind `function`, and by drawing the cases where a sample has no closed form.
     """
     work = (launches_kernels(*loads.split()),) if loads else ()
     precise = (full_products(),) if products else ()

@@ -10,10 +10,13 @@ factors, tiles that are masked, and programs that store nothing or begin in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -41,8 +44,8 @@ from .kernel_errors import name_failing_line
 class KernelTrial(Trial):
     """A trial of kernels, why products were made of rounded factors, and what was odd about loads.
 
-    `rounded` has a reason for each such product, `outside` counts loads without a lane that is on, `wrapped`
-    those whose addresses turn back within the tile.
+    `rounded` has a reason for each such product; `outside` counts loads of a loop that have no lane on,
+    `wrapped` loads whose addresses turn back within the tile.
     """
 
     rounded: tuple[str, ...] = ()
@@ -244,7 +247,7 @@ def words_exactly(name: str = "loads and stores move exactly what the formula sa
 
 
 def words_within(name: str, formula: str) -> Property:
-    """No more is read and written than the closed form of the case says; less is better, and is said to be."""
+    """No more is read, and no more written, than the closed form says; less is accepted with a remark."""
 
     def judge(trials: Sequence[Trial]) -> str | None:
         complaint = at_most.judge(trials)
@@ -348,50 +351,76 @@ def full_products() -> Property:
 
 
 # ------------------------------------------------------------------ loads, tile by tile
+# A load whose mask has no lane on moves no word. Where it stands in a loop and is on in another round, the
+# loop has a round too many, with products of zeros in it. A tile of an address that turns back has all its
+# lanes on where a mask should have some off.
 @dataclass
 class Loads:
-    """How many loads have no lane that is on, and in how many the addresses turn back within the tile."""
+    """The loads of a block: by program and place in the kernel, how many had a lane on and how many none; and
+    in how many the addresses turn back within the tile.
+    """
 
-    outside: int = 0
+    on: Counter[Hashable] = field(default_factory=Counter)
+    off: Counter[Hashable] = field(default_factory=Counter)
     wrapped: int = 0
+
+    @property
+    def outside(self) -> int:
+        """Loads without a lane on whose place in the kernel has lanes on in other rounds of the program."""
+        return sum(times for place, times in self.off.items() if self.on[place])
 
 
 @contextmanager
 def _loads() -> Iterator[Loads]:
     from triton.runtime.interpreter import InterpreterBuilder
 
-    seen, load = Loads(), InterpreterBuilder.create_masked_load
+    seen, program = Loads(), 0
+    load, begin = InterpreterBuilder.create_masked_load, InterpreterBuilder.set_grid_idx
+
+    def set_grid_idx(self: Any, *at: Any) -> Any:
+        nonlocal program
+        program += 1
+        return begin(self, *at)
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         places, lives = np.broadcast_arrays(ptrs.data.astype(np.int64), np.asarray(mask.data, dtype=bool))
-        seen.outside += not lives.any()
+        (seen.on if lives.any() else seen.off)[program, _place_in_kernel()] += 1
         seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
         return load(self, ptrs, mask, *rest, **options)
 
-    with _replaced(InterpreterBuilder, create_masked_load=create_masked_load):
+    with _replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
         yield seen
 
 
+def _place_in_kernel() -> Hashable:
+    """Where the program stands: the calls from its kernel down to here."""
+    frame: FrameType | None = sys._getframe(2)
+    calls = []
+    while frame is not None and frame.f_code.co_qualname != "GridExecutor.__call__":
+        calls.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(calls)
+
+
 def _turns_back(places: Any, lives: Any, axis: int) -> bool:
-    """Whether the addresses of live lanes both rise and fall along an axis."""
+    """Whether the addresses of lanes that are on both rise and fall along an axis."""
     steps = np.diff(places, axis=axis)
-    both = np.take(lives, range(1, lives.shape[axis]), axis) & np.take(
-        lives, range(lives.shape[axis] - 1), axis
-    )
+    size = lives.shape[axis]
+    both = np.take(lives, range(1, size), axis) & np.take(lives, range(size - 1), axis)
     return bool((steps[both] > 0).any() and (steps[both] < 0).any())
 
 
 def no_tile_outside() -> Property:
-    """Each load has a lane that is on. One without moves no word, and its loop makes products for nothing."""
+    """No loop has a round in which it loads a tile that lies wholly outside its array."""
 
     def judge(trial: Trial) -> str | None:
         outside = trial.outside if isinstance(trial, KernelTrial) else 0
         if not outside:
             return None
-        times = "1 load has" if outside == 1 else f"{outside:,} loads have"
-        return f"{times} no lane that is on; does a loop go on after its last tile?"
+        times = "1 load of a loop has" if outside == 1 else f"{outside:,} loads of a loop have"
+        return f"{times} no lane that is on: the loop has rounds outside its array"
 
-    return idle(each("loads no tile that lies wholly outside", judge))
+    return idle(each("no loop has a round outside its array", judge))
 
 
 # ------------------------------------------------------------------ tiles that are masked
