@@ -398,11 +398,11 @@ def total_within(name: str = "no more words move than the closed form says") -> 
 
     def judge_all(trials: Sequence[Trial]) -> str | None:
         fewer = next((one for one in trials if one.ledger.total < budget_of(one).total), None)
-        remark = fewer and Better(
-            f"fewer than the closed form, {fewer.ledger.total:,} words for {budget_of(fewer).total:,} "
-            f"({fewer.case.label})"
-        )
-        return within.judge(trials) or remark
+        said = within.judge(trials)
+        if said or fewer is None:
+            return said
+        got, allowed = fewer.ledger.total, budget_of(fewer).total
+        return Better(f"fewer than the closed form, {got:,} words for {allowed:,} ({fewer.case.label})")
 
     return Property(name, judge_all, general=True, idle=True)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ... import costs
+from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Trial
 from ..kinds.choice import Tile, choice, tile_form
@@ -26,7 +27,7 @@ from ..properties import (
     writes,
     wrong_scale,
 )
-from ..trials.case_inputs import attention_inputs, exact_attention, tilings, with_long_blocks
+from ..trials.case_inputs import attention_inputs, exact_attention, named, tilings, with_long_blocks
 
 
 # ------------------------------------------------------------------ 4A to 4C: forward schedules
@@ -70,8 +71,8 @@ def borders(rng: np.random.Generator) -> Iterator[Sample]:
     N, row = Br * blocks, 2 * d + 3
     M = Br * row + d  # room for exactly Br rows
     asked = [(N, d, M), (N, d, M + row - 1), (N, d, M - 1), (N, d, 3 * d + 3), (N, d, 2 * N * row), (1, d, M)]
-    for one in asked:
-        sizes = dict(zip("NdM", one, strict=True))
+    for size in asked:
+        sizes = named("N d M", size)
         yield Sample(sizes, sizes)
 
 
@@ -80,7 +81,7 @@ def _least_columns(N: int, d: int, M: int) -> Iterator[Tile]:
     return ({"Br": Br, "Bc": 1} for Br in range(1, N + 1))
 
 
-def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> costs.Ledger:
+def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> Ledger:
     return costs.flash_optimal(N, d, **tile)
 
 

@@ -5,7 +5,7 @@ Of its second evening: what a pair is charged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -17,6 +17,8 @@ from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, exercise
+from ..kinds.function import Sample as Values
+from ..kinds.function import function
 from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
 from ..properties import (
     LARGE,
@@ -123,18 +125,21 @@ INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
 # ------------------------------------------------------------------ 6C: what stays times what passes
-def sweep_cases(rng: np.random.Generator) -> list[Case]:
+FOR_DQ, FOR_DK = "rows stay for dQ", "columns stay for dK, or for dK and dV"
+V_AWAY, PASSING = "V stays away where dV alone is asked for", "a gradient that passes by counts twice"
+
+
+def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
     """Both sides with every set of gradients, in an order of the day."""
     names = ("dQ", "dK", "dV")
     sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
-    cases = [_sweep_case(stays, some) for stays in ("rows", "columns") for some in sets]
-    return [cases[k] for k in rng.permutation(len(cases))]
-
-
-def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
-    named = " and ".join(sorted(gradients))
-    asked = {"stays": stays, "gradients": set(gradients)}  # a set, as in the notebook
-    return Case(f"{stays} stay, {named}", asked, constant(stays, gradients), tags=frozenset())
+    both = [(stays, some) for stays in ("rows", "columns") for some in sets]
+    for stays, some in (both[k] for k in rng.permutation(len(both))):
+        sizes = {"stays": stays, "gradients": " and ".join(sorted(some))}
+        inputs = {"stays": stays, "gradients": set(some)}  # a set, as in the notebook
+        passing = some & ({"dK", "dV"} if stays == "rows" else {"dQ"})
+        tag = PASSING if passing else FOR_DQ if stays == "rows" else V_AWAY if some == {"dV"} else FOR_DK
+        yield Values(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
 
 
 @library_solution
@@ -145,27 +150,6 @@ def constant(stays: str, gradients: frozenset[str]) -> int:
     if stays == "rows":
         return (2 + on_rows) * (columns + 2 * on_columns)
     return (columns + on_columns) * (2 + 2 * on_rows)
-
-
-def _constant_where(name: str, concerned: Callable[[Any, Any], bool]) -> Property:
-    return values_in(name, lambda case: concerned(case.inputs["stays"], case.inputs["gradients"]))
-
-
-def _passes_by(stays: str, gradients: frozenset[str]) -> bool:
-    return bool(gradients & ({"dK", "dV"} if stays == "rows" else {"dQ"}))
-
-
-SWEEP_PROPERTIES = (
-    _constant_where("rows stay for dQ", lambda stays, g: stays == "rows" and g == {"dQ"}),
-    _constant_where(
-        "columns stay for dK, or for dK and dV",
-        lambda stays, g: stays == "columns" and "dK" in g and not _passes_by(stays, g),
-    ),
-    _constant_where(
-        "V stays away where dV alone is asked for", lambda stays, g: stays == "columns" and g == {"dV"}
-    ),
-    _constant_where("a gradient that passes by counts twice", _passes_by),
-)
 
 
 # ------------------------------------------------------------------ 6E: what a pair is charged
@@ -246,10 +230,11 @@ EXERCISES = (
         ),
         comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    exercise(
+    function(
         "6C",
-        cases=sweep_cases,
-        properties=SWEEP_PROPERTIES,
+        "constant",
+        sides_and_gradients,
+        {("constant", tag): tag for tag in (FOR_DQ, FOR_DK, V_AWAY, PASSING)},
     ),
     schedule(
         "6D",

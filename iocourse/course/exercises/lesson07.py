@@ -189,8 +189,8 @@ def problems(rng: np.random.Generator) -> Iterator[Sample]:
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
-    for one in asked:
-        sizes = dict(zip("NdM", one, strict=True))
+    for size in asked:
+        sizes = named("N d M", size)
         yield Sample(sizes, sizes)
 
 
