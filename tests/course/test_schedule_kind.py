@@ -35,7 +35,6 @@ PARTS = {
     "equals": doubled,
     "moves": words,
     "values": (values("Y is 2A"), values_in("a ragged block is right", "ragged")),
-    "loads": "A",
     "words": (*reads(A="once"), *writes(Y="once")),
 }
 

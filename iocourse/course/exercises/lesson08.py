@@ -5,6 +5,7 @@ in the second evening a bound from the pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..properties import (
     LARGE,
     Form,
     budget_of,
+    every_input_loaded,
     idle,
     reads,
     reads_within,
@@ -329,8 +331,7 @@ EXERCISES = (
             same_answer_for(BLOCK_SIZE, _same_problem),
             LARGE_VALUES,
         ),
-        loads="Q",
-        loaded="every query is loaded",
+        loads=replace(every_input_loaded("Q"), name="every query is loaded"),
         words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
         comparison=attention(
             "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32

@@ -22,6 +22,7 @@ from ..properties import (
     TOLERANCE,
     Form,
     block_size,
+    every_input_loaded,
     format_apart,
     idle,
     is_number,
@@ -358,7 +359,7 @@ EXERCISES = (
         moves=whole_backward,
         spare=_room_for_either,
         values=_values(("dQ", "dK", "dV")),
-        loads="Q K V dO",
+        loads=every_input_loaded("Q", "K", "V", "dO"),
         words=(
             *reads(Q="once", K="once", V="once", dO="once"),
             *writes(dQ="once", dK="once", dV="once"),
@@ -373,7 +374,7 @@ EXERCISES = (
         moves=keys_sweep,
         spare=_second_row,
         values=_values(("dS", "dK", "dV")),
-        loads="Q K V dO",
+        loads=every_input_loaded("Q", "K", "V", "dO"),
         words=(
             *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
             *writes(dS="once", dK="once", dV="once"),

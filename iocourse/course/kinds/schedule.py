@@ -95,10 +95,9 @@ def schedule(
     moves: Callable[..., Ledger] | None = None,
     values: Sequence[Property] = (),
     words: Sequence[Property] = (),
-    loads: str = "",
+    loads: Property | None = None,
     spare: Callable[..., int] = no_spare_word,
     room: Property | None = None,
-    loaded: str = "",
     total: Property | None = None,
     mistaken: Mapping[str, Callable[..., Ledger]] | None = None,
     run_case: RunCase = run_schedule,
@@ -114,11 +113,10 @@ def schedule(
             peak is the footprint.
         values: properties of what is returned, which the report lists first.
         words: properties of the words of each array, and of scratch.
-        loads: the inputs of which every word must be loaded, separated by spaces; all arrays where not given.
+        loads: the property of what must be loaded, where that is not all arrays.
         spare: words of fast memory beyond the footprint, called like the closed form.
         room: the property of fast memory, where it has a name of its own.
         total: the property of all words together, where it has a name of its own.
-        loaded: the name of the property that the inputs are loaded, where it has one of its own.
         mistaken: closed forms of schedules that are likely in place of the one asked for, by what is said of
             an answer that reads the inputs as often as they do.
         run_case: how a case is tried.
@@ -151,8 +149,7 @@ def schedule(
         others = {said: sample.of(form) for said, form in likely.items()}
         return ScheduleCase(sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others)
 
-    every = every_input_loaded(*loads.split())
-    moved = (room or fits(), replace(every, name=loaded or every.name), *words, total or total_within())
+    moved = (room or fits(), loads or every_input_loaded(), *words, total or total_within())
     return exercise(
         id,
         cases=lambda rng: [case(sample) for sample in draw(rng)],
