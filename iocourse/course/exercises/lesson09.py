@@ -340,6 +340,7 @@ EXERCISES = (
             idle(A_SEQUENCE.must("the words are those of the sweeps", _own_words)),
         ),
         unit="N²",
+        clue=lambda best: f" N² in {best}",
     ),
     exercise(
         "9B",
