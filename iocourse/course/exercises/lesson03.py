@@ -19,13 +19,12 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
 from ..properties import (
     difference,
     each,
     idle,
     is_right,
-    one_temporary_of_each_kind,
     reads_within,
     same_answer_from,
     several,
@@ -365,22 +364,17 @@ def _log_sums(S: Array, **_: int) -> Array:
     return exact.log_sum_exp(S)
 
 
-def _one_more_of_each(N: int, n: int, Br: int, Bc: int) -> int:
-    return one_temporary_of_each_kind(min(Br, N), min(Bc, n))
-
-
 LSE = schedule(
     "3D",
     lse_inputs,
     equals=_log_sums,
     moves=row_lse_cost,
-    spare=_one_more_of_each,
+    spare=one_more_of_each_kind,
     values=(
         values_in("L is m + log l of every whole row", "plain"),
         same_answer_from("S", "tile size does not change the answer"),
         values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    loads="S",
     words=(reads_within("S", "each score is read once"),),
     total=total_within("one word is written for each row, and nothing else"),
 )
