@@ -292,7 +292,7 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 #
 # The *footprint* is the room a schedule needs: here the tile and the two pieces. With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
-# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
+# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. A number is a position in `load` and a length in `zeros` and `row_stats`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
 
 
 # %% [raw] name="about-2B"

@@ -24,6 +24,7 @@ import numpy as np
 from ..discovery import files_of
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..machine.run import IncompleteResult, NoResult
 from ..solution_guard import solutions_blocked
 
 if TYPE_CHECKING:
@@ -82,6 +83,19 @@ Judge = Callable[[Sequence[Trial]], str | None]
 RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
+RETURNS = "returns a result"
+STORES = "stores its whole result"
+KEEPS_INPUTS = "the inputs are left as they were"
+
+
+class NotJudged(Exception):
+    """A function ran to its end, and what it left cannot be judged: `lacks` names the property it lacks."""
+
+    def __init__(self, lacks: str, seen: str) -> None:
+        super().__init__(seen)
+        self.lacks = lacks
+
+
 class WrongForm(str):
     """A complaint that the answer is no such thing as was asked for: it is told once, for all properties."""
 
@@ -90,6 +104,12 @@ class WrongForm(str):
 
 class WrongEverywhere(str):
     """A complaint about values that are wrong in every case: it is read before what only follows from it."""
+
+    __slots__ = ()
+
+
+class Better(str):
+    """What a property that holds remarks: the answer is better than was asked for."""
 
     __slots__ = ()
 
@@ -163,9 +183,9 @@ def run_function(student: Callable[..., Any], case: Case) -> Trial:
     return Trial(case, value=value, returned=(value, returned))
 
 
-def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> NotJudged:
     """What is raised where inputs of these names were written into, and what did it."""
-    return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
+    return NotJudged(KEEPS_INPUTS, f"{wrote} {', '.join(names)}, which belongs to the caller")
 
 
 def differs(given: Any, now: Any) -> bool:
@@ -190,8 +210,13 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 
 @trial_from_error
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    with student_call():
-        done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
+    try:
+        with student_call():
+            done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
+    except NoResult as error:
+        raise NotJudged(RETURNS, str(error)) from None
+    except IncompleteResult as error:
+        raise NotJudged(STORES, str(error)) from None
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.operation_count import Counted, linear_work, run_counted
+from iocourse.course.trials.operation_count import ONCE, TWICE, Counted, linear_work, run_counted
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
@@ -75,10 +75,10 @@ def test_what_is_held_is_measured():
 def complaint_about(function):
     """What is said of its work on N and on 2N tokens."""
     trials = [
-        run_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
-        for name, n in (("N tokens", 50), ("2N tokens", 100))
+        run_counted(function, Case(name, {"a": np.ones((n, 3))}, tags=frozenset([name])))
+        for name, n in ((ONCE, 50), (TWICE, 100))
     ]
-    return linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    return linear_work("linear").judge(trials)
 
 
 def test_twice_the_tokens():

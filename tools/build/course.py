@@ -20,6 +20,7 @@ from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
+from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers
 from tools.build.setup_cell import with_first_cell, without_first_cell
 
@@ -48,6 +49,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     if faults := generated_sections.records_without_origin(root):
         raise BuildFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
+    if faults := list(recorded_problems(root, [lesson.cells for lesson in lessons])):
+        raise BuildFailed("\n".join(faults))
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
@@ -81,6 +84,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     labels = number_check.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
     found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,21 +10,30 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Trial, WrongForm, exercise, run_schedule, student_call, trial_from_error
+from ..exercise import (
+    Case,
+    NotJudged,
+    Trial,
+    WrongForm,
+    exercise,
+    student_call,
+    trial_from_error,
+)
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
     each,
-    every_input_loaded,
-    fits,
     idle,
     is_right,
+    one_temporary_of_each_kind,
     reads_within,
     same_answer_from,
     several,
     total_within,
+    values_in,
 )
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
-from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, run_streamed
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")
@@ -76,9 +85,14 @@ def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
 def running_cases(rng: np.random.Generator) -> list[Case]:
     """Finite rows in many cuts, with their maximum and sum."""
     return [
-        RowCase(_label(kind, row, sizes), {"row": row, "sizes": sizes}, _statistics(row), kind=kind)
-        for kind, row, sizes in _rows(rng)
+        _row_case(kind, {"row": row, "sizes": sizes}, _statistics(row)) for kind, row, sizes in _rows(rng)
     ]
+
+
+def _row_case(kind: str, inputs: dict[str, Any], expected: Any) -> Case:
+    """A case of a row in pieces; its kind is its tag."""
+    label = _label(kind, inputs["row"], inputs["sizes"])
+    return Case(label, inputs, expected, tags=frozenset({kind}))
 
 
 def _statistics(row: Array) -> tuple[float, float]:
@@ -125,6 +139,8 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
     for level in LEVELS:
         late = np.where(masks[0], -np.inf, row + level)  # carrying 0 out of the masked piece hides the rest
         found.append(("masked", late, _sizes(n, b)))
+    for mask in (masks[0], masks[4]):  # every finite score below what is taken for minus infinity
+        found.append(("masked", np.where(mask, -np.inf, bottomless_scores(rng, 1, n)[0]), _sizes(n, b)))
     ends = np.where(np.arange(9) % 3 == 1, rng.standard_normal(9), -np.inf)
     found.append(("masked", ends, [3, 3, 3]))  # each piece begins and ends with a masked score
     return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
@@ -139,7 +155,7 @@ def attention_cases(rng: np.random.Generator) -> list[Case]:
 
 def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
     inputs = {"row": row, "sizes": sizes, "V": V}
-    return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
+    return _row_case(kind, inputs, exact.softmax(row) @ V)
 
 
 ATTENTION = exercise(
@@ -189,6 +205,7 @@ def merge_cases(rng: np.random.Generator) -> list[Case]:
     far = rng.permutation([-1e4, 0.0, 1e4])
     rows.append(("large", [top + rng.standard_normal(4) for top in far]))
     rows += [("large", list(level + rng.standard_normal((3, 4)))) for level in LEVELS]
+    rows.append(("large", list(bottomless_scores(rng, 1, 12).reshape(3, 4))))
     rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
     for tops in ((0.0, -12.0, -16.0), (-16.0, 0.0, -12.0)):  # weights of 10⁻⁵ and 10⁻⁷ still count
         rows.append(("plain", [top - rng.exponential(size=4) for top in tops]))
@@ -201,7 +218,8 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     both = _part(np.concatenate(rows[:2]), np.concatenate(Vs[:2]))
     whole = _part(np.concatenate(rows), np.concatenate(Vs))
     label = f"{kind} parts with m = " + ", ".join(f"{m:.3g}" for m, _, _ in parts)
-    return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
+    expected = {"two": both, "three": whole}
+    return Case(label, {"parts": parts}, expected, tags=frozenset({kind}))
 
 
 @trial_from_error
@@ -279,12 +297,15 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
     return next(complaints, None)
 
 
+TRIPLE = "a merge returns a triple (m, l, o)"
+
+
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise TypeError(f"a merge returns a triple (m, l, o), yours returned {_kind(value)}")
+        raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise TypeError(f"in the triple (m, l, o) of a merge m and l are numbers; yours has shapes {shapes}")
+        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 
@@ -320,11 +341,11 @@ def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
     return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
 
 
-def lse_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000.
+def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
+    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000; scores below the
+    finite numbers that are taken for minus infinity, beside which no other row would be judged strictly.
 
-    Allowance: the footprint plus one more score tile and four words a row, as in lesson 04. Rows are longer
-    than fast memory wherever the tiles are smaller than the row.
+    Rows are longer than fast memory wherever the tiles are smaller than the row.
     """
     Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     N, n = 2 * Br + 1, 40 * Bc + 1
@@ -333,36 +354,35 @@ def lse_cases(rng: np.random.Generator) -> list[Case]:
     large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
     large[0], large[1] = -1e4, 1e4
     large[2:] = low_scores(rng, N - 2, n)
-    below = bottomless_scores(rng, Br, n)  # apart: beside such numbers no other row would be judged strictly
-    found = [_lse_case("plain", S, r, c) for r, c in tilings]
-    return [
-        *found,
-        _lse_case("plain", S[:1], Br, Bc),
-        *(_lse_case("large", scores, Br, Bc) for scores in (large, below)),
-    ]
+    below = bottomless_scores(rng, Br, n)
+    asked = [*((S, r, c, "plain") for r, c in tilings), (S[:1], Br, Bc, "plain")]
+    for scores, r, c, kind in [*asked, (large, Br, Bc, "large"), (below, Br, Bc, "large")]:
+        sizes = {"N": len(scores), "n": n, "Br": r, "Bc": c}
+        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, kind, f"{kind} scores")
 
 
-def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
-    N, n = S.shape
-    budget = row_lse_cost(N, n, Br=Br, Bc=Bc)
-    M = budget.peak + min(Br, N) * min(Bc, n) + 4 * min(Br, N)
-    inputs = {"S": S, "Br": Br, "Bc": Bc}
-    return RowCase(f"S ({N}, {n}), Br={Br}, Bc={Bc}", inputs, exact.log_sum_exp(S), M, budget, kind=kind)
+def _log_sums(S: Array, **_: int) -> Array:
+    return exact.log_sum_exp(S)
 
 
-LSE = exercise(
+def _one_more_of_each(N: int, n: int, Br: int, Bc: int) -> int:
+    return one_temporary_of_each_kind(min(Br, N), min(Bc, n))
+
+
+LSE = schedule(
     "3D",
-    cases=lse_cases,
-    properties=(
-        of_kind("L is m + log l of every whole row", ("plain",), is_right),
+    lse_inputs,
+    equals=_log_sums,
+    moves=row_lse_cost,
+    spare=_one_more_of_each,
+    values=(
+        values_in("L is m + log l of every whole row", "plain"),
         same_answer_from("S", "tile size does not change the answer"),
-        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
-        fits(),
-        every_input_loaded("S"),
-        reads_within("S", "each score is read once"),
-        total_within("one word is written for each row, and nothing else"),
+        values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    run_case=run_schedule,
+    loads="S",
+    words=(reads_within("S", "each score is read once"),),
+    total=total_within("one word is written for each row, and nothing else"),
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ... import pebbling
 from ...solution_guard import library_solution
-from ..exercise import Case, Property, Trial, exercise
+from ..exercise import Case, Exercise, Trial, exercise
 from ..properties import Form, idle, is_number
 
 Bits = NDArray[np.bool_]
@@ -20,18 +20,6 @@ PEBBLES = 3  # red pebbles of both pebbling exercises
 
 
 # ---------------------------------------------------------------------- 5A and 5B: pebblings by hand
-def _pebbling_cases(
-    name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int]
-) -> Callable[[np.random.Generator], list[Case]]:
-    """The smallest graphs, one of medium size, and one too large for any search; `words` are allowed."""
-
-    def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = [2, 3, 4, int(rng.integers(5, 9)), int(rng.integers(20, 40))]
-        return [Case(f"{name}={n}", {name: n}, (graph(n), words(n))) for n in sizes]
-
-    return cases
-
-
 def _moves(trial: Trial) -> Sequence[Any] | None:
     """The moves, texts or (kind, vertex, parent), where the answer is a list of them."""
     value = trial.value if isinstance(trial.value, (list, tuple)) else [None]
@@ -70,13 +58,26 @@ def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
     return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
 
 
-def pebbling_properties(least: str) -> tuple[Property, ...]:
-    """What a pebbling by hand must do; `least` says how many words it may move."""
-    return (
-        MOVES.kept(),
-        idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
-        MOVES.must("every result is stored", _finished),
-        idle(MOVES.must(f"no more than {least} words move", _within)),
+def _pebbling(
+    id: str, name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int], least: str
+) -> Exercise:
+    """A pebbling by hand that moves at most `words` words, as a formula `least`: of small graphs, one of
+    medium size, and one too large for any search.
+    """
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        sizes = [2, 3, 4, int(rng.integers(5, 9)), int(rng.integers(20, 40))]
+        return [Case(f"{name}={n}", {name: n}, (graph(n), words(n))) for n in sizes]
+
+    return exercise(
+        id,
+        cases=cases,
+        properties=(
+            MOVES.kept(),
+            idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
+            MOVES.must("every result is stored", _finished),
+            idle(MOVES.must(f"no more than {least} words move", _within)),
+        ),
     )
 
 
@@ -136,7 +137,8 @@ def _everything(queries: int, keys: int, d: int) -> Case:
 def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
     inputs = {"q": q, "k": k, "v": v, "o": o, "s": s}
     (queries, d), keys = q.shape, len(k)
-    return Case(f"{kind}: {queries} queries, {keys} keys, d={d}", inputs, _products(**inputs))
+    label = f"{kind}: {queries} queries, {keys} keys, d={d}"
+    return Case(label, inputs, _products(**inputs), tags=frozenset([kind]))
 
 
 @library_solution
@@ -150,7 +152,7 @@ def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
 
 
 def _has_all_kinds(case: Case) -> bool:
-    return case.label.startswith((BOTH, EVERYTHING))
+    return case.has(BOTH) or case.has(EVERYTHING)
 
 
 A_NUMBER = Form("returns a number of words", _number, "a number")
@@ -317,16 +319,8 @@ def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]
 
 
 EXERCISES = (
-    exercise(
-        "5A",
-        cases=_pebbling_cases("d", pebbling.dot, lambda d: 4 * d - 1),
-        properties=pebbling_properties("4d − 1"),
-    ),
-    exercise(
-        "5B",
-        cases=_pebbling_cases("n", pebbling.softmax_row, lambda n: 3 * n - 1),
-        properties=pebbling_properties("3n − 1"),
-    ),
+    _pebbling("5A", "d", pebbling.dot, lambda d: 4 * d - 1, "4d − 1"),
+    _pebbling("5B", "n", pebbling.softmax_row, lambda n: 3 * n - 1, "3n − 1"),
     exercise(
         "5C",
         cases=_segment_cases,

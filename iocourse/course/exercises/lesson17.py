@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, factorial, inf, sqrt
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..exercise import Case, Trial, WrongForm, exercise, run_function
+from ..kinds.function import EVERY, Sample, function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -22,7 +23,6 @@ from ..properties import (
     idle,
     is_number,
     one_array,
-    part,
     several,
     shortened,
 )
@@ -50,32 +50,34 @@ UNLIKE_LARGEST = {
 }
 
 
-def _growth_cases(rng: np.random.Generator) -> list[Case]:
+SHRINKING, SCATTERED = "shrinking", "scattered"
+
+
+def _growths(rng: np.random.Generator) -> Iterator[Sample]:
     """Each law with a little noise, tiny errors, scattered ones, several measurements of some layers and out
     of order.
     """
     deep = np.array([1, 2, 4, 8, 12, 16, 24])
     repeated = rng.permutation(np.repeat([1, 2, 4, 8, 12], [5, 1, 2, 1, 4]))
     a, b = rng.uniform(0.3, 1.2), rng.uniform(0.15, 0.4)
-    laws = [
-        (POWER, deep, 1e-5 * deep**a),
-        (EXPONENTIAL, deep, 1e-4 * np.exp(b * deep)),
-        (POWER, repeated, 3.0 * repeated**a),
-        (EXPONENTIAL, repeated, 1e-9 * np.exp(b * repeated)),
-        (f"{POWER}, scattered", deep, a * 1e-3 * np.exp(SCATTERED_POWER)),
-        (f"{EXPONENTIAL}, scattered", deep, a * 1e-3 * np.exp(SCATTERED_EXPONENTIAL)),
-        ("shrinking power", deep, 0.1 * deep**-a),
-        ("shrinking exponential", deep, 0.1 * np.exp(-b * deep)),
-    ]
-    for name, logs in ((name, kind[name]) for kind in (UNLIKE_SUMS, UNLIKE_LARGEST) for name in kind):
-        laws.append((f"{name}, scattered", deep, 1e-3 * np.exp(logs)))
-    return [_growth_case(rng, *law) for law in laws]
+    yield _measured(rng, deep, 1e-5 * deep**a, POWER)
+    yield _measured(rng, deep, 1e-4 * np.exp(b * deep), EXPONENTIAL)
+    yield _measured(rng, repeated, 3.0 * repeated**a, POWER)
+    yield _measured(rng, repeated, 1e-9 * np.exp(b * repeated), EXPONENTIAL)
+    yield _measured(rng, deep, a * 1e-3 * np.exp(SCATTERED_POWER), POWER, SCATTERED)
+    yield _measured(rng, deep, a * 1e-3 * np.exp(SCATTERED_EXPONENTIAL), EXPONENTIAL, SCATTERED)
+    yield _measured(rng, deep, 0.1 * deep**-a, POWER, SHRINKING)
+    yield _measured(rng, deep, 0.1 * np.exp(-b * deep), EXPONENTIAL, SHRINKING)
+    for kind in (UNLIKE_SUMS, UNLIKE_LARGEST):
+        for name in kind:
+            yield _measured(rng, deep, 1e-3 * np.exp(kind[name]), name, SCATTERED)
 
 
-def _growth_case(rng: np.random.Generator, label: str, layers: NDArray[np.int_], errors: Array) -> Case:
+def _measured(rng: np.random.Generator, layers: NDArray[np.int_], errors: Array, *tags: str) -> Sample:
     noisy = errors * np.exp(0.02 * rng.standard_normal(len(errors)))
     inputs = {"layers": layers.tolist(), "errors": noisy.tolist()}
-    return Case(f"{label}, {len(layers)} measurements", inputs, growth(layers, noisy))
+    results = dict(zip(("exponent", "rate", "law"), growth(layers, noisy), strict=True))
+    return Sample({"measurements": len(layers)}, inputs, results, tags=tags)
 
 
 @library_solution
@@ -91,25 +93,24 @@ def growth(layers: NDArray[np.int_], errors: Array) -> tuple[float, float, str]:
     return a, b, POWER if off_power <= off_exponential else EXPONENTIAL
 
 
-FIT = ("the exponent", "the rate", "the law")
-
-
 def _nearer_law(trial: Trial) -> str | None:
-    found, want = several(trial.value, len(FIT)), trial.case.expected[2]
+    found, want = several(trial.value, 3), trial.case.expected[2]
     if found is None:
-        return WrongForm(f"expected 3 results: {', '.join(FIT)}")
+        return WrongForm("expected 3 results: exponent, rate, law")
     return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
-GROWTH = exercise(
+GROWTH = function(
     "17A",
-    cases=_growth_cases,
-    properties=(
-        part("the exponent of the power is fitted", FIT, 0, tolerance=1e-6),
-        part("the rate of the exponential is fitted", FIT, 1, tolerance=1e-6),
-        part("errors that shrink are fitted too", FIT, 0, "shrinking", 1e-6),
-        each("the law is the one that lies closer", _nearer_law),
-    ),
+    "exponent rate law",
+    _growths,
+    {
+        ("exponent", EVERY): "the exponent of the power is fitted",
+        ("rate", EVERY): "the rate of the exponential is fitted",
+        ("exponent", SHRINKING): "errors that shrink are fitted too",
+    },
+    after=(each("the law is the one that lies closer", _nearer_law),),
+    tolerance=1e-6,
 )
 
 
@@ -143,7 +144,8 @@ def _bounded_cases(rng: np.random.Generator) -> list[Case]:
 def _bounded_case(rng: np.random.Generator, label: str, X: Array, length: float) -> Case:
     dY = rng.standard_normal(X.shape)
     inputs = {"X": X, "length": length, "dY": dY}
-    return Case(f"{label}, shape {X.shape}, length {length:.2f}", inputs, bounded(X, length, dY))
+    said = f"{label}, shape {X.shape}, length {length:.2f}"
+    return Case(said, inputs, bounded(X, length, dY), tags=frozenset([label]))
 
 
 @library_solution
@@ -221,16 +223,18 @@ BOUNDED = exercise(
 
 
 # ------------------------------------------------------------------ 17C what a printed error says
-def _range_cases(rng: np.random.Generator) -> list[Case]:
+LIMITED, UNLIMITED = "below 1", "from 1 on"
+
+
+def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
     """Printed errors from zero to just below 1 and beyond, from where there is no upper end."""
-    printed = [
-        0.0,
-        float(rng.uniform(1e-4, 0.02)),
-        float(rng.uniform(0.1, 0.4)),
-        float(rng.uniform(0.5, 0.9)),
-    ]
-    printed += [0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673]
-    return [Case(f"theirs={e:.5g}", {"theirs": e}, usual_range(e)) for e in printed]
+    small, medium, large = (float(rng.uniform(*ends)) for ends in ((1e-4, 0.02), (0.1, 0.4), (0.5, 0.9)))
+    for theirs in (0.0, small, medium, large, 0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673):
+        least, largest = usual_range(theirs)
+        tag = LIMITED if theirs < 1 else UNLIMITED
+        yield Sample(
+            {"theirs": f"{theirs:.5g}"}, {"theirs": theirs}, {"least": least, "largest": largest}, tags=(tag,)
+        )
 
 
 @library_solution
@@ -239,23 +243,12 @@ def usual_range(theirs: float) -> tuple[float, float]:
     return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
 
 
-ENDS = ("the least", "the largest")
-
-
-def _limited(case: Case) -> bool:
-    return bool(case.inputs["theirs"] < 1)
-
-
-def _unlimited(case: Case) -> bool:
-    return not _limited(case)
-
-
 def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
     theirs = trial.case.inputs["theirs"]
     ends = [one_array(end) for end in several(trial.value, 2) or ()]
     if not ends or any(end is None or end.size != 1 for end in ends):
-        return WrongForm(f"expected 2 numbers, {' and '.join(ENDS)}; yours is {shortened(trial.value)}")
+        return WrongForm(f"expected 2 numbers, least and largest; yours is {shortened(trial.value)}")
     least, largest = (float(end.item()) for end in ends if end is not None)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
@@ -274,15 +267,16 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
     return None if twice_y < 1e-12 else 2 * theirs / twice_y
 
 
-RANGE = exercise(
+RANGE = function(
     "17C",
-    cases=_range_cases,
-    properties=(
-        each("every pair of vectors lies in the range", _holds_every_pair),
-        part("the least is reached", ENDS, 0),
-        part("the largest is reached", ENDS, 1, _limited),
-        part("from 1 on there is no upper end", ENDS, 1, _unlimited),
-    ),
+    "least largest",
+    _ranges,
+    {
+        ("least", EVERY): "the least is reached",
+        ("largest", LIMITED): "the largest is reached",
+        ("largest", UNLIMITED): "from 1 on there is no upper end",
+    },
+    before=(each("every pair of vectors lies in the range", _holds_every_pair),),
 )
 
 
@@ -340,8 +334,8 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
     return [
-        Case(f"{label}: {_said(problem)}", problem._asdict(), (problem, fewest(problem)))
-        for label, problem in found.items()
+        Case(f"{label}: {_said(one)}", one._asdict(), (one, fewest(one)), tags=frozenset([label]))
+        for label, one in found.items()
     ]
 
 
@@ -532,10 +526,10 @@ TOO_GOOD = "a tenth better than measured"
 
 def _table_cases(rng: np.random.Generator) -> list[Case]:
     """Tables of runs at six places, and of claims by every trick, in any order."""
-    return [_table_case(rng, f"table {number}") for number in (1, 2, 3)]
+    return [_table_case(rng, number) for number in (1, 2, 3)]
 
 
-def _table_case(rng: np.random.Generator, label: str) -> Case:
+def _table_case(rng: np.random.Generator, number: int) -> Case:
     places = [(d, n, passes) for d in (8, 12) for n in (1024, 8192) for passes in ("forward", "both")]
     places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # never run exactly
     runs = [run for place in places for run in _runs_at(rng, *place)]
@@ -548,7 +542,7 @@ def _table_case(rng: np.random.Generator, label: str) -> Case:
     rng.shuffle(claims)
     rows = [row for row, _ in claims]
     expected = [(honest_row(row, runs), trick) for row, trick in claims]
-    return Case(f"{label}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
+    return Case(f"table {number}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
 
 
 def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misleading_table.Run]:
