@@ -3,7 +3,6 @@
 import numpy as np
 from harness import Suite
 
-
 # ---------------------------------------------------------------------- 1A softmax
 
 

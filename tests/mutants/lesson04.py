@@ -5,7 +5,6 @@ from harness import Suite
 
 from iocourse import costs
 
-
 # ---------------------------------------------------------------------- cheats that fit every schedule
 
 
