@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from test_architecture import ROOMS
 
+from tools.build import exercise_texts
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
@@ -68,6 +70,7 @@ def scratch(tmp_path_factory, examples):
         file = root / name
         assert file.exists() == bool(where), f"{name}: a new file has no place, and another has one"
         file.write_text(place(file.read_text("utf-8"), where, code) if where else code, encoding="utf-8")
+    (root / exercise_texts.DATA).write_text(exercise_texts.data_text(root), encoding="utf-8")
     return root
 
 
