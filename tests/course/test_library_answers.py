@@ -9,9 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from iocourse import solution_guard
+from iocourse import exact, lowrank, schedules, solution_guard
 from iocourse.course.checking import OWN, RUNS, check, judge
 from iocourse.course.exercise import exercises, find
+from iocourse.machine import run
 from tests.mutation.references import sources_of
 from tools.build.notebook_execution import cannot_run
 
@@ -93,6 +94,36 @@ def test_many_exercises_have_an_answer_in_the_library():
     schedules = {"4A": "flash2", "4B": "flash1", "6B": "fused_backward", "2B": "matmul"}
     assert all(f"schedules.{name}" in answers_to(exercise) for exercise, name in schedules.items())
     assert "exact.softmax" in answers_to("1A")
+
+
+def attentions():
+    """Attention in every way the library has it, of four rows of one head."""
+    import torch
+
+    from iocourse import kernels
+
+    x, rows = torch.ones(1, 1, 4, 4), np.ones((4, 4))
+    packed, starts = torch.ones(4, 1, 4), torch.tensor([0, 4], dtype=torch.int32)
+    return {
+        "kernels.attention": lambda: kernels.attention(x, x, x),
+        "kernels.attention_with_lse": lambda: kernels.attention_with_lse(x, x, x),
+        "kernels.attention_varlen": lambda: kernels.attention_varlen(packed, packed, packed, starts, starts),
+        "kernels.decode": lambda: kernels.decode(x[:, :, :1], x, x),
+        "exact.attention": lambda: exact.attention(rows, rows, rows),
+        "exact.attention_backward": lambda: exact.attention_backward(rows, rows, rows, rows),
+        "lowrank.attention": lambda: lowrank.attention(rows, rows, rows, degree=2, engine="numpy"),
+        "schedules.flash2": lambda: run(schedules.flash2, M=99, Q=rows, K=rows, V=rows, Br=2, Bc=2),
+    }
+
+
+@each
+def test_attention_of_the_library_is_no_part_of_an_answer(exercise_id):
+    """Whatever the answer makes of it, and where it is no answer either."""
+    cases = cases_of(exercise_id)[:1]
+    pytest.importorskip("triton", reason="triton is not installed: the extra `triton` brings it")
+    for name, attention in attentions().items():
+        found = refused(exercise_id, called_inside(lambda *given, a=attention, **named: a()), cases)
+        assert [property for property, _ in found] == [OWN], (name, found)
 
 
 # ------------------------------------------------------------------ what raises
