@@ -238,3 +238,9 @@ def test_buckets_as_pairs():
 
 def test_the_painter_has_a_cell_of_its_own_in_the_students_notebook():
     assert "explore.mask_painter()" in LESSON.student_sources()
+
+
+def test_the_last_block_of_8A_is_ragged_and_not_empty():
+    for seed in range(20):
+        for case in find("8A").cases(np.random.default_rng(seed)):
+            assert min(*case.inputs["heights"], *case.inputs["widths"]) >= 1
