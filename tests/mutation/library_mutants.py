@@ -55,9 +55,9 @@ def draw(root: Path, count: int, seed: int, only: str = "iocourse") -> list[Libr
     chance = random.Random(seed)
     rooms: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for path in sorted((root / only).rglob("*.py")) or [root / only]:
-        file = path.relative_to(root)
+        name = path.relative_to(root)
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        rooms[file.parts[1]] += [(file.as_posix(), line) for line in range(1, lines + 1)]
+        rooms[name.parts[1]] += [(name.as_posix(), line) for line in range(1, lines + 1)]
     drawn: list[LibraryMutant] = []
     for room, quota in _shares({room: len(lines) for room, lines in rooms.items()}, count).items():
         chance.shuffle(rooms[room])

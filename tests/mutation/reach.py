@@ -42,7 +42,7 @@ class Measured:
         self.coverage = coverage.Coverage(data_file=None, config_file=False, source=[folder], messages=False)
         self.coverage.start()
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave two tests of each group."""
         groups: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -53,7 +53,7 @@ class Measured:
         kept = {id(one) for group in groups.values() for one in (group[0], group[len(group) // 2])}
         items[:] = [item for item in items if id(item) in kept]
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Say to whom the next lines belong."""
         name = group_of(item.nodeid)
@@ -98,7 +98,7 @@ class Chosen:
     def __init__(self, file: Path) -> None:
         self.order = {name: at for at, name in enumerate(json.loads(file.read_text(encoding="utf-8")))}
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Those that are named, by their place."""
         items[:] = [item for item in items if group_of(item.nodeid) in self.order]
@@ -113,7 +113,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--groups", type=Path, metavar="FILE", help="run these groups, in this order")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
 def pytest_configure(config: pytest.Config) -> None:
     """Begin before any file of the library is imported."""
     if config.option.reach and (hasattr(config, "workerinput") or not config.option.numprocesses):
