@@ -44,7 +44,10 @@ def public():
     """
     found = {}
     for room in ROOMS:
-        module = importlib.import_module(f"iocourse.{room}")
+        try:
+            module = importlib.import_module(f"iocourse.{room}")
+        except ImportError:  # of kernels, where Triton is missing
+            continue
         for name in getattr(module, "__all__", dir(module)):
             one = getattr(module, name)
             if callable(one) and not inspect.isclass(one) and name[0] != "_":
@@ -62,6 +65,10 @@ def called_inside(function):
 
     mine.__module__ = "__main__"
     return mine
+
+
+def without_inputs(function):
+    return lambda *given, **named: function()
 
 
 @cache
@@ -122,7 +129,7 @@ def test_attention_of_the_library_is_no_part_of_an_answer(exercise_id):
     cases = cases_of(exercise_id)[:1]
     pytest.importorskip("triton", reason="triton is not installed: the extra `triton` brings it")
     for name, attention in attentions().items():
-        found = refused(exercise_id, called_inside(lambda *given, a=attention, **named: a()), cases)
+        found = refused(exercise_id, called_inside(without_inputs(attention)), cases)
         assert [property for property, _ in found] == [OWN], (name, found)
 
 
@@ -180,11 +187,7 @@ def modules(tmp_path, monkeypatch):
 @each
 def test_what_raises_is_refused_and_ends_nothing(exercise_id, modules):
     for name, throw in RAISES.items():
-
-        def answer(*given, throw=throw, **named):
-            return throw()
-
-        ((property, said),) = refused(exercise_id, answer, cases_of(exercise_id)[:1])
+        ((property, said),) = refused(exercise_id, without_inputs(throw), cases_of(exercise_id)[:1])
         assert property == RUNS and name in said, (name, property, said)
 
 
