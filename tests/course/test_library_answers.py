@@ -103,23 +103,41 @@ def test_many_exercises_have_an_answer_in_the_library():
     assert "exact.softmax" in answers_to("1A")
 
 
-def attentions():
-    """Attention in every way the library has it, of four rows of one head."""
+def ones(many, *shape):
+    """So many arrays of ones, made where they are used: what runs on ranks may read none of outside."""
+    return [np.ones(shape)] * many
+
+
+def tensors(many, *shape):
+    import torch
+
+    return [torch.ones(shape)] * many
+
+
+def packed():
     import torch
 
     from iocourse import kernels
 
-    x, rows = torch.ones(1, 1, 4, 4), np.ones((4, 4))
-    packed, starts = torch.ones(4, 1, 4), torch.tensor([0, 4], dtype=torch.int32)
+    starts = torch.tensor([0, 4], dtype=torch.int32)
+    return kernels.attention_varlen(*tensors(3, 4, 1, 4), starts, starts)
+
+
+def attentions():
+    """Attention in every way the library has it, of four rows of one head."""
+    from iocourse import kernels
+
     return {
-        "kernels.attention": lambda: kernels.attention(x, x, x),
-        "kernels.attention_with_lse": lambda: kernels.attention_with_lse(x, x, x),
-        "kernels.attention_varlen": lambda: kernels.attention_varlen(packed, packed, packed, starts, starts),
-        "kernels.decode": lambda: kernels.decode(x[:, :, :1], x, x),
-        "exact.attention": lambda: exact.attention(rows, rows, rows),
-        "exact.attention_backward": lambda: exact.attention_backward(rows, rows, rows, rows),
-        "lowrank.attention": lambda: lowrank.attention(rows, rows, rows, degree=2, engine="numpy"),
-        "schedules.flash2": lambda: run(schedules.flash2, M=99, Q=rows, K=rows, V=rows, Br=2, Bc=2),
+        "kernels.attention": lambda: kernels.attention(*tensors(3, 1, 1, 4, 4)),
+        "kernels.attention_with_lse": lambda: kernels.attention_with_lse(*tensors(3, 1, 1, 4, 4)),
+        "kernels.attention_varlen": packed,
+        "kernels.decode": lambda: kernels.decode(*tensors(1, 1, 1, 1, 4), *tensors(2, 1, 1, 4, 4)),
+        "exact.attention": lambda: exact.attention(*ones(3, 4, 4)),
+        "exact.attention_backward": lambda: exact.attention_backward(*ones(4, 4, 4)),
+        "lowrank.attention": lambda: lowrank.attention(*ones(3, 4, 4), degree=2, engine="numpy"),
+        "schedules.flash2": lambda: run(
+            schedules.flash2, M=99, **dict(zip("QKV", ones(3, 4, 4), strict=True)), Br=2, Bc=2
+        ),
     }
 
 
