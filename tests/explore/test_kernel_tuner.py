@@ -1,6 +1,7 @@
 """The kernel tuner: words by the closed form, resources by the record, and no number where there is none."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from figure_examples import compiled, compiled_keys, kernel_record, refused
@@ -18,6 +19,7 @@ from iocourse.explore.models.kernel_tuner import (
     TILES,
     KernelTunerState,
     best_tile,
+    filling,
     nearest,
     rows_of,
     rows_of_tile,
@@ -309,3 +311,9 @@ def test_without_widgets_it_is_the_picture(monkeypatch):
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert isinstance(kernel_tuner(), Picture)
     assert kernel_tuner() == picture(setting)
+
+
+def test_tiles_that_fill_the_room_exactly_are_not_too_many():
+    full = SimpleNamespace(tiles={}, held=2048, budget=2048)
+    assert filling(full) == "0 words, 2 KB of 2 KB"
+    assert filling(SimpleNamespace(**vars(full) | {"held": 3072})) == "0 words, 3 KB of 2 KB: 1 KB too many"
