@@ -325,3 +325,8 @@ def test_best_sizes_says_all_the_sizes_of_which_there_may_be_several():
     found = costs.best_sizes(lambda a, b, c: -a * b * c, 8, lambda a: (12 - a, 9 - a))
     best = max(costs.distinct_sizes(8), key=lambda a: a * (12 - a) * (9 - a))
     assert found == (best, 12 - best, 9 - best) == (3, 9, 6)
+
+
+def test_one_key_at_a_time_is_the_tile_of_flash_optimal_where_none_is_named():
+    assert costs.flash_optimal(50, 8, Br=7) == costs.flash_optimal(50, 8, Br=7, Bc=1)
+    assert costs.flash_optimal(50, 8, Br=7) != costs.flash_optimal(50, 8, Br=7, Bc=2)

@@ -240,3 +240,15 @@ def test_buckets_as_pairs():
 
 def test_the_painter_has_a_cell_of_its_own_in_the_students_notebook():
     assert "explore.mask_painter()" in LESSON.student_sources()
+
+
+def test_the_ragged_last_block_of_8A_is_seen_in_its_corner_alone_and_not_empty():
+    seen = 0
+    for seed in range(60):
+        for case in find("8A").cases(np.random.default_rng(seed)):
+            tiles, widths = case.inputs["tiles"], case.inputs["widths"]
+            assert min(*case.inputs["heights"], *widths) >= 1
+            if tiles.shape[0] == tiles.shape[1] and widths[-1] < widths[0] and not tiles.all():
+                assert tiles[-1, -1] and not tiles[-1, 0]
+                seen += 1
+    assert seen == 60

@@ -5,7 +5,8 @@ import pytest
 
 from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
 from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, exercises, find
-from iocourse.course.properties import wrong_factor
+from iocourse.course.properties import wrong_factor, wrong_scale
+from iocourse.exact import attention
 from tests.mutation.references import build, exercise_source, sources_of
 from tools.build.notebook_execution import cannot_run
 
@@ -194,3 +195,22 @@ def test_a_schedule_that_returns_too_much_is_told_what_came():
     right = reference("4A")
     said = first_complaint("4A", lambda m, Q, K, V, **tiles: (right(m, Q, K, V, **tiles), 0))
     assert "the schedule returned a tuple of SlowArray, int" in said
+
+
+@pytest.mark.parametrize(
+    ("power", "sign", "named"),
+    [
+        (0, 1, "1,"),
+        (-1, 1, "1/5,"),
+        (0.5, 1, "√5,"),
+        (1, 1, "5,"),
+        (-2, 1, "1/25,"),
+        (-0.5, -1, "-1/√5,"),
+        (0, 0, "0,"),
+    ],
+)
+def test_each_likely_wrong_scale_is_named(power, sign, named):
+    Q, K, V = np.random.default_rng(0).standard_normal((3, 7, 5))
+    said = wrong_scale(Q, K, V, attention(Q, K, V, scale=sign * 5.0**power))
+    assert said == f"yours multiplies QKᵀ by {named} expected 1/√5 = 0.4472"
+    assert wrong_scale(Q, K, V, attention(Q, K, V, scale=0.3)) is None

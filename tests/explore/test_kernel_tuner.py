@@ -1,6 +1,7 @@
 """The kernel tuner: words by the closed form, resources by the record, and no number where there is none."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from figure_examples import compiled, compiled_keys, kernel_record, refused
@@ -18,6 +19,7 @@ from iocourse.explore.models.kernel_tuner import (
     TILES,
     KernelTunerState,
     best_tile,
+    filling,
     nearest,
     rows_of,
     rows_of_tile,
@@ -284,3 +286,9 @@ def test_without_a_record_it_works_and_says_so(monkeypatch):
         assert "No such tile is recorded" in tuner.words
     tuner.set("arch", 100)
     assert tuner.state.arch == 100 and "no recorded run yet" in tuner.svg
+
+
+def test_tiles_that_fill_the_room_exactly_are_not_too_many():
+    full = SimpleNamespace(tiles={}, held=2048, budget=2048)
+    assert filling(full) == "0 words, 2 KB of 2 KB"
+    assert filling(SimpleNamespace(**vars(full) | {"held": 3072})) == "0 words, 3 KB of 2 KB: 1 KB too many"
