@@ -1,12 +1,12 @@
 """Lesson 06: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Suite
+
+from iocourse.machine import probabilities
+
 
 # ---------------------------------------------------------------------- 6A
-DS_ALL, DS_PART = "ds is right where the tile holds all keys", "ds is the tile's part of dS"
-
-
 def as_a_list(q, k, v, do, o, L):
     return [*two_products_apart(q, k, v, do, o, L)]
 
@@ -18,39 +18,10 @@ def two_products_apart(q, k, v, do, o, L):
     return p, p * np.einsum("ic,jc->ij", do, v) - np.diag(D) @ p
 
 
-TILE = Suite(
-    "6A",
-    right=as_a_list,
-    library=("iocourse.exact.softmax",),
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("D-over-the-tile", DS_PART, ("(do * o).sum(axis=1)", "(p * (do @ v.T)).sum(axis=1)")),
-        )
-    },
-)
+TILE = Suite("6A", right=as_a_list, library=("iocourse.exact.softmax",))
 
 
 # ---------------------------------------------------------------------- 6B
-def fused_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-    """Plain ranges, free() everywhere, one temporary for dP; D of each block on the first visit."""
-    N, d = Q.shape
-    D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
-    dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
-    for start in range(0, N, Bc):
-        keys = (start, min(start + Bc, N))
-        k, v, dk, dv = m.load(K, keys), m.load(V, keys), m.zeros(keys, d), m.zeros(keys, d)
-        for first in range(0, N, Br):
-            rows = (first, min(first + Br, N))
-            if start == 0:
-                products_of(m, O, dO, D, rows)
-            one_visit(m, (Q, dO, LSE, D, dQ), (k, v, dk, dv), rows, start == 0)
-        m.store(dk, dK, keys)
-        m.store(dv, dV, keys)
-        for tile in (k, v, dk, dv):
-            tile.free()
-    return dQ, dK, dV
-
-
 def products_of(m, O, dO, D, rows):
     with m.load(O, rows) as o, m.load(dO, rows) as do:
         do *= o
@@ -58,33 +29,39 @@ def products_of(m, O, dO, D, rows):
             m.store(products, D, rows)
 
 
-def one_visit(m, rows_of, columns, rows, is_first):
-    Q, dO, LSE, D, dQ = rows_of
-    k, v, dk, dv = columns
-    d = Q.shape[1]
-    q, log_sums = m.load(Q, rows), m.load(LSE, rows)
-    p = q @ k.T
-    p *= d**-0.5
-    p -= log_sums[:, None]
-    np.exp(p, out=p)
-    do = m.load(dO, rows)
-    dv.add_matmul(p.T, do)
-    dp = do @ v.T
-    do.free()
-    products = m.load(D, rows, into=log_sums)
-    dp -= products[:, None]
-    p *= dp
-    dp.free()
-    p *= d**-0.5
-    dk.add_matmul(p.T, q)
-    dq = m.zeros(rows, d) if is_first else m.load(dQ, rows)
-    dq.add_matmul(p, k)
-    m.store(dq, dQ, rows)
-    for tile in (q, p, dq, products):
-        tile.free()
+def dQ_into_the_place_of_dO(m, Q, K, V, O, dO, LSE, *, Br, Bc):
+    """The room of dO_i is handed over by into=, and the scale waits until the end."""
+    N, d = Q.shape
+    D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
+    dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
+    for i in m.blocks(N, Br):
+        products_of(m, O, dO, D, (i.start, i.stop))
+    for j in m.blocks(N, Bc):
+        with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
+            k *= d**-0.5
+            for i in m.blocks(N, Br):
+                q, do, log_sums, products = m.load(Q, i), m.load(dO, i), m.load(LSE, i), m.load(D, i)
+                s = q @ k.T
+                probabilities(s, log_sums)
+                dv.add_matmul(s.T, do)
+                s.multiply_by_matmul(do, v.T, less=products)
+                dk.add_matmul(s.T, q)
+                if j.first:
+                    do *= 0.0
+                    dq = do
+                else:
+                    dq = m.load(dQ, i, into=do)
+                dq.add_matmul(s, k)
+                m.store(dq, dQ, i)
+                for tile in (q, s, log_sums, products, dq):
+                    tile.free()
+            dk *= d**-0.5
+            m.store(dk, dK, j)
+            m.store(dv, dV, j)
+    return dQ, dK, dV
 
 
-FUSED = Suite("6B", right=fused_by_range, library=("iocourse.schedules.fused_backward",))
+FUSED = Suite("6B", right=dQ_into_the_place_of_dO, library=("iocourse.schedules:fused_backward",))
 
 
 # ---------------------------------------------------------------------- 6C
@@ -131,7 +108,7 @@ def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     return dQ, D
 
 
-QUERIES = Suite("6D", right=rows_by_range, library=("iocourse.schedules.split_backward",))
+QUERIES = Suite("6D", right=rows_by_range, library=("iocourse.schedules:split_backward",))
 
 
 # ---------------------------------------------------------------------- 6E

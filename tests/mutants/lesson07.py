@@ -4,11 +4,10 @@ import numpy as np
 from harness import Mutant, Suite
 
 from iocourse import costs
+from iocourse.machine import probabilities
+
 
 # ---------------------------------------------------------------------- 7A
-TIGHT = "fits in Br·Bc + Br + Bc words"
-
-
 def columns_by_range(m, Q, K, i, j):
     """The last column first, whole numbers for blocks, and the scale at the end."""
     s = m.zeros(i.size, j.size)
@@ -28,11 +27,6 @@ TILE = Suite(
         "iocourse.schedules.small_cache.scores_tile",
         "iocourse.schedules.standard_backward.product_of_rows",
     ),
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("eight-columns-at-once", TIGHT, ("m.blocks(d, 1)", "m.blocks(d, 8)")),
-        )
-    },
 )
 
 
@@ -46,88 +40,65 @@ def my_tile(m, Q, K, i, j):
     return s
 
 
-def statistics_by_hand(m, Q, K, V, *, Br, Bc, Bd):
-    """Maximum and sum as plain vectors, and a division at the end in place of the log-sum-exp."""
+def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
+    """The footprint of (7.3) to the word, and a scratch array for each block."""
     N, d = Q.shape
-    O, scores = m.new("out", (N, d)), m.new("scores", (Br, N))
+    O = m.new("O", (N, d))
     for i in m.blocks(N, Br):
-        rows, top, total = (0, i.size), m.full(i, value=-1e300), m.zeros(i)
+        S, stats = m.new("S", (i.size, N)), m.row_stats(i)
         for j in m.blocks(N, Bc):
-            s = my_tile(m, Q, K, i, j)
-            m.store(s, scores, rows, j)
-            with s.max(axis=1) as new:
-                np.maximum(new, top, out=new)
-                top -= new
-                np.exp(top, out=top)
-                total *= top
-                top[:] = new
-            s -= top[:, None]
-            np.exp(s, out=s)
-            with s.sum(axis=1) as more:
-                total += more
-            s.free()
+            with my_tile(m, Q, K, i, j) as s:
+                m.store(s, S, (0, i.size), j)
+                stats.update(s)
+        L = stats.lse()
+        stats.l.free()
         for c in m.blocks(d, Bd):
             with m.zeros(i, c) as o:
-                for j in range(N):
-                    with m.load(scores, rows, j) as s, m.load(V, j, c) as v:
-                        s -= top[:, None]
-                        np.exp(s, out=s)
-                        o.add_matmul(s, v)
-                o /= total[:, None]
+                for j in m.blocks(N, 1):
+                    with m.load(V, j, c) as v, m.load(S, (0, i.size), j) as s:
+                        o.add_matmul(probabilities(s, L), v)
                 m.store(o, O, i, c)
-        top.free()
-        total.free()
+        L.free()
     return O
 
 
 SMALL = Suite(
     "7B",
-    right=statistics_by_hand,
-    library=("iocourse.schedules.small_cache", "iocourse.schedules.small_cache.scores_tile"),
+    right=sums_freed_first,
+    library=("iocourse.schedules:small_cache", "iocourse.schedules.small_cache.scores_tile"),
 )
 
 
 # ---------------------------------------------------------------------- 7C
-def statistics_by_hand_whole_rows(m, Q, K, V, *, Br):
-    """Maximum and sum as plain vectors, a scratch array for each block, and a division at the end."""
+def footprint_to_the_word(m, Q, K, V, *, Br):
+    """Keys as views turned after they came, and the sums let go of as soon as the log-sum-exp is there."""
     N, d = Q.shape
-    out = m.new("out", (N, d))
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
     for i in m.blocks(N, Br):
-        scores, top, total = m.new("scores", (i.size, N)), m.full(i, value=-1e300), m.zeros(i)
-        q = m.load(Q, i)
-        q /= d**0.5
-        for j in range(N):
-            k = m.load(K, j)
-            with q @ k.T as s:
-                k.free()
-                m.store(s, scores, (0, i.size), j)
-                with np.maximum(top, s[:, 0]) as new:
-                    top -= new
-                    np.exp(top, out=top)
-                    total *= top
-                    top[:] = new
-                s -= top[:, None]
-                np.exp(s, out=s)
-                total += s[:, 0]
-        q.free()
-        o = m.zeros(i, d)
-        for j in reversed(range(N)):
-            with m.load(V, j) as v, m.load(scores, (0, i.size), j) as s:
-                s -= top[:, None]
-                np.exp(s, out=s)
-                o.add_matmul(s, v)
-        o /= total[:, None]
-        m.store(o, out, i)
-        for tile in (o, top, total):
-            tile.free()
-    return out
+        stats, rows = m.row_stats(i), (0, i.size)
+        with m.load(Q, i) as q:
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    k *= d**-0.5
+                    with q @ k.T as s:
+                        m.store(s, S, rows, j)
+                        stats.update(s)
+        L = stats.lse()
+        stats.l.free()
+        with m.zeros(i, d) as o:
+            for j in m.blocks(N, 1):
+                with m.load(S, rows, j) as s, m.load(V, j) as v:
+                    o.add_matmul(probabilities(s, L), v)
+            m.store(o, O, i)
+        L.free()
+    return O
 
 
 STORED = Suite(
     "7C",
-    right=statistics_by_hand_whole_rows,
+    right=footprint_to_the_word,
     library=(
-        "iocourse.schedules.scores_stored",
+        "iocourse.schedules:scores_stored",
         "iocourse.schedules.scores_stored_tiled.scores_stored_tiled",
     ),
 )
@@ -223,6 +194,6 @@ def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
     return O
 
 
-REPAIR = Suite("7F", right=names_taken_over, library=("iocourse.schedules.scores_stored_tiled",))
+REPAIR = Suite("7F", right=names_taken_over, library=("iocourse.schedules:scores_stored_tiled",))
 
 SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

@@ -16,8 +16,8 @@ COUNT = Suite(
     "8A",
     right=column_by_column,
     wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("counted-to-127", EVERY, ("np.array(widths)", "np.array(widths).astype(np.int8)")),
+        "its size": (
+            Mutant("counted-to-255", EVERY, ("np.array(widths)", "np.array(widths).astype(np.uint8)")),
         )
     },
 )
@@ -50,7 +50,7 @@ def by_plain_ranges(m, Q, K, V, *, mask, Br, Bc):
     return O
 
 
-SPARSE = Suite("8B", right=by_plain_ranges, library=("iocourse.schedules.block_sparse",))
+SPARSE = Suite("8B", right=by_plain_ranges, library=("iocourse.schedules:block_sparse",))
 
 
 # ---------------------------------------------------------------------- 8C
@@ -82,7 +82,7 @@ def with_a_dict(m, Q, K, V, *, w):
     return O
 
 
-WINDOW = Suite("8C", right=with_a_dict, library=("iocourse.schedules.window",))
+WINDOW = Suite("8C", right=with_a_dict, library=("iocourse.schedules:window",))
 
 
 # ---------------------------------------------------------------------- 8D

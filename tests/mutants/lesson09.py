@@ -7,7 +7,6 @@ from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9A
 SEQUENCE = "returns words and a list of sweeps"
-LEADS = "the sweeps lead from the first state to the goal"
 
 
 def every_sequence(sweeps, x, state, goal):
@@ -29,9 +28,6 @@ SEARCH = Suite(
     right=every_sequence,
     library=("iocourse.sweeps.min_cost",),
     wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("backwards", LEADS, ("[sweep, *path]", "[*path, sweep]")),
-        ),
         "half of the result": (
             Mutant(
                 "words-alone",
@@ -41,15 +37,12 @@ SEARCH = Suite(
                 ("rest, path =", "rest ="),
                 ("[sweep, *path]", "0"),
             ),
-        ),
+        )
     },
 )
 
+
 # ---------------------------------------------------------------------- 9B
-SIGN = "the sign is that of the schedule with the fewest words"
-EVERYWHERE = "words of the best schedule, everywhere"
-
-
 def in_arrays(N, d, M, pass_):
     """Each form as a multiple of Nd, with numpy's maximum, as a list."""
     x, y, slices = np.sqrt(M), M / (N * d), np.maximum(1, d / np.sqrt(M))
@@ -72,16 +65,6 @@ def in_arrays(N, d, M, pass_):
     return [sign, times * N * d]
 
 
-def by_borders(N, d, M, pass_):
-    """Right words, and the sign from the borders in units of d², whatever N is."""
-    words = in_arrays(N, d, M, pass_)[1]
-    borders = (
-        ((0.343, "F5"), (1, "F7")) if pass_ == "forward" else ((0.317, "B5"), (4 / 3, "B7"), (2.5, "B6"))
-    )
-    last = "F3" if pass_ == "forward" else "B4" if 2 * N * d / 3 > M else "B3"
-    return next((sign for share, sign in borders if share * d * d > M), last), words
-
-
 ENVELOPE = Suite(
     "9B",
     right=in_arrays,
@@ -90,20 +73,10 @@ ENVELOPE = Suite(
         "iocourse.explore.models.memory_regimes.move",
         "iocourse.schedules.comparison.best",
     ),
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant(
-                "B5-less-than-a-pass", EVERYWHERE, ("7 * N * d * blocks(N, side)", "7 * N * d * N / side")
-            ),
-            (by_borders, SIGN),
-        )
-    },
 )
 
+
 # ---------------------------------------------------------------------- 9C
-LARGE = "scores of ±10,000 neither overflow nor vanish"
-
-
 def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
     """D as Σ_j p_ij dp_ij; queries counted by hand; dq begins at zero."""
     N, d = Q.shape
@@ -136,23 +109,7 @@ def D_from_dP(m, Q, K, V, dO, LSE, *, Br):
     return out["dQ"], out["dK"], out["dV"]
 
 
-BACKWARD = Suite(
-    "9C",
-    right=D_from_dP,
-    library=("iocourse.schedules.fused_backward",),
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant(
-                "no-maximum",
-                LARGE,
-                (
-                    "probabilities(s, L_i)",
-                    "np.exp(s, out=s); stats = s.sum(axis=1); s /= stats.reshape(-1, 1)",
-                ),
-            ),
-        )
-    },
-)
+BACKWARD = Suite("9C", right=D_from_dP, library=("iocourse.schedules:fused_backward",))
 
 
 # ---------------------------------------------------------------------- 9D
@@ -184,16 +141,6 @@ def one_row_later(m, Q, K, V, dO, LSE, D, *, Bc):
     return keys_with(m, Q, K, V, dO, LSE, D, Bc=Bc, Br=1)
 
 
-KEYS = Suite(
-    "9D",
-    right=one_row_later,
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant(
-                "dS-scaled", "dS is exact", ("m.store(s, dS, i, j)", "s *= d**-0.5; m.store(s, dS, i, j)")
-            ),
-        )
-    },
-)
+KEYS = Suite("9D", right=one_row_later)
 
 SUITES = (SEARCH, ENVELOPE, BACKWARD, KEYS)

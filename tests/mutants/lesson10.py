@@ -5,7 +5,7 @@ import math
 import torch
 import triton
 import triton.language as tl
-from harness import Suite
+from harness import Mutant, Suite
 
 
 # ---------------------------------------------------------------------- 10A
@@ -65,8 +65,10 @@ TRANSPOSE = Suite(
     "10B", right=gathered, wrong={"right, in another order of memory": ((a_plain_copy_viewed, LIES),)}
 )
 
-
 # ---------------------------------------------------------------------- 10C
+LOW = "a row far below zero is no exception"
+
+
 @triton.jit
 def python_maximum_kernel(X, Y, n, s_x, BLOCK: tl.constexpr):
     """Python's max of two numbers, which Triton knows, and a number that is worked out before the launch."""
@@ -92,7 +94,11 @@ def python_maximum(X, BLOCK):
     return Y
 
 
-LONG = Suite("10C", right=python_maximum)
+LONG = Suite(
+    "10C",
+    right=python_maximum,
+    wrong={"its size": (Mutant("starts-at-1e6", LOW, ('m, l = -float("inf")', "m, l = -1e6")),)},
+)
 
 
 # ---------------------------------------------------------------------- 10D

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from harness import Suite
+from harness import Mutant, Suite
 
 CAUSAL = "a causal mask hides what it must"
 
@@ -52,8 +52,10 @@ def a_program_a_row(O, dO, BM=32):
 
 ROWS = Suite("12A", right=a_program_a_row)
 
-
 # ---------------------------------------------------------------------- 12B
+DQ_EXACT = "dQ and D are exact"
+
+
 @triton.jit
 def dq_of_whole_tiles_kernel(
     Q, K, V, O, dO, LSE, D, dQ, N, scale,
@@ -94,7 +96,22 @@ def with_k_turned(Q, K, V, O, dO, LSE, BM, BN, causal):
     return dQ, D
 
 
-DQ = Suite("12B", right=with_k_turned)
+DQ = Suite(
+    "12B",
+    right=with_k_turned,
+    wrong={
+        "its size": (
+            Mutant(
+                "hidden-as-1e9",
+                DQ_EXACT,
+                (
+                    "p = tl.where(seen, tl.exp(s - L_i[:, None]), 0.0)",
+                    "p = tl.exp(tl.where(seen, s, -1e9) - L_i[:, None])",
+                ),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 12C

@@ -29,7 +29,6 @@ def nested(X, g):
 FEATURES = Suite(
     "15A",
     right=nested,
-    library=("iocourse.monomials.plan",),
     wrong={
         "no recorded mutant fails this property alone": (
             Mutant(
@@ -62,18 +61,11 @@ def by_companion_matrix(make, R, error):
 DEGREE = Suite(
     "15B",
     right=by_companion_matrix,
-    library=(
-        "iocourse.lowrank.polynomials.smallest_degree",
-        "iocourse.lowrank.polynomials.largest_error",
-        "iocourse.lowrank.polynomials.relative_error_at",
-    ),
+    library=("iocourse.lowrank.polynomials.smallest_degree", "iocourse.lowrank.polynomials.largest_error"),
 )
 
+
 # ---------------------------------------------------------------------- 15C
-WEIGHTS, FITS = "the weights that psi carries are used", "fits in fast memory"
-LOADED, TOTAL = "every word of the input is loaded", "4Nd words, whatever the rank is"
-
-
 def values_in_one_tile(m, Q, K, V, *, phi, psi):
     """Row sums in a tile of their own; rows by number, frees by hand, the scale on the key."""
     N, d = Q.shape
@@ -98,21 +90,7 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
     return O
 
 
-TWO_PASSES = Suite(
-    "15C",
-    right=values_in_one_tile,
-    library=("iocourse.schedules.low_rank",),
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant("a-second-state", FITS, ("as state:", "as state, m.zeros(len(psi), d + 1) as spare:")),
-            Mutant(
-                "state-is-stored",
-                TOTAL,
-                ("for i in", "m.store(state, m.new('T', state.shape), (0, len(psi)))\n        for i in"),
-            ),
-        )
-    },
-)
+TWO_PASSES = Suite("15C", right=values_in_one_tile, library=("iocourse.schedules:low_rank",))
 
 # ---------------------------------------------------------------------- 15D
 OWN_LENGTH, NO_PAIRS = "each row is judged by its own length", "no pairs are formed"
@@ -138,14 +116,11 @@ def right_and_by_all_pairs(Q, K, c):
 SAFE = Suite(
     "15D",
     right=ones_and_zeros,
-    library=("iocourse.lowrank.polynomials.positive_to",),
     wrong={"right, by work that is not allowed": ((right_and_by_all_pairs, NO_PAIRS),)},
 )
 
+
 # ---------------------------------------------------------------------- 15E
-TURNS = "no more words move than 2Nd a turn and 2Nd"
-
-
 def a_pass_for_the_row_sums(state, sums, psi, k, v, first):
     """What a key and its value do to the state."""
     if first:
@@ -175,18 +150,6 @@ def in_two_functions(m, Q, K, V, *, phi, psi, Bd):
     return O
 
 
-REPAIR = Suite(
-    "15E",
-    right=in_two_functions,
-    wrong={
-        "no recorded mutant fails this property alone": (
-            Mutant(
-                "state-is-stored",
-                TURNS,
-                ("state.free()", "m.store(state, m.new('T', state.shape), (0, len(psi))); state.free()"),
-            ),
-        )
-    },
-)
+REPAIR = Suite("15E", right=in_two_functions)
 
 SUITES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)
