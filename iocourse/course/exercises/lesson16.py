@@ -102,7 +102,7 @@ PRODUCT = Exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
-    run_case=does_not_modify_results(detect_side_effects(run_counted)),
+    run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),
 )
 
 
