@@ -84,6 +84,17 @@ doctor.inspect_environment()
 # <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
 
 
+# %% [raw] name="about-0A"
+# title = "The words attention must move"
+# difficulty = 1
+# importance = 4
+# minutes = 5
+# hints = [
+#   "Which arrays must be there before attention can start, and which one when it has ended?",
+#   "There are four. Two of them have a row for each query, the other two a row for each key.",
+#   "An array has as many words as rows times columns, and all four have d columns. Add up the four. The scores are not among them: nobody asked for them, so nobody has to move them.",
+# ]
+
 # %% tags=["exercise"] name="ex-0A"
 def my_compulsory(Nq, Nk, d):
     """Words that attention must move at the least, by formula (0.1).

@@ -168,6 +168,17 @@ print(m)
 # Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. Fast memory has room for $b$ rows and two more words for each of them: $M = bd + 2b$. A second copy of the block does not fit. If you are stuck after eight minutes, `hint("2A")`.
 
 
+# %% [raw] name="about-2A"
+# title = "Centre the rows"
+# difficulty = 2
+# importance = 4
+# minutes = 8
+# hints = [
+#   "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
+#   "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from the block without making a second block, store the block.",
+#   "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts against the block. Subtract it in place. Without a with statement the old block, or a mean with a name, is still there when the next block arrives.",
+# ]
+
 # %% tags=["exercise"] name="ex-2A"
 def my_centre(m, A, *, b):
     """Y = A with each row's mean subtracted, b rows at a time.
@@ -281,8 +292,19 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 #
 # The *footprint* is the room a schedule needs: here the tile and the two pieces. With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
-# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
+# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_matmul` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. A number is a position in `load` and a length in `zeros` and `row_stats`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
 
+
+# %% [raw] name="about-2B"
+# title = "The matrix product in tiles of the result"
+# difficulty = 3
+# importance = 5
+# minutes = 15
+# hints = [
+#   "Three loops. Which of A, B and C stays in fast memory while the innermost one runs, and where is it made, where is it stored?",
+#   "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the other, with a piece of a column of A and a piece of a row of B.",
+#   "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their product goes into the tile by add_matmul, which takes no room. The store comes after the loop over k.",
+# ]
 
 # %% tags=["exercise"] name="ex-2B"
 def my_matmul(m, A, B, *, bm, bn):
@@ -364,6 +386,17 @@ measured(
 # <!-- exercise 2C --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2C")`.
 # <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
 
+
+# %% [raw] name="about-2C"
+# title = "Choose the tile"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "When bm is chosen, only one bn is worth considering. Which?",
+#   "Solve bm·bn + bm + bn ≤ M for bn; a bn above n is of no use. That leaves one candidate for each bm from 1 to m, and the closed form says what each of them moves.",
+#   "Walk through all bm that leave a bn of at least 1 and keep the pair with the smallest mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) does the keeping; ⌈a/b⌉ of whole numbers is -(-a // b).",
+# ]
 
 # %% tags=["exercise"] name="ex-2C"
 def my_tile(m, n, k, M):
@@ -469,6 +502,17 @@ curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 #
 # $G$ is stored in full, both halves. Blocks compare by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, `hint("2D")`.
 
+
+# %% [raw] name="about-2D"
+# title = "A matrix times its own transpose"
+# difficulty = 3
+# importance = 2
+# minutes = 12
+# hints = [
+#   "G equals its own transpose. How many of the tiles of G do you have to compute?",
+#   "Tile (j, i) is tile (i, j) turned, and a turned view takes no room: one computation, two stores. On the diagonal both pieces of A are the same one.",
+#   "Go through the pairs with j up to i only. Off the diagonal load two pieces of the column, on the diagonal one, and use it twice: a column times its own transposed view. After the loop over k store g at (i, j), and off the diagonal g.T at (j, i).",
+# ]
 
 # %% tags=["exercise"] name="ex-2D"
 def my_gram(m, A, *, b):

@@ -131,6 +131,17 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # <!-- 32,001 = max(case.inputs["row"].size for case in course.exercise.find("3A").cases(np.random.default_rng(0))) -->
 
 
+# %% [raw] name="about-3A"
+# title = "Maximum and sum in one pass"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Which two numbers let you forget the scores of the pieces you have seen? Carry them in the loop.",
+#   "Before the first piece no score has been seen: what is the largest of none, and the sum of none?",
+#   "For each piece: first the new maximum, from the old one and the piece; then the old sum in the new unit, then what the piece adds; only then forget the old maximum.",
+# ]
+
 # %% tags=["exercise"] name="ex-3A"
 def my_running(pieces):
     """Maximum and sum of one row of scores.
@@ -315,6 +326,17 @@ measured("3.5", **good)
 # <!-- exercise 3B --> Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3A. If you are stuck after eight minutes, run `hint("3B")` in a cell of your own.
 
 
+# %% [raw] name="about-3B"
+# title = "One query's output in one pass"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "You have m and l from exercise 3A. What else must change its unit when the maximum rises?",
+#   "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
+#   "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
+# ]
+
 # %% tags=["exercise"] name="ex-3B"
 def my_online_attention(pieces):
     """The softmax-weighted mean of the values of one row, each piece seen once.
@@ -401,6 +423,17 @@ merge_tree([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
 # <!-- exercise 3C --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3C")` in a cell of your own.
 # <!-- 27 = 2 * 1.5 + 8 * 2 + 1 * 2 + 4 * 1.5 -->
 
+
+# %% [raw] name="about-3C"
+# title = "Merging two parts of a row"
+# difficulty = 2
+# importance = 5
+# minutes = 10
+# hints = [
+#   "Each part counts in its own unit. Which unit can both be expressed in without overflow?",
+#   "Two factors, one for each part, each at most 1; l and o of a part take the same factor.",
+#   "Nothing is divided here. For two empty parts the common maximum is -inf: subtract 0 instead, so that both factors are 0. Make new arrays; *= would write into a part that was handed in.",
+# ]
 
 # %% tags=["exercise"] name="ex-3C"
 def my_merge(a, b):
@@ -579,6 +612,17 @@ measured("3.8", two_loops=two.ledger.total)
 #
 # <!-- exercise 3D --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for maxima and sums; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a cell of your own.
 
+
+# %% [raw] name="about-3D"
+# title = "Log-sum-exp of every row on the machine"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Which loop is outside: over blocks of rows, or of columns? Row statistics live as long as their rows are being worked on.",
+#   "For each block of rows: fresh row statistics; then for each block of columns: load, update, forget.",
+#   "When a block of rows has seen all its columns, stats.lse() is a tile with one word a row. Store it into a slow array of shape (N,) made by m.new, and return that array.",
+# ]
 
 # %% tags=["exercise"] name="ex-3D"
 def my_lse(m, S, *, Br, Bc):

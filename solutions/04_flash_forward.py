@@ -90,6 +90,17 @@ print(stored.ledger)
 #
 # <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside: the step above for every block of queries, with scores made in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
 
+# %% [raw] name="about-4A"
+# title = "Queries stay: FlashAttention-2's loop order"
+# difficulty = 2
+# importance = 5
+# minutes = 15
+# hints = [
+#   "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for each outer step.",
+#   "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
+#   "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by the row sum, and the store, wait until the inner loop is over.",
+# ]
+
 # %% tags=["exercise"] name="ex-4A"
 def my_flash2(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of queries outside.
@@ -191,6 +202,17 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 #
 # <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep outputs, maxima and sums in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
 
+# %% [raw] name="about-4B"
+# title = "Keys stay: FlashAttention-1's loop order"
+# difficulty = 3
+# importance = 4
+# minutes = 15
+# hints = [
+#   "Two parts. Before anything is added, every row of O, m and l needs a value in slow memory. Then two loops: which arrays does the inner one bring in anew, and which of these change?",
+#   "First part: one loop over blocks of queries that stores zeros and fresh row statistics. Second part: blocks of keys outside, with k and v; blocks of queries inside, with q, o and the statistics loaded and, at the end of each round, o and both statistics stored again.",
+#   "One inner round is: scale q; scores; update with o; o takes in scores times v; divide by the row sum if these were the last keys; store three things.",
+# ]
+
 # %% tags=["exercise"] name="ex-4B"
 def my_flash1(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of keys outside.
@@ -270,6 +292,17 @@ explore.memory_timeline(f3, M=800, title="F3 flash_optimal: V in K's place")
 # In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
 #
 # <!-- exercise 4C --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4C")` in a cell of your own.
+
+# %% [raw] name="about-4C"
+# title = "V in K's place"
+# difficulty = 2
+# importance = 4
+# minutes = 5
+# hints = [
+#   "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
+#   "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so they cannot be made in the same with line as k and v.",
+#   "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: if they are still there when the next ones are made, both count.",
+# ]
 
 # %% tags=["exercise"] name="ex-4C"
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
@@ -371,6 +404,17 @@ for Bc in (64, 16, 4, 1):
 # Why then do GPU kernels take many keys at a time, 32, 64 or more? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
 #
 # <!-- exercise 4D --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")` in a cell of your own.
+
+# %% [raw] name="about-4D"
+# title = "The tile for a given M"
+# difficulty = 2
+# importance = 5
+# minutes = 10
+# hints = [
+#   "Which of the two sizes stands in the number of words, and which only in the footprint?",
+#   "Bc takes room and saves no word, so it is as small as a tile can be. Put it into the footprint.",
+#   "What is left is an inequality in Br alone: Br times something, plus something, at most M. Solve it and round down.",
+# ]
 
 # %% tags=["exercise"] name="ex-4D"
 def my_best_tiles(N, d, M):

@@ -156,6 +156,17 @@ explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 #
 # <!-- exercise 4E --> The next cell has the same schedule, behind a line that says *not written yet*. Two things are wrong, and neither hides the other. Repair them, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
 
+# %% [raw] name="about-4E"
+# title = "A schedule to repair"
+# difficulty = 2
+# importance = 2
+# minutes = 10
+# hints = [
+#   "Two things are wrong, and neither hides the other. For the words: which tile is loaded in a loop whose block it does not depend on?",
+#   "For the room: go through the inner loop a second time with a finger. Which names still hold a tile of the round before when k arrives?",
+#   "What belongs to a block of queries arrives where o and the statistics are made. And what a round has made or loaded gives its room back before the round is over.",
+# ]
+
 # %% tags=["exercise"] name="ex-4E"
 def my_repaired(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of queries outside, and V_j where K_j was.

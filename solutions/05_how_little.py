@@ -82,6 +82,17 @@ explore.pebbles(graph, 8, moves, M=4)
 #
 # <!-- exercise 5A --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. They may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5A")` in a cell of your own.
 
+# %% [raw] name="about-5A"
+# title = "A scalar product with three pebbles"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Forming a product takes three red pebbles, and there are three. Where is the sum so far in the meantime?",
+#   "It waits in slow memory. So one round is: load two factors, form the product, get rid of the factors, fetch the sum so far, add, and make room again. What the first round adds to, and what the last one stores, are special.",
+#   "The first product plays the part of the sum so far. After a round its two parents go; the new sum is stored, and, unless it is the last one, deleted. The sums are called s_2, s_3, and the last one s.",
+# ]
+
 # %% tags=["exercise"] name="ex-5A"
 def my_dot_moves(d):
     """The moves of a scalar product of d words with three red pebbles.
@@ -182,6 +193,17 @@ print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 # Two exponentials are stored once they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more.
 #
 # <!-- exercise 5B --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words. If you are stuck after seven minutes, run `hint("5B")` in a cell of your own.
+
+# %% [raw] name="about-5B"
+# title = "A softmax row with three pebbles"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "What is cheaper to get back later: an exponential that was stored and is loaded, or one that is computed again from its score?",
+#   "Two passes. The first one needs of every exponential only what it adds to the sum. The second one holds the sum and makes one weight after the other. One exponential is still there when the second pass begins.",
+#   "In the second pass the pebbles are on the sum, one exponential, and first its score, then its weight. Begin it with the exponential that the first pass ended with, whose score need not come again.",
+# ]
 
 # %% tags=["exercise"] name="ex-5B"
 def my_softmax_moves(n):

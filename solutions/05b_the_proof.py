@@ -71,6 +71,17 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 #
 # <!-- exercise 5C --> Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5C")` in a cell of your own.
 
+# %% [raw] name="about-5C"
+# title = "The products of one segment"
+# difficulty = 3
+# importance = 5
+# minutes = 10
+# hints = [
+#   "First find the pairs (i, j) whose weight can be had at all. There are two ways to have it.",
+#   "A row of q is whole where all its words are there; a weight can be made where row i of q and row j of k are both whole. Join that with s, so that no pair counts twice.",
+#   "For each pair, count the columns in which both the value's word and the accumulator are there. Over all pairs this is a matrix product and a product entry by entry, once the booleans are numbers.",
+# ]
+
 # %% tags=["exercise"] name="ex-5C"
 def my_products(q, k, v, o, s):
     """The number of products p_ij v_jc that can be formed.
@@ -135,6 +146,17 @@ measured("5.8", enough=attempt(fewest_words, my_products))
 # This is Theorem A, bound `A` of the library's list, for the class of section 5.7.
 #
 # <!-- exercise 5D --> Evaluate (5.8) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5D")` in a cell of your own.
+
+# %% [raw] name="about-5D"
+# title = "The best segment"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Every T gives a true bound. Which ones are worth trying, and when does the number of full segments become 0?",
+#   "For each T from 1 on: the words R of a segment, the products F(R), how many full segments there must be, and T times that. Keep the largest.",
+#   "⌊x⌋ is what // gives. When N²d is less than F(M + T) there is no full segment any more, nor for any longer T, and the search is over.",
+# ]
 
 # %% tags=["exercise"] name="ex-5D"
 def my_bound(N, d, M):
@@ -269,6 +291,17 @@ measured("5.9", reads=fewest[4])
 # Cut the run into segments of $T$ of these events; the last one may have fewer. A segment has at most $R = M + T$ different words to work with: those of fast memory at its start, where an accumulator that is there takes at least one, and those that enter or are read. Scores and weights *made* in the segment are not among them.
 #
 # <!-- exercise 5E --> (Optional.) A run says which words come into fast memory and which leave it. Return the words that each full segment works with. Without it, go on below its check. If you are stuck after five minutes, run `hint("5E")` in a cell of your own.
+
+# %% [raw] name="about-5E"
+# title = "A run cut into segments"
+# difficulty = 2
+# importance = 2
+# minutes = 10
+# hints = [
+#   "What do you have to know when a segment ends, so that the next one can begin?",
+#   "Keep two collections apart: what is in fast memory now, which shrinks when a word leaves, and what the segment has worked with, which only grows.",
+#   "When the T-th word has come in, hand over what the segment has worked with. The next segment begins with what is in fast memory now: with a copy, for the two go different ways from here.",
+# ]
 
 # %% tags=["exercise"] name="ex-5E"
 def my_segments(run, T):

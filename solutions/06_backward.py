@@ -162,6 +162,17 @@ print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)
 #
 # <!-- exercise 6A --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6A")` in a cell of your own.
 
+# %% [raw] name="about-6A"
+# title = "One tile of score gradients"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Four things, one after the other: scores, weights, D, score gradients. Which of them would need keys outside the tile if you took the definition?",
+#   "The weights: do not divide by a sum of the tile, L has the sum over all keys in it. D has two formulas, and only one of them gets by without the other keys.",
+#   "p is the exponential of scores minus L, row by row. D is a row sum over columns of do and o. What is left is (6.3), with dp from do and v.",
+# ]
+
 # %% tags=["exercise"] name="ex-6A"
 def my_scores_gradient(q, k, v, do, o, L):
     """The tile of P and the tile of dS for some queries and some keys.
@@ -276,6 +287,17 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 #
 # <!-- exercise 6B --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6B")` in a cell of your own.
 
+# %% [raw] name="about-6B"
+# title = "The fused backward pass"
+# difficulty = 4
+# importance = 5
+# minutes = 20
+# hints = [
+#   "Outside: one block of keys, with everything that belongs to it. Two of its four tiles are loaded, two begin at zero. Which tiles does a block of queries bring, and which line is the last that needs each of them?",
+#   "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is stored.",
+#   "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves for s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
+# ]
+
 # %% tags=["exercise"] name="ex-6B"
 def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ, dK, dV with blocks of keys outside, and dQ_i in dO_i's place.
@@ -370,6 +392,17 @@ explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "
 #
 # <!-- exercise 6C --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6C")` in a cell of your own.
 
+# %% [raw] name="about-6C"
+# title = "What stays times what passes"
+# difficulty = 2
+# importance = 4
+# minutes = 8
+# hints = [
+#   "Write down for each side which arrays it has in fast memory: rows bring Q, dO and perhaps dQ, columns bring K, perhaps V, and perhaps dK and dV.",
+#   "Gradients on the side that stays count once, those on the side that passes by count twice, for they come and go. When is V not needed?",
+#   "Two sums, one for each side; the answer is their product. V is needed for dP, and dP for dQ and dK.",
+# ]
+
 # %% tags=["exercise"] name="ex-6C"
 def my_constant(stays, gradients):
     """The constant of one sweep: arrays that stay times arrays that pass by.
@@ -443,6 +476,17 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
 #
 # <!-- exercise 6D --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6B. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6D")` in a cell of your own.
+
+# %% [raw] name="about-6D"
+# title = "The sweep for dQ"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Exchange the loops of 6.6 and leave out what belongs to dK and dV. What stays now, and what passes by?",
+#   "D needs O only once for each block of queries, before any key has come. Where can O leave again, so that it never stands beside q and dq?",
+#   "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq takes in. At the end of the row of tiles dq is scaled and stored, once.",
+# ]
 
 # %% tags=["exercise"] name="ex-6D"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):

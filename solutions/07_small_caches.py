@@ -103,6 +103,17 @@ measured("7.2", squares=by_columns.total / N**2)
 # <!-- exercise 7A --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7A")` in a cell of your own.
 
 
+# %% [raw] name="about-7A"
+# title = "A tile of scores, column by column"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "It is one tile of the matrix product of lesson 02. What was called the depth there is d here, and the second matrix is K turned on its side.",
+#   "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
+#   "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_matmul takes the two. Scale the column of Q in place. The tile must outlive the function: do not open it with with.",
+# ]
+
 # %% tags=["exercise"] name="ex-7A"
 def my_scores_tile(m, Q, K, i, j):
     """The tile (Br, Bc) of QKᵀ/√d for queries i and keys j, made column by column.
@@ -231,6 +242,17 @@ measured("7.4", score_reads=reads,
 # <!-- exercise 7B --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7B")` in a cell of your own.
 
 
+# %% [raw] name="about-7B"
+# title = "Attention in a small cache"
+# difficulty = 4
+# importance = 5
+# minutes = 20
+# hints = [
+#   "Two loops, one after the other, inside one loop over blocks of queries. The first makes scores and statistics, the second makes output. What must the first leave behind for the second?",
+#   "First: for each block of keys a tile from my_scores_tile, stored as it is, and then taken in by the statistics, which spoil it. Second: for each block of Bd columns a tile of output; for each key one column of the stored scores and one row of V, Bd wide.",
+#   "Between the two loops the statistics become log-sum-exps, one word a row. In the second loop a column of scores becomes probabilities in place, and the tile of output takes in column times row. There is nothing to normalise.",
+# ]
+
 # %% tags=["exercise"] name="ex-7B"
 def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
     """softmax(QKᵀ/√d) V, with tiles that do not depend on d.
@@ -332,6 +354,17 @@ predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
 # <!-- exercise 7C --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7C")` in a cell of your own.
 
 
+# %% [raw] name="about-7C"
+# title = "Rows of one array at a time"
+# difficulty = 3
+# importance = 5
+# minutes = 10
+# hints = [
+#   "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, which in the second, and what stays through both?",
+#   "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
+#   "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
+# ]
+
 # %% tags=["exercise"] name="ex-7C"
 def my_scores_stored(m, Q, K, V, *, Br):
     """softmax(QKᵀ/√d) V, with rows of one array at a time in fast memory.
@@ -413,6 +446,17 @@ for piece in sweeps.lower_envelope("forward", 0.5, 4):
 #
 # <!-- exercise 7D --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7D")` in a cell of your own.
 
+
+# %% [raw] name="about-7D"
+# title = "A plan for any memory"
+# difficulty = 3
+# importance = 4
+# minutes = 12
+# hints = [
+#   "A larger tile never moves more words. So where a footprint leaves one size open, only the largest that fits is worth considering; where two share the room, one loop runs over one of them.",
+#   "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
+#   "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from 1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
+# ]
 
 # %% tags=["exercise"] name="ex-7D"
 def my_plan(N, d, M):

@@ -63,6 +63,17 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 # <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does: use only what `forward` and `backward` return, and the mask takes care of itself. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
 
 
+# %% [raw] name="about-7E"
+# title = "The gradient with respect to X"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Which three matrices play the parts of Q, K and V? Then two questions are left: what is dO for this loss, and how does X enter Q?",
+#   "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One call of forward gives O, one call of backward gives what comes out at Q.",
+#   "Q is A1 times X. The word of X in row a and column b enters every row of Q, in column b, with the factor that stands in column a of A1. Add up over the rows: which product of matrices is that?",
+# ]
+
 # %% tags=["exercise"] name="ex-7E"
 def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
     """dL/dX for L(X) = ½‖softmax(A1 X A2ᵀ) A3 Y - E‖².
@@ -297,6 +308,17 @@ explore.memory_timeline(found.ledger, closed_form.peak, title="F7d as found, M a
 #
 # <!-- exercise 7F --> Repair it. The cell has the code as found. Write your diagnosis in its first line, in words, delete the line below that raises an error, and change as little as you can. The check allows the words of (7.6) and its footprint, and not one word more. If you are stuck after four minutes, run `hint("7F")` in a cell of your own.
 
+
+# %% [raw] name="about-7F"
+# title = "A schedule to repair"
+# difficulty = 2
+# importance = 3
+# minutes = 8
+# hints = [
+#   "The ledger names an array and how often it came. Inside which loops does it come now, and of which loop alone does what it holds depend?",
+#   "In the timeline one tile has no end. A name keeps its tile until it is given another one, or until the tile is freed: when was it needed for the last time?",
+#   "The log-sum-exps belong to a block of rows of O: they are loaded once, before its columns are gone through, and stay for all of them. The rows of Q are freed when their scores have been stored.",
+# ]
 
 # %% tags=["exercise"] name="ex-7F"
 def my_scores_stored_tiled(m, Q, K, V, *, Br, Bo, Bd):

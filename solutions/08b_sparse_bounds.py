@@ -136,6 +136,17 @@ for w in (1024, 4096, 16384, 65536):
 #
 # <!-- exercise 8E --> Write the bound yourself, from the pairs: the larger one of (8.7) and the compulsory words. A query that sees nothing has neither to be read nor to be written for this bound, and a key that nobody sees not to be read. For a large $M$ (8.7) is negative and says nothing. If you are stuck after four minutes, run `hint("8E")` in a cell of your own.
 
+# %% [raw] name="about-8E"
+# title = "A bound from the pairs"
+# difficulty = 2
+# importance = 2
+# minutes = 8
+# hints = [
+#   "Two statements hold at once, so the stronger one holds. What is each of them about?",
+#   "For the compulsory words: how many rows of the table hold a True, and how many columns? Each such row stands for a query and an output, each such column for a key and a value.",
+#   "any along an axis tells of each row, or of each column, whether it holds a True; the sum of those counts them. The sum of the whole table is nnz. Then two lines of arithmetic, and the larger one.",
+# ]
+
 # %% tags=["exercise"] name="ex-8E"
 def my_least(pairs, d, M):
     """Words that no schedule of Theorem D's class can avoid under a mask.

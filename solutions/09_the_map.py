@@ -80,6 +80,17 @@ FORWARD = {  # before: (what stays, what passes, matrices that travel, what is t
 # %% [markdown]
 # <!-- exercise 9A --> Find the cheapest sequence of sweeps by (9.1) that leads from one state of slow memory to another. The check brings other tables of the same form as well, also with more states. No sweep leads back to an earlier state, and from every state there is a way to the goal. If you are stuck after six minutes, run `hint("9A")` in a cell of your own.
 
+# %% [raw] name="about-9A"
+# title = "Sweeps in sequence"
+# difficulty = 3
+# importance = 4
+# minutes = 12
+# hints = [
+#   "Two small questions. What does one sweep cost? And if you knew the cheapest way from each state that a sweep can lead to, which first sweep would you take?",
+#   "The function may call itself: from a state the cheapest way is some sweep, followed by the cheapest way from where it leads. At the goal nothing is left to do, and that costs nothing.",
+#   "Split the texts at their blanks and count the names: one product, times x squared, plus the matrices. For each sweep of the state collect the sum of its words and the rest's, with the list that begins with it; return the pair whose words are fewest.",
+# ]
+
 # %% tags=["exercise"] name="ex-9A"
 def my_cheapest(sweeps, x, state, goal):
     """The words of the cheapest sequence of sweeps, in units of N², and the sequence.
@@ -177,6 +188,17 @@ measured("9.2", backward=found.cost)
 # The first part gives the size of a block: in F3 two arrays of $B_r$ rows of $d$ words fill $M$. The second drops the rounding. (Slices are left out; they win 6 percent at most.)
 #
 # <!-- exercise 9B --> For given $N$, $d$, $M$ and a pass, return the sign of the schedule with the fewest words by (9.2), and these words. No search, no rounding: a line of arithmetic for each. If you are stuck after seven minutes, run `hint("9B")` in a cell of your own.
+
+# %% [raw] name="about-9B"
+# title = "The map on an envelope"
+# difficulty = 2
+# importance = 5
+# minutes = 15
+# hints = [
+#   "Take one schedule at a time. How many arrays stay, with how many rows of d words each? Set their sum equal to M and solve for the rows; that goes into the closed form.",
+#   "In F3 two arrays stay, in F7 one at a time, in B3 four, in B4 first three and then four; the last column of the table says it of the others. A square tile of side b has b times b words. Then each rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
+#   "A small helper that takes a length and a size of block and gives the larger of 1 and their quotient does the second part of the rule everywhere, for columns of a tile as well. Collect the words of the pass by sign and return the pair with the smallest.",
+# ]
 
 # %% tags=["exercise"] name="ex-9B"
 def my_envelope(N, d, M, pass_):
@@ -388,6 +410,17 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # Theorem C says nothing here, and the compulsory bound is not met. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
 # <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_dots(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
+
+# %% [raw] name="about-9C"
+# title = "A backward pass when all fits"
+# difficulty = 4
+# importance = 4
+# minutes = 20
+# hints = [
+#   "Begin with your B3 of exercise 6B and one block of all keys. Which of its reads are left over? They all serve D. What is D a sum of, and which of these numbers does a block of queries have?",
+#   "Once the weights of a block of queries against all keys are there, its rows of O are one product away, and so are its rows of dP. Either of them gives D in fast memory, and can go again.",
+#   "For a block: scale q, scores, weights from L; o from weights and v; D takes in the row products of do and o, and o goes; dV takes in; weights become score gradients; dK takes in; dq, scaled, is stored. dK and dV are stored once, after the last block.",
+# ]
 
 # %% tags=["exercise"] name="ex-9C"
 def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):

@@ -55,6 +55,17 @@ def dQ_sweep(m, dS, K, *, Br):
 #
 # and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9D")` in a cell of your own.
 
+# %% [raw] name="about-9D"
+# title = "Score gradients kept"
+# difficulty = 3
+# importance = 3
+# minutes = 12
+# hints = [
+#   "This is the loop of B3 with one change. Which lines of B3 deal with dQ, and what of a pair has to be at hand later for somebody else to make dQ?",
+#   "A block of keys, of values and of both gradients stays; one query at a time passes with its row of dO and its two words. When the row of score gradients is there, it goes to slow memory.",
+#   "For a query: scale q, scores against the block, weights from L; dV takes in; weights become score gradients; dK takes in; the row is stored at this query and this block of keys. After the last query the block of dK and dV is stored.",
+# ]
+
 # %% tags=["exercise"] name="ex-9D"
 def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
     """dS, dK and dV with Bc keys at a time in fast memory and one query at a time passing.

@@ -121,6 +121,17 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 #
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 
+# %% [raw] name="about-10A"
+# title = "Where a tile lies"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
+#   "The rows of a tile are BM numbers that follow each other, from p times BM on. Give them the shape (BM, 1), and the columns the shape (1, BN): sums and comparisons then broadcast to (BM, BN).",
+#   "Places: rows times s0 plus columns times s1, formula (10.2). Mask: the row is below rows and the column is below columns, both at once, joined with &.",
+# ]
+
 # %% tags=["exercise"] name="ex-10A"
 def my_tile(p, q, rows, columns, s0, s1, BM, BN):
     """Places and mask of the tile that program (p, q) owns.
@@ -303,6 +314,17 @@ for length in (128, 100):
 # <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, compares the words with $2 \cdot \text{rows} \cdot \text{columns}$, and asks that each program write some of them. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
 # <!-- 28 = 128 - 100 -->
 
+# %% [raw] name="about-10B"
+# title = "A transposed copy"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Start from copy_kernel. Which of its lines must know that X has two strides, and which that Y lies the other way round?",
+#   "Element (i, j) of X is element (j, i) of Y, and a row of Y is as long as X has rows. The tile itself need not be turned: only the pointers that it is stored to.",
+#   "Load from i times s0 plus j times s1, with i as a column and j as a row. Store to j times rows plus i, with the same shapes and the same mask. Both the load and the store need the mask.",
+# ]
+
 # %% tags=["exercise"] name="ex-10B"
 @triton.jit
 def my_transpose_kernel(X, Y, rows, columns, s0, s1, BM: tl.constexpr, BN: tl.constexpr):
@@ -374,6 +396,17 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
+# %% [raw] name="about-10C"
+# title = "Softmax of long rows"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "Which two numbers about a row must be known before its first weight can be written? How did lesson 03 get both in one pass?",
+#   "First loop: load a piece, find the new maximum, bring the old sum to it with exp(m - m_new), add the sum of exp(s - m_new). Second loop: load the same piece again and store exp(s - m) / l.",
+#   "Load with other equal to minus infinity, so that lanes that hang over change neither the maximum nor the sum. The old sum is rescaled before the new terms are added, and m takes its new value last. Row p of X starts p times s_x words from the pointer, row p of Y p times n.",
+# ]
+
 # %% tags=["exercise"] name="ex-10C"
 @triton.jit
 def my_long_softmax_kernel(X, Y, n, s_x, BLOCK: tl.constexpr):
@@ -423,6 +456,17 @@ for BLOCK in (32, 128, 512):
 # The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 11 significant bits, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
 # <!-- exercise 10D --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10D")` in a cell of your own.
+
+# %% [raw] name="about-10D"
+# title = "The product in tiles"
+# difficulty = 3
+# importance = 5
+# minutes = 15
+# hints = [
+#   "Put product_program of section 10.3 beside copy_kernel: which lines change, and which only change their names?",
+#   "A program owns BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has no axis. Sums start as zeros in float32 and grow in a loop over pieces of depth BK.",
+#   "Three masks: for A the row is below m and the place along k below k, for B the place along k below k and the column below n, for C the row below m and the column below n. Both loads need other=0.0, or what a lane that hangs over happens to hold comes into the sums.",
+# ]
 
 # %% tags=["exercise"] name="ex-10D"
 @triton.jit

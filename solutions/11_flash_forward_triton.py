@@ -155,6 +155,17 @@ else:
 # <!-- exercise 11A --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, scores astronomically far below zero too, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11A")` in a cell of your own.
 # <!-- 11 = np.finfo(np.float16).nmant + 1 -->
 
+# %% [raw] name="about-11A"
+# title = "The inner loop"
+# difficulty = 3
+# importance = 5
+# minutes = 15
+# hints = [
+#   "What does a program need of K and V in one round, and what of its own does it change? Write the NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
+#   "A round: load the tile of keys, with a mask and 0 for what does not exist; scores by tl.dot with the transposed tile, times scale; scores of keys that do not exist become minus infinity; then the new maximum, weights by tl.exp2, the factor for what is old.",
+#   "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its third argument. Last, m becomes the new maximum.",
+# ]
+
 # %% tags=["exercise"] name="ex-11A"
 @triton.jit
 def forward_kernel(Q, K, V, O, LSE, N, scale,
@@ -268,6 +279,17 @@ explore.block_mask(cut, d, title="A causal mask in tiles")
 #
 # <!-- exercise 11B --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11B")` in a cell of your own.
 # <!-- 128 = 8 * 16 -->
+
+# %% [raw] name="about-11B"
+# title = "Two loops"
+# difficulty = 4
+# importance = 5
+# minutes = 15
+# hints = [
+#   "For one tile of queries: which keys does its first row see, and which its last? Between the two answers lie the tiles that need a mask.",
+#   "Two borders, both counted in keys: tiles that end at or before the first are seen by every row; the second is where the last row, or the keys, stop. The first must be a multiple of BN, so round down.",
+#   "The first row is number tile · BM and sees that many keys and one more. The last existing row is at most number tile · BM + BM - 1. Without a causal mask every row sees N keys. Then two loops over the same step, one compiled with the mask and one without.",
+# ]
 
 # %% tags=["exercise"] name="ex-11B"
 @triton.jit
@@ -393,6 +415,17 @@ measured("11.6", not_a_number=int(np.isnan(sums).sum()))
 #
 # <!-- exercise 11C --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11C")` in a cell of your own.
 
+# %% [raw] name="about-11C"
+# title = "Rows that see nothing"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Where does the arithmetic meet minus infinity minus minus infinity, and where zero divided by zero?",
+#   "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is still minus infinity may subtract any finite number, since all its weights are 0 then.",
+#   "After the loop a row sum of 0 means that the row saw nothing. Divide by 1 there, which leaves O at 0, and put minus infinity into LSE by a choice, not by the logarithm of 0.",
+# ]
+
 # %% tags=["exercise"] name="ex-11C"
 @triton.jit
 def band_kernel(Q, K, V, O, LSE, Nq, Nk, low, high, scale,
@@ -490,6 +523,17 @@ measured("11.7", factor=reads[1] / reads[0])
 # </details>
 #
 # <!-- exercise 11D --> Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11D")` in a cell of your own.
+
+# %% [raw] name="about-11D"
+# title = "Many heads"
+# difficulty = 3
+# importance = 4
+# minutes = 12
+# hints = [
+#   "How many programs are there now? Given one number, how do you get three back: the tile, the head, the batch?",
+#   "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then the batch. Remainder and whole part of a division take the number apart again. The keys' head is the queries' head divided by the size of a group, rounded down.",
+#   "Move each pointer to its head once: batch times the first stride plus head times the second. From there on it is the kernel of one head, with the third stride where that one had d.",
+# ]
 
 # %% tags=["exercise"] name="ex-11D"
 @triton.jit

@@ -327,6 +327,17 @@ print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
 #
 # <!-- 32 = 4 * 8 -->
 
+# %% [raw] name="about-11E"
+# title = "A kernel to repair"
+# difficulty = 2
+# importance = 3
+# minutes = 10
+# hints = [
+#   "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of which of them does the address change from round to round?",
+#   "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
+#   "Two things are handed on from round to round in the unit of the old maximum: the sum and the accumulator. Compare how each of them changes to the unit of the new one.",
+# ]
+
 # %% tags=["exercise"] name="ex-11E"
 @triton.jit
 def repaired_kernel(Q, K, V, O, LSE, N, scale,

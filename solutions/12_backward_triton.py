@@ -220,6 +220,17 @@ measured("12.3", step=seen[0].stride(1))
 # <!-- exercise 12A --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a cell of your own.
 # <!-- 1,280 = 2 * 40 * 16 -->
 
+# %% [raw] name="about-12A"
+# title = "A kernel for D"
+# difficulty = 2
+# importance = 3
+# minutes = 8
+# hints = [
+#   "What does one program own? Which of its rows may not exist, and what must not happen there?",
+#   "An address is the array's own, plus head times the step of heads, plus row times the step of rows, plus column. O and dO have two steps each, and D has none to ask for: it is stored whole.",
+#   "Two loads of (BM, d), with a mask of rows that spreads over the columns; the sum of their product over axis 1; one store of (BM,) with the same mask without its second axis.",
+# ]
+
 # %% tags=["exercise"] name="ex-12A"
 @triton.jit
 def my_row_products_kernel(O, o_head, o_row, dO, do_head, do_row, D, N,
@@ -279,6 +290,17 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 #
 # <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
 
+# %% [raw] name="about-12B"
+# title = "Rows stay: dQ"
+# difficulty = 3
+# importance = 5
+# minutes = 14
+# hints = [
+#   "Go through dq_program line by line. Which of its lines are products of tiles, which are entry by entry, and which of them has an edge?",
+#   "Keys of the tile are at, at + 1 and so on; their addresses are made as those of the rows are. The transposes are made by tl.trans. Weights of keys past the end, and of hidden ones, become 0 after the exponential.",
+#   "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, and a third product that takes dq as its third argument. The scale belongs to the scores; dq gets its own at the store.",
+# ]
+
 # %% tags=["exercise"] name="ex-12B"
 @triton.jit
 def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
@@ -333,6 +355,17 @@ check("12B", my_dq)
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
 # <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
+
+# %% [raw] name="about-12C"
+# title = "Columns stay: dK and dV"
+# difficulty = 3
+# importance = 5
+# minutes = 14
+# hints = [
+#   "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which shape do these need beside a tile of (keys, queries)?",
+#   "L and D belong to queries, which are the second axis now. A query past the end must have no weight: what does its L have to be, so that no other mask is needed for it?",
+#   "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q. Only the scale of dk is left to the store.",
+# ]
 
 # %% tags=["exercise"] name="ex-12C"
 @triton.jit
@@ -419,6 +452,17 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 # $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
 #
 # <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
+
+# %% [raw] name="about-12D"
+# title = "All at once"
+# difficulty = 3
+# importance = 4
+# minutes = 8
+# hints = [
+#   "Take the loop of 12.5. Which tile in it, turned over, is what dQ's rows need from these keys?",
+#   "ds is (keys, queries), k is (keys, columns), and the share of dQ is (queries, columns). Rows past the end of dQ exist in the tile and not in memory. And which weights of ds meet a k of zeros?",
+#   "One more product, ds transposed times k, times the scale, added by tl.atomic_add at the addresses from which q was loaded, with q's mask. Before that, weights of keys past the end become 0.",
+# ]
 
 # %% tags=["exercise"] name="ex-12D"
 @triton.jit
@@ -632,6 +676,17 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 # %% [markdown]
 # <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of sections 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
+
+# %% [raw] name="about-12E"
+# title = "Attention that autograd can differentiate"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "What does my_dq take that the forward pass has in its hands, and what of it can be computed anew?",
+#   "Five tensors are saved, causal is an attribute. In the backward pass they come back from ctx.saved_tensors. Whose strides can you not be sure of?",
+#   "Forward: launch, save Q, K, V, O and LSE, return O alone. Backward: a contiguous dO, the two sweeps with D from the first handed to the second, and four results, the last of them None.",
+# ]
 
 # %% tags=["exercise"] name="ex-12E"
 class MyAttention(torch.autograd.Function):

@@ -168,6 +168,17 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 #
 # <!-- exercise 13A --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13A")` in a cell of your own.
 
+# %% [raw] name="about-13A"
+# title = "A tile for a chip"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Which tiles may be used at all? Of those, what does each one move? Two formulas, and BD says which.",
+#   "Count words first, array by array, rounding up where a block may be ragged. Then give each array its width: LSE and what travels of O are 4 bytes a word, the rest itemsize.",
+#   "Whole rows: two arrays once, two arrays once for each tile of queries, and N words of LSE. Slices: Q comes once for each tile of keys, and between two tiles of keys N·d sums go and come back.",
+# ]
+
 # %% tags=["exercise"] name="ex-13A"
 def my_choice(tiles, room, N, d, itemsize):
     """The tile of the forward pass that moves the fewest bytes, and how many.
@@ -283,6 +294,17 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
 # <!-- exercise 13B --> Make the five arrays of any mask. Patterns may be numbered anyhow; in their rows past the last query 0 and 1 are both right; rows with as many entries come in any order. If you are stuck after nine minutes, run `hint("13B")` in a cell of your own.
+
+# %% [raw] name="about-13B"
+# title = "A mask as lists"
+# difficulty = 3
+# importance = 5
+# minutes = 15
+# hints = [
+#   "Bring the mask into tiles first: an array (rows, columns, BM, BN). Which question to a tile tells that somebody sees a pair of it, and which that nobody misses one? What does a mask that does not divide need before it can be brought into tiles?",
+#   "Two padded copies, alike for keys past the last, which nobody sees, and different for queries past the last: for the question whether a tile is hit they see nothing, for the question whether it is whole they see everything.",
+#   "Go through the rows of tiles. In each: numbers of the whole tiles, then those of the cut ones; where you are in the list before, between and after is the row's span. A cut tile takes the next slot and leaves its pattern there. The order sorts rows by their entries, most first.",
+# ]
 
 # %% tags=["exercise"] name="ex-13B"
 def my_lists(pairs, BM, BN):
@@ -493,6 +515,17 @@ def take_in(acc, m, l, s, v):
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.6} $$
 #
 # <!-- exercise 13C --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.6), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13C")` in a cell of your own.
+
+# %% [raw] name="about-13C"
+# title = "A loop over a list"
+# difficulty = 4
+# importance = 5
+# minutes = 18
+# hints = [
+#   "Line by line, what becomes of the NumPy program of section 13.4? Which of its numbers have to be loaded before the first key can be?",
+#   "The program's number is a place in the order, and the order names the tile. Three loads give the span. Then two loops over steps of the list, and in each step the entry says which keys these are. Only the second loop loads a slot and a pattern.",
+#   "Whole tiles hold existing keys only, so their loads need no mask. A pattern is BM · BN numbers, row by row, from slot · BM · BN on; scores become minus infinity where it is 0, and keys past the last are 0 in it. After the loops a row whose l is 0 saw nothing: divide by 1 there, and choose minus infinity for its LSE.",
+# ]
 
 # %% tags=["exercise"] name="ex-13C"
 @triton.jit

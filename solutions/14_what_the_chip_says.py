@@ -191,6 +191,17 @@ for room in (256, 512, 1280):
 #
 # <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
 
+# %% [raw] name="about-14A"
+# title = "One token"
+# difficulty = 2
+# importance = 5
+# minutes = 8
+# hints = [
+#   "Which four arrays move, and how many words has each? Two of them have as many heads as there are queries, the other two as many as there are keys.",
+#   "K and V have B · H_kv · N · d words each; the query and the output of all heads B · H · d each. Every word moves once and has itemsize bytes.",
+#   "Bytes over bytes a second are seconds. A GB/s is 10^9 bytes a second, which is 1,000 bytes a microsecond.",
+# ]
+
 # %% tags=["exercise"] name="ex-14A"
 def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
     """(bytes moved, least microseconds) of one query a head against N keys.
@@ -286,6 +297,17 @@ measured("14.4", heads=heads)
 # and whichever is longer names the limit. This is the roofline, (11.7) of lesson 11b, read as a time.
 #
 # <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
+
+# %% [raw] name="about-14B"
+# title = "Which roof"
+# difficulty = 2
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Two times for each pass: as if only products took time, and as if only moving did. Which of the two can be hidden behind the other?",
+#   "Sort the arrays of the table into those with H heads and those with H_kv. Forward there are two of each kind, backward four; decode has its own count, that of exercise 14A.",
+#   "A microsecond is 10^6 FLOP for each TFLOP/s of the peak, and 1,000 bytes for each GB/s. The least time is the longer of the two, and the longer one is the limit.",
+# ]
 
 # %% tags=["exercise"] name="ex-14B"
 def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):

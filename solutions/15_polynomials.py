@@ -117,6 +117,17 @@ for size in (4, 12, 64):
 #
 # <!-- exercise 15A --> Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15A")` in a cell of your own.
 
+# %% [raw] name="about-15A"
+# title = "Features of a row"
+# difficulty = 2
+# importance = 5
+# minutes = 12
+# hints = [
+#   "For d = 2 and g = 2 write down all six features by hand, with what they are divided by. What is a! for x₁x₁, and for x₁x₂?",
+#   "A monomial is a choice of coordinates with repetition and without order. The setup cell imports a function of itertools that lists just those, for each degree from 0 to g.",
+#   "For one choice, take those columns of X (one column may be taken several times) and multiply along axis 1; no columns at all give ones. Count how often each coordinate was chosen, and divide by the root of the product of the factorials of these counts. Stack the results as columns.",
+# ]
+
 # %% tags=["exercise"] name="ex-15A"
 def my_features(X, g):
     """Features whose scalar products are the Taylor polynomial of degree g of x·y.
@@ -203,6 +214,17 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 # <!-- exercise 15B --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15B")` in a cell of your own.
 # <!-- p = lambda s: sum(s**l / math.factorial(l) for l in range(5)) -->
 # <!-- 0.198, 0.389 = (abs(p(s) - math.exp(s)) for s in (-2, 2)) -->
+
+# %% [raw] name="about-15B"
+# title = "The smallest degree"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Begin with the largest error of one polynomial. At which places can it be, and how does NumPy find them?",
+#   "Take the roots of p' - p, keep those that are real and lie inside (-R, R), and add the two ends. The largest of |p(s)e⁻ˢ - 1| over these few places is exact.",
+#   "A root that is real may come back with a tiny imaginary part: compare the size of that with 1e-9, and go on with the real part. Then count g upwards from 1 and stop at the first whose largest error is small enough.",
+# ]
 
 # %% tags=["exercise"] name="ex-15B"
 def my_degree(make, R, error):
@@ -303,6 +325,17 @@ predict("15.4", times=10)  #> predict("15.4", times=...)
 
 # %% [markdown]
 # <!-- exercise 15C --> Write both passes on the machine. The features are given, `phi` for queries and `psi` for keys; `psi` carries the weights, which need not be Taylor's. `len(psi)` is $r$. Rows come one at a time, and the scale $1/\sqrt d$ goes to the query, in place. Allowed are $4Nd$ words and, as fast memory, the state, a row of $K$ with one of $V$ (or of $Q$ with one of $O$ and its row sum), and four words more. If you are stuck after seven minutes, run `hint("15C")` in a cell of your own.
+
+# %% [raw] name="about-15C"
+# title = "Two passes"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "Which array has to be in fast memory all the time, and which ones only pass by? In which order do the three inputs come?",
+#   "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
+#   "One add_matmul on a row of d + 1 words gives output and row sum together. Divide the view of the output in place by the view of the sum, which has shape (1, 1), and store that view.",
+# ]
 
 # %% tags=["exercise"] name="ex-15C"
 def my_low_rank(m, Q, K, V, *, phi, psi):

@@ -208,6 +208,17 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 # <!-- 1.596, 2.181, 2.759 = (next(s.real for s in roots(g) if abs(s.imag) < 1e-9) for g in (3, 5, 7)) -->
 # <!-- 1,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15D").cases(np.random.default_rng(0))) -->
 
+# %% [raw] name="about-15D"
+# title = "Rows that are safe"
+# difficulty = 2
+# importance = 4
+# minutes = 8
+# hints = [
+#   "p(0) is positive. Where is the nearest place at which p could change its sign?",
+#   "p is positive as long as |s| is smaller than its nearest real root, on whichever side that lies. How large can the score of a query of a given length be with a key no longer than the longest?",
+#   "Cauchy and Schwarz: at most the product of the two lengths, and some key of that length would reach it. So compare, row by row, the length of the query times the largest length of a key with the smallest |root| among the real roots; where there is none, that is infinity.",
+# ]
+
 # %% tags=["exercise"] name="ex-15D"
 def my_safe_rows(Q, K, c):
     """Which rows of Q cannot meet a score at which the polynomial is 0 or negative.
@@ -395,6 +406,17 @@ measured("15.12", **{name: wrong.ledger.reads[name] - words for name, words in s
 # <!-- 140 = math.comb(6 + 2, 2) * (1 + 2 + 2) -->
 #
 # <!-- exercise 15E --> Optional. Repair it. Below the line that stops it is the schedule as it was run, with both faults. The check holds words and footprint to the word: fast memory has $r(B_d + 1) + d + B_d + 1$ words. If you are stuck after five minutes, run `hint("15E")` in a cell of your own.
+
+# %% [raw] name="about-15E"
+# title = "A schedule to repair"
+# difficulty = 2
+# importance = 2
+# minutes = 10
+# hints = [
+#   "Two faults, one for words and one for room. Which array is read more often than a turn's share of it, and what stands above the limit between two turns?",
+#   "A turn needs Bd columns of V. What does it load? And when its columns of O are finished, who still needs its columns of the state?",
+#   "A load takes a second range, of columns; the row that comes is then as wide as the state. A tile whose name is given to a new one is there until the new one has been made: free it before that.",
+# ]
 
 # %% tags=["exercise"] name="ex-15E"
 def my_columns(m, Q, K, V, *, phi, psi, Bd):

@@ -160,6 +160,17 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 #
 # <!-- exercise 16A --> Optional: section 16.2 has a better way. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.2) by a matrix $x$, as (16.6) does. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16A")` in a cell of your own.
 
+# %% [raw] name="about-16A"
+# title = "p times a matrix"
+# difficulty = 3
+# importance = 5
+# minutes = 12
+# hints = [
+#   "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ, if f h is formed first, and how is f h formed without f?",
+#   "Put -δ beside G as one more column and ones beside h: then p is f ∘ (Ge Veᵀ), a sum over c of f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
+#   "A matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by Psiᵀ, then by Phi, then scale the rows by the column of Ge. Add that up over the columns.",
+# ]
+
 # %% tags=["exercise"] name="ex-16A"
 def my_p_times(Phi, Psi, G, h, x):
     """p x (N, m), for p = f∘(G hᵀ) - diag(rowsum(f∘(G hᵀ))) f with f = Phi Psiᵀ.
@@ -232,6 +243,17 @@ for step in small.steps:
 # Features 1 and 2 are $x$ and $y$ themselves; no step makes them. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
 #
 # <!-- exercise 16B --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. One pass is enough, however many coordinates there are, and the check counts your operations. If you are stuck after five minutes, run `hint("16B")` in a cell of your own.
+
+# %% [raw] name="about-16B"
+# title = "The features, pulled back"
+# difficulty = 3
+# importance = 5
+# minutes = 10
+# hints = [
+#   "A step made features as a product of two factors. Where does the gradient of a product go?",
+#   "Each block of features gives two things: to its coordinate the gradient times the features it was made of, summed over the block; to those features the gradient times the coordinate.",
+#   "Go through the steps from the last to the first, so that the gradient of a feature is complete before it is handed on. What is left in features 1 to d at the end belongs to the coordinates.",
+# ]
 
 # %% tags=["exercise"] name="ex-16B"
 def my_pull_back(df, f, x, plan):
@@ -444,6 +466,17 @@ measured("16.4", times=flash.total / two)
 #
 # <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_matmul(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.13) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
+# %% [raw] name="about-16C"
+# title = "The gradient in two sweeps"
+# difficulty = 4
+# importance = 5
+# minutes = 20
+# hints = [
+#   "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
+#   "A query's numerators and denominator come from T with add_matmul; with them G = [dO, -dO·O]/den. Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
+#   "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
+# ]
+
 # %% tags=["exercise"] name="ex-16C"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     """dQ, dK, dV of attention with weights φ(q)·ψ(k) over row sums.
@@ -526,6 +559,17 @@ explore.causal_tiles(512, 64, at=4)
 # One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15b left out of the row-adaptive polynomial, has to be put back in.
 #
 # <!-- exercise 16D --> Compute the output by (16.14), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16D")` in a cell of your own.
+
+# %% [raw] name="about-16D"
+# title = "Causal, tile by tile"
+# difficulty = 3
+# importance = 4
+# minutes = 13
+# hints = [
+#   "When the queries of a tile are at work, which keys may the state T hold?",
+#   "Numerators and denominators are a sum of two: features of the queries times T for all tiles before, and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
+#   "The tile's own keys go into T only after its queries have been answered. Divide once, when both parts have been added, and not each part by itself.",
+# ]
 
 # %% tags=["exercise"] name="ex-16D"
 def my_causal(Q, K, V, phi, w, B):

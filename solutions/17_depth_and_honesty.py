@@ -116,6 +116,17 @@ measured("17.1", times=stream[7] / stream[0])
 #
 # <!-- exercise 17A --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17A")` in a cell of your own.
 
+# %% [raw] name="about-17A"
+# title = "Which law?"
+# difficulty = 2
+# importance = 4
+# minutes = 8
+# hints = [
+#   "Take the logarithm of either law. What becomes of the power, what of the exponential, and which number is then the slope of a line?",
+#   "The logarithm of the error against the logarithm of m is a line of slope a for a power; against m itself it is a line of slope b for an exponential. np.polyfit with degree 1 fits a line.",
+#   "Fit both lines to the same logarithms of errors. For each, add up the squares of what is left, logarithm of the error less slope times place less the constant. The smaller sum names the law.",
+# ]
+
 # %% tags=["exercise"] name="ex-17A"
 def my_growth(layers, errors):
     """How errors grow with the number of layers.
@@ -271,6 +282,17 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 # $$ dx = \frac{\lambda}{|x|}\,\bigl(d\hat x - (u \cdot d\hat x)\,u\bigr) . \tag{17.4} $$
 #
 # <!-- exercise 17B --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17B")` in a cell of your own.
+
+# %% [raw] name="about-17B"
+# title = "Logits that cannot grow"
+# difficulty = 3
+# importance = 5
+# minutes = 10
+# hints = [
+#   "If a row is made longer in its own direction, what becomes of Y? What does that say about the part of dX along the row?",
+#   "Write u for the row divided by its length. Y is length times u. dX is dY with its part along u taken away, divided by the length of the row, and times the length that was asked for.",
+#   "The part of dY along u is the product of both, summed over the last axis with keepdims, times u. Rows of zeros have no direction: divide them by 1 instead, and set their gradient to zero.",
+# ]
 
 # %% tags=["exercise"] name="ex-17B"
 def my_bounded(X, length, dY):

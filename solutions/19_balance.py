@@ -122,6 +122,17 @@ print(f"N = 131,072, d = 128: {full:,} words for some rank, causal {causal:,}: "
 # %% [markdown]
 # <!-- exercise 19A --> Deal the rows out yourself: `my_owner(t, N, P)` is the rank of row $t$. Each rank gets $N/P$ rows and the same work, and all ranks together need no more words than in zigzag. $2P$ divides $N$. If you are stuck after four minutes, run `hint("19A")` in a cell of your own.
 
+# %% [raw] name="about-19A"
+# title = "Whose row is it?"
+# difficulty = 1
+# importance = 4
+# minutes = 6
+# hints = [
+#   "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
+#   "The first block and the last, the second and the last but one. How many rows has a block, and in which block is row t?",
+#   "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 goes to rank 0, block P to rank P - 1.",
+# ]
+
 # %% tags=["exercise"] name="ex-19A"
 def my_owner(t, N, P):
     """The rank, 0 to P - 1, that has row t of N."""
@@ -177,6 +188,17 @@ for name, one in placed.items():
 #
 # <!-- exercise 19B --> Place the texts: `my_placement(lengths, P)` returns, for each text, the list of ranks that share it. A text on several ranks is cut in zigzag: count an equal part of its $n(n+1)/2$ pairs for each of them, and each lacks the keys of the others. Make the work as even as *split texts* does, and split no more than that needs.
 
+# %% [raw] name="about-19B"
+# title = "Texts on ranks"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "How much work is there in all, and what is one rank's share of it? Which texts have more?",
+#   "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the largest part first; those ranks that have the least to do so far get it.",
+#   "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the text needs, and give each of them an equal part of the text's work. The answer is in the order of the texts, not in that in which you placed them.",
+# ]
+
 # %% tags=["exercise"] name="ex-19B"
 def my_placement(lengths, P):
     """For each text the list of ranks, of 0 to P - 1, that share it."""
@@ -221,6 +243,17 @@ measured("19.4", thousand=short.words, million=long.words)
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
 # <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `distributed.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `distributed.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` has an axis more in front, shape $(1, m, d)$, so that $(P, m, d)$ arrive.
+
+# %% [raw] name="about-19C"
+# title = "Pooling over ranks"
+# difficulty = 2
+# importance = 5
+# minutes = 10
+# hints = [
+#   "What does a rank know after attending to its own frames alone, and what do the others need of it?",
+#   "Gather the outputs and log-sum-exps of all ranks. The output of a rank counts by its share of the row sum, which is exp(L) over the sum of all exp(L).",
+#   "exp(L) may overflow: take the largest L of each query off first. With shapes (P, m, d) and (P, m) the weights need one more axis, and a sum over the first.",
+# ]
 
 # %% tags=["exercise"] name="ex-19C"
 def my_pooling(me, Q, K, V):
@@ -313,6 +346,17 @@ print("\n".join("".join("#" if x else "." for x in row) for row in sees[::4]))
 # Six clips of four frames, the first frame of each as a query: a block of its own, and one key of every clip.
 #
 # <!-- exercise 19D --> Write it as a rank: `Q`, `K`, `V` are its rows $(n, d)$, whole clips of `c` rows, and every rank has as many. No rank receives more than (19.5), and a clip's own first row is one key, not two.
+
+# %% [raw] name="about-19D"
+# title = "Clips: local and global"
+# difficulty = 3
+# importance = 4
+# minutes = 10
+# hints = [
+#   "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the same rows.",
+#   "Every c-th row from the first on is what the others need: gather those of K and of V. Then each of your clips attends to its own rows together with the first rows that it does not have already.",
+#   "The gathered rows are one a clip, in the order of the film. Your n-th clip is the film's clip number me.rank times the clips of a rank, plus n: leave that one out, and join the rest to the clip's own keys.",
+# ]
 
 # %% tags=["exercise"] name="ex-19D"
 def my_clips(me, Q, K, V, c):
@@ -439,6 +483,17 @@ for name, owner in (("side by side", np.arange(12) // 4), ("by their keys", grou
 # positions. Here it is $6 - 4 = 2$, and the second grouping attains it. In the exercise groups are less plain: a tile sees more than half of those of its group that not everybody sees, and one tile in each group sees them all.
 #
 # <!-- exercise 19E --> Group them: `my_groups(mask, P)` returns the owner of each of $h$ positions, $h/P$ to a rank, so that no rank lacks more than (19.8) says.
+
+# %% [raw] name="about-19E"
+# title = "Whose keys are they?"
+# difficulty = 4
+# importance = 3
+# minutes = 14
+# hints = [
+#   "What do two positions of one group have in common that two of different groups have not?",
+#   "Two positions of a group see more than half of it, so they share at least one key that not all positions see. Begin with any position, and add the one that shares most keys with the group.",
+#   "Keep the owners in an array that starts with -1. For each rank take the first position without an owner; the union of its group's rows of the mask says which keys are at hand; count, for every position that is left, how many of its keys are among them, and take the largest count, until the group has h/P positions.",
+# ]
 
 # %% tags=["exercise"] name="ex-19E"
 def my_groups(mask, P):

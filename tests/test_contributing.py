@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from test_architecture import ROOMS
 
+from tools.build import exercise_texts
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("CONTRIBUTING.md", "docs/guide/adding.md")
 EXAMPLE = re.compile(
@@ -61,12 +63,19 @@ def scratch(tmp_path_factory, examples):
     for folder in COPIED:  # with what Python has compiled, which it compares with the sources
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
     (root / "docs").mkdir()
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/page_audit.py", "docs/proofs.toml"):
+    for file in (
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/long_runs.py",
+        "tests/page_audit.py",
+        "docs/proofs.toml",
+    ):
         shutil.copy(ROOT / file, root / file)
     for name, where, code in examples:
         file = root / name
         assert file.exists() == bool(where), f"{name}: a new file has no place, and another has one"
         file.write_text(place(file.read_text("utf-8"), where, code) if where else code, encoding="utf-8")
+    (root / exercise_texts.DATA).write_text(exercise_texts.data_text(root), encoding="utf-8")
     return root
 
 

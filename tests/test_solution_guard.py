@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 import pkgutil
 import pydoc
 import threading
@@ -17,7 +18,7 @@ from iocourse.lowrank.approximation import Approximation
 from iocourse.lowrank.polynomials import taylor
 from iocourse.machine import Machine, run
 from iocourse.monomials import features_vjp, plan
-from iocourse.solution_guard import LibrarySolutionUsed, library_solution, solutions_blocked
+from iocourse.solution_guard import LibrarySolutionUsed, library_solution, no_calls_into, solutions_blocked
 
 X = np.ones((4, 2))
 HEAD = Approximation(plan(2, 2), lowrank.polynomial("taylor", 2))
@@ -168,3 +169,25 @@ def test_the_arithmetic_behind_the_bounds_refuses():
         if name[0] != "_" and getattr(function, "__module__", "") == segments.__name__:
             with solutions_blocked(), pytest.raises(LibrarySolutionUsed, match=name):
                 function()
+
+
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [
+        ("numpy", lambda: X.dot(X.T)),  # known by the type of its object, as it names no module
+        ("numpy", lambda: np.dot(X, X.T)),
+        ("numpy.linalg", lambda: np.linalg.norm(X)),
+        ("math", lambda: math.exp(0.0)),
+        ("dict", lambda: dict.fromkeys("ab")),  # by the object it belongs to
+        ("builtins", lambda: [].append(1)),
+        ("builtins", lambda: abs(-1)),
+    ],
+)
+def test_a_call_into_a_module_is_refused_though_it_is_written_in_c(module, call):
+    with (
+        pytest.raises(LibrarySolutionUsed, match=rf"^{module}\..* is out$"),
+        no_calls_into((module,), "is out"),
+    ):
+        call()
+    with no_calls_into(("collections", f"{module}.nothing"), "is out"):
+        call()

@@ -10,6 +10,7 @@ import skip_without_interpreter  # noqa: F401
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse import masks, traffic
 from iocourse.costs.kernel_masks import BlockLists, PackedSequences
@@ -138,7 +139,7 @@ def test_packed_sequences(lengths, d, heads, band, dtype, deterministic, dlse, t
     same(ledger, backward_form(problem, tiles, deterministic, dlse), dtype.itemsize)
 
 
-@settings(max_examples=16)
+@settings(max_examples=many(8, 16))
 @given(
     short, short, st.one_of(st.integers(1, 40), st.integers(257, 270)), heads, st.sampled_from([1, 2]), bands,
     types, st.booleans(), sliced_tiles, st.sampled_from(["fused", "materialised"]),

@@ -22,7 +22,9 @@ from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
 from .exercise import (
+    Better,
     Exercise,
+    NotJudged,
     Trial,
     WrongEverywhere,
     WrongForm,
@@ -48,6 +50,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
+KEEPS_RESULTS = "what it returned stays as it was"
 REUSED = "a later call writes into what your function returned before; make a new array in each call"
 WHY_IT_RAISES = (
     "In a solved notebook a check that fails is an error; in your own copy of a lesson it never is."
@@ -58,6 +61,18 @@ COLUMNS = 100  # of a hint: JupyterLab breaks what is longer inside a word
 SECONDS = 20.0  # before a check says that it still runs
 
 Verdict = tuple[str, str | None]
+
+
+class Held(str):
+    """The name of a property that holds and has a remark, which the report of a solved exercise adds."""
+
+    remark: str
+
+    def __new__(cls, name: str, remark: str) -> Held:
+        """The name, as any other text of it."""
+        held = super().__new__(cls, name)
+        held.remark = remark
+        return held
 
 
 class CheckFailed(AssertionError):
@@ -160,7 +175,12 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     trials: list[Trial] = []
     for case in exercise.cases(np.random.default_rng(seed)):
         tell(f"case {case.label}")
-        trial = exercise.run_case(answer, case)
+        try:
+            trial = exercise.run_case(answer, case)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # exit() in an answer ends neither the check nor the notebook
+            return [_verdict_on(exercise, error, case.label)]
         if trial.error is not None:
             if caused_by_missing_package(trial.error):
                 raise_missing()
@@ -168,15 +188,18 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
         trials.append(trial)
     reused = next((trial.case.label for trial in trials if trial.overwritten), None)
     if reused is not None:
-        return [(RUNS, f"{REUSED} ({reused})")]
+        return [(KEEPS_RESULTS, f"{REUSED} ({reused})")]
     verdicts: list[Verdict] = []
     wrong_form = False  # said at the first property that asks for the right one; the others were not tried
     for prop in exercise.properties:
         tell(f'property "{prop.name}"')
         try:
             complaint = prop.judge(trials)
-        except Exception as error:  # the answer is of a kind the property cannot even look at
+        except (Exception, SystemExit) as error:  # the answer is of a kind it cannot even look at
             complaint = WrongForm(f"cannot be judged: {error_text(error)}")
+        if isinstance(complaint, Better):
+            verdicts.append((Held(prop.name, complaint), None))
+            continue
         again = wrong_form and isinstance(complaint, WrongForm)
         verdicts.append((prop.name, NOT_TRIED if again else complaint))
         wrong_form = wrong_form or isinstance(complaint, WrongForm)
@@ -193,7 +216,7 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
     return None
 
 
-def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
+def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
         used = raised_in(error)
         if used in ("", exercise.function):
@@ -201,6 +224,8 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {exercises_asking_for(used)} first"
     if isinstance(error, LibrarySolutionUsed):
         return OWN, str(error)
+    if isinstance(error, NotJudged):
+        return error.lacks, f"{error} ({label})"
     if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
         return RUNS, f"{error_text(error)} ({label})"
     return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"
@@ -209,14 +234,15 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     """The lines a student reads. Passing lines carry no sizes or times, so that they compare equal."""
     lines = [f"{exercise.id} {exercise.title}"]
+    failed = failed_properties(verdicts)
     for name, complaint in verdicts:
         if complaint is None:
-            lines.append(f"  holds  {name}")
+            remark = f": {name.remark}" if isinstance(name, Held) and not failed else ""
+            lines.append(f"  holds  {name}{remark}")
         else:
             lines.append(
                 f"  {NOT_TRIED}  {name}" if complaint == NOT_TRIED else f"  FAILS  {name}: {complaint}"
             )
-    failed = failed_properties(verdicts)
     if len(failed) > 1:
         first = read_first(exercise, failed)
         lines.append(f'Read "{first}" first: the others may fail for the same reason.')

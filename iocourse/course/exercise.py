@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import functools
 import importlib.util
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from ..discovery import files_of
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..machine.run import IncompleteResult, NoResult
 from ..solution_guard import solutions_blocked
 
 if TYPE_CHECKING:
@@ -80,6 +83,19 @@ Judge = Callable[[Sequence[Trial]], str | None]
 RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
+RETURNS = "returns a result"
+STORES = "stores its whole result"
+KEEPS_INPUTS = "the inputs are left as they were"
+
+
+class NotJudged(Exception):
+    """A function ran to its end, and what it left cannot be judged: `lacks` names the property it lacks."""
+
+    def __init__(self, lacks: str, seen: str) -> None:
+        super().__init__(seen)
+        self.lacks = lacks
+
+
 class WrongForm(str):
     """A complaint that the answer is no such thing as was asked for: it is told once, for all properties."""
 
@@ -88,6 +104,12 @@ class WrongForm(str):
 
 class WrongEverywhere(str):
     """A complaint about values that are wrong in every case: it is read before what only follows from it."""
+
+    __slots__ = ()
+
+
+class Better(str):
+    """What a property that holds remarks: the answer is better than was asked for."""
 
     __slots__ = ()
 
@@ -161,9 +183,9 @@ def run_function(student: Callable[..., Any], case: Case) -> Trial:
     return Trial(case, value=value, returned=(value, returned))
 
 
-def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> NotJudged:
     """What is raised where inputs of these names were written into, and what did it."""
-    return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
+    return NotJudged(KEEPS_INPUTS, f"{wrote} {', '.join(names)}, which belongs to the caller")
 
 
 def differs(given: Any, now: Any) -> bool:
@@ -188,8 +210,13 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 
 @trial_from_error
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    with student_call():
-        done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
+    try:
+        with student_call():
+            done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
+    except NoResult as error:
+        raise NotJudged(RETURNS, str(error)) from None
+    except IncompleteResult as error:
+        raise NotJudged(STORES, str(error)) from None
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
 
@@ -210,7 +237,7 @@ class BoundComparison:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a lesson.
+    """One exercise of a lesson; `exercise` makes it.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
     generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `comparison`
@@ -240,6 +267,39 @@ class Exercise:
         return (
             f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5 · {self.minutes} minutes"
         )
+
+
+@functools.cache
+def _texts() -> Mapping[str, Mapping[str, Any]]:
+    """Title, hints, function and estimates of every exercise, as the build wrote them from the lessons."""
+    text = files("iocourse").joinpath("data", "exercises.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
+
+
+def exercise(
+    id: str,
+    *,
+    cases: Callable[[np.random.Generator], list[Case]],
+    properties: Sequence[Property],
+    run_case: RunCase = run_function,
+    comparison: BoundComparison | None = None,
+) -> Exercise:
+    """Return the exercise with this id: its texts stand in its lesson, what its check asks is given here.
+
+    Raises ValueError where the lesson has no texts of this id.
+    """
+    if id not in _texts():
+        raise ValueError(
+            f"exercise {id!r} has no title, hints and minutes: its lesson needs a cell "
+            f'# %% [raw] name="about-{id}"; then run python -m tools.build'
+        )
+    texts = dict(_texts()[id])
+    hints = tuple(texts.pop("hints"))
+    return Exercise(
+        id, **texts, hints=hints, cases=cases, properties=tuple(properties), run_case=run_case,
+        comparison=comparison,
+    )  # fmt: skip
 
 
 def lesson_of(exercise_id: str) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .. import exact
 from ..exact import real_numbers
 from ..ledger import Ledger
-from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
+from .exercise import Better, Case, Property, Trial, WrongEverywhere, WrongForm
 from .runtime_errors import below, line_of
 
 LARGE = "scores of ±10,000"  # a tag of a case, and in the name of the property that asks for it
@@ -202,16 +202,22 @@ def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLE
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
     """The returned value is right in every case; where it is right in no ordinary one, it says so."""
-    asked = values_in(name, "", tolerance)
+    return as_general(values_in(name, "", tolerance), lambda case: not case.has(LARGE))
+
+
+def as_general(asked: Property, ordinary: Callable[[Case], bool]) -> Property:
+    """The property as one that fails for many reasons; where it holds in no ordinary case, or there is none
+    and it holds in no case, it says so.
+    """
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        ordinary = [trial for trial in trials if not trial.case.has(LARGE)]
-        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
+        plain = [trial for trial in trials if ordinary(trial.case)] or trials
+        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in plain):
             return said
         return WrongEverywhere(said)
 
-    return Property(name, judge, general=True)
+    return replace(asked, judge=judge, general=True, echo=False)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:
@@ -385,13 +391,25 @@ def _multiple(ledger: Ledger, array: str, words: int) -> str:
 
 
 def total_within(name: str = "no more words move than the closed form says") -> Property:
-    """All words together stay within the closed form, scratch arrays of the student's own included."""
+    """All words together stay within the closed form, scratch arrays of the student's own included; where
+    they are fewer, the report of a solved exercise says so.
+    """
 
     def judge(trial: Trial) -> str | None:
         got, allowed = trial.ledger.total, budget_of(trial).total
         return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
 
-    return replace(each(name, judge), general=True, idle=True)
+    within = each(name, judge)
+
+    def judge_all(trials: Sequence[Trial]) -> str | None:
+        fewer = next((one for one in trials if one.ledger.total < budget_of(one).total), None)
+        remark = fewer and Better(
+            f"fewer than the closed form, {fewer.ledger.total:,} words for {budget_of(fewer).total:,} "
+            f"({fewer.case.label})"
+        )
+        return within.judge(trials) or remark
+
+    return Property(name, judge_all, general=True, idle=True)
 
 
 def fits() -> Property:

@@ -86,7 +86,7 @@ def _shape(value: Any, gone: int | None) -> str:
 
 
 # ------------------------------------------------------------------ what it usually means
-def likely_cause(error: Exception) -> str:
+def likely_cause(error: BaseException) -> str:
     """A sentence about the usual cause of such an error; "" for an error that is not recognised."""
     text = error_text(error)
     return next((say(text) for pattern, say in MISTAKES if re.search(pattern, text)), "")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .exercise import (
+    KEEPS_INPUTS,
     Case,
     Property,
     RunCase,
@@ -62,7 +63,7 @@ def does_not_modify_inputs() -> Property:
         written = trial.changed if isinstance(trial, WatchedTrial) else ()
         return f"{', '.join(written)} was changed in place" if written else None
 
-    return idle(each("the inputs are left as they were", judge))
+    return idle(each(KEEPS_INPUTS, judge))
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class AfterAnother(Case):
 
 def after(one: Case, other: Case) -> AfterAnother:
     """The case `other`, tried after a call on the inputs of `one`."""
-    return AfterAnother(f"{other.label}, again", other.inputs, other.expected, before=one.inputs)
+    label = f"{other.label}, again"
+    return AfterAnother(label, other.inputs, other.expected, tags=other.tags, before=one.inputs)
 
 
 def does_not_modify_results(run_case: RunCase) -> RunCase:

@@ -88,6 +88,10 @@ def run(
     return RankRun(outputs, tuple(outcome.ledger for outcome in outcomes))
 
 
+class WrongResult(RankError):
+    """Ranks came to their end, and what they returned is no result."""
+
+
 @dataclass(frozen=True)
 class RowPartition:
     """How arrays are given out: by rows in a layout, but for those in `shared`, which all have whole."""
@@ -123,7 +127,7 @@ class RowPartition:
         for rank, part in enumerate(parts):
             owned = row_count(self.layout, N, self.P, rank)
             if not part.ndim or len(part) != owned:
-                raise RankError(
+                raise WrongResult(
                     f"rank {rank} returned an array of shape {part.shape}; it owns {owned} of the {N} rows "
                     f"of {self.first}, and returns as many"
                 )
@@ -139,7 +143,7 @@ class RowPartition:
             if part.shape != first.shape or not np.allclose(
                 part, first, rtol=1e-9, atol=1e-9, equal_nan=True
             ):
-                raise RankError(
+                raise WrongResult(
                     f"rank {rank} and rank 0 returned different results; every rank has {self.first} whole, "
                     "so all must return the same"
                 )
@@ -208,7 +212,7 @@ def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
     parts = returned if isinstance(returned, tuple) and returned else (returned,)
     for part in parts:
         if not hasattr(part, "shape"):
-            raise RankError(
+            raise WrongResult(
                 f"rank {rank} returned {type(part).__name__}; a schedule returns the rows of its result, as "
                 "an array or a tuple of arrays"
             )
@@ -218,7 +222,7 @@ def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
 def _outputs(returned: list[tuple[Any, ...]], partition: RowPartition) -> tuple[np.ndarray, ...]:
     for rank, parts in enumerate(returned):
         if len(parts) != len(returned[0]):
-            raise RankError(f"rank {rank} returned {len(parts)} arrays, rank 0 returned {len(returned[0])}")
+            raise WrongResult(f"rank {rank} returned {len(parts)} arrays, rank 0 returned {len(returned[0])}")
     if isinstance(returned[0][0], ShapeArray):
         return ()
     return tuple(

@@ -426,6 +426,10 @@ def _positions(name: str, part: Range) -> range:
 
 
 def _length(name: str, n: Any) -> int:
+    if type(n) is int and n < 1:  # a position, as `load` takes it?
+        rows = "rows; for one row write zeros(1, d)"
+        many = rows if name == "rows" else "columns; for one column write zeros(n, 1)"
+        raise ValueError(f"{name} must be at least 1, got {n}: a number here is how many {many}")
     if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as `load` takes it
         n = n[1] - n[0]
     return positive_int(name, n.size if isinstance(n, Block) else n)

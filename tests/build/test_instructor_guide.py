@@ -1,6 +1,5 @@
 """The instructor's guide: its page is what its sources say, its commands are ours, and its record is true."""
 
-import importlib
 import json
 import os
 import re
@@ -11,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import build_parser
-from iocourse.course.exercise import exercises, find
+from iocourse.course.checking import OWN, RUNS
+from iocourse.course.exercise import exercises
 from iocourse.course.project_paths import find_checkout
 from iocourse.errors import UsageError
-from tests.mutation import by_hand, recording
+from tests.mutation import recording
 from tests.mutation.__main__ import main
-from tests.mutation.references import INTERPRETED
 from tests.mutation.report import Score
 from tools.build import course
 from tools.build import instructor_guide as guide
@@ -37,86 +36,131 @@ def test_the_page_is_what_its_sources_say():
     assert list(guide.guide_problems(ROOT)) == []
 
 
-def test_every_exercise_has_a_sentence_and_three_errors_or_more():
-    said = guide.read_remarks(ROOT)
-    assert list(said) == list(exercises())
-    for name, remark in said.items():
-        assert 3 <= len(remark.errors) <= 8, name
-        assert remark.say.endswith((".", "?")) and "\n" not in remark.say
+def test_every_property_of_every_exercise_has_a_sentence():
+    """And no key is anything else: the page is written only then."""
+    remarks = guide.read_remarks(ROOT)
+    assert list(remarks.exercises) == list(exercises())
+    for exercise in exercises().values():
+        names = [prop.name for prop in exercise.properties]
+        assert all(remarks.mistake(exercise.id, name) for name in (RUNS, OWN, *names)), exercise.id
+        assert remarks.exercises[exercise.id].mistakes.keys() <= {RUNS, OWN, *names}, exercise.id
+
+
+def test_what_is_said_to_a_student_is_one_sentence_of_its_own_and_no_hint():
+    remarks = guide.read_remarks(ROOT).exercises
+    for name, remark in remarks.items():
+        assert remark.say.endswith((".", "?"))
         assert not any(hint in remark.say for hint in exercises()[name].hints)
-        assert all(what.endswith(".") for _, what in remark.errors)
-    assert len({remark.say for remark in said.values()}) == len(said)
+    assert len({remark.say for remark in remarks.values()}) == len(remarks)
 
 
-@pytest.mark.parametrize("name", ["0A", "1C", "4D", "5A", "8A", "17C"])
-def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
-    suite = by_hand.suites(ROOT, find(name).lesson)[name]
-    errors = [error for error, _ in guide.read_remarks(ROOT)[name].errors]
-    assert by_hand.refused(name, suite, errors) == guide.read_record(ROOT)[name]["by hand"]["errors"]
+def test_a_sentence_on_a_property_names_a_mistake_and_no_mutant():
+    """In the third person, and without the name that a mutant has in the tests."""
+    remarks = guide.read_remarks(ROOT)
+    sentences = [*remarks.shared.values()]
+    for remark in remarks.exercises.values():
+        sentences += remark.mistakes.values()
+    files = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "mutants").glob("lesson*.py")]
+    mutants = {name for text in files for name in re.findall(r'Mutant\(\s*"([^"]+)"', text)}
+    assert mutants
+    for text in sentences:
+        assert text.endswith(".") and text.split()[0][0].isupper() and text.split()[0].endswith("s"), text
+        assert not any(name in text for name in mutants if "-" in name), text
 
 
-def test_every_error_of_a_remark_is_a_mutant_that_its_suite_refuses():
-    """Of lessons without kernels: the suites of the others cannot be read everywhere."""
-    facts = guide.read_record(ROOT)
-    for lesson in sorted({find(name).lesson for name in exercises()} - set(INTERPRETED)):
-        for name, suite in by_hand.suites(ROOT, lesson).items():
-            named = {mutant.name: mutant.fails for mutant in suite.mutants}
-            for error, refusal in facts[name]["by hand"]["errors"].items():
-                assert refusal["named by"] == named[error], (name, error)
+@pytest.mark.parametrize("name", ["4A", "12A", "19E"])
+def test_an_exercise_has_a_row_for_each_property(name):
+    part = (ROOT / guide.PAGE).read_text(encoding="utf-8").split(f"### {name} ")[1].split("### ")[0]
+    remarks = guide.read_remarks(ROOT)
+    for prop in exercises()[name].properties:
+        assert f"| {prop.name} | {remarks.mistake(name, prop.name)} |\n" in part
 
 
 # ------------------------------------------------------------------ a small checkout
 @pytest.fixture
 def checkout(tmp_path):
     """The checkout's own guide, in a folder where it may be broken."""
-    for folder in ("docs", "solutions", "tests/mutants"):
-        shutil.copytree(
-            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.ipynb*", "__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / guide.REMARKS, tmp_path / guide.REMARKS)
+    (tmp_path / "solutions").mkdir()
+    for path in [
+        ROOT / guide.PAGE,
+        ROOT / guide.RECORD,
+        *(ROOT / "solutions").glob("*.py"),
+        ROOT / "pyproject.toml",
+    ]:
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
     return tmp_path
 
 
 def edit(path, old, new):
     text = path.read_text(encoding="utf-8")
     assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def test_a_checkout_without_remarks_has_no_page(tmp_path):
     assert guide.guide_page(tmp_path) is None and list(guide.guide_problems(tmp_path)) == []
 
 
+OF_4A = '"K is read once" is not one of its properties; correct the key or delete it (properties: values'
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "problem"),
     [
-        (
-            "exercises.md",
-            "Exercise by exercise",
-            "By hand",
-            "docs/exercises.md is stale: run python -m tools.build",
-        ),
+        ("exercises.md", "by exercise", "by hand", "docs/exercises.md is stale: run python -m tools.build"),
         ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run python -m tools.build"),
-        ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks speaks of 0.9, which is no exercise"),
-        ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0A"),
+        ("remarks/00.toml", "Multiplies", "Counts", "docs/exercises.md is stale: run python -m tools.build"),
         (
-            "remarks/00.toml",
-            '["bytes"',
-            '["bits"',
-            "the errors of 0A are out of date: run python -m tests.mutation",
+            "remarks/00.toml", "0A", "0.9",
+            "docs/remarks/00.toml: 0.9 is not an exercise; correct its id or delete its entry",
         ),
-        ("mutants.json", "each word counts once", "each word", "the errors of 0A are out of date"),
         (
-            "mutants.json",
-            "by machine",
-            "by chance",
-            "no score of 0A: run python -m tests.mutation --only 0A --record",
+            "remarks/00.toml", "0A", "0.9",
+            'docs/remarks/00.toml: exercise 0A has no entry; add ["0A"] and ["0A".mistakes]',
+        ),
+        (
+            "remarks/04.toml", "4A", "0A",
+            "docs/remarks/04.toml: 0A is an exercise of another lesson; move it to docs/remarks/00.toml",
+        ),
+        (
+            "remarks/04.toml", 'values equal exact attention" = "Divides', 'K is read once" = "Divides',
+            f"docs/remarks/04.toml, exercise 4A: {OF_4A}",
+        ),
+        (
+            "remarks/00.toml", '"as many words as must move" =', "#",
+            'docs/remarks/00.toml, exercise 0A: property "as many words as must move" has no sentence; '
+            'write under ["0A".mistakes], or in shared.toml if many exercises have it, which mistake of a '
+            "student fails it",
+        ),
+        (
+            "remarks/shared.toml", "Q is read once", "Q is read",
+            'docs/remarks/shared.toml: no exercise needs the sentence on "Q is read"; correct the key',
+        ),
+        (
+            "remarks/shared.toml", f'"{OWN}" =', "#",
+            f'docs/remarks/shared.toml: "{OWN}" has no sentence; write which mistake of a student fails it',
+        ),
+        (
+            "mutants.json", "by machine", "by chance",
+            "docs/mutants.json: exercise 0A has no score; run python -m tests.mutation --only 0A --record",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_out_of_date_is_named_with_its_remedy(checkout, file, old, new, problem):
     edit(checkout / "docs" / file, old, new)
-    assert any(problem in line for line in guide.guide_problems(checkout))
+    assert any(line.startswith(problem) for line in guide.guide_problems(checkout))
+
+
+def test_an_exercises_own_sentence_replaces_the_shared_one(checkout):
+    shared = guide.read_remarks(checkout).mistake("4A", "Q is read once")
+    edit(
+        checkout / "docs/remarks/04.toml", '["4A".mistakes]', '["4A".mistakes]\n"Q is read once" = "Reads Q."'
+    )
+    remarks = guide.read_remarks(checkout)
+    assert remarks.mistake("4A", "Q is read once") == "Reads Q."
+    assert remarks.mistake("4C", "Q is read once") == shared
+    assert "| Q is read once | Reads Q. |" in guide.guide_page(checkout)
 
 
 def test_a_page_that_is_missing_is_stale_and_release_writes_it(checkout):
@@ -130,7 +174,7 @@ def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
     facts["0A"]["by machine"] |= {"refused": 0, "open": 0, "accepted": 0, "of": 32}
     (checkout / guide.RECORD).write_text(json.dumps(facts), encoding="utf-8")
     said = guide.guide_page(checkout).split("### 0A")[1].split("###")[0]
-    assert "the check refused: none tried; 2 more" in said
+    assert "Mutants rejected: none run; 2 more were equivalent.\n" in said
 
 
 def test_release_writes_and_checks_the_page(monkeypatch):
@@ -141,27 +185,45 @@ def test_release_writes_and_checks_the_page(monkeypatch):
 
 
 def test_a_page_is_left_alone_while_something_is_missing(checkout):
-    edit(checkout / "docs" / "remarks" / "00.toml", '["0A"]', '["0.9"]')
+    edit(checkout / "docs" / "remarks" / "00.toml", "0A", "0.9")
     assert guide.guide_page(checkout) is None
 
 
+OF_0A = '["0A"]\nsay = "So."\n'
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("file", "text", "message"),
     [
-        '["0A"]\nsay = ""\nerrors = [["bytes", "Counts bytes."]]',
-        '["0A"]\nsay = "So."\nerrors = []',
-        '["0A"]\nsay = "So."\nerrors = [["bytes"]]',
-        '["0A"]\nsay = "So."\nerrors = [["bytes", 8]]',
-        '["0A"]\nsay = "So."\nerrors = [["bytes", "Counts bytes."]]\nmore = 1',
-        "x = 3",
-        "[",
+        ("00.toml", "[", "docs/remarks/00.toml is not valid TOML: "),
+        ("00.toml", OF_0A + "say = 2", "docs/remarks/00.toml is not valid TOML: "),
+        ("00.toml", "x = 3", 'docs/remarks/00.toml, exercise x: found 3; expected say = "…" and a table'),
+        ("00.toml", '["0A"]', "docs/remarks/00.toml, exercise 0A: found nothing; expected say"),
+        ("00.toml", OF_0A, "docs/remarks/00.toml, exercise 0A: found say; expected say"),
+        ("00.toml", OF_0A + "errors = []", "docs/remarks/00.toml, exercise 0A: found say, errors; expected"),
+        ("00.toml", '["0A"]\nsay = ""\nmistakes = {}', "exercise 0A: \"say\" is ''; write a sentence on one"),
+        ("00.toml", OF_0A + "mistakes = []", 'exercise 0A: found []; expected the table ["0A".mistakes]'),
+        (
+            "00.toml",
+            OF_0A + 'mistakes = {p = " "}',
+            "exercise 0A: \"p\" is ' '; write a sentence on one line",
+        ),
+        ("00.toml", OF_0A + "mistakes = {p = 8}", 'exercise 0A: "p" is 8; write a sentence on one line'),
+        (
+            "00.toml",
+            OF_0A + 'mistakes = {p = "a|b"}',
+            "\"p\" is 'a|b'; write a sentence on one line, without",
+        ),
+        ("shared.toml", 'p = ""', "docs/remarks/shared.toml: \"p\" is ''; write a sentence on one line"),
+        ("shared.toml", 'p = """So.\nSo."""', "shared.toml: \"p\" is 'So.\\nSo.'; write a sentence"),
     ],
 )
-def test_remarks_of_another_form_are_refused_in_a_line(tmp_path, text):
+def test_a_faulty_file_of_remarks_is_refused_in_a_line(tmp_path, file, text, message):
     (tmp_path / guide.REMARKS).mkdir(parents=True)
-    (tmp_path / guide.REMARKS / "00.toml").write_text(text)
-    with pytest.raises(UsageError, match=r"^[^\n]*00\.toml[^\n]*$"):
+    (tmp_path / guide.REMARKS / file).write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"^docs/remarks/{file}[^\n]*$") as raised:
         guide.read_remarks(tmp_path)
+    assert message in str(raised.value)
 
 
 def test_a_broken_record_is_refused(tmp_path):
@@ -173,7 +235,6 @@ def test_a_broken_record_is_refused(tmp_path):
 
 def test_records_are_merged_and_stay_in_order(tmp_path):
     recording.record_scores(tmp_path, [Score("10A", killed=3), Score("9A", killed=5, by_rule=1)], 16, "today")
-    recording.record_refusals(tmp_path, {"9A": {"e": {"named by": "p", "read first": "q"}}}, "later")
     recording.record_scores(tmp_path, [Score("9A", killed=7)], 1, "later")
     found = json.loads((tmp_path / guide.RECORD).read_text())
     assert list(found) == ["9A", "10A"]
@@ -181,17 +242,7 @@ def test_records_are_merged_and_stay_in_order(tmp_path):
         "mutants": 7, "refused": 7, "no mistakes": 0, "open": 0, "accepted": 0, "known to pass": [],
         "of": 1, "run": "",
     }  # fmt: skip
-    assert found["9A"]["by hand"]["run"] == "later" and found["10A"]["by machine"]["of"] == 16
-
-
-def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys):
-    monkeypatch.chdir(checkout)
-    kept = guide.read_record(checkout)
-    edit(checkout / guide.RECORD, "each word counts once", "each word")
-    assert main(["--only", "0A", "--remarks"]) == 0
-    assert capsys.readouterr().out == "6 errors of 1 exercises recorded in docs/mutants.json\n"
-    assert guide.read_record(checkout)["0A"]["by hand"]["errors"] == kept["0A"]["by hand"]["errors"]
-    assert guide.read_record(checkout)["4A"] == kept["4A"]
+    assert found["10A"]["by machine"]["of"] == 16
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants run in processes that are forked")
@@ -203,33 +254,9 @@ def test_the_command_records_a_score(checkout, monkeypatch, capsys):
     assert run["of"] == 1 and run["refused"] == run["mutants"] > 0 and run["run"].startswith("20")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('["bytes"', '["bits"', "the remark on 0A names 'bits'; its mutants: output forgotten"),
-        ('["0A"]', '["0.9"]', ""),
-    ],
-)
-def test_a_remark_on_no_mutant_is_refused(checkout, monkeypatch, capsys, old, new, said):
-    monkeypatch.chdir(checkout)
-    edit(checkout / "docs" / "remarks" / "00.toml", old, new)
-    assert main(["--only", "0A", "--remarks"]) == (2 if said else 0)
-    assert said in capsys.readouterr().err
-
-
 def test_a_score_of_some_operators_is_not_recorded(capsys):
     assert main(["--record", "--operators", "starts", "--only", "0A"]) == 2
     assert "--record keeps the score of all operators" in capsys.readouterr().err
-
-
-def test_a_mutant_that_its_check_accepts_is_no_common_error():
-    suite = by_hand.suites(ROOT, 0)["0A"]
-    harness = importlib.import_module("harness")
-    right = harness.Mutant(
-        "right", "nothing moves that is neither input nor output", ("words_Q,", "words_Q, ")
-    )
-    with pytest.raises(UsageError, match="does not fail in 'nothing moves"):
-        by_hand.refused("0A", harness.Suite("0A", (right,), suite.right), ["right"])
 
 
 # ------------------------------------------------------------------ what the pages say

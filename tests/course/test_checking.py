@@ -25,7 +25,7 @@ from iocourse.course import (
     runtime_errors,
 )
 from iocourse.course.attempts import Unsolved
-from iocourse.course.exercise import Case, Exercise, Property, Trial
+from iocourse.course.exercise import KEEPS_INPUTS, Case, Exercise, Property, Trial
 from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
@@ -206,14 +206,14 @@ class TestCheck:
             kept[: x.size] = 2 * x
             return kept[: x.size]
 
-        assert failing(DOUBLE, in_one_array) == [checking.RUNS]
+        assert failing(DOUBLE, in_one_array) == [checking.KEEPS_RESULTS]
 
     def test_an_answer_cannot_change_the_inputs_it_is_judged_by(self):
         def cheat(x):
             x[:] = 0.0
             return x
 
-        assert failing(DOUBLE, cheat) == [checking.RUNS]
+        assert failing(DOUBLE, cheat) == [KEEPS_INPUTS]
 
     def test_an_unknown_exercise_lists_those_there_are(self):
         with pytest.raises(ValueError, match=r"no exercise '77.7'; there are 99.1, 99.2"):

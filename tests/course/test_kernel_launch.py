@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.course.checking import REUSED, RUNS, judge
+from iocourse.course.checking import KEEPS_RESULTS, REUSED, judge
 from iocourse.course.exercise import Case, Exercise
 from iocourse.course.trials.kernel_launch import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.course.trials.kernel_launch import launch_and_count_masks
@@ -170,7 +170,7 @@ def test_what_was_returned_is_not_written_over_by_a_later_launch(run_case, kind)
     about = {"difficulty": 1, "importance": 1, "minutes": 1, "hints": ("", "", ""), "properties": ()}
     made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, run_case=run_case, **about)
     assert judge(made_up, copied_to, 0) == []
-    assert judge(made_up, buffered, 0) == [(RUNS, f"{REUSED} (0)")]
+    assert judge(made_up, buffered, 0) == [(KEEPS_RESULTS, f"{REUSED} (0)")]
 
 
 def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():

@@ -362,7 +362,7 @@ def test_the_cases_of_5C_hold_what_their_names_say():
     for seed in range(50):
         for case in find("5C").cases(np.random.default_rng(seed)):
             q, k, s = (case.inputs[name] for name in "qks")
-            kind = case.label.split(":")[0]
+            (kind,) = case.tags
             whole = q.all(axis=1)[:, None] & k.all(axis=1)[None, :]
             assert whole.any() == (kind != "only scores at hand")
             assert s.any() == (kind not in ("only whole rows", "rows with a gap"))

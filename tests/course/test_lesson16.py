@@ -11,6 +11,8 @@ from lesson_source import Lesson
 from iocourse import bounds, costs, exact, run
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson16 import (
+    LATER,
+    NOW,
     causal_by_tiles,
     dense_gradients,
     machine_features,
@@ -356,9 +358,7 @@ def test_the_cases_of_16D_hide_the_future_and_have_ragged_tiles():
     for seed in range(10):
         found = find("16D").cases(np.random.default_rng(seed))
         assert any(len(case.inputs["Q"]) % case.inputs["B"] for case in found)
-        now, later = (
-            next(c for c in found if c.label.startswith(name)) for name in ("as it is", "with another")
-        )
+        now, later = (next(case for case in found if case.tags == {name}) for name in (NOW, LATER))
         assert (now.expected[:17] == later.expected[:17]).all() and (
             now.expected[17:] != later.expected[17:]
         ).all()

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from iocourse.course.checking import NOT_TRIED, judge, read_first, report
-from iocourse.course.exercise import find
+from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
+from iocourse.course.exercise import KEEPS_INPUTS, RETURNS, STORES, exercises, find
 from iocourse.course.properties import wrong_factor
-from tests.mutation.references import build, exercise_source
+from tests.mutation.references import build, exercise_source, sources_of
+from tools.build.notebook_execution import cannot_run
 
 
 # ------------------------------------------------------------------ an answer of the wrong form
@@ -40,6 +41,36 @@ def test_different_forms_in_different_properties_are_told_one_after_the_other():
     exercise = find("17A")
     one, *others = judge(exercise, lambda *given: (None, None, None), 3)
     assert "returned None" in one[1] and others[0][1] == NOT_TRIED
+
+
+# ------------------------------------------------------------------ what ran to its end
+@pytest.mark.parametrize("exercise_id", list(exercises()))
+def test_an_answer_that_ran_to_its_end_is_not_said_to_raise(exercise_id):
+    if reason := cannot_run(sources_of(find(exercise_id).lesson)[0].read_text(encoding="utf-8")):
+        pytest.skip(reason)
+    for value in (None, 0.5):
+        failed = failed_properties(judge(find(exercise_id), lambda *given, value=value, **named: value, 0))
+        assert failed and RUNS not in failed
+
+
+def nothing_stored(m, Q, K, V, **tiles):
+    return m.new("O", Q.shape)
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "answer", "lacks", "seen"),
+    [
+        ("0A", lambda Nq, Nk, d: 23296.0, "returns a whole number of words", "yours is the float 23296.0 ("),
+        ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned nothing: does it print"),
+        ("1A", lambda S: None, RETURNS, "your function returned None; does it end with a return?"),
+        ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),
+        ("4A", nothing_stored, STORES, "some of its words were never stored ("),
+        ("6A", lambda *given: given[0].fill(0.0), KEEPS_INPUTS, "your function changes "),
+    ],
+)
+def test_what_an_answer_lacks_has_a_name_of_its_own(exercise_id, answer, lacks, seen):
+    ((name, said),) = judge(find(exercise_id), answer, 0)
+    assert name == lacks and seen in said and "Error" not in said
 
 
 # ------------------------------------------------------------------ the scale, on a whole result

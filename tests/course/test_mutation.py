@@ -2,26 +2,28 @@
 
 import ast
 import json
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
-from iocourse.course.checking import RUNS
+from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercise import exercises, find
+from tests.mutation import __main__ as command
+from tests.mutation import cover, report
 from tests.mutation import mutants as making
-from tests.mutation import report
 from tests.mutation.__main__ import main
 from tests.mutation.equivalent_mutants import changes, why_by_rule, why_equivalent, why_open
 from tests.mutation.listed import EQUIVALENT, OPEN
 from tests.mutation.mutant_process import ENDED, OUT_OF_TIME, Verdict, verdicts
-from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.operators import OPERATORS
+from tests.mutation.mutants import OPERATORS, Mutant, mutants_of
 from tests.mutation.references import (
     INTERPRETED,
     exercise_source,
     sources_of,
 )
 from tools.build.notebook_execution import cannot_run
+from tools.build.recorded_mutants import read_recorded, write_recorded
 
 NUMPY = [one.id for one in exercises().values() if one.lesson not in INTERPRETED]
 LESSONS = sorted({find(exercise).lesson for exercise in NUMPY})
@@ -45,8 +47,8 @@ def changed(monkeypatch, operator, source):
         ("operands", "return a @ b", ["return a", "return b"]),
         ("constants", "return 1", ["return 2", "return 0"]),
         ("constants", "return True", ["return False"]),
-        ("starts", "m = -np.inf", ["m = 0.0", "m = -100.0", "m = -10000.0"]),
-        ("starts", "m = float('-inf')", ["m = 0.0", "m = -100.0", "m = -10000.0"]),
+        ("starts", "m = -np.inf", ["m = -10000.0", "m = -100.0", "m = 0.0"]),
+        ("starts", "m = float('-inf')", ["m = -10000.0", "m = -100.0", "m = 0.0"]),
         (
             "ranges",
             "return range(1, a)",
@@ -80,6 +82,61 @@ def test_loops_run_backwards_and_change_places(monkeypatch):
 def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypatch):
     source = "def f(a):\n    b = c = d = a\n    for i in c:\n        g(i)"
     assert changed(monkeypatch, "names", source) == ["for i in b:", "for i in d:"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "body", "after"),
+    [
+        ("loads_once_more", "with m.load(Q, i) as q:\n    f(q)", ["m.load(Q, i).free()"]),
+        (
+            "loads_in_the_loop_inside",
+            "with m.load(Q, i) as q:\n    for j in b:\n        f(q)",
+            ["m.load(Q, i).free()"],
+        ),
+        ("stores_twice", "m.store(o, O, i)", ["m.store(o, O, i)"]),
+        ("reads_back", "m.store(o, O, i)", ["m.load(O, i).free()"]),
+        ("zeros_for_loads", "q = m.load(Q, i)", ["q = m.zeros(i, Q.shape[1])", "q = m.zeros(i)"]),
+        ("words_sent_again", "k = me.shift(K=k)", ["me.shift(K=k)"]),
+        ("written_inputs", "return Q", ["result = Q\nQ += 1\nreturn result"]),
+        ("forms_of_results", "return a, b", ["return (b, a)", "return a", "return b"]),
+        ("masks", "q = tl.load(Q + i, mask=i < N, other=0.0)", ["q = tl.load(Q + i)"]),
+        (
+            "hidden_scores",
+            "m = tl.full(n, float('-inf'))",
+            [f"m = tl.full(n, {one})" for one in ("-1000000000.0", "-1000000.0", "-100.0", "0.0")],
+        ),
+        ("borders", "return i < N", ["return i <= N"]),
+        ("strides", "return Q + i[:, None] * d + c", ["return Q + i[:, None] * 16 + c"]),
+        ("address_terms", "return Q + head * N + i", ["return Q + i"]),
+        (
+            "loaded_arrays",
+            "k = tl.load(K + i)\nv = tl.load(V + i)",
+            ["k = tl.load(V + i)", "v = tl.load(K + i)"],
+        ),
+        ("programs", "p = tl.program_id(0)", ["p = 0", "p = tl.program_id(1)"]),
+        ("running_maxima", "m = tl.maximum(m, s)", ["m = tl.maximum(s, 0.0)", "m = m", "m = s"]),
+        ("rescaling", "l = l * old + s", ["l = l + s", "l = l * old * old + s"]),
+        ("logarithms", "p = tl.exp2(s)", ["p = tl.exp(s)"]),
+        ("half_precision", "s = tl.dot(q, k)", ["s = tl.dot(q.to(tl.float16), k.to(tl.float16))"]),
+        ("repeated_stores", "tl.store(O + i, o)", ["tl.store(O + i, o)"]),
+        ("loads_in_a_loop", "q = tl.load(Q)\nfor j in b:\n    f(q)", ["q = tl.load(Q)"]),
+    ],
+)
+def test_an_operator_of_the_field_makes_these_lines(monkeypatch, operator, body, after):
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    assert changed(monkeypatch, operator, f"def f(Q):\n{lines}")[: len(after)] == after
+
+
+def test_a_launcher_gives_zeros_and_its_first_answer_for_ever():
+    names = {}
+    made = {
+        one.operator: one.source for one in mutants_of("11A", ["zeros_for_results", "first_answer_for_ever"])
+    }
+    assert len(made) == 2 and "one.zero_()" in made["zeros_for_results"]
+    wrapper = made["first_answer_for_ever"].partition("known = {}")[2]
+    exec("first = lambda given: [given]\nknown = {}" + wrapper, names)
+    first = names["my_flash_forward"](3)
+    assert names["my_flash_forward"](3) is first and names["my_flash_forward"](4) == [4]
 
 
 def test_every_mutant_differs_from_the_reference_and_from_the_others():
@@ -207,6 +264,38 @@ def test_a_loop_that_asks_where_it_is_keeps_its_order():
     loop = "for i in m.blocks(N, b):"
     source = f"def f(m):\n    {loop}\n        if i.first:\n            pass"
     assert why_by_rule(Mutant("made up", "loops", loop, "", source)) == ""
+
+
+# ------------------------------------------------------------------ the record
+def test_the_command_records_a_mutant_for_each_property_and_then_only_what_is_missing(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(command, "find_checkout", lambda: tmp_path)
+    assert main(["--record-cover", "--only", "1C", "--jobs", "1"]) == 0
+    (row, *others) = rows = read_recorded(tmp_path)["1C"]
+    names = [one.name for one in find("1C").properties]
+    assert sorted(one for row in rows for one in row.properties if one not in (RUNS, OWN)) == sorted(names)
+    reference = exercise_source("1C", solved=True)
+    mutants = [Mutant("1C", "", "", "", str(one.made_of(reference))) for one in rows]
+    for one, verdict in zip(rows, verdicts(mutants, [5], jobs=1, every_case=True), strict=True):
+        assert set(one.properties) <= set(verdict.failed[0])
+    write_recorded(tmp_path, {"1C": (replace(row, removed=("no such line",)), *others)})
+    assert main(["--record-cover", "--missing", "--only", "1C", "--jobs", "1"]) == 0
+    again = read_recorded(tmp_path)["1C"]
+    assert (
+        list(again[: len(others)]) == others
+        and again[len(others) :]
+        and set(row.properties) <= {one for new in again[len(others) :] for one in new.properties}
+    )
+
+
+def test_a_property_that_no_mutant_fails_is_named(tmp_path, monkeypatch, capsys):
+    always = replace(find("1C").properties[0], name="is never violated", judge=lambda trials: None)
+    more = replace(find("1C"), properties=(*find("1C").properties, always))
+    monkeypatch.setattr(command, "find_checkout", lambda: tmp_path)
+    monkeypatch.setattr(cover, "find", lambda name: more)
+    assert main(["--record-cover", "--only", "1C", "--jobs", "1", "--seconds", "1"]) == 1
+    assert '1C: no mutant fails "is never violated"' in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------ the command

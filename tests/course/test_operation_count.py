@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.operation_count import Counted, linear_work, run_counted
+from iocourse.course.trials.operation_count import ONCE, TWICE, Counted, linear_work, run_counted
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
@@ -76,10 +76,10 @@ def test_what_is_held_is_measured():
 @pytest.mark.parametrize(("function", "fine"), [(lambda a: a.T @ a, True), (lambda a: a @ a.T, False)])
 def test_twice_the_tokens(function, fine):
     trials = [
-        run_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
-        for name, n in (("N tokens", 50), ("2N tokens", 100))
+        run_counted(function, Case(name, {"a": np.ones((n, 3))}, tags=frozenset([name])))
+        for name, n in ((ONCE, 50), (TWICE, 100))
     ]
-    complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    complaint = linear_work("linear").judge(trials)
     assert complaint is None if fine else complaint == "twice the tokens take 4.0 times the work"
 
 
@@ -93,10 +93,10 @@ def test_twice_the_tokens(function, fine):
 )
 def test_work_that_goes_past_the_counter_is_told(function):
     trials = [
-        run_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
-        for name, n in (("N tokens", 50), ("2N tokens", 100))
+        run_counted(function, Case(name, {"a": np.ones((n, 3))}, tags=frozenset([name])))
+        for name, n in ((ONCE, 50), (TWICE, 100))
     ]
-    complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    complaint = linear_work("linear").judge(trials)
     assert complaint is not None and complaint.startswith(
         "only 0 operations were seen, and the inputs have 300"
     )

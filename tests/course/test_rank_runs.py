@@ -12,6 +12,7 @@ from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
 from iocourse.course.trials import rank_runs
 from iocourse.course.trials.rank_runs import (
+    RETURNS_ROWS,
     RankTrial,
     arrays_outside,
     holds_within,
@@ -56,8 +57,8 @@ def failed(schedule):
 
 def test_what_is_gathered_is_right_and_received_once_but_held_whole_and_sent_by_its_owner():
     assert failed(gather) == {
-        "peak": "rank 0 holds 54 words of others at once, 36 are enough (P=4, N=13, d=3)",
-        "sent": "rank 0 sends 36 words of K, the closed form 30 (P=4, N=13, d=3)",
+        "peak": "rank 0 holds 54 words of others at once, 36 are enough (ragged, P=4, N=13, d=3)",
+        "sent": "rank 0 sends 36 words of K, the closed form 30 (ragged, P=4, N=13, d=3)",
     }
 
 
@@ -153,10 +154,10 @@ def wrong_rows(me, Q, K, V):
         (waits_for_nobody, RUNS, "no rank can go on: rank 0 waits in recv(K) for rank 1"),
         (other_calls, RUNS, "calls shift(K) where rank"),
         (reads, RUNS, "reads reads _NOTEBOOKS of the notebook"),
-        (wrong_rows, RUNS, "it owns 4 of the 13 rows of Q"),
+        (wrong_rows, RETURNS_ROWS, "it owns 4 of the 13 rows of Q"),
         (lambda me, Q: Q, RUNS, "unexpected keyword argument 'K'"),
         (lambda me, Q, K, V: undefined, RUNS, "Is it spelt so"),  # noqa: F821
-        (lambda me, Q, K, V: None, RUNS, "rank 0 returned NoneType"),
+        (lambda me, Q, K, V: None, RETURNS_ROWS, "rank 0 returned NoneType"),
     ],
 )
 def test_what_goes_wrong_is_told_in_a_sentence(schedule, where, says):

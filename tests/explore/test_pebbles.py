@@ -7,6 +7,7 @@ import pytest
 from figure_layout import check_layout, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse import pebbling
 from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
@@ -65,7 +66,7 @@ def any_play(draw):
 
 # ---------------------------------------------------------------------- where the vertices stand
 @given(any_graph())
-@settings(max_examples=150)
+@settings(max_examples=many(60, 150))
 def test_vertices_stand_on_their_levels_and_edges_go_around_them(graph):
     found = layout(graph)
     rows = {v: k for k, vertices in enumerate(graph.levels) for v in vertices}
@@ -96,7 +97,7 @@ def test_a_tree_is_drawn_without_crossings():
 
 # ---------------------------------------------------------------------- the figure
 @given(any_play())
-@settings(max_examples=120)
+@settings(max_examples=many(50, 120))
 def test_every_state_shows_its_pebbles_and_says_them(play):
     picture, state = picture_of(play), play.state
     filled = [
@@ -293,7 +294,7 @@ def test_it_says_when_it_is_looking(player, monkeypatch):
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=many(5, 15))
 def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
     name = data.draw(st.sampled_from(list(PRESETS)))
     player = pebble_player(PRESETS[name][0], 4, data.draw(st.booleans()), data.draw(st.booleans()))

@@ -8,7 +8,7 @@ while frame:
     found += frame.f_locals.values()
     frame = frame.f_back
 found += gc.get_objects()
-known = [one for one in found if type(one).__name__ in ("Case", "RowCase")]
+known = [one for one in found if type(one).__name__.endswith("Case")]
 answers = [case.expected for case in known if case.expected is not None]
 verdicts = [one for one in found if type(one).__name__ == "Mark"]
 if answers or verdicts: raise SystemExit("found")

@@ -73,13 +73,17 @@ def streamed(rows):
     return [*forward, [True] * 2, [True, True, False], *forward, [True] * 3]
 
 
-CASES = [(torch.float16, 24, False), (torch.float16, 64, True), (torch.float32, 20, True)]
+# Type, columns, whether with descriptors of Q and O, and which pairs are seen: each option with another case.
+DENSE = [
+    (torch.float16, 24, False, CAUSAL),
+    (torch.float16, 64, True, FULL),
+    (torch.float32, 20, True, WINDOW),
+]
+PACKED = [(torch.float16, 24, False, WINDOW), (torch.float32, 20, True, CAUSAL)]
 
 
-@pytest.mark.parametrize(("dtype", "d", "rows"), CASES)
-@pytest.mark.parametrize("options", [CAUSAL, WINDOW, FULL], ids=str)
-def test_descriptors_change_no_bit(options, dtype, d, rows, monkeypatch):
-    """rows: with those of Q and O."""
+@pytest.mark.parametrize(("dtype", "d", "rows", "options"), DENSE, ids=str)
+def test_descriptors_change_no_bit(dtype, d, rows, options, monkeypatch):
     torch.manual_seed(0)
     q, do = (transposed(1, 4, 75, d, dtype=dtype) for _ in range(2))
     k, v = (transposed(1, 2, 90, d, dtype=dtype) for _ in range(2))
@@ -101,10 +105,9 @@ LENGTHS = (20, 37), (35, 18), (0, 5), (3, 0), (64, 33), (9, 21)  # queries and k
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy computes with the poison too
-@pytest.mark.parametrize(("dtype", "d", "rows"), CASES[::2])
-@pytest.mark.parametrize("options", [CAUSAL, WINDOW, FULL], ids=str)
+@pytest.mark.parametrize(("dtype", "d", "rows", "options"), PACKED, ids=str)
 def test_descriptors_of_packed_sequences_change_no_bit_and_end_where_a_sequence_does(
-    options, dtype, d, rows, monkeypatch
+    dtype, d, rows, options, monkeypatch
 ):
     """No word of a neighbour is read or written, so nothing that stands there reaches anybody."""
     torch.manual_seed(0)

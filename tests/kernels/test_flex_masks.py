@@ -9,6 +9,7 @@ import pytest
 import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import gradients, numbers
+from long_runs import many
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import and_masks, create_block_mask, create_mask, or_masks
@@ -210,14 +211,27 @@ def pairs_of(mask: TiledMask) -> Tensor:
 
 
 @pytest.mark.parametrize("name", PREDICATES)
-def test_predicates_on_scalars(name: str, eager: Any):
+def test_predicates_on_scalars(name: str):
+    """The pairs that are visible are all that the kernels get to know of a predicate."""
     predicate = PREDICATES[name]
-    q, k, v, do = numbers(5, torch.float32, (B, H, N, 16), *[(B, H_KV, M, 16)] * 2, (B, H, N, 16))
+    q, k = torch.empty(B, H, N, 16), torch.empty(B, H_KV, M, 16)
     blocks = create_block_mask(predicate, B, H, N, M, device="cpu", BLOCK_SIZE=16)
     visible = create_mask(predicate, B, H, N, M, device="cpu")
     assert (visible.any() or name == "nothing") and (not visible.all() or name == "everything")
     made = tiled_mask(predicate, q, k)
     assert torch.equal(pairs_of(made), visible) and tiled_mask(blocks, q, k) == made
+
+
+# One for all, of each text, of each head, of both; ragged rows, rows and columns without any, none, all.
+ATTENDED = ["causal", "document_of_each_text", "of_each_head", "by_blocks", "by_table", "interval", "nothing"]
+
+
+@pytest.mark.parametrize("name", many([*ATTENDED, "everything"], list(PREDICATES)))
+def test_values_and_gradients_are_those_of_eager_flex_attention(name: str, eager: Any):
+    predicate = PREDICATES[name]
+    q, k, v, do = numbers(5, torch.float32, (B, H, N, 16), *[(B, H_KV, M, 16)] * 2, (B, H, N, 16))
+    made = tiled_mask(predicate, q, k)
+    blocks = create_block_mask(predicate, B, H, N, M, device="cpu", BLOCK_SIZE=16)
     want = eager(blocks, q, k, v, do)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     for deterministic in (False, True):

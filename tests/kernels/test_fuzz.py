@@ -1,13 +1,12 @@
-"""The kernels on cases drawn by chance (`fuzz`), 100 of them; IOCOURSE_FUZZ=1000 draws as many more."""
-
-import os
+"""The kernels on cases drawn by chance (`fuzz`): 100 of them, or with IOCOURSE_LONG=1 a thousand."""
 
 import fuzz
 import pytest
 import skip_without_interpreter  # noqa: F401
 import torch
+from long_runs import many
 
-MANY, EACH = int(os.environ.get("IOCOURSE_FUZZ", 100)), 10
+MANY, EACH = many(100, 1000), 10
 
 
 # NumPy says a word of scores behind a mask that overflow.

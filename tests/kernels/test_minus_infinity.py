@@ -11,6 +11,7 @@ import reference_attention
 import skip_without_interpreter  # noqa: F401
 import torch
 from error_tolerance import numbers
+from pairwise_cases import settings_of
 from test_varlen import pairs_of, starts
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -121,11 +122,14 @@ def test_scores_that_overflow(way, n_q):
         same(lambda *x: attention_with_lse(*x, **WAYS[way]), q, k, v, do, dlse, allowed, torch.float32)
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("dead", DEAD)
-@pytest.mark.parametrize("blocks", ["causal", "all"])
-def test_a_block_mask(blocks, dead, deterministic):
+@pytest.mark.parametrize(
+    "setting",
+    settings_of({"blocks": ("causal", "all"), "dead": tuple(DEAD), "deterministic": (False, True)}),
+    ids=lambda one: "-".join(map(str, one.values())),
+)
+def test_a_block_mask(setting):
     """Whole tiles of a list pass the last query too."""
+    blocks, dead, deterministic = setting.values()
     n = N_K
     tensors = with_dead_keys(DEAD[dead], torch.float32, n_q=n)
     mask = masks.Causal(n) if blocks == "causal" else torch.ones(3, 3, dtype=torch.bool)
@@ -137,10 +141,16 @@ def test_a_block_mask(blocks, dead, deterministic):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("dead", DEAD)
-@pytest.mark.parametrize("options", [{}, {"causal": "lower_right"}, {"window": (9, 4)}], ids=str)
-def test_packed_sequences(options, dead, deterministic):
+PACKED = {"full": {}, "lower right": {"causal": "lower_right"}, "window": {"window": (9, 4)}}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    settings_of({"options": tuple(PACKED), "dead": tuple(DEAD), "deterministic": (False, True)}),
+    ids=lambda one: "-".join(map(str, one.values())),
+)
+def test_packed_sequences(setting):
+    options, dead, deterministic = PACKED[setting["options"]], setting["dead"], setting["deterministic"]
     lengths = ((4, 18), (0, 2), (17, 17))
     cu = [starts(lengths, side) for side in (0, 1)]
 

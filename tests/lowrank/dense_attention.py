@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.polynomial import polynomial as poly
 
 from iocourse import lowrank
@@ -15,6 +16,12 @@ from iocourse import lowrank
 CLIP = 0.8
 NAMES = ("O", "dQ", "dK", "dV")
 TILE = 64  # causal attention is exact within it
+# Types, and widths of keys and values. In float32 the passes in registers are compiled for each pair of
+# widths, which takes most of the time: these are among those of test_registers.
+widths = st.one_of(
+    st.tuples(st.just(np.float32), st.sampled_from([(1, 1), (2, 3), (5, 7), (8, 8)])),
+    st.tuples(st.just(np.float64), st.tuples(st.integers(1, 9), st.integers(1, 9))),
+)
 
 
 def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse import lowrank
 
@@ -16,23 +17,17 @@ OPTIONS = {
     "minimax": {"radius": 4.0},
 }
 names = st.sampled_from(list(OPTIONS))
-few = st.sampled_from([(1, 1), (2, 3), (5, 7), (8, 8)])  # those of test_registers
-# In float32 the passes in registers are compiled for each pair of widths, which takes most of the time.
-widths = st.one_of(
-    st.tuples(st.just(np.float32), few),
-    st.tuples(st.just(np.float64), st.tuples(st.integers(1, 9), st.integers(1, 9))),
-)
 
 
 @given(
     st.sampled_from([1, 2, 63, 64, 65, 127, 128, 129, 200]),
     st.sampled_from([(), (2,), (2, 2)]),
-    widths,
+    dense_attention.widths,
     st.integers(1, 5),
     names,
     st.integers(0, 10**6),
 )
-@settings(max_examples=30)
+@settings(max_examples=many(15, 30))
 def test_every_engine_computes_the_block_function(engine, n, heads, wide, degree, name, seed):
     dtype, (d, d_v) = wide
     arrays = dense_attention.draw(seed, heads, n, n, d, d_v, dtype, size=0.6)

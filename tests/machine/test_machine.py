@@ -1138,6 +1138,32 @@ def test_a_tile_is_made_for_the_rows_that_load_takes():
         m.zeros((3, 3))
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda m: m.zeros(0, 4),
+            "rows must be at least 1, got 0: a number here is how many rows; for one row ",
+        ),
+        (
+            lambda m: m.full(-1),
+            "rows must be at least 1, got -1: a number here is how many rows; for one row ",
+        ),
+        (
+            lambda m: m.row_stats(0),
+            "rows must be at least 1, got 0: a number here is how many rows; for one ",
+        ),
+        (
+            lambda m: m.zeros(2, 0),
+            "cols must be at least 1, got 0: a number here is how many columns; for one ",
+        ),
+    ],
+)
+def test_a_position_in_place_of_a_length_hears_what_a_number_is(made, said):
+    with pytest.raises(ValueError, match=said):
+        made(Machine(20))
+
+
 def test_a_memory_one_word_short_is_told_in_the_singular():
     with pytest.raises(FastMemoryFull, match="at least 1 more word of M"):
         Machine(3).zeros(4)

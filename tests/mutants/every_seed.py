@@ -4,53 +4,53 @@ The suite asks the same of each on one seed, drawn by its name (`test_exercises.
 """
 
 import pytest
-from harness import SEEDS, failures, mutate
-from suites import load_suites
+from harness import SEEDS, failures, solved
+from suites import load_recorded, load_suites
 
 from iocourse.course.exercise import find
-from tests.mutation.references import build, exercise_source
+from tests.mutation.references import build
 
-SUITES = load_suites()
+SUITES = load_suites().values()
 
 
-def listed(of):
-    """Parameters with ids such as lesson04-4.2-name: `of` gives pairs of a name and what is tried."""
+def listed(entries):
+    """Parameters with ids such as lesson04-4B-name, of the exercise, the name and what is tried."""
     return [
-        pytest.param(suite.id, *tried, id=f"lesson{find(suite.id).lesson:02d}-{suite.id}-{name}")
-        for suite in SUITES.values()
-        for name, *tried in of(suite)
+        pytest.param(exercise, *tried, id=f"lesson{find(exercise).lesson:02d}-{exercise}-{name}")
+        for exercise, name, *tried in entries
     ]
 
 
 def accepting(exercise_id, function, fails):
-    """The seeds on which the property `fails` holds."""
-    return [seed for seed in SEEDS if fails not in failures(exercise_id, function, seed)]
+    """The seeds, each with those of the properties `fails` that hold on it."""
+    held = ((seed, set(fails) - set(failures(exercise_id, function, seed))) for seed in SEEDS)
+    return [(seed, names) for seed, names in held if names]
 
 
 @pytest.mark.parametrize(
-    ("exercise_id", "mutant"), listed(lambda suite: [(mutant.name, mutant) for mutant in suite.mutants])
+    ("exercise_id", "row"),
+    listed((name, f"{row.operator}-line{row.line}", row) for name, row in load_recorded()),
 )
-def test_a_mutant_fails_its_property_on_every_seed(exercise_id, mutant):
-    assert accepting(exercise_id, mutate(exercise_id, mutant), mutant.fails) == []
+def test_a_recorded_mutant_fails_its_properties_on_every_seed(exercise_id, row):
+    assert accepting(exercise_id, build(exercise_id, row.made_of(solved(exercise_id))), row.properties) == []
 
 
 @pytest.mark.parametrize(
     ("exercise_id", "function", "fails"),
-    listed(lambda suite: [(function.__name__, function, fails) for function, fails in suite.cheats]),
+    listed((one.id, *wrong) for one in SUITES for wrong in one.wrong_answers()),
 )
-def test_a_cheat_is_refused_on_every_seed(exercise_id, function, fails):
-    assert accepting(exercise_id, function, fails) == []
+def test_a_wrong_answer_is_refused_on_every_seed(exercise_id, function, fails):
+    assert accepting(exercise_id, function(), [fails]) == []
 
 
-@pytest.mark.parametrize("exercise_id", listed(lambda suite: [("reference",)]))
+@pytest.mark.parametrize("exercise_id", listed((one.id, "reference") for one in SUITES))
 def test_the_reference_passes_on_every_seed(exercise_id):
-    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
+    reference = build(exercise_id, solved(exercise_id))
     assert [(seed, failures(exercise_id, reference, seed)) for seed in SEEDS] == [(s, []) for s in SEEDS]
 
 
 @pytest.mark.parametrize(
-    ("exercise_id", "function"),
-    listed(lambda suite: [(function.__name__, function) for function in suite.right]),
+    ("exercise_id", "right"), listed((one.id, one.right.__name__, one.right) for one in SUITES)
 )
-def test_another_right_answer_passes_on_every_seed(exercise_id, function):
-    assert [(seed, failures(exercise_id, function, seed)) for seed in SEEDS] == [(s, []) for s in SEEDS]
+def test_another_right_answer_passes_on_every_seed(exercise_id, right):
+    assert [(seed, failures(exercise_id, right, seed)) for seed in SEEDS] == [(s, []) for s in SEEDS]

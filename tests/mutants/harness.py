@@ -1,22 +1,25 @@
-"""How an exercise is put to the test: its stub, its reference, its mutants, other right answers, and cheats.
+"""How an exercise is put to the test: stub, reference, recorded mutants, another right answer, wrong ones.
 
-The stub and the reference are read from the lesson's source, as a student and an instructor get them. A
-mutant is the reference with one plausible mistake in it, written as a textual replacement.
+The stub and the reference are read from the lesson's source, as a student and an instructor get them. Most
+mistakes are recorded: `recorded.json` has for each property a change of the reference that a machine made,
+and `python -m tests.mutation --record-cover` writes it. The files of the lessons have what no machine makes.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iocourse.course.checking import judge
+from iocourse.course.checking import failed_properties, judge
 from iocourse.course.exercise import find
 from tests.mutation.references import build, exercise_source
 
 SEEDS = range(20)  # a verdict is the same on each of them: `every_seed.py` tries all, the suite one by name
+Answer = Callable[..., Any]
 
 
 class Mutant:
@@ -26,33 +29,35 @@ class Mutant:
         self.name, self.fails, self.edits = name, fails, edits
 
 
-MINUS_INF = 'float("-inf")'
-FINITE = ("0.0", "-100.0", "-1e6")  # what is taken for minus infinity by those who do not trust it
-
-
-def finite(fails: str, name: str, place: str, values: tuple[str, ...] = FINITE) -> tuple[Mutant, ...]:
-    """Mutants with a finite number where `place`, a piece of the reference, has minus infinity."""
-    return tuple(
-        Mutant(f"{name}{value}", fails, (place, place.replace(MINUS_INF, value))) for value in values
-    )
-
-
 @dataclass(frozen=True)
 class Suite:
-    """What is known about one exercise beyond its reference: at least four mutants and two other answers.
+    """What is known about one exercise beyond its reference and its recorded mutants.
 
-    `right` are differently written correct functions, `cheats` pairs of a function and the property that
-    must refuse it.
+    Attributes:
+        id: of the exercise.
+        right: a correct answer, written as differently as can be.
+        library: functions that would solve it, or a part of it, and must refuse to.
+        wrong: by the reason why no recorded mutant stands for them, wrong answers: a `Mutant`, or a function
+            and the property that must refuse it.
     """
 
     id: str
-    mutants: tuple[Mutant, ...]
-    right: tuple[Callable[..., Any], ...]
-    cheats: tuple[tuple[Callable[..., Any], str], ...] = field(default=())
+    right: Answer
+    library: tuple[Answer, ...] = ()
+    wrong: Mapping[str, tuple[Mutant | tuple[Answer, str], ...]] = field(default_factory=dict)
+
+    def wrong_answers(self) -> Iterator[tuple[str, Callable[[], Answer], str]]:
+        """Name of each wrong answer, what makes its function, and the property it must fail in."""
+        for one in itertools.chain.from_iterable(self.wrong.values()):
+            if isinstance(one, Mutant):
+                yield one.name, functools.partial(mutate, self.id, one), one.fails
+            else:
+                function, fails = one
+                yield function.__name__, functools.partial(lambda given: given, function), fails
 
 
-def called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A cheat of one expression, which stands where it is listed, under a name that says what it does."""
+def called(name: str, function: Answer) -> Answer:
+    """An answer of one expression, which stands where it is listed, under a name that says what it does."""
     function.__name__ = name
     return function
 
@@ -68,7 +73,7 @@ def solved(exercise_id: str) -> str:
     return exercise_source(exercise_id, solved=True)
 
 
-def mutate(exercise_id: str, mutant: Mutant) -> Callable[..., Any]:
+def mutate(exercise_id: str, mutant: Mutant) -> Answer:
     """The reference with the mutant's edits; each must change something."""
     source = solved(exercise_id)
     for old, new in mutant.edits:
@@ -82,25 +87,13 @@ def mutate(exercise_id: str, mutant: Mutant) -> Callable[..., Any]:
 
 def failures(exercise_id: str, function: Any, seed: int) -> list[str]:
     """Names of the properties that fail, in the report's order."""
-    return [name for name, complaint in judge(find(exercise_id), function, seed) if complaint is not None]
+    return list(failed_properties(judge(find(exercise_id), function, seed)))
 
 
-KEPT = """def kept_by_shape(function):
-    kept = {}
-
-    def first_of_this_shape(*given):
-        key = tuple(getattr(one, "shape", one) for one in given)
-        if key not in kept:
-            kept[key] = function(*given)
-        return kept[key]
-
-    return first_of_this_shape
-
-
-@kept_by_shape
-"""
-
-
-def kept_by_shape(fails: str, function: str) -> Mutant:
-    """The reference, whose first answer to inputs of some shapes is its answer to all inputs of them."""
-    return Mutant("kept-by-shape", fails, (f"def {function}(", f"{KEPT}def {function}("))
+def emptied(result: Any) -> Any:
+    """Zeros of the same shape, an empty list for a list, 0 for a number; None for what is none of these."""
+    if isinstance(result, tuple):
+        return tuple(map(emptied, result))
+    if hasattr(result, "shape"):
+        return result * 0
+    return type(result)() if isinstance(result, (int, float, str, list, dict, set)) else None

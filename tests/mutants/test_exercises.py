@@ -1,37 +1,91 @@
-"""Every exercise's check: it refuses the stub, plausible mistakes and cheats, and accepts right answers.
+"""Every exercise's check: it refuses the stub, mistakes and cheats, and accepts right answers.
 
 Each is tried on one seed, drawn by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
 """
 
 import pytest
-from harness import drawn, failures, mutate
-from suites import cannot_run_lesson, load_suites
+from harness import drawn, emptied, failures, solved
+from suites import cannot_run_lesson, load_recorded, load_suites
 
 from iocourse.course import check
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises, find
 from iocourse.exact import attention
+from iocourse.solution_guard import library_solution
 from tests.mutation.references import build, exercise_source
+from tools.build.recorded_mutants import recording_command
 
 SUITES = load_suites()
 IDS = list(SUITES)
-MUTANTS = [pytest.param(s.id, m, id=f"{s.id}-{m.name}") for s in SUITES.values() for m in s.mutants]
-RIGHT = [pytest.param(s.id, f, id=f"{s.id}-{f.__name__}") for s in SUITES.values() for f in s.right]
-CHEATS = [pytest.param(s.id, f, p, id=f"{s.id}-{f.__name__}") for s in SUITES.values() for f, p in s.cheats]
+RECORDED = load_recorded()
 
 
+def reference_of(exercise_id):
+    return build(exercise_id, solved(exercise_id))
+
+
+# ------------------------------------------------------------------ what each exercise has
 @pytest.mark.parametrize("exercise_id", list(exercises()))
-def test_every_exercise_has_a_suite_with_four_mutants_and_two_other_answers(exercise_id):
+def test_every_exercise_has_another_right_answer_and_a_mistake_for_each_property(exercise_id):
     if reason := cannot_run_lesson(find(exercise_id).lesson):
         pytest.skip(reason)
-    assert len({m.name for m in SUITES[exercise_id].mutants}) >= 4
-    assert len(SUITES[exercise_id].right) >= 2
+    recorded = {one for name, row in RECORDED if name == exercise_id for one in row.properties}
+    by_hand = {fails for _, _, fails in SUITES[exercise_id].wrong_answers()}
+    lacking = [one.name for one in find(exercise_id).properties if one.name not in recorded | by_hand]
+    assert lacking == [], f"exercise {exercise_id}: run {recording_command(exercise_id)}"
 
 
 def test_every_suite_is_of_an_exercise():
     assert set(SUITES) <= set(exercises())
 
 
+# ------------------------------------------------------------------ right answers
+@pytest.mark.quick
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_reference_passes(exercise_id):
+    assert failures(exercise_id, reference_of(exercise_id), 0) == []
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_reference_passes_on_another_seed(exercise_id):
+    assert failures(exercise_id, reference_of(exercise_id), drawn(exercise_id)) == []
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_another_right_answer_passes(exercise_id):
+    right = SUITES[exercise_id].right
+    assert failures(exercise_id, right, drawn(exercise_id, right.__name__)) == []
+
+
+# ------------------------------------------------------------------ mistakes, each in its properties
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # wrong answers compute with whatever they read
+@pytest.mark.parametrize(
+    ("exercise_id", "row"),
+    [pytest.param(name, row, id=f"{name}-{row.operator}-line{row.line}") for name, row in RECORDED],
+)
+def test_a_recorded_mutant_fails_the_properties_it_was_recorded_for(exercise_id, row):
+    text = row.made_of(solved(exercise_id))
+    assert text is not None, f"line {row.line} has changed: run {recording_command(exercise_id)}"
+    accepting = set(row.properties) - set(
+        failures(exercise_id, build(exercise_id, text), drawn(exercise_id, text))
+    )
+    assert accepting == set()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("exercise_id", "name", "function", "fails"),
+    [
+        pytest.param(suite.id, *wrong, id=f"{suite.id}-{wrong[0]}")
+        for suite in SUITES.values()
+        for wrong in suite.wrong_answers()
+    ],
+)
+def test_a_wrong_answer_fails_the_property_that_names_its_mistake(exercise_id, name, function, fails):
+    assert fails in failures(exercise_id, function(), drawn(exercise_id, name, fails))
+
+
+# ------------------------------------------------------------------ laws of all exercises
 @pytest.mark.parametrize("exercise_id", IDS)
 def test_the_stub_fails_without_an_exception(exercise_id, capsys, monkeypatch):
     stub = build(exercise_id, exercise_source(exercise_id, solved=False))
@@ -45,41 +99,50 @@ def test_the_stub_fails_without_an_exception(exercise_id, capsys, monkeypatch):
         check(exercise_id, stub, seed=0)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("exercise_id", IDS)
-def test_the_reference_passes(exercise_id):
-    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
-    assert failures(exercise_id, reference, 0) == []
-
-
-@pytest.mark.parametrize("exercise_id", IDS)
-def test_the_reference_passes_on_another_seed(exercise_id):
-    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
-    assert failures(exercise_id, reference, drawn(exercise_id)) == []
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # wrong answers compute with whatever they read
-@pytest.mark.parametrize(("exercise_id", "mutant"), MUTANTS)
-def test_a_mutant_fails_the_property_that_names_its_mistake(exercise_id, mutant):
-    function = mutate(exercise_id, mutant)
-    assert mutant.fails in failures(exercise_id, function, drawn(exercise_id, mutant.name))
-
-
-@pytest.mark.parametrize(("exercise_id", "function"), RIGHT)
-def test_another_right_answer_passes(exercise_id, function):
-    assert failures(exercise_id, function, drawn(exercise_id, function.__name__)) == []
-
-
-@pytest.mark.parametrize(("exercise_id", "function", "fails"), CHEATS)
-def test_a_cheat_is_refused(exercise_id, function, fails):
-    assert fails in failures(exercise_id, function, drawn(exercise_id, function.__name__, fails))
-
-
 @pytest.mark.parametrize("exercise_id", IDS)
 def test_nonsense_is_refused_without_an_exception(exercise_id):
     for answer in (None, 3, max, lambda *args, **kwargs: 0.0):
         assert failures(exercise_id, answer, 0), answer
 
 
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_an_error_is_refused_as_such(exercise_id):
+    def raises(*given, **options):
+        raise ZeroDivisionError("of the student")
+
+    assert failures(exercise_id, raises, 0) == [RUNS]
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_right_answer_printed_or_emptied_is_refused(exercise_id):
+    right = reference_of(exercise_id)
+
+    def prints(*given, **options):
+        print(right(*given, **options))
+
+    assert failures(exercise_id, prints, 0)
+    assert failures(exercise_id, lambda *given, **options: emptied(right(*given, **options)), 0)
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_first_answer_is_refused_as_the_answer_to_everything(exercise_id):
+    right, answers = reference_of(exercise_id), []
+
+    def first(*given, **options):
+        answers.append(answers[0] if answers else right(*given, **options))
+        return answers[0]
+
+    assert failures(exercise_id, first, 0)
+
+
 def test_own_is_the_property_that_names_a_handed_back_library_function():
     assert all(failures(e, attention, 0) == [OWN] for e in IDS)
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_what_the_library_has_of_the_answer_is_refused_inside_it(exercise_id):
+    solves = SUITES[exercise_id].library or (library_solution(max),)
+    for function in solves:
+        assert failures(exercise_id, lambda *given, f=function, **options: f(*given, **options), 0) == [
+            OWN
+        ], function

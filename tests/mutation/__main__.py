@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.cli import Parser
+from iocourse.console import steps
 from iocourse.course.project_paths import find_checkout
 from iocourse.data.records import run_metadata
 from iocourse.errors import UsageError
 from iocourse.files import write_json
 from tools import run_main
-from tools.build.instructor_guide import RECORD, read_remarks
+from tools.build.recorded_mutants import RECORDED, read_recorded, write_recorded
 
-from . import by_hand, mutation_run, report
-from .recording import record_refusals, record_scores
+from . import mutation_run, report
+from .cover import OF_EVERY_EXERCISE, SECONDS, cover, properties_of, still_shown
+from .recording import record_scores
 
 
 def parser() -> Parser:
@@ -40,8 +43,17 @@ def parser() -> Parser:
     kept = made.add_mutually_exclusive_group()
     kept.add_argument("--record", action="store_true", help="also keep the scores for the instructor's guide")
     kept.add_argument(
-        "--remarks", action="store_true", help="only see what refuses the errors that docs/remarks names"
+        "--record-cover",
+        action="store_true",
+        help="record a mutant for each property, for the suite",
     )
+    made.add_argument(
+        "--missing", action="store_true", help="with --record-cover: keep what is recorded and still applies"
+    )
+    made.add_argument(
+        "--seconds", metavar="S", type=float, default=SECONDS,
+        help=f"with --record-cover: processor time an exercise; {SECONDS:g} by default",
+    )  # fmt: skip
     return made
 
 
@@ -56,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def mutants(arguments: argparse.Namespace) -> int:
     """What the options ask for."""
-    if arguments.remarks:
-        return _remarks(arguments.only)
+    if arguments.record_cover:
+        return _cover(arguments)
     if arguments.record and arguments.operators:
         raise UsageError("--record keeps the score of all operators: leave --operators away")
     options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
@@ -70,15 +82,25 @@ def mutants(arguments: argparse.Namespace) -> int:
     return 0 if all(score.holds for score in found) else 1
 
 
-def _remarks(only: Sequence[str]) -> int:
-    """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
+def _cover(arguments: argparse.Namespace) -> int:
+    """Record a mutant for each property; 1 where one has none. What is done is kept when it is stopped."""
     root = find_checkout()
-    said = read_remarks(root)
-    chosen = [name for name in mutation_run.chosen(only, triton=True) if name in said]
-    found = by_hand.refusals(root, said, chosen)
-    record_refusals(root, found, _today_with("numpy", "triton"))
-    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {RECORD}")
-    return 0
+    exercises = mutation_run.chosen(arguments.only, triton=True)
+    mutation_run.prepare(exercises)
+    jobs, lacking = arguments.jobs or os.cpu_count() or 1, 0
+    for name in steps(exercises, "exercises"):
+        kept = still_shown(name, read_recorded(root).get(name, ())) if arguments.missing else []
+        shown = {one for row in kept for one in row.properties}
+        wanted = [one for one in properties_of(name) if one not in shown]
+        if not set(wanted) <= set(OF_EVERY_EXERCISE) or not kept:
+            kept += cover(name, wanted, jobs=jobs, seconds=arguments.seconds)
+        write_recorded(root, read_recorded(root) | {name: tuple(kept)})
+        for one in wanted:
+            if one not in OF_EVERY_EXERCISE and not any(one in row.properties for row in kept):
+                print(f'{name}: no mutant fails "{one}"')
+                lacking += 1
+    print(f"{len(exercises)} exercises recorded in {RECORDED}, {lacking} properties without a mutant")
+    return int(lacking > 0)
 
 
 def _today_with(*packages: str) -> str:

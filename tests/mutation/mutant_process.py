@@ -8,14 +8,14 @@ import json
 import os
 import select
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from time import monotonic, process_time
 from typing import NoReturn
 
-from iocourse.course.checking import judge
+from iocourse.course.checking import failed_properties, judge
 from iocourse.course.exercise import Exercise, find
 from tests.mutation.mutants import Mutant
 from tests.mutation.references import INTERPRETED, before, build, exercise_source
@@ -35,11 +35,13 @@ class Verdict:
         mutant: which.
         killed_in: the first property that refused it, or how it ended; "" where every seed accepted it.
         accepted: by how many seeds.
+        failed: for each seed that came to an end, the properties that do not hold.
     """
 
     mutant: Mutant
     killed_in: str
     accepted: int
+    failed: tuple[tuple[str, ...], ...] = ()
 
     @property
     def killed(self) -> bool:
@@ -61,17 +63,23 @@ class _Run:
 
 
 def verdicts(
-    mutants: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool = False
+    mutants: Iterable[Mutant],
+    seeds: Sequence[int],
+    jobs: int,
+    *,
+    every_seed: bool = False,
+    every_case: bool = False,
 ) -> Iterator[Verdict]:
     """The verdict on each mutant, as they come, `jobs` at a time.
 
-    A mutant is tried on one seed after another until one refuses it, or on `every_seed`.
+    A mutant is tried on one seed after another until one refuses it, or on `every_seed`; one of a kernel on
+    the first case, which refuses most, and on the others where that accepts it, or at once on `every_case`.
     """
     running: dict[int, _Run] = {}
     waiting = iter(mutants)
     while True:
         while len(running) < jobs and (mutant := next(waiting, None)) is not None:
-            pipe, run = _start(mutant, seeds, every_seed)
+            pipe, run = _start(mutant, seeds, every_seed, every_case)
             running[pipe] = run
         if not running:
             return
@@ -96,19 +104,21 @@ def seconds_for(exercise_id: str) -> float:
     return max(LEAST, TIMES * (process_time() - began))
 
 
-def _start(mutant: Mutant, seeds: Sequence[int], every_seed: bool) -> tuple[int, _Run]:
+def _start(mutant: Mutant, seeds: Sequence[int], every_seed: bool, every_case: bool) -> tuple[int, _Run]:
     seconds = seconds_for(mutant.exercise)
     before(mutant.exercise)
     pipe, end = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(pipe)
-        _child(mutant, seeds, every_seed, seconds, end)
+        _child(mutant, seeds, every_seed, every_case, seconds, end)
     os.close(end)
     return pipe, _Run(mutant, pid, monotonic() + WAITING + 30 * seconds)
 
 
-def _child(mutant: Mutant, seeds: Sequence[int], every_seed: bool, seconds: float, end: int) -> NoReturn:
+def _child(
+    mutant: Mutant, seeds: Sequence[int], every_seed: bool, every_case: bool, seconds: float, end: int
+) -> NoReturn:
     """Judge the mutant, seed after seed, and leave without a word to anybody else."""
     try:
         gc.disable()
@@ -118,7 +128,7 @@ def _child(mutant: Mutant, seeds: Sequence[int], every_seed: bool, seconds: floa
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         for seed in seeds:
             signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends a process that does not ask for it
-            seen = _refusal(mutant, seed)
+            seen = _failed(mutant, seed, every_case)
             signal.setitimer(signal.ITIMER_PROF, 0)
             os.write(end, json.dumps(seen).encode() + b"\n")
             if seen and not every_seed:
@@ -127,16 +137,18 @@ def _child(mutant: Mutant, seeds: Sequence[int], every_seed: bool, seconds: floa
         os._exit(0)
 
 
-def _refusal(mutant: Mutant, seed: int) -> str:
-    """The first property that refuses the mutant, "" where all hold."""
+def _failed(mutant: Mutant, seed: int, every_case: bool) -> list[str]:
+    """The properties that refuse the mutant; none where all hold."""
     try:
         function = build(mutant.exercise, mutant.source)
     except Exception as error:
-        return f"cannot be defined: {type(error).__name__}"
+        return [f"cannot be defined: {type(error).__name__}"]
     exercise = find(mutant.exercise)
-    tried = [_first_case(exercise), exercise] if exercise.lesson in INTERPRETED else [exercise]
-    complaints = (pair for one in tried for pair in judge(one, function, seed))
-    return next((name for name, seen in complaints if seen is not None), "")
+    first = exercise.lesson in INTERPRETED and not every_case
+    for one in [_first_case(exercise), exercise] if first else [exercise]:
+        if failed := failed_properties(judge(one, function, seed)):
+            return list(failed)
+    return []
 
 
 def _first_case(exercise: Exercise) -> Exercise:
@@ -165,10 +177,10 @@ def _end(pipe: int, run: _Run) -> Verdict:
     os.close(pipe)
     _, status = os.waitpid(run.pid, 0)
     said = [json.loads(line) for line in run.said.splitlines()]
-    accepted = said.count("")
-    killed_in = next((seen for seen in said if seen), "")
+    accepted = said.count([])
+    killed_in = next((seen[0] for seen in said if seen), "")
     if os.WIFSIGNALED(status):
         killed_in = OUT_OF_TIME if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL) else ENDED
     elif not said:
         killed_in = ENDED
-    return Verdict(run.mutant, killed_in, accepted)
+    return Verdict(run.mutant, killed_in, accepted, tuple(map(tuple, said)))

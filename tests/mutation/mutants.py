@@ -7,9 +7,13 @@ import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from tests.mutation.operators import OPERATORS, Around, around
+from tests.mutation import kernel_operators, operators, schedule_operators
+from tests.mutation.operators import Around, around
 from tests.mutation.references import exercise_source
 
+GENERAL = operators.OPERATORS  # they know nothing of what an exercise is about
+FIELD = schedule_operators.OPERATORS | kernel_operators.OPERATORS
+OPERATORS = GENERAL | FIELD
 _NO_CODE = (
     "annotation",
     "returns",
@@ -51,11 +55,13 @@ class Mutant:
 
 
 def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant]:
-    """Every mutant of an exercise's reference by these operators, by all where none is named; each once."""
+    """Every mutant of an exercise's reference by these operators, each once; by the general ones where none
+    is named.
+    """
     tree = ast.parse(exercise_source(exercise_id, solved=True))
     reference = ast.unparse(tree)
     seen, found = {reference}, []
-    for operator, text in _texts(tree, operators or OPERATORS):
+    for operator, text in _texts(tree, operators or GENERAL):
         if text not in seen:
             seen.add(text)
             found.append(_mutant(exercise_id, operator, reference, text))
@@ -63,10 +69,10 @@ def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant
 
 
 def _texts(tree: ast.Module, operators: Collection[str]) -> Iterator[tuple[str, str]]:
-    for function in tree.body:
+    for number, function in enumerate(tree.body):
         if isinstance(function, ast.FunctionDef):
             names = around(function)
-            for parent, field, at in list(_places(function)):
+            for parent, field, at in [(tree, "body", number), *_places(function)]:
                 for operator in OPERATORS:
                     if operator in operators:
                         yield from (
@@ -110,11 +116,12 @@ def _swapped(
 def _mutant(exercise_id: str, operator: str, reference: str, text: str) -> Mutant:
     """A mutant by the lines that differ: those of the reference, and those of the text."""
     old, new = ([line.strip() for line in one.splitlines()] for one in (reference, text))
-    first = next(n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
+    same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
+    first = next(same, min(len(old), len(new)))
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
     before, after = ("\n".join(side[first : len(side) - last]) for side in (old, new))
-    equal = old.count(old[first])
+    equal = old.count(old[first]) if before else 0
     place = f"{1 + old[:first].count(old[first])} of {equal}" if equal > 1 else ""
     return Mutant(exercise_id, operator, before, after, text, place)

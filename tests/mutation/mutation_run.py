@@ -10,8 +10,7 @@ from iocourse.course.exercise import exercises, find
 from iocourse.doctor import thread_settings
 from iocourse.errors import UsageError
 from tests.mutation.mutant_process import Verdict, verdicts
-from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.operators import OPERATORS
+from tests.mutation.mutants import OPERATORS, Mutant, mutants_of
 from tests.mutation.references import INTERPRETED, sources_of
 from tests.mutation.report import Score, scores
 from tools.build.notebook_execution import cannot_run
@@ -95,6 +94,6 @@ def prepare(chosen: Sequence[str]) -> None:
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:
     """The verdicts, while a line on standard error says how far they are."""
     with progress_meter(f"{len(drawn):,} mutants", max(1, len(drawn))) as tell:
-        for verdict in verdicts(drawn, seeds, jobs, every_seed):
+        for verdict in verdicts(drawn, seeds, jobs, every_seed=every_seed):
             tell(1)
             yield verdict

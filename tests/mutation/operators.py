@@ -19,6 +19,8 @@ class Around:
 
     parameters: tuple[tuple[str, ...], ...]
     names: tuple[tuple[str, ...], ...]
+    arrays: tuple[str, ...] = ()  # those that a kernel's addresses begin with
+    strided: tuple[str, ...] = ()  # those that are asked for their strides
 
 
 Operator = Callable[[ast.AST, Around], Iterator[ast.AST]]
@@ -30,7 +32,7 @@ def _operator(function: Operator) -> Operator:
     return function
 
 
-def _with(node: ast.AST, **fields: Any) -> Any:
+def changed(node: ast.AST, **fields: Any) -> Any:
     """A copy of the node with other fields; its children are shared."""
     other = copy.copy(node)
     for name, value in fields.items():
@@ -90,7 +92,7 @@ def comparisons(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     if isinstance(node, ast.Compare):
         for at, sign in enumerate(node.ops):
             for other in _BORDER.get(type(sign), ()):
-                yield _with(node, ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
+                yield changed(node, ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
 
 
 @_operator
@@ -98,7 +100,7 @@ def arithmetic(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Another sign between two numbers, and a minus left out."""
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         for other in _ARITHMETIC.get(type(node.op), ()):
-            yield _with(node, op=other())
+            yield changed(node, op=other())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         yield node.operand
 
@@ -125,10 +127,10 @@ def constants(node: ast.AST, around: Around) -> Iterator[ast.AST]:
 
 @_operator
 def starts(node: ast.AST, around: Around) -> Iterator[ast.AST]:
-    """Numbers that stand in for minus infinity, or for infinity."""
+    """Numbers that stand in for minus infinity, the hardest to refuse first, or for infinity."""
     text = ast.unparse(node) if isinstance(node, (ast.UnaryOp, ast.Attribute, ast.Call)) else ""
     if text.replace('"', "'") in ("-np.inf", "-float('inf')", "float('-inf')"):
-        yield from map(_number, (0.0, -100.0, -1e4))
+        yield from map(_number, (-1e4, -100.0, 0.0))
     elif text.replace('"', "'") in ("np.inf", "float('inf')"):
         yield _number(1e4)
 
@@ -140,12 +142,12 @@ def ranges(node: ast.AST, around: Around) -> Iterator[ast.AST]:
         assert isinstance(node, ast.Call)
         for at, one in enumerate(node.args):
             for by in (1, -1):
-                yield _with(node, args=[*node.args[:at], _moved(one, by), *node.args[at + 1 :]])
+                yield changed(node, args=[*node.args[:at], _moved(one, by), *node.args[at + 1 :]])
     elif isinstance(node, ast.Slice):
         for name in ("lower", "upper"):
             bound = getattr(node, name)
             if bound is not None:
-                yield from (_with(node, **{name: _moved(bound, by)}) for by in (1, -1))
+                yield from (changed(node, **{name: _moved(bound, by)}) for by in (1, -1))
 
 
 # ------------------------------------------------------------------ what is called
@@ -160,13 +162,13 @@ def maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
         return
     function = node.func
     if isinstance(function, ast.Attribute):
-        yield _with(node, func=_with(function, attr=_OTHER[name]))
+        yield changed(node, func=changed(function, attr=_OTHER[name]))
     else:
-        yield _with(node, func=_with(function, id=_OTHER[name]))
+        yield changed(node, func=changed(function, id=_OTHER[name]))
     of_two = name in ("maximum", "minimum") or (isinstance(function, ast.Name) and len(node.args) > 1)
     yield from node.args if of_two else [ast.Constant(0.0)]
     if of_two and name in ("max", "maximum"):
-        yield from (_with(node, args=[ast.Constant(0.0), *node.args[1:]]),)
+        yield from (changed(node, args=[ast.Constant(0.0), *node.args[1:]]),)
 
 
 @_operator
@@ -174,7 +176,7 @@ def keywords(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A call without one of its keyword arguments: a mask, an axis, what stands for a lane without value."""
     if isinstance(node, ast.Call):
         for at in range(len(node.keywords)):
-            yield _with(node, keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
+            yield changed(node, keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
 
 
 @_operator
@@ -194,14 +196,14 @@ def conditions(node: ast.AST, around: Around) -> Iterator[ast.AST]:
         yield from (node.body, node.orelse)
     elif isinstance(node, (ast.If, ast.While)):
         answers = (False,) if isinstance(node, ast.While) else (True, False)
-        yield from (_with(node, test=ast.Constant(answer)) for answer in answers)
+        yield from (changed(node, test=ast.Constant(answer)) for answer in answers)
     elif isinstance(node, ast.BoolOp):
-        yield _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        yield changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield node.operand
     elif isinstance(node, ast.comprehension):
         for at in range(len(node.ifs)):
-            yield _with(node, ifs=[*node.ifs[:at], *node.ifs[at + 1 :]])
+            yield changed(node, ifs=[*node.ifs[:at], *node.ifs[at + 1 :]])
 
 
 @_operator
@@ -218,11 +220,11 @@ def loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """A loop that runs backwards, and two loops around the same lines that change places."""
     if isinstance(node, ast.For):
         once = ast.Call(ast.Name("list"), [node.iter], [])
-        yield _with(node, iter=ast.Call(ast.Name("reversed"), [once], []))
+        yield changed(node, iter=ast.Call(ast.Name("reversed"), [once], []))
         inner = node.body[0]
         if len(node.body) == 1 and isinstance(inner, ast.For):
-            within = _with(node, body=inner.body)
-            yield _with(inner, body=[within])
+            within = changed(node, body=inner.body)
+            yield changed(inner, body=[within])
 
 
 # ------------------------------------------------------------------ names
@@ -262,7 +264,22 @@ def around(function: ast.FunctionDef) -> Around:
     positional = tuple(a.arg for a in arguments.args if a.arg not in machine and a.annotation is None)
     constants = tuple(a.arg for a in arguments.args if a.annotation is not None)
     keyword = tuple(a.arg for a in arguments.kwonlyargs)
-    return Around((positional, constants, keyword), tuple(_given_values(function, {*positional, *keyword})))
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    bases = [base_of(one.args[0]) for one in calls if ast.unparse(one.func) in ("tl.load", "tl.store")]
+    strided = [one.func for one in calls if called(one) == "stride" and isinstance(one.func, ast.Attribute)]
+    return Around(
+        (positional, constants, keyword),
+        tuple(_given_values(function, {*positional, *keyword})),
+        tuple(dict.fromkeys(filter(None, bases))),
+        tuple(dict.fromkeys(one.value.id for one in strided if isinstance(one.value, ast.Name))),
+    )
+
+
+def base_of(address: ast.expr) -> str:
+    """The array that an address begins with: "Q" for Q + i[:, None] * d + c."""
+    while isinstance(address, ast.BinOp):
+        address = address.left
+    return address.id if isinstance(address, ast.Name) else ""
 
 
 def _given_values(function: ast.FunctionDef, known: set[str]) -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Keep scores, and what refuses each common error, in `docs/mutants.json`, for the teaching guide."""
+"""Keep scores in `docs/mutants.json`, for the teaching guide."""
 
 from __future__ import annotations
 
@@ -38,11 +38,6 @@ def _counts(score: Score) -> dict[str, Any]:
         "accepted": len(score.left),
         "known to pass": sorted({why_open(verdict.mutant) for verdict in score.open}),
     }
-
-
-def record_refusals(root: Path, found: Mapping[str, Mapping[str, Mapping[str, str]]], run: str) -> None:
-    """Keep what refuses the common errors of these exercises."""
-    _merge(root, {name: {"by hand": {"errors": errors, "run": run}} for name, errors in found.items()})
 
 
 def _merge(root: Path, new: Mapping[str, Mapping[str, Any]]) -> None:

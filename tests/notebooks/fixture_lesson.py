@@ -83,3 +83,10 @@ add(20, 22)
 # ## References
 #
 # The builder itself.
+
+# %% [raw] name="about-0A"
+# title = "A sum"
+# difficulty = 1
+# importance = 4
+# minutes = 5
+# hints = ["Two numbers.", "One sign between them.", "The sign is a plus."]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from long_runs import many
 from test_without_torch import HIDING, INSTALL
 from wrong_answers import refused, with_wrong_answer
 
@@ -17,8 +18,11 @@ from tools.build.notebook_execution import cannot_run, execute, lesson_environme
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "nbval.md"
 SOLVED = sorted((ROOT / "solutions").glob("[0-9]*.ipynb"))
-# One lesson of each act: NumPy, bounds, kernels, low rank, many chips.
-ACTS = ("02_two_memories", "05_how_little", "10_first_kernels", "15_polynomials", "18_many_chips")
+# A short lesson, and one of each further act: bounds, kernels, low rank, many chips.
+ACTS = many(
+    ["02_two_memories"],
+    ["02_two_memories", "05_how_little", "10_first_kernels", "15_polynomials", "18_many_chips"],
+)
 # What depends on the machine or on time, by the first line of its cell.
 NOT_COMPARED = {"00": 1, "12": 1, "13": 1, "14": 2, "16": 1, "17": 1, "17b": 1}
 
@@ -126,14 +130,14 @@ def test_lesson_00_passes_lax_unsolved(nbval):
     assert result.passed and f"{len(code_cells(path))} passed" in result.text, result
 
 
-@pytest.mark.parametrize(
-    ("stem", "first"),
-    [
-        ("10_first_kernels", 'os.environ["TRITON_INTERPRET"]'),
-        ("16_low_rank_gradient", "class LowRank("),
-        ("17_depth_and_honesty", "def gradient_errors("),
-    ],
-)
+WITHOUT_TORCH = [  # a lesson, and how the first cell of it that needs torch begins
+    ("10_first_kernels", 'os.environ["TRITON_INTERPRET"]'),
+    ("16_low_rank_gradient", "class LowRank("),
+    ("17_depth_and_honesty", "def gradient_errors("),
+]
+
+
+@pytest.mark.parametrize(("stem", "first"), many(WITHOUT_TORCH[1:2], WITHOUT_TORCH))
 def test_without_torch_lax_passes_and_strict_fails_at_the_first_cell_that_needs_it_with_what_to_install(
     stem, first, tmp_path, nbval
 ):

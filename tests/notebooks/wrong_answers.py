@@ -1,24 +1,25 @@
-"""A solved notebook with one wrong answer: a mistake that somebody wrote down by hand for its exercise."""
+"""A solved notebook with one wrong answer: a mistake that is recorded for its exercise."""
 
 import json
 from functools import cache
 from pathlib import Path
 
-from tests.mutation.by_hand import suites
+from iocourse.course.checking import RUNS
+from tests.mutation.references import exercise_source
+from tools.build.recorded_mutants import read_recorded
 
-ROOT = Path(__file__).parents[2]
-suites_of = cache(suites)
+recorded = cache(read_recorded)
 
 
 def with_wrong_answer(path):
-    """The text of the notebook in which the first answer has its first mistake, and the exercise's id."""
+    """The text of the notebook whose first answer runs and is wrong, and the exercise's id."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cell = next(one for one in notebook["cells"] if "exercise" in one["metadata"].get("tags", ()))
     exercise = cell["metadata"]["name"].removeprefix("ex-")
-    text = "".join(cell["source"])
-    for right, wrong in suites_of(ROOT, int(path.stem[:2]))[exercise].mutants[0].edits:
-        assert right in text, f"{path.name}: {right!r} is not in the answer to {exercise}"
-        text = text.replace(right, wrong)
+    rows = recorded(Path(__file__).parents[2])[exercise]
+    wrong = next(row for row in rows if RUNS not in row.properties)
+    text = wrong.made_of(exercise_source(exercise, solved=True))
+    assert text is not None, f"line {wrong.line} of the answer to {exercise} has changed"
     cell["source"] = text.splitlines(keepends=True)
     return json.dumps(notebook), exercise
 

@@ -4,6 +4,7 @@ import pytest
 from brute_force import brute_force
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse.pebbling import (
     Game,
@@ -79,7 +80,7 @@ def small_graphs(draw):
 
 
 @pytest.mark.parametrize("recompute, slide", RULES, ids=NAMES)
-@settings(max_examples=80)
+@settings(max_examples=many(25, 80))
 @given(graph=small_graphs())
 def test_optimum_is_that_of_a_brute_force_on_any_graph(recompute, slide, graph):
     parents, outputs = graph
@@ -122,14 +123,22 @@ KNOWN = [
     ("softmax_row(4), one-shot", softmax_row(4), ONE_SHOT, {3: 14, 4: 12, 5: 10}),
     ("2x2x2", matmul(2, 2, 2), PLAIN, {3: 25, 4: 17, 5: 14, 6: 13, 7: 12}),
     ("2x2x2 fma", matmul(2, 2, 2, fma=True), SLIDE, {3: 17, 4: 14, 5: 13, 6: 12}),
-    ("attention 2, 2", attention(2, 2), PLAIN, {3: 24, 4: 15, 5: 11, 6: 10, 7: 9, 8: 8}),
-    ("attention 2, 2 fma", attention(2, 2, fma=True), SLIDE, {3: 16, 4: 11, 5: 10, 6: 9, 7: 8}),
-    ("3x2 by 2x2 fma", matmul(3, 2, 2, fma=True), SLIDE, {3: 25, 4: 20, 5: 18, 6: 17, 7: 16}),
-    ("2x3 by 3x2 fma", matmul(2, 2, 3, fma=True), SLIDE, {4: 22, 5: 19, 6: 17, 7: 16}),
-    ("3x2 by 2x3 fma", matmul(3, 3, 2, fma=True), SLIDE, {8: 22, 9: 21}),
+    ("attention 2, 2", attention(2, 2), PLAIN, {4: 15, 5: 11, 6: 10, 7: 9, 8: 8}),
+    ("attention 2, 2 fma", attention(2, 2, fma=True), SLIDE, {4: 11, 5: 10, 6: 9, 7: 8}),
+    ("3x2 by 2x2 fma", matmul(3, 2, 2, fma=True), SLIDE, {4: 20, 5: 18, 6: 17, 7: 16}),
+    ("2x3 by 3x2 fma", matmul(2, 2, 3, fma=True), SLIDE, {5: 19, 6: 17, 7: 16}),
+    ("3x2 by 2x3 fma", matmul(3, 3, 2, fma=True), SLIDE, {9: 21}),
     ("attention 2, 3 fma", attention(2, 3, fma=True), SLIDE, {7: 11, 8: 10}),
-    ("attention 3, 2 fma", attention(3, 2, fma=True), SLIDE, {6: 12, 7: 10}),
+    ("attention 3, 2 fma", attention(3, 2, fma=True), SLIDE, {7: 10}),
     ("attention 2, 2, d = 2 fma", attention(2, 2, d=2, fma=True), SLIDE, {7: 16}),
+]
+SECONDS_EACH = [
+    ("attention 2, 2", attention(2, 2), PLAIN, {3: 24}),
+    ("attention 2, 2 fma", attention(2, 2, fma=True), SLIDE, {3: 16}),
+    ("3x2 by 2x2 fma", matmul(3, 2, 2, fma=True), SLIDE, {3: 25}),
+    ("2x3 by 3x2 fma", matmul(2, 2, 3, fma=True), SLIDE, {4: 22}),
+    ("3x2 by 2x3 fma", matmul(3, 3, 2, fma=True), SLIDE, {8: 22}),
+    ("attention 3, 2 fma", attention(3, 2, fma=True), SLIDE, {6: 12}),
 ]
 
 
@@ -137,7 +146,7 @@ KNOWN = [
     "graph, rules, M, cost",
     [
         pytest.param(graph, rules, M, cost, id=f"{name}, M={M}")
-        for name, graph, rules, costs in KNOWN
+        for name, graph, rules, costs in many(KNOWN, KNOWN + SECONDS_EACH)
         for M, cost in costs.items()
     ],
 )

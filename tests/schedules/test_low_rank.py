@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse import costs, exact, monomials
 from iocourse.machine import Block, FastMemoryFull, Machine, run
@@ -49,7 +50,7 @@ def problems(draw):
     return draw(st.integers(1, 9)), d, g, {"rc": rc, "Bd": Bd}
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(40, 150))
 @given(problems(), st.integers(0, 10**6))
 def test_a_run_is_its_own_polynomial_and_moves_what_its_closed_form_says(problem, seed):
     """Scores up to 0.9: every degree is positive there (the root of degree 1 is at -1)."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse import bounds, costs, exact, monomials
 from iocourse.machine import FastMemoryFull, Machine, run
@@ -31,7 +32,7 @@ def forward_sum(arrays, g):
     return float((arrays["dO"] * done.O).sum())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(25, 60))
 @given(st.data())
 def test_a_run_is_its_polynomials_gradient_and_moves_what_its_closed_form_says(data):
     d, g = data.draw(st.sampled_from(SHAPES))
@@ -95,7 +96,7 @@ def test_states_cut_into_columns_move_eight_times_their_words_over_M():
         assert words < split_backward.count(N, d, M).total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=many(20, 40))
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 300))
 def test_no_other_tile_that_fits_is_cheaper(d, g, spare):
     least = low_rank_backward.smallest_M(9, d, g=g)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from long_runs import many
 
 from iocourse import masks
 from iocourse.bounds import BOUNDS, OutsideRegime, lower_bound
@@ -14,7 +15,7 @@ from iocourse.machine import FREE_REGISTERS
 from iocourse.monomials import rank_of
 from iocourse.schedules import REGISTRY
 
-EXAMPLES = 300
+EXAMPLES = many(75, 300)
 LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
 WITH_WORDS = [bound for bound in BOUNDS.values() if bound.in_words]
 SIZES = {bound.id: tuple(inspect.signature(bound.evaluate).parameters) for bound in WITH_WORDS}

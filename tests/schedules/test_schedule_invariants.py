@@ -8,14 +8,16 @@ import random
 
 import numpy as np
 import pytest
+from long_runs import many
 
 from iocourse import costs, exact, masks
 from iocourse.machine import FastMemoryFull, run
 from iocourse.monomials import rank_of
 from iocourse.schedules import REGISTRY, matmul, matmul_tiles, saved_for_backward
 
-SHAPES = 1000  # on the dry machine, for each schedule
-SHAPES_WITH_VALUES = 200
+SHAPES = many(100, 1000)  # on the dry machine, for each schedule
+SHAPES_WITH_VALUES = many(25, 200)
+MEMORIES = many(60, 300)
 MASKED = 12  # the largest N of a masked run
 
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
@@ -138,7 +140,7 @@ def test_a_dry_run_moves_what_the_closed_form_says_and_fits_its_footprint_exactl
 @pytest.mark.quick
 @every_schedule
 def test_the_dry_law_on_a_few_shapes(schedule):
-    hold(dry_law(schedule), lambda rng: sizes(rng, schedule, 30, 12), SHAPES // 40)
+    hold(dry_law(schedule), lambda rng: sizes(rng, schedule, 30, 12), 25)
 
 
 @every_schedule
@@ -189,7 +191,7 @@ def test_the_chosen_tiles_fit_and_one_word_below_the_smallest_M_none_does(schedu
         with pytest.raises(ValueError, match=rf"M = {least - 1} .* the smallest M that works is {least}$"):
             schedule.tiles(N, d, least - 1, **problem)
 
-    hold(law, lambda rng: memories(rng, schedule), 300)
+    hold(law, lambda rng: memories(rng, schedule), MEMORIES)
 
 
 def memories(rng, schedule):
@@ -280,7 +282,7 @@ def test_the_chosen_product_tiles_fit_and_no_other_pair_of_sides_is_cheaper():
         )
         assert costs.matmul(m, n, k, **tiles).total == best
 
-    hold(law, lambda rng: (*[upto(rng, 40) for _ in range(3)], rng.randint(3, 2000)), 200)
+    hold(law, lambda rng: (*[upto(rng, 40) for _ in range(3)], rng.randint(3, 2000)), SHAPES_WITH_VALUES)
 
 
 def test_matmul_names_the_smallest_M():

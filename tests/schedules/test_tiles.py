@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import many
 
 from iocourse.costs import distinct_sizes
 from iocourse.schedules import REGISTRY
@@ -17,7 +18,7 @@ every_dense = pytest.mark.parametrize("schedule", DENSE, ids=lambda schedule: sc
 
 
 @every_dense
-@settings(max_examples=150)
+@settings(max_examples=many(40, 150))
 @given(st.integers(1, 5000), st.integers(1, 128), st.integers(0, 10**5), st.integers(1, 10**4))
 def test_more_memory_never_moves_more_words(schedule, N, d, spare, more):
     M = schedule.smallest_M(N, d) + spare
@@ -38,7 +39,7 @@ def every_tiling(schedule, N, d):
 
 
 @every_dense
-@settings(max_examples=100)
+@settings(max_examples=many(30, 100))
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(0, 400))
 def test_no_tiles_of_the_same_loop_order_move_fewer_words(schedule, N, d, spare):
     while len(sizes(N, d)) ** len(schedule.tile_names) > TOGETHER:

@@ -14,12 +14,13 @@ from pathlib import Path
 from iocourse.console import steps
 from iocourse.course.student_copies.notebook import to_text
 from iocourse.files import atomic_write
-from tools.build import BuildFailed, generated_sections, notebook_execution
+from tools.build import BuildFailed, exercise_texts, generated_sections, notebook_execution
 from tools.build.absolute_links import LINK
 from tools.build.instructor_guide import PAGE, guide_page, guide_problems
 from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
+from tools.build.recorded_mutants import recorded_problems
 from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers
 from tools.build.setup_cell import with_first_cell, without_first_cell
 
@@ -37,13 +38,19 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
 
     Raises:
         UsageError: the repository's URL is unset, or there is no such lesson.
-        BuildFailed: a source, a cell or an output is at fault; then no file was touched.
+        BuildFailed: a source, a cell or an output is at fault; then no notebook and no page was touched.
     """
     texts: dict[Path, str] = {}
+    about = exercise_texts.data_text(root)
+    changed_data = _read(root / exercise_texts.DATA) != about
+    if changed_data:  # before the lessons are read: their exercises are declared with these texts
+        atomic_write(root / exercise_texts.DATA, about)
     project = read_project(root)
     if faults := generated_sections.records_without_origin(root):
         raise BuildFailed("\n".join(faults))
     lessons = read_lessons(root, project, only)
+    if faults := list(recorded_problems(root, [lesson.cells for lesson in lessons])):
+        raise BuildFailed("\n".join(faults))
     for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
@@ -53,7 +60,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         atomic_write(root / path, texts[path])
-    return [*(path.as_posix() for path in changed), *generated_sections.write_figure(root)]
+    data = [exercise_texts.DATA] if changed_data else []
+    return [*(path.as_posix() for path in (*data, *changed)), *generated_sections.write_figure(root)]
 
 
 def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
@@ -69,11 +77,14 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     """
     if faults := generated_sections.records_without_origin(root):
         return faults
+    stale = _read(root / exercise_texts.DATA) != exercise_texts.data_text(root)
+    found = [f"{exercise_texts.DATA.as_posix()} is stale: run python -m tools.build"] if stale else []
     project = read_project(root)
     lessons = read_lessons(root, project)
     labels = number_check.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
-    found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    found += [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    found += recorded_problems(root, [lesson.cells for lesson in chosen])
     if not only:
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):

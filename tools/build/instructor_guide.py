@@ -1,16 +1,16 @@
-"""`docs/exercises.md`, the instructor's guide to the exercises: made from remarks and from a record.
+"""`docs/exercises.md`, the instructor's guide to the exercises: made from remarks and a record of scores.
 
-A remark on an exercise stands in `docs/remarks/NN.toml`, a file per lesson:
+The remarks on the exercises are in `docs/remarks/NN.toml`, one file per lesson:
 
-    ["4.1"]
+    ["4A"]
     say = "One sentence for a student who is stuck."
-    errors = [
-        ["dropped-rescale", "What the student did, in the student's terms."],
-    ]
 
-An error has the name of its mutant in `tests/mutants`; which property refuses it is recorded in
-`docs/mutants.json`. `python -m tests.mutation --record` writes there the scores of the exercises it ran,
-`--remarks` what refuses the errors that the remarks name. What was not run stays as it was recorded before.
+    ["4A".mistakes]
+    "K is read once" = "The mistake of a student that fails this property."
+
+`docs/remarks/shared.toml` has one sentence for each property that many exercises share; an exercise's own
+sentence replaces it. How many mutants each check rejects is recorded in `docs/mutants.json` by
+`python -m tests.mutation --record`; the scores of exercises that were not run stay as they were.
 """
 
 from __future__ import annotations
@@ -30,29 +30,32 @@ from tools.build.percent_format import parse
 from tools.build.rules.lesson_length import length_of
 
 PAGE, REMARKS, RECORD = Path("docs") / "exercises.md", Path("docs") / "remarks", Path("docs") / "mutants.json"
+SHARED = "shared.toml"  # of REMARKS
+COURSE_WIDE = (RUNS, OWN)  # lines of every report, although no exercise declares them
 Record = dict[str, dict[str, Any]]
 HEAD = (
-    "| lesson | minutes | exercises | their minutes | mistakes refused |",
+    "| lesson | minutes | exercises | their minutes | mutants rejected |",
     "| --- | ---: | ---: | ---: | ---: |",
 )
 INTRODUCTION = """\
 # Exercise by exercise
 
-For whoever stands in front of a class: beside each exercise a sentence that helps a student who is stuck, the
-errors that students make, and the property that says so. How to plan a course is in [teaching](teaching.md).
+For instructors. Each exercise has a sentence for a student who is stuck, and a table with a row for each
+property of its check: the line that the student sees fail, and a mistake that causes it. Ask a student to
+read the failing lines to you, and look them up here. How to plan a course is described in
+[teaching](teaching.md).
 
-A check prints a line for each property. Beside each error stands the one that fails with it and says most
-about it, and the one that the check tells the student to read first, where that is another. So let a student
-read the failing lines out to you. "runs without an error" means that the check printed Python's error, with
-the student's own line.
+Two lines can appear in the report of every exercise. They have a row only where one mistake is typical.
 
-Minutes of a lesson are computed from its words, formulas, predictions and exercises; those of an exercise are
-estimates, for somebody who has read the lesson up to there. No class has been timed yet. Importance is the
-weight of an exercise in a grade.
+{course_wide}
 
-A machine has changed each solution in one place at a time, and the check was asked about each change that is
-a mistake. One that it accepts would be a wrong answer with full marks. Where only some changes were tried,
-drawn by hash, the line says so.
+The minutes of a lesson are computed from its words, formulas, predictions and exercises. The minutes of an
+exercise are estimates for a reader who has read the lesson up to that exercise; no class has been timed yet.
+Importance is the weight of an exercise in a grade.
+
+Each solution was also changed by a program, one place at a time, and the check was run on each of these
+mutants. A mutant that is a mistake and is accepted would be a wrong answer with full marks. Where only a
+sample of the mutants was run, the line gives its size.
 
 *Written by `python -m tools.build` from the exercises, `docs/remarks/` and `docs/mutants.json`: edit those.*
 """
@@ -63,43 +66,69 @@ drawn by hash, the line says so.
 
 @dataclass(frozen=True)
 class Remark:
-    """What is said of an exercise.
+    """The remark on one exercise.
 
     Attributes:
+        file: the file that it is read from.
         say: what to tell a student who is stuck.
-        errors: common errors: a mutant's name, and what the student did.
+        mistakes: by property, the mistake that fails it.
     """
 
+    file: str
     say: str
-    errors: tuple[tuple[str, str], ...]
+    mistakes: Mapping[str, str]
 
 
-def read_remarks(root: Path) -> dict[str, Remark]:
-    """The remarks of a checkout, by exercise; none where it has no folder for them.
+@dataclass(frozen=True)
+class Remarks:
+    """All remarks of a checkout: by exercise, and the sentences that exercises share, by property."""
+
+    exercises: Mapping[str, Remark]
+    shared: Mapping[str, str]
+
+    def mistake(self, exercise_id: str, name: str) -> str | None:
+        """Return the sentence on this property: the exercise's own, otherwise the shared one."""
+        return self.exercises[exercise_id].mistakes.get(name, self.shared.get(name))
+
+
+def read_remarks(root: Path) -> Remarks:
+    """Return the remarks of a checkout; they are empty if it has no folder for them.
 
     Raises:
-        UsageError: a file is no TOML, or an entry has another form.
+        UsageError: a file is not valid TOML, an entry has another form, or a sentence is empty.
     """
     found: dict[str, Remark] = {}
+    shared: dict[str, str] = {}
     for path in sorted((root / REMARKS).glob("*.toml")):
+        file = (REMARKS / path.name).as_posix()
         try:
             entries = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} is no TOML: {error}") from None
-        found |= {name: _remark(entry, f"{path}, {name}") for name, entry in entries.items()}
-    return found
+            raise UsageError(f"{file} is not valid TOML: {error}") from None
+        if path.name == SHARED:
+            shared = _sentences(entries, file, "shared sentences")
+        else:
+            found |= {name: _remark(entry, file, name) for name, entry in entries.items()}
+    return Remarks(found, shared)
 
 
-def _remark(entry: Any, where: str) -> Remark:
-    facts: Mapping[str, Any] = entry if isinstance(entry, dict) else {}
-    say, errors = facts.get("say"), facts.get("errors")
-    pairs = isinstance(errors, list) and all(isinstance(e, list) and len(e) == 2 for e in errors)
-    texts = pairs and all(isinstance(text, str) and text for error in errors or () for text in error)
-    if not (isinstance(say, str) and say and errors and texts) or len(facts) > 2:
-        raise UsageError(
-            f'{where}: expected say = "…" and errors = [["name of a mutant", "what was done"], …]'
-        )
-    return Remark(say, tuple((error[0], error[1]) for error in errors or ()))
+def _remark(entry: Any, file: str, name: str) -> Remark:
+    where = f"{file}, exercise {name}"
+    if not isinstance(entry, dict) or entry.keys() != {"say", "mistakes"}:
+        has = ", ".join(entry) or "nothing" if isinstance(entry, dict) else repr(entry)
+        raise UsageError(f'{where}: found {has}; expected say = "…" and a table ["{name}".mistakes]')
+    said = _sentences({"say": entry["say"]}, where, "a sentence to say")
+    return Remark(file, said["say"], _sentences(entry["mistakes"], where, f'the table ["{name}".mistakes]'))
+
+
+def _sentences(entries: Any, where: str, expected: str) -> dict[str, str]:
+    """The entries, each of which must be a sentence that fits in a cell of a table."""
+    if not isinstance(entries, dict):
+        raise UsageError(f"{where}: found {entries!r}; expected {expected}")
+    for key, text in entries.items():
+        if not isinstance(text, str) or not text.strip() or "\n" in text or "|" in text:
+            raise UsageError(f'{where}: "{key}" is {text!r}; write a sentence on one line, without "|"')
+    return entries
 
 
 def read_record(root: Path) -> Record:
@@ -118,13 +147,13 @@ def read_record(root: Path) -> Record:
 
 
 def guide_page(root: Path) -> str | None:
-    """The page as it must be; None where remarks are missing, or what they need was not recorded.
+    """The page as it must be; None where remarks are missing, or a score was not recorded.
 
     Raises:
         UsageError: remarks or record cannot be read.
     """
     remarks, record = read_remarks(root), read_record(root)
-    if not remarks or any(_lacking(remarks, record)):
+    if not remarks.exercises or any(_faults(remarks, record)):
         return None
     rows, parts = [], []
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
@@ -133,57 +162,82 @@ def guide_page(root: Path) -> str | None:
             title = cells[0].lines[0].removeprefix("# ")
             reading = length_of(cells).reading + minutes_of(cells, path)
             minutes = sum(one.minutes for one in own.values())
-            refused = _refused([record[name]["by machine"] for name in own])
-            rows.append(f"| {title} | {reading} | {len(own)} | {minutes} | {refused} |")
+            rejected = _rejected([record[name]["by machine"] for name in own])
+            rows.append(f"| {title} | {reading} | {len(own)} | {minutes} | {rejected} |")
             parts.append(f"## {title}\n")
-            parts += [_told(one, remarks[name], record[name]) for name, one in own.items()]
-    made = {facts["run"] for name in exercises() for facts in record[name].values()}
-    return "\n".join([INTRODUCTION, *HEAD, *rows, "", f"Recorded {'; '.join(sorted(made))}.\n", *parts])
+            parts += [_part(one, remarks, record[name]["by machine"]) for name, one in own.items()]
+    made = {record[name]["by machine"]["run"] for name in exercises()}
+    course_wide = "\n".join(f"- *{name}*: {remarks.shared[name]}" for name in COURSE_WIDE)
+    introduction = INTRODUCTION.format(course_wide=course_wide)
+    return "\n".join([introduction, *HEAD, *rows, "", f"Recorded {'; '.join(sorted(made))}.\n", *parts])
 
 
 def guide_problems(root: Path) -> Iterator[str]:
-    """Why the page is not what it is made of says, a line each; nothing in a checkout without remarks."""
+    """Why the page does not follow from its sources, a line each; nothing in a checkout without remarks."""
     remarks, record = read_remarks(root), read_record(root)
-    if not remarks:
+    if not remarks.exercises:
         return
-    lacking = list(_lacking(remarks, record))
-    yield from lacking
-    if not lacking:
+    faults = list(_faults(remarks, record))
+    yield from faults
+    if not faults:
         path = root / PAGE
         if not path.exists() or path.read_text(encoding="utf-8") != guide_page(root):
             yield f"{PAGE.as_posix()} is stale: run python -m tools.build"
 
 
-def _lacking(remarks: Mapping[str, Remark], record: Record) -> Iterator[str]:
+def _faults(remarks: Remarks, record: Record) -> Iterator[str]:
+    """What the remarks and the record lack, and what they have in excess."""
     known = exercises()
-    for name in remarks.keys() - known.keys():
-        yield f"{REMARKS.as_posix()} speaks of {name}, which is no exercise"
+    for name, remark in remarks.exercises.items():
+        if name not in known:
+            yield f"{remark.file}: {name} is not an exercise; correct its id or delete its entry"
     for name, exercise in known.items():
-        if name not in remarks:
-            yield f"{REMARKS.as_posix()}/{exercise.lesson:02d}.toml says nothing of exercise {name}"
-        elif fault := _not_of(exercise, remarks[name], record.get(name, {})):
-            yield f"{RECORD.as_posix()}: {fault}"
+        file = f"{REMARKS.as_posix()}/{exercise.lesson:02d}.toml"
+        if name not in remarks.exercises:
+            yield f'{file}: exercise {name} has no entry; add ["{name}"] and ["{name}".mistakes]'
+            continue
+        if (found := remarks.exercises[name].file) != file:
+            yield f"{found}: {name} is an exercise of another lesson; move it to {file}"
+        yield from _faults_of(exercise, remarks)
+        if "by machine" not in record.get(name, {}):
+            yield (
+                f"{RECORD.as_posix()}: exercise {name} has no score; "
+                f"run python -m tests.mutation --only {name} --record"
+            )
+    needed = set(COURSE_WIDE)
+    for name in remarks.exercises.keys() & known.keys():
+        needed |= {prop.name for prop in known[name].properties} - remarks.exercises[name].mistakes.keys()
+    shared = f"{REMARKS.as_posix()}/{SHARED}"
+    for name in remarks.shared.keys() - needed:
+        yield f'{shared}: no exercise needs the sentence on "{name}"; correct the key or delete it'
+    for name in COURSE_WIDE:
+        if name not in remarks.shared:
+            yield f'{shared}: "{name}" has no sentence; write which mistake of a student fails it'
 
 
-def _not_of(exercise: Exercise, remark: Remark, facts: Mapping[str, Any]) -> str:
-    """What the record of an exercise lacks, and how it gets it."""
-    name = exercise.id
-    if "by machine" not in facts:
-        return f"no score of {name}: run python -m tests.mutation --only {name} --record"
-    errors = facts.get("by hand", {}).get("errors", {})
-    refusing = {name for refusal in errors.values() for name in refusal.values()}
-    known = refusing <= {RUNS, OWN, *(prop.name for prop in exercise.properties)}
-    if known and list(errors) == [error for error, _ in remark.errors]:
-        return ""
-    return f"the errors of {name} are out of date: run python -m tests.mutation --only {name} --remarks"
+def _faults_of(exercise: Exercise, remarks: Remarks) -> Iterator[str]:
+    remark, names = remarks.exercises[exercise.id], [prop.name for prop in exercise.properties]
+    where = f"{remark.file}, exercise {exercise.id}"
+    for name in remark.mistakes:
+        if name not in (*COURSE_WIDE, *names):
+            yield (
+                f'{where}: "{name}" is not one of its properties; '
+                f"correct the key or delete it (properties: {'; '.join(names)})"
+            )
+    for name in names:
+        if remarks.mistake(exercise.id, name) is None:
+            yield (
+                f'{where}: property "{name}" has no sentence; write under ["{exercise.id}".mistakes], '
+                f"or in {SHARED} if many exercises have it, which mistake of a student fails it"
+            )
 
 
-def _refused(runs: Sequence[Mapping[str, Any]]) -> str:
-    refused = sum(run["refused"] for run in runs)
-    mistakes = refused + sum(run["open"] + run["accepted"] for run in runs)
+def _rejected(runs: Sequence[Mapping[str, Any]]) -> str:
+    rejected = sum(run["refused"] for run in runs)
+    mistakes = rejected + sum(run["open"] + run["accepted"] for run in runs)
     most = max(run["of"] for run in runs)
-    tried = f", 1 in {most} tried" if most > 1 else ""
-    return f"{refused:,} of {mistakes:,} ({percent(refused, mistakes)}{tried})" if mistakes else "none tried"
+    tried = f", 1 in {most} run" if most > 1 else ""
+    return f"{rejected:,} of {mistakes:,} ({percent(rejected, mistakes)}{tried})" if mistakes else "none run"
 
 
 def percent(part: int, whole: int) -> str:
@@ -191,18 +245,14 @@ def percent(part: int, whole: int) -> str:
     return f"{1000 * part // whole / 10 if whole else 100.0:.1f} %"
 
 
-def _told(exercise: Exercise, remark: Remark, facts: Mapping[str, Any]) -> str:
+def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
     """The part of the page on one exercise."""
-    rows = []
-    for name, what in remark.errors:
-        refusal = facts["by hand"]["errors"][name]
-        named, first = refusal["named by"], refusal["read first"]
-        rows.append(f"| {what} | {named} | {first if first != named else ''} |")
-    run = facts["by machine"]
+    remark = remarks.exercises[exercise.id]
+    names = [name for name in COURSE_WIDE if name in remark.mistakes]
+    names += [prop.name for prop in exercise.properties]
     others = run["no mistakes"]
-    changes = "1 more change was no mistake" if others == 1 else f"{others} more changes were no mistakes"
-    refused = _refused([run]) + (f"; {changes}." if others else ".")
-    refused += "".join(f" Known to pass: {why}." for why in run.get("known to pass", ()))
+    equal = f"; {others} more {'was' if others == 1 else 'were'} equivalent." if others else "."
+    known = "".join(f" Known to pass: {why}." for why in run.get("known to pass", ()))
     lines = [
         f"### {exercise.id} {exercise.title}",
         "",
@@ -210,13 +260,11 @@ def _told(exercise: Exercise, remark: Remark, facts: Mapping[str, Any]) -> str:
         "",
         f"**Say:** {remark.say}",
         "",
-        "| common error | the property that names it | read first, where that is another |",
-        "| --- | --- | --- |",
-        *rows,
+        "| line that fails | a mistake that causes it |",
+        "| --- | --- |",
+        *(f"| {name} | {remarks.mistake(exercise.id, name)} |" for name in names),
         "",
-        f"Properties: {'; '.join(prop.name for prop in exercise.properties)}.",
-        "",
-        f"Mistakes that a machine made, and the check refused: {refused}",
+        f"Mutants rejected: {_rejected([run])}{equal}{known}",
         "",
     ]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """The source of a lesson in percent format, and its two sides: the solved notebook and the student's.
 
 One `.py` file contains both. A cell starts with ``# %%`` (code) or ``# %% [markdown]``, followed by
-``tags=["exercise"] name="ex-4.2"`` where it has any. In code cells
+``tags=["exercise"] name="ex-4A"`` where it has any. A cell ``# %% [raw] name="about-4A"`` says in TOML what
+`exercise_texts` reads; no notebook has it. In code cells
 
 * the lines between ``### BEGIN SOLUTION hint`` and ``### END SOLUTION`` are the solution; the student
   finds ``# YOUR CODE HERE - hint`` and ``raise NotImplementedError`` in their place;
@@ -36,7 +37,7 @@ TAGS = (
 )  # fmt: skip
 _TEXT = r'"(?:[^"\\\x00-\x1f]|\\["\\])*"'
 _OPTION = re.compile(rf"\s+(\w+)=({_TEXT}|\[(?:{_TEXT}(?:, *{_TEXT})*)?\])")
-_MARKER = re.compile(rf"# %%(?P<markdown>\s+\[markdown\])?(?P<options>(?:{_OPTION.pattern})*)\s*")
+_MARKER = re.compile(rf"# %%(?:\s+\[(?P<kind>markdown|raw)\])?(?P<options>(?:{_OPTION.pattern})*)\s*")
 _SOLUTION = re.compile(r"(?P<indent>\s*)### (?P<edge>BEGIN|END) SOLUTION\b(?P<hint>.*)")
 # ruff format turns "#>" into "# >"; both are the marker, or formatting would hand out the solutions.
 _REPLACED = re.compile(r"(?P<indent>\s*)(?P<code>\S.*?)\s{2,}# ?>(?: (?P<student>.*))?")
@@ -55,8 +56,8 @@ class Cell:
     """One cell as written in the source.
 
     Attributes:
-        kind: ``markdown`` or ``code``.
-        lines: the text; markdown without its comment signs, code with its solution markers.
+        kind: ``markdown``, ``code`` or ``raw``.
+        lines: the text; markdown and raw text without its comment signs, code with its solution markers.
         tags: as given in the source, each one of `TAGS`.
         name: stable name such as ``ex-4.2``, or empty.
         line: the line before its first one, counted from 1: the marker's, unless blank lines follow it.
@@ -70,12 +71,17 @@ class Cell:
 
 
 def parse(text: str, path: Path) -> list[Cell]:
-    """The cells of a percent-format source.
+    """The cells of a percent-format source that its notebooks have.
 
     Raises:
         SourceError: text before the first cell, an unknown tag or option, markdown outside comments,
             a solution that is not closed, or an exercise that would hand out its answer.
     """
+    return [cell for cell in all_cells(text, path) if cell.kind != "raw"]
+
+
+def all_cells(text: str, path: Path) -> list[Cell]:
+    """The same with the raw cells, which no notebook has. Raises SourceError as `parse` does."""
     lines = text.splitlines()
     starts = [n for n, line in enumerate(lines) if line.startswith("# %%")]
     has_header = lines[:1] == ["# ---"] and "# ---" in lines[1:]  # jupytext's
@@ -99,15 +105,15 @@ def _cell(marker: str, body: Sequence[str], line: int, path: Path) -> Cell:
         raise SourceError(path, line, f"option {unknown[0]!r} is unknown; allowed: tags, name")
     tags, name = options.get("tags", []), options.get("name", "")
     if not found or isinstance(tags, str) or isinstance(name, list):
-        raise SourceError(path, line, f'{marker!r}: allowed is # %% [markdown] tags=["…"] name="…"')
+        raise SourceError(path, line, f'{marker!r}: allowed is # %% [markdown] tags=["…"] name="…", or [raw]')
     for tag in tags:
         if tag not in TAGS:
             raise SourceError(path, line, f"tag {tag!r} is unknown; allowed: {', '.join(TAGS)}")
-    kind = "markdown" if found["markdown"] else "code"
-    if kind == "markdown":
+    kind = found["kind"] or "code"
+    if kind != "code":
         for n, text in enumerate(body, line + 1):
             if not text.startswith("# ") and text.strip() not in ("", "#"):
-                raise SourceError(path, n, f"a markdown line must start with '# ', this one is {text!r}")
+                raise SourceError(path, n, f"a {kind} line must start with '# ', this one is {text!r}")
         body = [text[2:] for text in body]
     blank = next((n for n, text in enumerate(body) if text.strip()), 0)
     return Cell(kind, _trim(body), tuple(tags), name, line + blank)

@@ -31,7 +31,6 @@ from ..runtime_errors import below, line_of
 from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
 from . import Challenge, find
 
-DRY = ", dry"  # at the end of a label
 AT_SIZE = "the challenge's size"
 MOST_MOVES = 200_000  # loads and stores at a ragged shape: three seconds
 Arrays = dict[str, Array]
@@ -71,6 +70,13 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
 
 
 # ------------------------------------------------------------------ the trial
+@dataclass(frozen=True)
+class DryCase(Case):
+    """A case on shapes alone, which must move the words of the same case on numbers, `real`."""
+
+    real: Case | None = None
+
+
 @dataclass(frozen=True)
 class ChallengeResult:
     """The result of a trial: the words of a schedule and how it was called, or why it is refused."""
@@ -140,7 +146,7 @@ def cases(problem: Challenge, tiles: dict[str, int], rng: np.random.Generator) -
     N, d = problem.shapes[1]
     hard = [labelled_large(_case(problem, N, d, tiles, one, few)) for one in _hard(problem, N, d, rng)]
     machine = {**few, "dry": True, "unroll": not problem.dry}
-    dry = [replace(one, label=one.label + DRY, expected=None, machine=machine) for one in found]
+    dry = [DryCase(f"{one.label}, dry", one.inputs, M=one.M, machine=machine, real=one) for one in found]
     return [*found, *hard, *dry, replace(_at_size(problem, tiles, rng), label=AT_SIZE)]
 
 
@@ -178,12 +184,14 @@ def _hard(problem: Challenge, N: int, d: int, rng: np.random.Generator) -> list[
 
 # ------------------------------------------------------------------ properties
 def _counts_alike(trials: Sequence[Trial]) -> str | None:
-    real = {trial.case.label + DRY: trial for trial in trials}
-    for dry in (trial for trial in trials if trial.case.label in real):
-        want, got = real[dry.case.label].ledger, dry.ledger
+    on_numbers = {id(trial.case): trial.ledger for trial in trials}
+    for trial in trials:
+        if not isinstance(trial.case, DryCase):
+            continue
+        want, got = on_numbers[id(trial.case.real)], trial.ledger
         if got != want:
             remedy = "; loop with m.blocks, with alike=False where blocks differ"
-            return f"real {want.total:,} words, dry {got.total:,} ({dry.case.label}){remedy}"
+            return f"real {want.total:,} words, dry {got.total:,} ({trial.case.label}){remedy}"
     return None
 
 

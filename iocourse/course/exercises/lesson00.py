@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import Case, Exercise, Property, Trial, run_function
-from ..properties import each, idle, single
+from ..exercise import RETURNS, Case, NotJudged, Property, Trial, exercise, run_function
+from ..properties import each, idle, shortened, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes
@@ -31,13 +31,16 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
-    """Call the student's function; a value that is no whole number is an error: nothing can be said of it."""
+    """Call the student's function; of a value that is no whole number nothing can be said."""
     trial = run_function(student, case)
     trial = replace(trial, value=single(trial.value))
     if trial.error is not None or _is_whole(trial.value):
         return trial
-    came = "nothing: does it print where it should return?" if trial.value is None else repr(trial.value)
-    return replace(trial, error=TypeError(f"expected a whole number of words, your function returned {came}"))
+    if trial.value is None:
+        seen = "your function returned nothing: does it print where it should return?"
+        return replace(trial, error=NotJudged(RETURNS, seen))
+    seen = f"yours is the {type(trial.value).__name__} {shortened(trial.value)}"
+    return replace(trial, error=NotJudged("returns a whole number of words", seen))
 
 
 def _is_whole(value: Any) -> bool:
@@ -113,19 +116,8 @@ def _least(trial: Trial) -> str | None:
 
 
 EXERCISES = (
-    Exercise(
-        id="0A",
-        title="The words attention must move",
-        function="my_compulsory",
-        difficulty=1,
-        importance=4,
-        minutes=5,
-        hints=(
-            "Which arrays must be there before attention can start, and which one when it has ended?",
-            "There are four. Two of them have a row for each query, the other two a row for each key.",
-            "An array has as many words as rows times columns, and all four have d columns. Add up the four. "
-            "The scores are not among them: nobody asked for them, so nobody has to move them.",
-        ),
+    exercise(
+        "0A",
         cases=compulsory_cases,
         properties=(
             _steps("a query counts in every array that has a row for it", _three_more_queries),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,19 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...solution_guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, student_call, trial_from_error
+from ..exercise import (
+    RETURNS,
+    Case,
+    NotJudged,
+    Property,
+    Trial,
+    WrongForm,
+    exercise,
+    snapshot,
+    student_call,
+    trial_from_error,
+)
+from ..kinds.function import EVERY, Sample, function
 from ..properties import (
     TOLERANCE,
     difference,
@@ -25,7 +38,6 @@ from ..properties import (
     several,
     too_short,
     values,
-    values_in,
 )
 from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.case_inputs import (
@@ -52,7 +64,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     with student_call(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
         returned = student(*inputs.values())
     if returned is None:
-        raise TypeError("your function returned None; does it end with a return?")
+        raise NotJudged(RETURNS, "your function returned None; does it end with a return?")
     seen = changed(case.inputs, inputs)
     value = snapshot(returned)
     return WatchedTrial(case, value=value, returned=(value, returned), changed=seen)
@@ -78,25 +90,42 @@ def _sizes(rng: np.random.Generator) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------- 1A softmax
-def _softmax_cases(rng: np.random.Generator) -> list[Case]:
-    return [Case(label, {"S": S}, exact.softmax(S)) for label, S in _score_matrices(rng)]
+MATRIX, HEIGHTS, HIDDEN = "a matrix", "one row near 10000, the next near -10000", "some scores are -inf"
 
 
-def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+def _score_matrices(rng: np.random.Generator) -> Iterator[Sample]:
     rows, cols = int(rng.integers(3, 8)), int(rng.integers(8, 12))
     S = 3 * rng.standard_normal((rows, cols))
     height = rng.uniform(-30, 30, (rows, 1))
-    hidden = np.where(rng.random((rows, cols)) < 0.4, -np.inf, S)
-    hidden[:, 0] = S[:, 0]
+    hidden = rng.random((rows, cols)) < 0.4
+    hidden[:, 0] = False
     for shape in ((rows, cols), (cols, rows), (1, 1), (1, cols), (rows, 1)):
-        yield f"{shape[0]} rows of {shape[1]} scores", 3 * rng.standard_normal(shape)
-    yield "a matrix", S
-    yield "that matrix, a number added to each row", S + height
-    yield f"{LARGE}, up to ±10000, {rows} rows", rng.uniform(-1e4, 1e4, (rows, cols))
-    yield "one row near 10000, the next near -10000", S + np.where(np.arange(rows) % 2, -1e4, 1e4)[:, None]
-    yield "some scores are -inf", hidden
-    yield f"{LARGE}, all of a row near -210, -800 or -30,000", low_scores(rng, rows, cols)
-    yield f"{LARGE}, {BELOW}", bottomless_scores(rng, rows, cols)
+        yield _scores(3 * rng.standard_normal(shape))
+    yield _scores(S, MATRIX)
+    yield _scores(S + height, MATRIX, "a number added to each row")
+    yield _scores(rng.uniform(-1e4, 1e4, (rows, cols)), LARGE, "up to ±10000")
+    yield _scores(S + np.where(np.arange(rows) % 2, -1e4, 1e4)[:, None], HEIGHTS)
+    yield _scores(np.where(hidden, -np.inf, S), HIDDEN)
+    yield _scores(low_scores(rng, rows, cols), LARGE, "all of a row near -210, -800 or -30,000")
+    below = bottomless_scores(rng, rows, cols)
+    yield _scores(below, LARGE, BELOW)
+    yield _scores(np.where(hidden, -np.inf, below), HIDDEN, f"the others {BELOW}")
+    yield _scores(S - 20 * np.arange(cols), "weights down to 1e-60")
+
+
+def _scores(S: Array, *tags: str) -> Sample:
+    sizes = {"rows": len(S), "columns": S.shape[1]}
+    return Sample(sizes, {"S": S}, {"P": exact.softmax(S)}, tags=tags)
+
+
+def _small_weight(trial: Trial) -> str | None:
+    """Weights in units of themselves, down to where float64 has fewer digits."""
+    got, want = _numbers(trial.value), trial.case.expected
+    off = (want > 1e-290) & ~(np.abs(got - want) <= TOLERANCE * want)
+    if not off.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(off)[0])
+    return f"yours has the weight {got[place]:.6g} at {list(place)}, expected {want[place]:.6g}"
 
 
 def _row_sums(trial: Trial) -> str | None:
@@ -114,36 +143,30 @@ def _row_sums(trial: Trial) -> str | None:
 
 def _hidden_weight(trial: Trial) -> str | None:
     weights = _numbers(trial.value)[np.isneginf(trial.case.inputs["S"])]
-    if (weights == 0).all():
-        return None
-    return f"yours gives such a score the weight {weights[weights != 0][0]:.3g}"
+    some = weights[(weights != 0) & ~np.isnan(weights)]  # NaN has another cause
+    return f"yours gives such a score the weight {some[0]:.3g}" if some.size else None
 
 
-SOFTMAX = Exercise(
-    id="1A",
-    title="A softmax that survives",
-    function="my_softmax",
-    difficulty=1,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which number can you subtract from every score of a row so that no exponential can overflow?",
-        "Every row has a maximum of its own. Keep the axis when you reduce (keepdims=True): the result then "
-        "has shape (rows, 1), and NumPy spreads it over the row.",
-        "Three steps, all along the last axis: the scores minus the maximum of their row, the exponential of "
-        "that, and each row divided by its sum. Make new arrays; S belongs to the caller.",
-    ),
-    cases=_softmax_cases,
-    properties=(
-        values("values equal exact softmax"),
+def _matrix(trial: Trial) -> str:
+    """What is the same for a matrix and for one with a number added to each row."""
+    return MATRIX if trial.case.has(MATRIX) else trial.case.label
+
+
+VALUES = values("values equal exact softmax")
+SMALL = each(VALUES.name, _small_weight)
+SOFTMAX = function(
+    "1A",
+    "P",
+    _score_matrices,
+    {("P", HEIGHTS): "rows of different height do not disturb each other"},
+    before=(
+        replace(VALUES, judge=lambda trials: VALUES.judge(trials) or SMALL.judge(trials)),
         each("every row sums to one", _row_sums),
         STAYS_FINITE,
-        values_in("rows of different height do not disturb each other", "one row near"),
-        same_answer_for(
-            "a number added to a whole row changes nothing",
-            lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
-        ),
-        idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
+    ),
+    after=(
+        same_answer_for("a number added to a whole row changes nothing", _matrix),
+        idle(only_where("a score of -inf gets the weight 0", HIDDEN, _hidden_weight)),
         does_not_modify_inputs(),
     ),
     run_case=call_and_watch,
@@ -151,34 +174,34 @@ SOFTMAX = Exercise(
 
 
 # ---------------------------------------------------------------------- 1B attention
-def _attention_cases(rng: np.random.Generator) -> list[Case]:
-    return [Case(label, inputs, exact.attention(**inputs)) for label, inputs in _attention_inputs(rng)]
-
-
-UNSAID, LOW = "causal not given", "far below zero"
+UNSAID, LOW, OPEN = "causal not given", "far below zero", "no mask"
 SHOWN, ONES, EARLY, LATER = "V the identity", "V all ones", "causal mask", "later keys and values replaced"
 
 
-def _attention_inputs(rng: np.random.Generator) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _attention_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     N, d = _sizes(rng)
-    size = f"N={N}, d={d}"
     Q, K, V = (rng.standard_normal((N, d)) for _ in range(3))
     K3, V3 = _replaced_after(rng, K, N // 2), _replaced_after(rng, V, N // 2)
-    yield f"{size}, no mask", {"Q": Q, "K": K, "V": V, "causal": False}
-    yield f"{size}, {EARLY}", {"Q": Q, "K": K, "V": V, "causal": True}
-    yield f"{size}, {EARLY}, {LATER}", {"Q": Q, "K": K3, "V": V3, "causal": True}
-    yield f"{size}, {SHOWN}, no mask", {"Q": Q, "K": K, "V": np.eye(N), "causal": False}
+    yield _attention(Q, K, V, OPEN)
+    yield _attention(Q, K, V, EARLY)
+    yield _attention(Q, K3, V3, EARLY, LATER)
+    yield _attention(Q, K, np.eye(N), OPEN, SHOWN)
+    yield _attention(16 * Q, K, np.eye(N), OPEN, SHOWN, "weights down to 1e-20")
     low_Q, low_K = low_queries_and_keys(rng, N, N, d)
-    for causal in (False, True):
-        mask = EARLY if causal else "no mask"
-        yield f"{size}, {ONES}, {mask}", {"Q": Q, "K": K, "V": np.ones((N, d)), "causal": causal}
-        yield f"N=1, d={d}, {mask}", {"Q": Q[:1], "K": K[:1], "V": V[:1], "causal": causal}
-        yield f"{size}, {LARGE}, {mask}", {"Q": 1e2 * Q, "K": 1e2 * _opposed(K, Q), "V": V, "causal": causal}
-        yield f"{size}, {LARGE}, {LOW}, {mask}", {"Q": low_Q, "K": low_K, "V": V, "causal": causal}
-    Q, K = bottomless_queries_and_keys(rng, N)
-    yield f"N={N}, d=4, {LARGE}, {BELOW}, {EARLY}", {"Q": Q, "K": K, "V": V, "causal": True}
-    Q, K, V = rng.standard_normal((3, N, d + 1))
-    yield f"N={N}, d={d + 1}, {UNSAID}", {"Q": Q, "K": K, "V": V}
+    for mask in (OPEN, EARLY):
+        yield _attention(Q, K, np.ones((N, d)), mask, ONES)
+        yield _attention(Q[:1], K[:1], V[:1], mask)
+        yield _attention(1e2 * Q, 1e2 * _opposed(K, Q), V, mask, LARGE)
+        yield _attention(low_Q, low_K, V, mask, LARGE, LOW)
+    yield _attention(*bottomless_queries_and_keys(rng, N), V, EARLY, LARGE, BELOW)
+    yield _attention(*rng.standard_normal((3, N, d + 1)), UNSAID)
+
+
+def _attention(Q: Array, K: Array, V: Array, mask: str, *tags: str) -> Sample:
+    told = {} if mask == UNSAID else {"causal": mask == EARLY}
+    inputs = {"Q": Q, "K": K, "V": V, **told}
+    sizes = {"N": len(Q), "d": Q.shape[1]}
+    return Sample(sizes, inputs, {"O": exact.attention(Q, K, V, **told)}, tags=(mask, *tags))
 
 
 def _opposed(K: Array, Q: Array) -> Array:
@@ -197,7 +220,7 @@ def _scale_seen(trial: Trial) -> str | None:
     P, raw = _numbers(trial.value), Q @ K.T
     wanted = Q.shape[1] ** -0.5
     if P.shape != raw.shape or not (P > 0).all():
-        return "the output is not a matrix of positive weights"
+        return "the output is not a matrix of positive weights; no key is hidden, and each has some"
     x, y = (a - a[:, :1] for a in (raw, np.log(P)))
     scale = float((x * y).sum() / (x * x).sum())
     if np.abs(y - scale * x).max() > 1e-6:
@@ -209,7 +232,8 @@ def _scale_seen(trial: Trial) -> str | None:
 
 def _looks_ahead(trials: Sequence[Trial]) -> str | None:
     """Queries before the first replaced key must not notice the replacement."""
-    before, after = (next(t for t in trials if t.case.label.endswith(end)) for end in (f", {EARLY}", LATER))
+    pair = frozenset([EARLY]), frozenset([EARLY, LATER])
+    before, after = (next(t for t in trials if t.case.tags == tags) for tags in pair)
     rows = int((before.case.inputs["K"] == after.case.inputs["K"]).all(axis=1).sum())
     one, other = _numbers(before.value), _numbers(after.value)
     seen = difference(other[:rows], one[:rows])
@@ -232,23 +256,12 @@ def _ones(trial: Trial) -> str | None:
     return f"the weights of query {i} sum to {O[i][0]:.4g}"
 
 
-ATTENTION = Exercise(
-    id="1B",
-    title="Attention, with a mask",
-    function="my_attention",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Follow (1.1), (1.4), (1.2) and (1.3) in this order, a line each. The mask comes before softmax.",
-        "np.tri(N, dtype=bool) is True where a query may look. np.where can take the score there and -np.inf "
-        "elsewhere.",
-        "The scores, divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax of that; "
-        "and the product with V.",
-    ),
-    cases=_attention_cases,
-    properties=(
-        values(),
+ATTENTION = function(
+    "1B",
+    "O",
+    _attention_inputs,
+    {("O", EVERY): "values equal exact attention"},
+    after=(
         only_where("scores are divided by √d", SHOWN, _scale_seen),
         idle(only_where("the weights of the visible keys sum to one", ONES, _ones)),
         idle(Property("no query looks ahead", _looks_ahead)),
@@ -261,20 +274,21 @@ ATTENTION = Exercise(
 
 
 # ---------------------------------------------------------------------- 1C back through softmax
-def _softmax_backward_cases(rng: np.random.Generator) -> list[Case]:
-    return [Case(label, {"P": P, "dP": dP}, exact.softmax_backward(P, dP)) for label, P, dP in _weights(rng)]
-
-
-def _weights(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
+def _weights(rng: np.random.Generator) -> Iterator[Sample]:
     N, cols = _sizes(rng)[0], int(rng.integers(3, 6))
     for shape in ((N, N), (N, cols), (cols, N), (1, 1)):
         P = exact.softmax(2 * rng.standard_normal(shape))
-        yield f"P of shape {shape}", P, rng.standard_normal(shape)
+        yield _back(P, rng.standard_normal(shape))
     causal = np.where(np.tri(N, dtype=bool), rng.standard_normal((N, N)), -np.inf)
-    yield "P with a causal mask", exact.softmax(causal), rng.standard_normal((N, N))
+    yield _back(exact.softmax(causal), rng.standard_normal((N, N)), EARLY)
     P, dP = exact.softmax(rng.standard_normal((N, N))), rng.standard_normal((N, N))
-    yield "a matrix dP", P, dP
-    yield "that matrix dP, a number added to each row", P, dP + rng.uniform(-5, 5, (N, 1))
+    yield _back(P, dP, MATRIX)
+    yield _back(P, dP + rng.uniform(-5, 5, (N, 1)), MATRIX, "a number added to each row of dP")
+
+
+def _back(P: Array, dP: Array, *tags: str) -> Sample:
+    sizes = {"rows": len(P), "columns": P.shape[1]}
+    return Sample(sizes, {"P": P, "dP": dP}, {"dS": exact.softmax_backward(P, dP)}, tags=tags)
 
 
 def _sums_to_zero(trial: Trial) -> str | None:
@@ -291,29 +305,15 @@ def _weightless(trial: Trial) -> str | None:
     return None if (got == 0).all() else f"yours gives a masked pair the gradient {got[got != 0][0]:.4g}"
 
 
-SOFTMAX_BACKWARD = Exercise(
-    id="1C",
-    title="Back through softmax",
-    function="my_softmax_backward",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "(1.6) has two factors. Which one needs a number per row that you must compute first?",
-        "D is the sum of P∘dP along a row. Keep its axis (keepdims=True), so that it is subtracted from its "
-        "own row.",
-        "First D of shape (rows, 1) from P and dP, then (1.6) as it stands: the weight multiplies the "
-        "difference, not dP alone.",
-    ),
-    cases=_softmax_backward_cases,
-    properties=(
-        values("values equal the derivative of softmax"),
+SOFTMAX_BACKWARD = function(
+    "1C",
+    "dS",
+    _weights,
+    {("dS", EVERY): "values equal the derivative of softmax"},
+    after=(
         idle(each("every row of dS sums to zero", _sums_to_zero)),
-        same_answer_for(
-            "a number added to a row of dP changes nothing",
-            lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
-        ),
-        idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
+        same_answer_for("a number added to a row of dP changes nothing", _matrix),
+        idle(only_where("a pair of weight 0 gets the gradient 0", EARLY, _weightless)),
         does_not_modify_inputs(),
     ),
     run_case=call_and_watch,
@@ -321,43 +321,45 @@ SOFTMAX_BACKWARD = Exercise(
 
 
 # ---------------------------------------------------------------------- 1D the whole backward pass
-QUIET = "dO is zero from the middle on"
+QUIET, FAINT = "dO is zero from the middle on", "the first key has weights near 1e-26"
 
 
 def _backward_cases(rng: np.random.Generator) -> list[Case]:
-    return [Case(label, inputs, tuple(_gradients(**inputs))) for label, inputs in _backward_inputs(rng)]
-
-
-def _gradients(Q: Array, K: Array, V: Array, dO: Array, causal: bool = False) -> exact.Gradients:
-    return exact.attention_backward(Q, K, V, dO, causal=causal)
-
-
-def _backward_inputs(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
     N, d = _sizes(rng)
     Q, K, V, dO = (rng.standard_normal((N, d)) for _ in range(4))
     early = np.where(np.arange(N)[:, None] < N // 2, dO, 0.0)
     low_Q, low_K = low_queries_and_keys(rng, N, N, d)
-    for causal in (False, True):
-        mask = EARLY if causal else "no mask"
-        yield f"N={N}, d={d}, {mask}", {"Q": Q, "K": K, "V": V, "dO": dO, "causal": causal}
-        one = {"Q": Q[:1], "K": K[:1], "V": V[:1], "dO": dO[:1], "causal": causal}
-        yield f"N=1, d={d}, {mask}", one
-        large = {"Q": 1e2 * Q, "K": 1e2 * K, "V": V, "dO": dO, "causal": causal}
-        yield f"N={N}, d={d}, {LARGE}, {mask}", large
-        low = {"Q": low_Q, "K": low_K, "V": V, "dO": dO, "causal": causal}
-        yield f"N={N}, d={d}, {LARGE}, {LOW}, {mask}", low
-    yield f"N={N}, d={d}, {EARLY}, {QUIET}", {"Q": Q, "K": K, "V": V, "dO": early, "causal": True}
-    below = _whole_words(rng, N)
-    yield f"N={N}, d=4, {LARGE}, {BELOW}, {EARLY}", {**below, "causal": True}
-    Q, K, V, dO = rng.standard_normal((4, N, d + 1))
-    yield f"N={N}, d={d + 1}, {UNSAID}", {"Q": Q, "K": K, "V": V, "dO": dO}
+    found = []
+    for mask in (OPEN, EARLY):
+        found += [
+            _backward_case(Q, K, V, dO, mask),
+            _backward_case(Q[:1], K[:1], V[:1], dO[:1], mask),
+            _backward_case(1e2 * Q, 1e2 * K, V, dO, mask, LARGE),
+            _backward_case(low_Q, low_K, V, dO, mask, LARGE, LOW),
+        ]
+    found += [
+        _backward_case(Q, K, V, early, EARLY, QUIET),
+        _backward_case(*_whole_words(rng, N), EARLY, LARGE, BELOW),
+        _backward_case(*rng.standard_normal((4, N, d + 1)), UNSAID),
+    ]
+    Q, K = Q.copy(), K.copy()
+    Q[:, 0], K[0, 0] = 1.0, -60 * d**0.5
+    return [*found, _backward_case(Q, K, V, dO, OPEN, FAINT)]
 
 
-def _whole_words(rng: np.random.Generator, N: int) -> dict[str, Any]:
+def _backward_case(Q: Array, K: Array, V: Array, dO: Array, mask: str, *tags: str) -> Case:
+    told = {} if mask == UNSAID else {"causal": mask == EARLY}
+    inputs = {"Q": Q, "K": K, "V": V, "dO": dO, **told}
+    label = ", ".join([f"N={len(Q)}, d={Q.shape[1]}", mask, *tags])
+    want = tuple(exact.attention_backward(Q, K, V, dO, **told))
+    return Case(label, inputs, want, tags=frozenset([mask, *tags]))
+
+
+def _whole_words(rng: np.random.Generator, N: int) -> tuple[Array, Array, Array, Array]:
     """Scores below every number, V and dO of whole numbers: no gradient is rounded, and dQ and dK are 0."""
     Q, K = bottomless_queries_and_keys(rng, N)
     V, dO = rng.integers(-9, 10, (2, N, 4)).astype(np.float64)
-    return {"Q": Q, "K": K, "V": V, "dO": dO}
+    return Q, K, V, dO
 
 
 NAMES = ("dQ", "dK", "dV")
@@ -370,7 +372,8 @@ def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
         return trial
     one = not isinstance(trial.value, (tuple, list))
     got = f"one {type(trial.value).__name__}" if one else f"{len(trial.value)} values"
-    return Trial(case, error=TypeError(f"your function returned {got}, expected the three arrays dQ, dK, dV"))
+    seen = f"your function returned {got}, expected the three arrays dQ, dK, dV"
+    return Trial(case, error=NotJudged("returns three gradients", seen))
 
 
 def _three(trial: Trial) -> str | None:
@@ -391,6 +394,10 @@ def _gradient(k: int) -> Property:
         said = difference_or_scale(got, wanted[k], trial.case, tolerance)
         if said and not difference(got, wanted[k]):
             return f"{said}; right to 9 digits, as differences of the loss are: a formula is right to 12"
+        if not said and k and trial.case.has(FAINT):  # its row of dK or dV, in units of itself
+            unit = np.abs(wanted[k][:1]).max()
+            said = difference(got[:1] / unit, wanted[k][:1] / unit)
+            return said and f"of that key, in units of {unit:.3g}: {said}"
         return said and (exchanged(got, wanted, NAMES, k) or said)
 
     return each(f"{NAMES[k]} equals the exact gradient", judge)
@@ -428,26 +435,13 @@ def _later_keys(trial: Trial) -> str | None:
     return None
 
 
-BACKWARD = Exercise(
-    id="1D",
-    title="The whole backward pass",
-    function="my_attention_backward",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "First the weights P once more, as in exercise 1B, mask and scale included. Then walk back: O = PV "
-        "came last, so dV and dP come first.",
-        "The shapes decide most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP "
-        "into dS.",
-        "After P: dV and dP by (1.7), dS by my_softmax_backward, dQ and dK by (1.8). Both dQ and dK carry "
-        "the scale; dV and dK sum over the queries, so P and dS are transposed there.",
-    ),
+BACKWARD = exercise(
+    "1D",
     cases=_backward_cases,
     properties=(
         idle(each("three gradients, with the shapes of Q, K and V", _three)),
         *(_gradient(k) for k in range(3)),
-        only_where("dQ and dK are as steep as the loss: the scale is in both", "no mask", _steepness),
+        only_where("dQ and dK are as steep as the loss: the scale is in both", OPEN, _steepness),
         idle(each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys)),
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
         idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),

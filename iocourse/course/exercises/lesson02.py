@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from ... import costs
-from ...costs import ceil_div
 from ...ledger import Ledger
 from ..bound_ratio import product
-from ..exercise import Case, Exercise, Trial, run_schedule
-from ..properties import (
-    Form,
-    every_input_loaded,
-    fits,
-    idle,
-    reads,
-    reads_within,
-    same_answer_from,
-    total_within,
-    two_whole,
-    values,
-    writes,
-)
+from ..kinds.choice import Tile, choice, tile_form
+from ..kinds.schedule import Sample, schedule
+from ..properties import reads, reads_within, same_answer_from, values, writes
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
@@ -32,57 +20,22 @@ def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------- 2A centred rows
-def _centre_cases(rng: np.random.Generator) -> list[Case]:
-    """One matrix in blocks of several sizes (ragged, a single row, larger than N), then a matrix of one row.
-
-    Allowance: a block and two words for each of its rows; a second block does not fit, as d is at least 4.
-    """
+def _rows_in_blocks(rng: np.random.Generator) -> Iterator[Sample]:
+    """One matrix in blocks of several sizes: ragged, a single row, larger than N; then one row."""
     b, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
     A = _matrix(rng, 3 * b + 1, d)
-    inputs = [(A, b), (A, b + 1), (A, 1), (A, 4 * b), (_matrix(rng, 1, d), 1)]
-    return [_centre_case(matrix, size) for matrix, size in inputs]
+    for matrix, size in [(A, b), (A, b + 1), (A, 1), (A, 4 * b), (_matrix(rng, 1, d), 1)]:
+        yield Sample({"N": len(matrix), "d": d, "b": size}, {"A": matrix, "b": size})
 
 
-def _centre_case(A: np.ndarray, b: int) -> Case:
-    N, d = A.shape
-    rows = min(b, N)
-    budget = Ledger(reads={"A": N * d}, writes={"Y": N * d}, sizes={"A": N * d, "Y": N * d})
-    centred = A - A.mean(axis=1, keepdims=True)
-    return Case(f"N={N}, d={d}, b={b}", {"A": A, "b": b}, centred, rows * d + 2 * rows, budget)
-
-
-CENTRE = Exercise(
-    id="2A",
-    title="Centre the rows",
-    function="my_centre",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
-        "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from "
-        "the block without making a second block, store the block.",
-        "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts "
-        "against the block. Subtract it in place. Without a with statement the old block, or a mean with a "
-        "name, is still there when the next block arrives.",
-    ),
-    cases=_centre_cases,
-    properties=(
-        values("each row of Y is that row of A minus its mean"),
-        same_answer_from("A"),
-        fits(),
-        every_input_loaded("A"),
-        *reads(A="once"),
-        *writes(Y="once"),
-        reads_within("Y", "Y is not read back"),
-        total_within(),
-    ),
-    run_case=run_schedule,
-)
+def _centring(N: int, d: int, b: int) -> Ledger:
+    """Footprint: a block and two words for each of its rows. As d ≥ 4, a second block does not fit."""
+    peak = min(b, N) * (d + 2)
+    return Ledger(reads={"A": N * d}, writes={"Y": N * d}, peak=peak, sizes={"A": N * d, "Y": N * d})
 
 
 # ---------------------------------------------------------------------- 2B the blocked product
-def _product_cases(rng: np.random.Generator) -> list[Case]:
+def _products(rng: np.random.Generator) -> Iterator[Sample]:
     """One product in tiles of several shapes, ragged both ways; then other sizes, down to a single word.
 
     Fast memory is exactly the footprint: a tile of C, a piece of a column of A, a piece of a row of B.
@@ -92,54 +45,21 @@ def _product_cases(rng: np.random.Generator) -> list[Case]:
     flat, tall = _matrix(rng, 2, depth + 3), _matrix(rng, depth + 3, 9)
     word = _matrix(rng, 1, 1)
     shapes = [(A, B, bm, bn + 1), (A, B, bm + 2, bn), (A, B, 1, 1), (A, B, 50, 50)]
-    shapes += [(flat, tall, 4, 2), (word, word, 1, 3)]
-    return [_product_case(*shape) for shape in shapes]
+    for left, right, rows, columns in [*shapes, (flat, tall, 4, 2), (word, word, 1, 3)]:
+        tile = {"bm": rows, "bn": columns}
+        (m, k), n = left.shape, right.shape[1]
+        yield Sample({"m": m, "n": n, "k": k, **tile}, {"A": left, "B": right, **tile})
 
 
-def _product_case(A: np.ndarray, B: np.ndarray, bm: int, bn: int) -> Case:
-    (m, k), n = A.shape, B.shape[1]
-    budget = costs.matmul(m, n, k, bm=bm, bn=bn)
-    inputs: dict[str, Any] = {"A": A, "B": B, "bm": bm, "bn": bn}
-    return Case(f"m={m}, n={n}, k={k}, bm={bm}, bn={bn}", inputs, A @ B, budget.peak, budget)
+def _tiles_exchanged(m: int, n: int, k: int, bm: int, bn: int) -> Ledger:
+    return costs.matmul(m, n, k, bm=bn, bn=bm)
 
 
 SIDE = 128 * 255  # of the matrices whose product is counted
 
 
-PRODUCT = Exercise(
-    id="2B",
-    title="The matrix product in tiles of the result",
-    function="my_matmul",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Three loops. Which of A, B and C stays in fast memory while the innermost one runs, and where is it "
-        "made, where is it stored?",
-        "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the "
-        "other, with a piece of a column of A and a piece of a row of B.",
-        "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their "
-        "product goes into the tile by add_matmul, which takes no room. The store comes after the loop "
-        "over k.",
-    ),
-    cases=_product_cases,
-    properties=(
-        values("values equal A @ B"),
-        same_answer_from("A"),
-        fits(),
-        every_input_loaded("A", "B"),
-        *reads(A="⌈n/bn⌉ times", B="⌈m/bm⌉ times"),
-        *writes(C="once"),
-        reads_within("C", "C is not read back"),
-        total_within(),
-    ),
-    run_case=run_schedule,
-    comparison=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
-)
-
-
 # ---------------------------------------------------------------------- 2C the tile
-def _tile_cases(rng: np.random.Generator) -> list[Case]:
+def _problems(rng: np.random.Generator) -> Iterator[Sample]:
     """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
 
     In 24 words a 12 x 5 product has another best tile than one of 24 rows or columns, as has a 5 x 12 one;
@@ -147,112 +67,78 @@ def _tile_cases(rng: np.random.Generator) -> list[Case]:
     """
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
-    sizes = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]
-    sizes += [(low, 7, side, 4 * M), (1, 1, 1, 3), (1, long, 2, M), (side + 7, 2 * side, 11, 5 * M)]
-    sizes += [(12, 5, 10, 24), (5, 12, 10, 24)]
-    return [_tile_case(*size) for size in sizes]
+    asked = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]
+    asked += [(low, 7, side, 4 * M), (1, 1, 1, 3), (1, long, 2, M), (side + 7, 2 * side, 11, 5 * M)]
+    for one in [*asked, (12, 5, 10, 24), (5, 12, 10, 24)]:
+        sizes = dict(zip("mnkM", one, strict=True))
+        yield Sample(sizes, sizes)
 
 
-def _tile_case(m: int, n: int, k: int, M: int) -> Case:
-    return Case(f"m={m}, n={n}, k={k}, M={M}", {"m": m, "n": n, "k": k, "M": M})
-
-
-def _words(trial: Trial, bm: int, bn: int) -> Ledger:
-    sizes = trial.case.inputs
-    return costs.matmul(sizes["m"], sizes["n"], sizes["k"], bm=bm, bn=bn)
-
-
-def _fewest_words(trial: Trial) -> int:
-    """Words of the cheapest tile: for each bm the largest bn that fits, one after the other."""
-    m, n, M = (trial.case.inputs[name] for name in ("m", "n", "M"))
-    tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, min(m, (M - 1) // 2) + 1)]
-    return min(_words(trial, bm, bn).total for bm, bn in tiles)
-
-
-def _tile_fits(trial: Trial, tile: tuple[int, int]) -> str | None:
-    bm, bn = tile
-    need, M = _words(trial, bm, bn).peak, trial.case.inputs["M"]
-    return None if need <= M else f"your tile {bm} x {bn} needs {need:,} words"
-
-
-def _tile_is_best(trial: Trial, tile: tuple[int, int]) -> str | None:
-    bm, bn = tile
-    got, best = _words(trial, bm, bn).total, _fewest_words(trial)
-    return None if got <= best else f"your tile {bm} x {bn} moves {got:,} words, {best:,} are possible"
-
-
-A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (bm, bn)")
-TILE = Exercise(
-    id="2C",
-    title="Choose the tile",
-    function="my_tile",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "When bm is chosen, only one bn is worth considering. Which?",
-        "Solve bm·bn + bm + bn ≤ M for bn; a bn above n is of no use. That leaves one candidate for each bm "
-        "from 1 to m, and the closed form says what each of them moves.",
-        "Walk through all bm that leave a bn of at least 1 and keep the pair with the smallest "
-        "mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) does the keeping; ⌈a/b⌉ of whole numbers is -(-a // b).",
-    ),
-    cases=_tile_cases,
-    properties=(
-        A_TILE.kept(),
-        idle(A_TILE.must("the tile, a column piece and a row piece fit in M words", _tile_fits)),
-        A_TILE.must("no tile that fits moves fewer words", _tile_is_best),
-    ),
-)
+def _widest_tiles(m: int, n: int, k: int, M: int) -> Iterator[Tile]:
+    """For each bm the largest bn that fits."""
+    return ({"bm": bm, "bn": min(n, (M - bm) // (bm + 1))} for bm in range(1, min(m, (M - 1) // 2) + 1))
 
 
 # ---------------------------------------------------------------------- 2D a matrix times its own transpose
-def _gram_cases(rng: np.random.Generator) -> list[Case]:
+def _squares(rng: np.random.Generator) -> Iterator[Sample]:
     """One matrix in blocks of several sizes, ragged first; then a row and a single word."""
     b, k = int(rng.integers(3, 6)), int(rng.integers(4, 8))
     A = _matrix(rng, 3 * b + 2, k)
-    inputs = [(A, b), (A, b + 1), (A, 1), (A, 5 * b), (_matrix(rng, 4 * b, k), b), (_matrix(rng, 1, 1), 2)]
-    return [_gram_case(matrix, size) for matrix, size in inputs]
+    asked = [(A, b), (A, b + 1), (A, 1), (A, 5 * b), (_matrix(rng, 4 * b, k), b), (_matrix(rng, 1, 1), 2)]
+    for matrix, size in asked:
+        yield Sample({"m": len(matrix), "k": matrix.shape[1], "b": size}, {"A": matrix, "b": size})
 
 
-def _gram_case(A: np.ndarray, b: int) -> Case:
-    m, k = A.shape
-    side, blocks = min(b, m), ceil_div(m, b)
-    budget = Ledger(
+def _half_of_the_tiles(m: int, k: int, b: int) -> Ledger:
+    side, blocks = min(b, m), costs.ceil_div(m, b)
+    return Ledger(
         reads={"A": m * k * blocks},
         writes={"G": m * m},
         peak=side * side + 2 * side,
         sizes={"A": m * k, "G": m * m},
     )
-    return Case(f"m={m}, k={k}, b={b}", {"A": A, "b": b}, A @ A.T, budget.peak, budget)
 
 
-GRAM = Exercise(
-    id="2D",
-    title="A matrix times its own transpose",
-    function="my_gram",
-    difficulty=3,
-    importance=2,
-    minutes=12,
-    hints=(
-        "G equals its own transpose. How many of the tiles of G do you have to compute?",
-        "Tile (j, i) is tile (i, j) turned, and a turned view takes no room: one computation, two stores. On "
-        "the diagonal both pieces of A are the same one.",
-        "Go through the pairs with j up to i only. Off the diagonal load two pieces of the column, on the "
-        "diagonal one, and use it twice: a column times its own transposed view. After the loop over k store "
-        "g at (i, j), and off the diagonal g.T at (j, i).",
+EXERCISES = (
+    schedule(
+        "2A",
+        _rows_in_blocks,
+        equals=lambda A, b: A - A.mean(axis=1, keepdims=True),
+        moves=_centring,
+        values=(values("each row of Y is that row of A minus its mean"), same_answer_from("A")),
+        loads="A",
+        words=(*reads(A="once"), *writes(Y="once"), reads_within("Y", "Y is not read back")),
     ),
-    cases=_gram_cases,
-    properties=(
-        values("values equal A @ A.T"),
-        same_answer_from("A"),
-        fits(),
-        every_input_loaded("A"),
-        *reads(A="⌈m/b⌉ times"),
-        *writes(G="once"),
-        reads_within("G", "G is not read back"),
-        total_within(),
+    schedule(
+        "2B",
+        _products,
+        equals=lambda A, B, bm, bn: A @ B,
+        moves=costs.matmul,
+        values=(values("values equal A @ B"), same_answer_from("A")),
+        loads="A B",
+        words=(
+            *reads(A="⌈n/bn⌉ times", B="⌈m/bm⌉ times"),
+            *writes(C="once"),
+            reads_within("C", "C is not read back"),
+        ),
+        mistaken={"your tiles of C have bn rows and bm columns": _tiles_exchanged},
+        comparison=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
     ),
-    run_case=run_schedule,
+    choice(
+        "2C",
+        _problems,
+        tile_form("bm", "bn"),
+        among=_widest_tiles,
+        moves=lambda tile, m, n, k, M: costs.matmul(m, n, k, **tile),
+        fits="the tile, a column piece and a row piece fit in M words",
+    ),
+    schedule(
+        "2D",
+        _squares,
+        equals=lambda A, b: A @ A.T,
+        moves=_half_of_the_tiles,
+        values=(values("values equal A @ A.T"), same_answer_from("A")),
+        loads="A",
+        words=(*reads(A="⌈m/b⌉ times"), *writes(G="once"), reads_within("G", "G is not read back")),
+    ),
 )
-
-EXERCISES = (CENTRE, PRODUCT, TILE, GRAM)

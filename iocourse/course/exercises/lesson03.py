@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,21 +10,30 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm, run_schedule, student_call, trial_from_error
+from ..exercise import (
+    Case,
+    NotJudged,
+    Trial,
+    WrongForm,
+    exercise,
+    student_call,
+    trial_from_error,
+)
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
     each,
-    every_input_loaded,
-    fits,
     idle,
     is_right,
+    one_temporary_of_each_kind,
     reads_within,
     same_answer_from,
     several,
     total_within,
+    values_in,
 )
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
-from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, run_streamed
+from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")
@@ -76,9 +85,14 @@ def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
 def running_cases(rng: np.random.Generator) -> list[Case]:
     """Finite rows in many cuts, with their maximum and sum."""
     return [
-        RowCase(_label(kind, row, sizes), {"row": row, "sizes": sizes}, _statistics(row), kind=kind)
-        for kind, row, sizes in _rows(rng)
+        _row_case(kind, {"row": row, "sizes": sizes}, _statistics(row)) for kind, row, sizes in _rows(rng)
     ]
+
+
+def _row_case(kind: str, inputs: dict[str, Any], expected: Any) -> Case:
+    """A case of a row in pieces; its kind is its tag."""
+    label = _label(kind, inputs["row"], inputs["sizes"])
+    return Case(label, inputs, expected, tags=frozenset({kind}))
 
 
 def _statistics(row: Array) -> tuple[float, float]:
@@ -100,19 +114,8 @@ def _pair_is_right(trial: Trial) -> str | None:
     return _part_is_right(0)(trial) or _part_is_right(1)(trial)
 
 
-RUNNING = Exercise(
-    id="3A",
-    title="Maximum and sum in one pass",
-    function="my_running",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which two numbers let you forget the scores of the pieces you have seen? Carry them in the loop.",
-        "Before the first piece no score has been seen: what is the largest of none, and the sum of none?",
-        "For each piece: first the new maximum, from the old one and the piece; then the old sum in the new "
-        "unit, then what the piece adds; only then forget the old maximum.",
-    ),
+RUNNING = exercise(
+    "3A",
     cases=running_cases,
     properties=(
         each("m is the largest score of the whole row", _part_is_right(0)),
@@ -136,6 +139,8 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
     for level in LEVELS:
         late = np.where(masks[0], -np.inf, row + level)  # carrying 0 out of the masked piece hides the rest
         found.append(("masked", late, _sizes(n, b)))
+    for mask in (masks[0], masks[4]):  # every finite score below what is taken for minus infinity
+        found.append(("masked", np.where(mask, -np.inf, bottomless_scores(rng, 1, n)[0]), _sizes(n, b)))
     ends = np.where(np.arange(9) % 3 == 1, rng.standard_normal(9), -np.inf)
     found.append(("masked", ends, [3, 3, 3]))  # each piece begins and ends with a masked score
     return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
@@ -150,22 +155,11 @@ def attention_cases(rng: np.random.Generator) -> list[Case]:
 
 def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
     inputs = {"row": row, "sizes": sizes, "V": V}
-    return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
+    return _row_case(kind, inputs, exact.softmax(row) @ V)
 
 
-ATTENTION = Exercise(
-    id="3B",
-    title="One query's output in one pass",
-    function="my_online_attention",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "You have m and l from exercise 3A. What else must change its unit when the maximum rises?",
-        "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
-        "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs "
-        "e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
-    ),
+ATTENTION = exercise(
+    "3B",
     cases=attention_cases,
     properties=(
         of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), is_right),
@@ -211,6 +205,7 @@ def merge_cases(rng: np.random.Generator) -> list[Case]:
     far = rng.permutation([-1e4, 0.0, 1e4])
     rows.append(("large", [top + rng.standard_normal(4) for top in far]))
     rows += [("large", list(level + rng.standard_normal((3, 4)))) for level in LEVELS]
+    rows.append(("large", list(bottomless_scores(rng, 1, 12).reshape(3, 4))))
     rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
     for tops in ((0.0, -12.0, -16.0), (-16.0, 0.0, -12.0)):  # weights of 10⁻⁵ and 10⁻⁷ still count
         rows.append(("plain", [top - rng.exponential(size=4) for top in tops]))
@@ -223,7 +218,8 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     both = _part(np.concatenate(rows[:2]), np.concatenate(Vs[:2]))
     whole = _part(np.concatenate(rows), np.concatenate(Vs))
     label = f"{kind} parts with m = " + ", ".join(f"{m:.3g}" for m, _, _ in parts)
-    return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
+    expected = {"two": both, "three": whole}
+    return Case(label, {"parts": parts}, expected, tags=frozenset({kind}))
 
 
 @trial_from_error
@@ -301,12 +297,15 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
     return next(complaints, None)
 
 
+TRIPLE = "a merge returns a triple (m, l, o)"
+
+
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise TypeError(f"a merge returns a triple (m, l, o), yours returned {_kind(value)}")
+        raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise TypeError(f"in the triple (m, l, o) of a merge m and l are numbers; yours has shapes {shapes}")
+        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 
@@ -320,19 +319,8 @@ def _inputs_kept(trial: Trial) -> str | None:
     return "a part that was handed in had other values afterwards" if trial.value.changed else None
 
 
-MERGE = Exercise(
-    id="3C",
-    title="Merging two parts of a row",
-    function="my_merge",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Each part counts in its own unit. Which unit can both be expressed in without overflow?",
-        "Two factors, one for each part, each at most 1; l and o of a part take the same factor.",
-        "Nothing is divided here. For two empty parts the common maximum is -inf: subtract 0 instead, "
-        "so that both factors are 0. Make new arrays; *= would write into a part that was handed in.",
-    ),
+MERGE = exercise(
+    "3C",
     cases=merge_cases,
     properties=(
         of_kind("two parts make the whole", ("plain", "masked"), _halves_are_right),
@@ -353,11 +341,11 @@ def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
     return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
 
 
-def lse_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000.
+def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
+    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000; scores below the
+    finite numbers that are taken for minus infinity, beside which no other row would be judged strictly.
 
-    Allowance: the footprint plus one more score tile and four words a row, as in lesson 04. Rows are longer
-    than fast memory wherever the tiles are smaller than the row.
+    Rows are longer than fast memory wherever the tiles are smaller than the row.
     """
     Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     N, n = 2 * Br + 1, 40 * Bc + 1
@@ -366,48 +354,35 @@ def lse_cases(rng: np.random.Generator) -> list[Case]:
     large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
     large[0], large[1] = -1e4, 1e4
     large[2:] = low_scores(rng, N - 2, n)
-    below = bottomless_scores(rng, Br, n)  # apart: beside such numbers no other row would be judged strictly
-    found = [_lse_case("plain", S, r, c) for r, c in tilings]
-    return [
-        *found,
-        _lse_case("plain", S[:1], Br, Bc),
-        *(_lse_case("large", scores, Br, Bc) for scores in (large, below)),
-    ]
+    below = bottomless_scores(rng, Br, n)
+    asked = [*((S, r, c, "plain") for r, c in tilings), (S[:1], Br, Bc, "plain")]
+    for scores, r, c, kind in [*asked, (large, Br, Bc, "large"), (below, Br, Bc, "large")]:
+        sizes = {"N": len(scores), "n": n, "Br": r, "Bc": c}
+        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, kind, f"{kind} scores")
 
 
-def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
-    N, n = S.shape
-    budget = row_lse_cost(N, n, Br=Br, Bc=Bc)
-    M = budget.peak + min(Br, N) * min(Bc, n) + 4 * min(Br, N)
-    inputs = {"S": S, "Br": Br, "Bc": Bc}
-    return RowCase(f"S ({N}, {n}), Br={Br}, Bc={Bc}", inputs, exact.log_sum_exp(S), M, budget, kind=kind)
+def _log_sums(S: Array, **_: int) -> Array:
+    return exact.log_sum_exp(S)
 
 
-LSE = Exercise(
-    id="3D",
-    title="Log-sum-exp of every row on the machine",
-    function="my_lse",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which loop is outside: over blocks of rows, or of columns? Row statistics live as long as their "
-        "rows are being worked on.",
-        "For each block of rows: fresh row statistics; then for each block of columns: load, update, forget.",
-        "When a block of rows has seen all its columns, stats.lse() is a tile with one word a row. "
-        "Store it into a slow array of shape (N,) made by m.new, and return that array.",
-    ),
-    cases=lse_cases,
-    properties=(
-        of_kind("L is m + log l of every whole row", ("plain",), is_right),
+def _one_more_of_each(N: int, n: int, Br: int, Bc: int) -> int:
+    return one_temporary_of_each_kind(min(Br, N), min(Bc, n))
+
+
+LSE = schedule(
+    "3D",
+    lse_inputs,
+    equals=_log_sums,
+    moves=row_lse_cost,
+    spare=_one_more_of_each,
+    values=(
+        values_in("L is m + log l of every whole row", "plain"),
         same_answer_from("S", "tile size does not change the answer"),
-        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
-        fits(),
-        every_input_loaded("S"),
-        reads_within("S", "each score is read once"),
-        total_within("one word is written for each row, and nothing else"),
+        values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    run_case=run_schedule,
+    loads="S",
+    words=(reads_within("S", "each score is read once"),),
+    total=total_within("one word is written for each row, and nothing else"),
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

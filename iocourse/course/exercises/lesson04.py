@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ... import costs, exact
-from ...ledger import Ledger
-from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..bound_ratio import attention as attention_bound
+from ..exercise import Case, Trial
+from ..kinds.choice import Tile, choice, tile_form
+from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
     LARGE,
-    Form,
     block_size,
-    budget_of,
-    every_input_loaded,
     fits,
     idle,
     is_right,
@@ -25,54 +22,27 @@ from ..properties import (
     only_where,
     reads,
     total_within,
-    two_whole,
     values,
     values_in,
     writes,
     wrong_scale,
 )
-from ..trials.case_inputs import (
-    far_below,
-    labelled_large,
-    same_inputs,
-    stretched,
-    tilings,
-    with_long_blocks,
-)
-
-Cost = Callable[..., Ledger]
-Allowance = Callable[[int, int], int]
+from ..trials.case_inputs import attention_inputs, tilings, with_long_blocks
 
 
-def none_at_all(Br: int, Bc: int) -> int:
-    """No word beyond the footprint: V_j must find room where K_j was."""
-    return 0
+# ------------------------------------------------------------------ 4A to 4C: forward schedules
+def forward_inputs(rng: np.random.Generator) -> list[Sample]:
+    """Many tiles; from d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d)."""
+    return attention_inputs(rng, "N d Br Bc", with_long_blocks(tilings(rng, 6, 11)))
 
 
-def forward_cases(
-    cost: Cost, allowance: Allowance = one_temporary_of_each_kind
-) -> Callable[[np.random.Generator], list[Case]]:
-    """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
+def attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray, **_: int) -> np.ndarray:
+    """What a forward schedule must return."""
+    return exact.attention(Q, K, V)
 
-    The last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From
-    d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
-    """
 
-    def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
-        Q, K, V = QKV
-        N, d = Q.shape
-        budget = cost(N, d, Br=Br, Bc=Bc)
-        M = budget.peak + allowance(min(Br, N), min(Bc, N))
-        inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, "Br": Br, "Bc": Bc}
-        return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
-
-    def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = with_long_blocks(tilings(rng, 6, 11))
-        found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
-        large = [stretched(found[0]), far_below(rng, found[0])]
-        return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]
-
-    return cases
+def _one_more_of_each(N: int, Br: int, Bc: int, **_: int) -> int:
+    return one_temporary_of_each_kind(min(Br, N), min(Bc, N))
 
 
 def _one_block_of_keys(case: Case) -> bool:
@@ -93,195 +63,91 @@ VALUES = (
     block_size(),
     values_in(f"{LARGE} neither overflow nor vanish", LARGE),
 )
+ONE_Q = reads(Q="once")
+QUERIES_STAY = (*ONE_Q, *reads(K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"), *writes(O="once"))
+KEYS_STAY = (
+    *reads(K="once", V="once", Q="⌈N/Bc⌉ times", O="⌈N/Bc⌉ times"),
+    *writes(O="⌈N/Bc⌉ + 1 times"),
+)
+OVER_QUERIES, OVER_KEYS = "your outer loop is over queries", "your outer loop is over keys"
+TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word")
 
 
 # ------------------------------------------------------------------ 4D: choosing the tile
-def tile_cases(rng: np.random.Generator) -> list[Case]:
+def borders(rng: np.random.Generator) -> Iterator[Sample]:
     """(N, d, M) where one word more or less changes the best tile; the smallest M; room for everything."""
     d, Br, blocks = int(rng.integers(3, 33)), int(rng.integers(5, 40)), int(rng.integers(3, 9))
     N, row = Br * blocks, 2 * d + 3
     M = Br * row + d  # room for exactly Br rows
-    sizes = [(N, d, M), (N, d, M + row - 1), (N, d, M - 1), (N, d, 3 * d + 3), (N, d, 2 * N * row), (1, d, M)]
-    return [_tile_case(*size) for size in sizes]
+    asked = [(N, d, M), (N, d, M + row - 1), (N, d, M - 1), (N, d, 3 * d + 3), (N, d, 2 * N * row), (1, d, M)]
+    for one in asked:
+        sizes = dict(zip("NdM", one, strict=True))
+        yield Sample(sizes, sizes)
 
 
-def _tile_case(N: int, d: int, M: int) -> Case:
-    return Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, M=M, budget=_least_words(N, d, M))
+def _least_columns(N: int, d: int, M: int) -> Iterator[Tile]:
+    """Every Br with the smallest Bc, which moves no more words than another."""
+    return ({"Br": Br, "Bc": 1} for Br in range(1, N + 1))
 
 
-def _least_words(N: int, d: int, M: int) -> Ledger:
-    """The closed form with the fewest words among all tiles that fit: every Br, with the least Bc."""
-    tried = (costs.flash_optimal(N, d, Br=Br, Bc=1) for Br in range(1, N + 1))
-    return min((ledger for ledger in tried if ledger.peak <= M), key=lambda ledger: ledger.total)
-
-
-A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (Br, Bc)")
-
-
-def _at_the_tile(
-    judge: Callable[[Trial, Ledger], str | None],
-) -> Callable[[Trial, tuple[int, int]], str | None]:
-    """Judge the closed form at the student's tile."""
-
-    def of_tile(trial: Trial, tile: tuple[int, int]) -> str | None:
-        N, d = trial.case.inputs["N"], trial.case.inputs["d"]
-        complaint = judge(trial, costs.flash_optimal(N, d, Br=tile[0], Bc=tile[1]))
-        return complaint and f"yours Br={tile[0]}, Bc={tile[1]}: {complaint}"
-
-    return of_tile
-
-
-def _tile_fits(trial: Trial, ledger: Ledger) -> str | None:
-    M = trial.case.inputs["M"]
-    return None if ledger.peak <= M else f"footprint {ledger.peak:,}, M = {M:,}"
-
-
-def _tile_is_best(trial: Trial, ledger: Ledger) -> str | None:
-    least = budget_of(trial).total
-    return None if ledger.total <= least else f"{ledger.total:,} words, possible are {least:,}"
-
-
-TILE_PROPERTIES = (
-    A_TILE.kept(),
-    idle(A_TILE.must("the tile fits in M words", _at_the_tile(_tile_fits))),
-    A_TILE.must("no tile that fits moves fewer words", _at_the_tile(_tile_is_best)),
-)
-
-
-def row_block_properties(room: Property) -> Sequence[Property]:
-    """What F2 and F3 must do; `room` is their property about fast memory."""
-    return (
-        *VALUES,
-        room,
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
-        *writes(O="once"),
-        total_within(),
-    )
-
-
-TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word")
-
-
-# ------------------------------------------------------------------ 4E: right values, too many words
-def with_right_values(name: str, *asked: Property) -> Property:
-    """One property out of several, for an answer that must stay right while it is repaired."""
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        complaints = (one.judge(trials) for one in (values(), *asked))
-        return next((complaint for complaint in complaints if complaint), None)
-
-    return Property(name, judge, general=True)
-
-
-REPAIRED = (
-    with_right_values("right values, in the footprint of (4.3)", TIGHT),
-    with_right_values("right values, with the words of (4.3)", reads(Q="once")[0], total_within()),
-    # What is handed out has the values, and is worth nothing.
-    *(idle(one) for one in row_block_properties(TIGHT) if one.name not in (TIGHT.name, total_within().name)),
-)
+def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> costs.Ledger:
+    return costs.flash_optimal(N, d, **tile)
 
 
 EXERCISES = (
-    Exercise(
-        id="4A",
-        title="Queries stay: FlashAttention-2's loop order",
-        function="my_flash2",
-        difficulty=2,
-        importance=5,
-        minutes=15,
-        hints=(
-            "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for "
-            "each outer step.",
-            "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
-            "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by "
-            "the row sum, and the store, wait until the inner loop is over.",
-        ),
-        cases=forward_cases(costs.flash2),
-        properties=tuple(row_block_properties(fits())),
-        run_case=run_schedule,
-        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+    schedule(
+        "4A",
+        forward_inputs,
+        equals=attention,
+        moves=costs.flash2,
+        spare=_one_more_of_each,
+        values=VALUES,
+        loads="Q K V",
+        words=QUERIES_STAY,
+        mistaken={OVER_KEYS: costs.flash1},
+        comparison=attention_bound("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    Exercise(
-        id="4B",
-        title="Keys stay: FlashAttention-1's loop order",
-        function="my_flash1",
-        difficulty=3,
-        importance=4,
-        minutes=15,
-        hints=(
-            "Two parts. Before anything is added, every row of O, m and l needs a value in slow memory. Then "
-            "two loops: which arrays does the inner one bring in anew, and which of these change?",
-            "First part: one loop over blocks of queries that stores zeros and fresh row statistics. Second "
-            "part: blocks of keys outside, with k and v; blocks of queries inside, with q, o and the "
-            "statistics loaded and, at the end of each round, o and both statistics stored again.",
-            "One inner round is: scale q; scores; update with o; o takes in scores times v; divide by the "
-            "row sum if these were the last keys; store three things.",
-        ),
-        cases=forward_cases(costs.flash1),
-        properties=(
-            *VALUES,
-            fits(),
-            every_input_loaded("Q", "K", "V"),
-            *reads(K="once", V="once", Q="⌈N/Bc⌉ times", O="⌈N/Bc⌉ times"),
-            *writes(O="⌈N/Bc⌉ + 1 times"),
-            total_within(),
-        ),
-        run_case=run_schedule,
-        comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
+    schedule(
+        "4B",
+        forward_inputs,
+        equals=attention,
+        moves=costs.flash1,
+        spare=_one_more_of_each,
+        values=VALUES,
+        loads="Q K V",
+        words=KEYS_STAY,
+        mistaken={OVER_QUERIES: costs.flash2},
+        comparison=attention_bound("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
-    Exercise(
-        id="4C",
-        title="V in K's place",
-        function="my_flash_optimal",
-        difficulty=2,
-        importance=4,
-        minutes=5,
-        hints=(
-            "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
-            "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so "
-            "they cannot be made in the same with line as k and v.",
-            "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: "
-            "if they are still there when the next ones are made, both count.",
-        ),
-        cases=forward_cases(costs.flash_optimal, none_at_all),
-        properties=tuple(row_block_properties(TIGHT)),
-        run_case=run_schedule,
-        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
+    schedule(
+        "4C",
+        forward_inputs,
+        equals=attention,
+        moves=costs.flash_optimal,
+        values=VALUES,
+        room=TIGHT,
+        loads="Q K V",
+        words=QUERIES_STAY,
+        mistaken={OVER_KEYS: costs.flash1},
+        comparison=attention_bound("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
-    Exercise(
-        id="4D",
-        title="The tile for a given M",
-        function="my_best_tiles",
-        difficulty=2,
-        importance=5,
-        minutes=10,
-        hints=(
-            "Which of the two sizes stands in the number of words, and which only in the footprint?",
-            "Bc takes room and saves no word, so it is as small as a tile can be. Put it into the footprint.",
-            "What is left is an inequality in Br alone: Br times something, plus something, at most M. Solve "
-            "it and round down.",
-        ),
-        cases=tile_cases,
-        properties=TILE_PROPERTIES,
+    choice(
+        "4D",
+        borders,
+        tile_form("Br", "Bc"),
+        among=_least_columns,
+        moves=_words_of_F3,
+        fits="the tile fits in M words",
     ),
-    Exercise(
-        id="4E",
-        title="A schedule to repair",
-        function="my_repaired",
-        difficulty=2,
-        importance=2,
-        minutes=10,
-        hints=(
-            "Two things are wrong, and neither hides the other. For the words: which tile is loaded in a "
-            "loop whose block it does not depend on?",
-            "For the room: go through the inner loop a second time with a finger. Which names still hold a "
-            "tile of the round before when k arrives?",
-            "What belongs to a block of queries arrives where o and the statistics are made. And what a "
-            "round has made or loaded gives its room back before the round is over.",
-        ),
-        cases=forward_cases(costs.flash_optimal, none_at_all),
-        properties=REPAIRED,
-        run_case=run_schedule,
+    schedule(
+        "4E",
+        forward_inputs,
+        equals=attention,
+        moves=costs.flash_optimal,
+        values=tuple(map(idle, VALUES)),
+        room=repaired(TIGHT, name="right values, in the footprint of (4.3)"),
+        loads="Q K V",
+        words=QUERIES_STAY,
+        total=repaired(*ONE_Q, total_within(), name="right values, with the words of (4.3)"),
     ),
 )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ... import pebbling
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Property, Trial
+from ..exercise import Case, Exercise, Trial, exercise
 from ..properties import Form, idle, is_number
 
 Bits = NDArray[np.bool_]
@@ -20,18 +20,6 @@ PEBBLES = 3  # red pebbles of both pebbling exercises
 
 
 # ---------------------------------------------------------------------- 5A and 5B: pebblings by hand
-def _pebbling_cases(
-    name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int]
-) -> Callable[[np.random.Generator], list[Case]]:
-    """The smallest graphs, one of medium size, and one too large for any search; `words` are allowed."""
-
-    def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = [2, 3, 4, int(rng.integers(5, 9)), int(rng.integers(20, 40))]
-        return [Case(f"{name}={n}", {name: n}, (graph(n), words(n))) for n in sizes]
-
-    return cases
-
-
 def _moves(trial: Trial) -> Sequence[Any] | None:
     """The moves, texts or (kind, vertex, parent), where the answer is a list of them."""
     value = trial.value if isinstance(trial.value, (list, tuple)) else [None]
@@ -70,13 +58,26 @@ def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
     return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
 
 
-def pebbling_properties(least: str) -> tuple[Property, ...]:
-    """What a pebbling by hand must do; `least` says how many words it may move."""
-    return (
-        MOVES.kept(),
-        idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
-        MOVES.must("every result is stored", _finished),
-        idle(MOVES.must(f"no more than {least} words move", _within)),
+def _pebbling(
+    id: str, name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int], least: str
+) -> Exercise:
+    """A pebbling by hand that moves at most `words` words, as a formula `least`: of small graphs, one of
+    medium size, and one too large for any search.
+    """
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        sizes = [2, 3, 4, int(rng.integers(5, 9)), int(rng.integers(20, 40))]
+        return [Case(f"{name}={n}", {name: n}, (graph(n), words(n))) for n in sizes]
+
+    return exercise(
+        id,
+        cases=cases,
+        properties=(
+            MOVES.kept(),
+            idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
+            MOVES.must("every result is stored", _finished),
+            idle(MOVES.must(f"no more than {least} words move", _within)),
+        ),
     )
 
 
@@ -136,7 +137,8 @@ def _everything(queries: int, keys: int, d: int) -> Case:
 def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
     inputs = {"q": q, "k": k, "v": v, "o": o, "s": s}
     (queries, d), keys = q.shape, len(k)
-    return Case(f"{kind}: {queries} queries, {keys} keys, d={d}", inputs, _products(**inputs))
+    label = f"{kind}: {queries} queries, {keys} keys, d={d}"
+    return Case(label, inputs, _products(**inputs), tags=frozenset([kind]))
 
 
 @library_solution
@@ -150,7 +152,7 @@ def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
 
 
 def _has_all_kinds(case: Case) -> bool:
-    return case.label.startswith((BOTH, EVERYTHING))
+    return case.has(BOTH) or case.has(EVERYTHING)
 
 
 A_NUMBER = Form("returns a number of words", _number, "a number")
@@ -317,61 +319,10 @@ def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]
 
 
 EXERCISES = (
-    Exercise(
-        id="5A",
-        title="A scalar product with three pebbles",
-        function="my_dot_moves",
-        difficulty=2,
-        importance=4,
-        minutes=10,
-        hints=(
-            "Forming a product takes three red pebbles, and there are three. Where is the sum so far in the "
-            "meantime?",
-            "It waits in slow memory. So one round is: load two factors, form the product, get rid of the "
-            "factors, fetch the sum so far, add, and make room again. What the first round adds to, and what "
-            "the last one stores, are special.",
-            "The first product plays the part of the sum so far. After a round its two parents go; the new "
-            "sum is stored, and, unless it is the last one, deleted. The sums are called s_2, s_3, and the "
-            "last one s.",
-        ),
-        cases=_pebbling_cases("d", pebbling.dot, lambda d: 4 * d - 1),
-        properties=pebbling_properties("4d − 1"),
-    ),
-    Exercise(
-        id="5B",
-        title="A softmax row with three pebbles",
-        function="my_softmax_moves",
-        difficulty=3,
-        importance=5,
-        minutes=12,
-        hints=(
-            "What is cheaper to get back later: an exponential that was stored and is loaded, or one that is "
-            "computed again from its score?",
-            "Two passes. The first one needs of every exponential only what it adds to the sum. The second "
-            "one holds the sum and makes one weight after the other. One exponential is still there when the "
-            "second pass begins.",
-            "In the second pass the pebbles are on the sum, one exponential, and first its score, then "
-            "its weight. Begin it with the exponential that the first pass ended with, whose score need not "
-            "come again.",
-        ),
-        cases=_pebbling_cases("n", pebbling.softmax_row, lambda n: 3 * n - 1),
-        properties=pebbling_properties("3n − 1"),
-    ),
-    Exercise(
-        id="5C",
-        title="The products of one segment",
-        function="my_products",
-        difficulty=3,
-        importance=5,
-        minutes=10,
-        hints=(
-            "First find the pairs (i, j) whose weight can be had at all. There are two ways to have it.",
-            "A row of q is whole where all its words are there; a weight can be made where row i of q and "
-            "row j of k are both whole. Join that with s, so that no pair counts twice.",
-            "For each pair, count the columns in which both the value's word and the accumulator are there. "
-            "Over all pairs this is a matrix product and a product entry by entry, once the booleans are "
-            "numbers.",
-        ),
+    _pebbling("5A", "d", pebbling.dot, lambda d: 4 * d - 1, "4d − 1"),
+    _pebbling("5B", "n", pebbling.softmax_row, lambda n: 3 * n - 1, "3n − 1"),
+    exercise(
+        "5C",
         cases=_segment_cases,
         properties=(
             A_NUMBER.must(
@@ -386,21 +337,8 @@ EXERCISES = (
             ),
         ),
     ),
-    Exercise(
-        id="5D",
-        title="The best segment",
-        function="my_bound",
-        difficulty=2,
-        importance=5,
-        minutes=8,
-        hints=(
-            "Every T gives a true bound. Which ones are worth trying, and when does the number of full "
-            "segments become 0?",
-            "For each T from 1 on: the words R of a segment, the products F(R), how many full segments "
-            "there must be, and T times that. Keep the largest.",
-            "⌊x⌋ is what // gives. When N²d is less than F(M + T) there is no full segment any more, nor for "
-            "any longer T, and the search is over.",
-        ),
+    exercise(
+        "5D",
         cases=_bound_cases,
         properties=(
             A_NUMBER.kept(),
@@ -409,20 +347,8 @@ EXERCISES = (
             A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
         ),
     ),
-    Exercise(
-        id="5E",
-        title="A run cut into segments",
-        function="my_segments",
-        difficulty=2,
-        importance=2,
-        minutes=10,
-        hints=(
-            "What do you have to know when a segment ends, so that the next one can begin?",
-            "Keep two collections apart: what is in fast memory now, which shrinks when a word leaves, and "
-            "what the segment has worked with, which only grows.",
-            "When the T-th word has come in, hand over what the segment has worked with. The next segment "
-            "begins with what is in fast memory now: with a copy, for the two go different ways from here.",
-        ),
+    exercise(
+        "5E",
         cases=_run_cases,
         properties=(
             SETS.kept(),

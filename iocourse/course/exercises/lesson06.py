@@ -6,6 +6,7 @@ Of its second evening: what a pair is charged.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -15,23 +16,22 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, run_schedule
+from ..exercise import Case, Property, exercise
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     LARGE,
     block_size,
-    every_input_loaded,
-    fits,
     idle,
     one_temporary_of_each_kind,
     part,
     reads,
     reads_within,
-    total_within,
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
+from ..trials.case_inputs import STRETCH, same_inputs, tilings, with_large, with_long_blocks
 
+Array = np.ndarray
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"
 
@@ -71,7 +71,9 @@ def _tile_case(a: Arrays, rows: tuple[int, int], keys: tuple[int, int], label: s
     dS = exact.softmax_backward(P, a["dO"] @ a["V"].T)
     queries = {"do": a["dO"][i], "o": a["O"][i], "L": a["LSE"][i]}
     inputs = {"q": a["Q"][i], "k": a["K"][j], "v": a["V"][j], **queries}
-    return Case(label, inputs, (P[i, j], dS[i, j]))
+    overflows, whole = a["LSE"].max() > 1e3, keys == (0, len(a["K"]))
+    tag = LARGE if overflows else ALL_KEYS if whole else ""
+    return Case(label, inputs, (P[i, j], dS[i, j]), tags=frozenset({tag} - {""}))
 
 
 TILE = ("p", "ds")
@@ -84,39 +86,25 @@ TILE_PROPERTIES = (
 
 
 # ------------------------------------------------------------------ 6B and 6D: schedules
-Cost = Callable[..., Ledger]
-Expected = Callable[[Arrays], tuple[Any, ...]]
+def backward_inputs(rng: np.random.Generator) -> list[Sample]:
+    """Many tiles; the last sample has scores so large that exp(s) overflows.
 
-
-def backward_cases(cost: Cost, expected: Expected) -> Callable[[np.random.Generator], list[Case]]:
-    """Cases for a schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
-
-    The last case has scores so large that exp(s) overflows.
+    d exceeds Bc + 4, so that the allowance never holds another (Br, d).
     """
-
-    def case(arrays: Arrays, Br: int, Bc: int) -> Case:
-        N, d = arrays["Q"].shape
-        budget = cost(N, d, Br=Br, Bc=Bc)
-        M = budget.peak + one_temporary_of_each_kind(min(Br, N), min(Bc, N))
-        inputs = {**arrays, "Br": Br, "Bc": Bc}
-        return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, expected(arrays), M, budget)
-
-    def cases(rng: np.random.Generator) -> list[Case]:
-        # d exceeds Bc + 4, so that the allowance never holds another (Br, d)
-        sizes = with_long_blocks(tilings(rng, 12, 17))
-        found = same_inputs(sizes, lambda N, d: _inputs(rng, N, d), case)
-        N, d, Br, Bc = sizes[0]
-        return [*found, labelled_large(case(_inputs(rng, N, d, large=True), Br, Bc))]
-
-    return cases
+    draw = partial(_inputs, rng)
+    return with_large(same_inputs("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw)
 
 
-def _gradients(a: Arrays) -> tuple[Any, ...]:
-    return tuple(exact.attention_backward(a["Q"], a["K"], a["V"], a["dO"]))
+def _one_more_of_each(N: int, Br: int, Bc: int, **_: int) -> int:
+    return one_temporary_of_each_kind(min(Br, N), min(Bc, N))
 
 
-def _dQ_and_D(a: Arrays) -> tuple[Any, ...]:
-    return _gradients(a)[0], (a["dO"] * a["O"]).sum(axis=1)
+def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
+    return tuple(exact.attention_backward(Q, K, V, dO))
+
+
+def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
+    return _gradients(dO=dO, **rest)[0], (dO * O).sum(axis=1)
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
@@ -155,7 +143,7 @@ def sweep_cases(rng: np.random.Generator) -> list[Case]:
 def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
     named = " and ".join(sorted(gradients))
     asked = {"stays": stays, "gradients": set(gradients)}  # a set, as in the notebook
-    return Case(f"{stays} stay, {named}", asked, constant(stays, gradients))
+    return Case(f"{stays} stay, {named}", asked, constant(stays, gradients), tags=frozenset())
 
 
 @library_solution
@@ -192,6 +180,7 @@ SWEEP_PROPERTIES = (
 # ------------------------------------------------------------------ 6E: what a pair is charged
 QUERIES, KEYS = ("q", "do", "dq"), ("k", "v", "dk", "dv")
 SUMS = ("dq", "dk", "dv")
+ONE_SIDE, INPUTS_ALONE, SUMS_ALONE = "side alone", "inputs alone", "sums alone"
 KINDS = {
     "inputs alone": ("q", "do", "k", "v"),
     "one side alone": QUERIES,
@@ -209,7 +198,18 @@ def walk_cases(rng: np.random.Generator) -> list[Case]:
     """No event; a pair's walk in B3; and walks of rows that come and go by chance, some of them long."""
     walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
     walks += [("all rows", _walk(rng, KINDS["all rows"], 300)), ("nothing", []), ("B3", list(COLUMNS_STAY))]
-    return [Case(f"{kind}, {len(walk)} events", {"walk": walk}, charges(walk)) for kind, walk in walks]
+    return [
+        Case(f"{kind}, {len(walk)} events", {"walk": walk}, charges(walk), tags=_alone(walk))
+        for kind, walk in walks
+    ]
+
+
+def _alone(walk: Sequence[str]) -> frozenset[str]:
+    """What all events of a walk are about, where it is one side, or inputs, or sums."""
+    rows = {word for event in walk for word in event.split()} & {*QUERIES, *KEYS}
+    if not rows or rows <= {*QUERIES} or rows <= {*KEYS}:
+        return frozenset({ONE_SIDE} if rows else ())
+    return frozenset({INPUTS_ALONE} if not rows & {*SUMS} else {SUMS_ALONE} if rows <= {*SUMS} else ())
 
 
 def _walk(rng: np.random.Generator, rows: Sequence[str], events: int) -> list[str]:
@@ -236,119 +236,52 @@ def charges(walk: Sequence[str]) -> int:
 
 
 EXERCISES = (
-    Exercise(
-        id="6A",
-        title="One tile of score gradients",
-        function="my_scores_gradient",
-        difficulty=2,
-        importance=5,
-        minutes=8,
-        hints=(
-            "Four things, one after the other: scores, weights, D, score gradients. Which of them would need "
-            "keys outside the tile if you took the definition?",
-            "The weights: do not divide by a sum of the tile, L has the sum over all keys in it. D has two "
-            "formulas, and only one of them gets by without the other keys.",
-            "p is the exponential of scores minus L, row by row. D is a row sum over columns of do and o. "
-            "What is left is (6.3), with dp from do and v.",
-        ),
+    exercise(
+        "6A",
         cases=tile_cases,
         properties=TILE_PROPERTIES,
     ),
-    Exercise(
-        id="6B",
-        title="The fused backward pass",
-        function="my_fused_backward",
-        difficulty=4,
-        importance=5,
-        minutes=20,
-        hints=(
-            "Outside: one block of keys, with everything that belongs to it. Two of its four tiles are "
-            "loaded, two begin at zero. Which tiles does a block of queries bring, and which line is the "
-            "last that needs each of them?",
-            "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed "
-            "times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is "
-            "stored.",
-            "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves "
-            "for s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
-            "missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
-        ),
-        cases=backward_cases(costs.fused_backward, _gradients),
-        properties=(
-            *_values(("dQ", "dK", "dV")),
-            fits(),
-            every_input_loaded(*INPUTS),
+    schedule(
+        "6B",
+        backward_inputs,
+        equals=_gradients,
+        moves=costs.fused_backward,
+        spare=_one_more_of_each,
+        values=_values(("dQ", "dK", "dV")),
+        loads=" ".join(INPUTS),
+        words=(
             *reads(K="once", V="once", O="once", Q="⌈N/Bc⌉ times"),
             *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
             *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
-            total_within(),
         ),
-        run_case=run_schedule,
         comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    Exercise(
-        id="6C",
-        title="What stays times what passes",
-        function="my_constant",
-        difficulty=2,
-        importance=4,
-        minutes=8,
-        hints=(
-            "Write down for each side which arrays it has in fast memory: rows bring Q, dO and perhaps dQ, "
-            "columns bring K, perhaps V, and perhaps dK and dV.",
-            "Gradients on the side that stays count once, those on the side that passes by count twice, "
-            "for they come and go. When is V not needed?",
-            "Two sums, one for each side; the answer is their product. V is needed for dP, and dP for dQ "
-            "and dK.",
-        ),
+    exercise(
+        "6C",
         cases=sweep_cases,
         properties=SWEEP_PROPERTIES,
     ),
-    Exercise(
-        id="6D",
-        title="The sweep for dQ",
-        function="my_queries_gradient",
-        difficulty=3,
-        importance=4,
-        minutes=10,
-        hints=(
-            "Exchange the loops of 6.6 and leave out what belongs to dK and dV. What stays now, and what "
-            "passes by?",
-            "D needs O only once for each block of queries, before any key has come. Where can O leave "
-            "again, so that it never stands beside q and dq?",
-            "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq "
-            "takes in. At the end of the row of tiles dq is scaled and stored, once.",
-        ),
-        cases=backward_cases(dq_plain, _dQ_and_D),
-        properties=(
-            *_values(("dQ", "D")),
-            fits(),
-            every_input_loaded(*INPUTS),
+    schedule(
+        "6D",
+        backward_inputs,
+        equals=_dQ_and_D,
+        moves=dq_plain,
+        spare=_one_more_of_each,
+        values=_values(("dQ", "D")),
+        loads=" ".join(INPUTS),
+        words=(
             *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
             *writes(dQ="once", D="once"),
             reads_within("dQ", "dQ is never read"),
-            total_within(),
         ),
-        run_case=run_schedule,
     ),
-    Exercise(
-        id="6E",
-        title="What a pair is charged",
-        function="my_charges",
-        difficulty=2,
-        importance=2,
-        minutes=8,
-        hints=(
-            "Keep a set of the rows that are there. What does an event do to it, and when do you look at it?",
-            "An event of a query's row looks at the key's rows, and the other way round. One kind of event "
-            "looks at nothing.",
-            "For each event but a drop, add how many rows of the other side are in the set. Then its own row "
-            "is put in if it was not there, and taken out if it was.",
-        ),
+    exercise(
+        "6E",
         cases=walk_cases,
         properties=(
-            idle(values_in("nobody pays for rows of its own side", "side alone")),
-            values_in("a load pays for the rows of the other side, a drop nothing", "inputs alone"),
-            values_in("an exit pays as an entry does", "sums alone"),
+            idle(values_in("nobody pays for rows of its own side", ONE_SIDE)),
+            values_in("a load pays for the rows of the other side, a drop nothing", INPUTS_ALONE),
+            values_in("an exit pays as an entry does", SUMS_ALONE),
             values_in("any walk is charged what its events find", ""),
         ),
     ),

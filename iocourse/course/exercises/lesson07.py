@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,26 +13,26 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
-from ..bound_ratio import attention, product
-from ..exercise import Case, Exercise, Property, Trial, run_function, run_schedule
+from ..bound_ratio import attention as attention_bound
+from ..bound_ratio import product
+from ..exercise import Case, NotJudged, Trial, exercise, run_function, run_schedule
+from ..kinds.choice import choice
+from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
     LARGE,
     Form,
     block_size,
-    budget_of,
     each,
-    every_input_loaded,
     fits,
     idle,
     reads,
     several,
-    total_within,
     values,
     values_in,
     whole,
     writes,
 )
-from ..trials.case_inputs import far_below, labelled_large, same_inputs, stretched, tilings
+from ..trials.case_inputs import attention_inputs, named, same_inputs, tilings
 
 Student = Callable[..., Any]
 
@@ -45,19 +45,21 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
 
 
 # ------------------------------------------------------------------ 7A: a tile of scores by columns
-def _tile_cases(rng: np.random.Generator) -> list[Case]:
-    return same_inputs(_sizes(rng), lambda N, d: rng.standard_normal((2, N, d)), _tile_case)
+def tile_inputs(rng: np.random.Generator) -> list[Sample]:
+    """Q and K for each tile."""
+    sizes = [size[:4] for size in _sizes(rng)]
+    return same_inputs("N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d))))
 
 
-def _tile_case(QK: np.ndarray, Br: int, Bc: int, _: int) -> Case:
-    Q, K = QK
-    N, d = Q.shape
-    budget = costs.matmul(N, N, d, bm=Br, bn=Bc)  # of QKᵀ: A is Q, B is Kᵀ, C is S
-    words = {"Q": budget.reads["A"], "K": budget.reads["B"]}
-    sizes = {"Q": N * d, "K": N * d, "S": N * N}
-    ledger = Ledger(reads=words, writes={"S": N * N}, peak=budget.peak, sizes=sizes)
-    inputs = {"Q": Q, "K": K, "Br": Br, "Bc": Bc}
-    return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.scores(Q, K), ledger.peak, ledger)
+def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:
+    """The product QKᵀ: in lesson 02 A is Q, B is Kᵀ, C is S."""
+    form = costs.matmul(N, N, d, bm=Br, bn=Bc)
+    return Ledger(
+        reads={"Q": form.reads["A"], "K": form.reads["B"]},
+        writes={"S": N * N},
+        peak=form.peak,
+        sizes={"Q": N * d, "K": N * d, "S": N * N},
+    )
 
 
 def tile_by_tile(student: Student) -> Student:
@@ -77,7 +79,8 @@ def tile_by_tile(student: Student) -> Student:
 def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
-        raise TypeError(f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}")
+        seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
+        raise NotJudged("returns a tile", seen)
     with made:
         m.store(made, S, i, j)
 
@@ -85,57 +88,28 @@ def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
 COUNTED = (31 * 1024, 512)  # Q and K, whose scores are counted in tiles that room for 32² words allows
 
 
-TILE = Exercise(
-    id="7A",
-    title="A tile of scores, column by column",
-    function="my_scores_tile",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "It is one tile of the matrix product of lesson 02. What was called the depth there is d here, and "
-        "the second matrix is K turned on its side.",
-        "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d "
-        "columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
-        "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_matmul takes the two. Scale "
-        "the column of Q in place. The tile must outlive the function: do not open it with with.",
-    ),
-    cases=_tile_cases,
-    properties=(
-        values("the tile holds the scores of block i against block j"),
-        block_size(),
-        replace(fits(), name="fits in Br·Bc + Br + Bc words"),
-        every_input_loaded("Q", "K"),
-        *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
-        total_within(),
-    ),
-    run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
-    comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
-)
-
-
-# ------------------------------------------------------------------ 7B: attention in a small cache
-def small_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memory is the footprint and four words a row: with few rows and all columns of the output, a
-    second column of scores does not fit. One case has more rows in a block than columns. The last ones have
-    scores that overflow exp, and scores far below zero.
+# ------------------------------------------------------------------ 7B, 7C: attention in a small cache
+def small_inputs(rng: np.random.Generator) -> list[Sample]:
+    """With few rows and all columns of the output, a second column of scores does not fit. One case has more
+    rows in a block than columns.
     """
     sizes = _sizes(rng)
     d = sizes[4][1]
-    sizes += [(9, d, 2, 1, d), (10, 2, 5, 3, 2)]
-    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _small_case)
-    large = [stretched(found[0]), far_below(rng, found[0])]
-    return [*found, *(labelled_large(_small_case(QKV, *sizes[0][2:])) for QKV in large)]
+    return attention_inputs(rng, "N d Br Bc Bd", [*sizes, (9, d, 2, 1, d), (10, 2, 5, 3, 2)])
 
 
-def _small_case(QKV: np.ndarray, Br: int, Bc: int, Bd: int) -> Case:
-    Q, K, V = QKV
-    N, d = Q.shape
-    tiles: dict[str, Any] = {"Br": Br, "Bc": Bc, "Bd": Bd}
-    budget = costs.small_cache(N, d, **tiles)
-    M = budget.peak + 4 * min(Br, N)
-    label = ", ".join(f"{name}={size}" for name, size in {"N": N, "d": d, **tiles}.items())
-    return Case(label, {"Q": Q, "K": K, "V": V, **tiles}, exact.attention(Q, K, V), M, budget)
+def stored_inputs(rng: np.random.Generator) -> list[Sample]:
+    """Rows of Q and of O at once do not fit. The last tiles have more rows than columns."""
+    return attention_inputs(rng, "N d Br", [*(size[:3] for size in tilings(rng, 9, 13)), (11, 5, 6)])
+
+
+def attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray, **_: int) -> np.ndarray:
+    """What a forward schedule must return."""
+    return exact.attention(Q, K, V)
+
+
+def _four_words_a_row(N: int, Br: int, **_: int) -> int:
+    return 4 * min(Br, N)
 
 
 def _scratch(trial: Trial) -> str | None:
@@ -146,105 +120,10 @@ def _scratch(trial: Trial) -> str | None:
     return None if made <= allowed else f"yours makes {made:,} words in slow memory, allowed are {allowed:,}"
 
 
-def _no_wider(trial: Trial) -> str | None:
-    """A block wider by a column fits into the allowance; it spares Q, or the scratch, one whole pass."""
-    N, d = trial.case.inputs["Q"].shape
-    budget, got = budget_of(trial).reads, trial.ledger.reads
-    scratch = sum(words for name, words in got.items() if name not in "QKV")
-    for name, words, size, least in (
-        ("Q", got.get("Q", 0), N * d, budget["Q"]),
-        ("what is stored", scratch, N * N, budget["S"]),
-    ):
-        if words <= least - size:
-            return f"{name} is read {words / size:g}×; blocks as wide as asked read it {least // size}×"
-    return None
-
-
-SMALL = Exercise(
-    id="7B",
-    title="Attention in a small cache",
-    function="my_small_cache",
-    difficulty=4,
-    importance=5,
-    minutes=20,
-    hints=(
-        "Two loops, one after the other, inside one loop over blocks of queries. The first makes scores and "
-        "statistics, the second makes output. What must the first leave behind for the second?",
-        "First: for each block of keys a tile from my_scores_tile, stored as it is, and then taken in by the "
-        "statistics, which spoil it. Second: for each block of Bd columns a tile of output; for each key one "
-        "column of the stored scores and one row of V, Bd wide.",
-        "Between the two loops the statistics become log-sum-exps, one word a row. In the second loop a "
-        "column of scores becomes probabilities in place, and the tile of output takes in column times row. "
-        "There is nothing to normalise.",
-    ),
-    cases=small_cases,
-    properties=(
-        values(),
-        block_size(),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        fits(),
-        idle(each("scratch in slow memory is at most Br rows of scores", _scratch)),
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="⌈d/Bd⌉ times"),
-        *writes(S="once", O="once"),
-        each("no block is wider than Bc keys or Bd columns", _no_wider),
-        total_within(),
-    ),
-    run_case=run_schedule,
-    comparison=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
-)
-
-
-# ------------------------------------------------------------------ 7C: rows of one array at a time
-def stored_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit. The last
-    tiles have more rows than columns.
-    """
-    sizes = [*((*size[:3],) for size in tilings(rng, 9, 13)), (11, 5, 6)]
-    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _stored_case)
-    large = [stretched(found[0]), far_below(rng, found[0])]
-    return [*found, *(labelled_large(_stored_case(QKV, sizes[0][2])) for QKV in large)]
-
-
-def _stored_case(QKV: np.ndarray, Br: int) -> Case:
-    Q, K, V = QKV
-    N, d = Q.shape
-    budget = costs.scores_stored(N, d, Br=Br)
-    inputs = {"Q": Q, "K": K, "V": V, "Br": Br}
-    M = budget.peak + 4 * min(Br, N)
-    return Case(f"N={N}, d={d}, Br={Br}", inputs, exact.attention(Q, K, V), M, budget)
-
-
-STORED = Exercise(
-    id="7C",
-    title="Rows of one array at a time",
-    function="my_scores_stored",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, "
-        "which in the second, and what stays through both?",
-        "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, "
-        "stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
-        "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that "
-        "column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
-    ),
-    cases=stored_cases,
-    properties=(
-        values(),
-        block_size(),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        fits(),
-        idle(each("scratch in slow memory is at most Br rows of scores", _scratch)),
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="once"),
-        *writes(S="once", O="once"),
-        total_within(),
-    ),
-    run_case=run_schedule,
-    comparison=attention("forward", N=2**20, d=256, Br=252),
-)
+LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
+VALUES = (values(), block_size(), LARGE_VALUES)
+SCRATCH = idle(each("scratch in slow memory is at most Br rows of scores", _scratch))
+OVER_BLOCKS = reads(K="⌈N/Br⌉ times", V="⌈N/Br⌉ times")
 
 
 # ------------------------------------------------------------------ 7D: a plan for any M
@@ -254,6 +133,9 @@ class Plan(NamedTuple):
     name: str
     tiles: dict[str, int]
     ledger: Ledger
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.tiles}"
 
 
 FORMS: dict[str, tuple[Callable[..., Ledger], tuple[str, ...]]] = {
@@ -292,7 +174,7 @@ def best_plan(N: int, d: int, M: int) -> Plan:
     return min(_plans(N, d, M), key=lambda plan: plan.ledger.total)
 
 
-def plan_cases(rng: np.random.Generator) -> list[Case]:
+def problems(rng: np.random.Generator) -> Iterator[Sample]:
     """For each schedule an M at which it is best; where a row more begins to fit, and one word less; room
     for all; many rows with much room; one query; and for one small problem every M from the smallest on.
     """
@@ -303,7 +185,7 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
     edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # where F3, F7 have room for a row more
     large = [*sorted(found.values()), d * d // 6, *edges, *(M - 1 for M in edges), 10**6]
     small_N, small_d = int(rng.integers(12, 15)), int(rng.integers(3, 5))
-    sizes = [
+    asked = [
         *((N, d, M) for M in large),
         (4 * N, d, 6 * d * d),
         (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
@@ -313,12 +195,9 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
-    return [_plan_case(*size) for size in sizes]
-
-
-def _plan_case(N: int, d: int, M: int) -> Case:
-    budget = best_plan(N, d, M).ledger
-    return Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, M=M, budget=budget)
+    for one in asked:
+        sizes = dict(zip("NdM", one, strict=True))
+        yield Sample(sizes, sizes)
 
 
 def _students_plan(trial: Trial) -> Plan | None:
@@ -333,43 +212,6 @@ def _students_plan(trial: Trial) -> Plan | None:
 
 
 A_PLAN = Form("returns a schedule's name and its tiles", _students_plan, "a name and its tiles by name")
-
-
-def _plan_fits(trial: Trial, plan: Plan) -> str | None:
-    peak, M = plan.ledger.peak, trial.case.inputs["M"]
-    return None if peak <= M else f"yours {plan.name} {plan.tiles}: footprint {peak:,}, M = {M:,}"
-
-
-def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
-    got, least = plan.ledger.total, budget_of(trial).total
-    if got <= least:
-        return None
-    better = best_plan(**trial.case.inputs).name
-    return f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,} with {better}"
-
-
-PLAN = Exercise(
-    id="7D",
-    title="A plan for any memory",
-    function="my_plan",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "A larger tile never moves more words. So where a footprint leaves one size open, only the largest "
-        "that fits is worth considering; where two share the room, one loop runs over one of them.",
-        "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: "
-        "its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
-        "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from "
-        "1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
-    ),
-    cases=plan_cases,
-    properties=(
-        A_PLAN.kept(),
-        idle(A_PLAN.must("the plan fits in M words", _plan_fits)),
-        A_PLAN.must("no plan that fits moves fewer words", _plan_is_best),
-    ),
-)
 
 
 # ------------------------------------------------------------------ 7E: dL/dX
@@ -408,9 +250,9 @@ class Counted:
     def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
         return self
 
-    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
+    def __call__(self, *arrays: np.ndarray, **by_name: np.ndarray) -> Any:
         self.calls += 1
-        return self.function(*arrays, **named)
+        return self.function(*arrays, **by_name)
 
 
 @dataclass(frozen=True)
@@ -449,7 +291,7 @@ def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0,
     arrays = _problem(rng, n, d, scale, sides)
     inputs = {**arrays, "forward": Counted(forward), "backward": Counted(backward)}
     label = f"n={n}, d={d}, X up to {abs(arrays['X']).max():.3g}"
-    return Case(label, inputs, exact.grad_x(**arrays))
+    return Case(label, inputs, exact.grad_x(**arrays), tags=frozenset())
 
 
 def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
@@ -459,7 +301,7 @@ def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
     Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
     dQ = back(Q, A2, V, ahead(Q, A2, V) - E)[0]  # (n, d)
     inputs = {**arrays, "forward": Counted(ahead), "backward": Counted(back)}
-    return Case(f"n={n}, d={d}, {MASKED}", inputs, A1.T @ dQ)
+    return Case(f"n={n}, d={d}, {MASKED}", inputs, A1.T @ dQ, tags=frozenset({MASKED}))
 
 
 def _problem(
@@ -492,94 +334,90 @@ def _by_nudging(trial: Trial) -> str | None:
     return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
 
 
-GRADIENT = Exercise(
-    id="7E",
-    title="The gradient with respect to X",
-    function="my_grad_x",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which three matrices play the parts of Q, K and V? Then two questions are left: what is dO for this "
-        "loss, and how does X enter Q?",
-        "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One "
-        "call of forward gives O, one call of backward gives what comes out at Q.",
-        "Q is A1 times X. The word of X in row a and column b enters every row of Q, in column b, with the "
-        "factor that stands in column a of A1. Add up over the rows: which product of matrices is that?",
-    ),
-    cases=gradient_cases,
-    properties=(
-        each("agrees with nudging X", _by_nudging),
-        values("values equal the paper's formula A1ᵀ p A2"),
-        values_in("right with a mask inside forward and backward", MASKED),
-        each("calls forward once and backward once", _called_once),
-    ),
-    run_case=call_and_count,
-)
-
-
 # ------------------------------------------------------------------ 7F: a schedule to repair
-def repair_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memory is the footprint to the word. In one case the rows of Q take most of it, in one the tile of
-    O, and in one the log-sum-exps beside a tile of one column; the last ones have large scores.
+def repair_inputs(rng: np.random.Generator) -> list[Sample]:
+    """In one case the rows of Q take most of fast memory, in one the tile of O, and in one the log-sum-exps
+    beside a tile of one column.
     """
     sizes = [*_sizes(rng), (12, 9, 4, 3, 3), (12, 3, 2, 12, 3), (11, 2, 1, 11, 1)]
-    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _repair_case)
-    large = [stretched(found[0]), far_below(rng, found[0])]
-    return [*found, *(labelled_large(_repair_case(QKV, *sizes[0][2:])) for QKV in large)]
+    return attention_inputs(rng, "N d Br Bo Bd", sizes)
 
 
-def _repair_case(QKV: np.ndarray, Br: int, Bo: int, Bd: int) -> Case:
-    Q, K, V = QKV
-    N, d = Q.shape
-    tiles: dict[str, Any] = {"Br": Br, "Bo": Bo, "Bd": Bd}
-    budget = costs.scores_stored_tiled(N, d, **tiles)
-    label = ", ".join(f"{name}={size}" for name, size in {"N": N, "d": d, **tiles}.items())
-    inputs = {"Q": Q, "K": K, "V": V, **tiles}
-    return Case(label, inputs, exact.attention(Q, K, V), budget.peak, budget)
-
-
-def _mended(prop: Property) -> Property:
-    """The property, asked of right values alone, and worth points: the schedule as found has right values, an
-    empty one few words, and neither is worth any.
-    """
-    right = values().judge
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        return "asked where the values are right" if right(trials) else prop.judge(trials)
-
-    return replace(prop, judge=judge, idle=False)
-
-
-REPAIR = Exercise(
-    id="7F",
-    title="A schedule to repair",
-    function="my_scores_stored_tiled",
-    difficulty=2,
-    importance=3,
-    minutes=8,
-    hints=(
-        "The ledger names an array and how often it came. Inside which loops does it come now, and of which "
-        "loop alone does what it holds depend?",
-        "In the timeline one tile has no end. A name keeps its tile until it is given another one, or until "
-        "the tile is freed: when was it needed for the last time?",
-        "The log-sum-exps belong to a block of rows of O: they are loaded once, before its columns are gone "
-        "through, and stay for all of them. The rows of Q are freed when their scores have been stored.",
+EXERCISES = (
+    schedule(
+        "7A",
+        tile_inputs,
+        equals=lambda Q, K, Br, Bc: exact.scores(Q, K),
+        moves=_scores_by_columns,
+        values=(values("the tile holds the scores of block i against block j"), block_size()),
+        room=replace(fits(), name="fits in Br·Bc + Br + Bc words"),
+        loads="Q K",
+        words=reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
+        run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
+        comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
     ),
-    cases=repair_cases,
-    properties=(
-        idle(values_in("values equal exact attention", "")),
-        block_size(),
-        idle(values_in(f"{LARGE} neither overflow nor vanish", LARGE)),
-        _mended(replace(fits(), name="fits in the footprint of (7.6), to the word")),
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
-        *map(_mended, reads(LSE="once")),
-        *writes(S="once", LSE="once", O="once"),
-        total_within(),
+    schedule(
+        "7B",
+        small_inputs,
+        equals=attention,
+        moves=costs.small_cache,
+        spare=_four_words_a_row,
+        values=VALUES,
+        loads="Q K V",
+        words=(
+            SCRATCH,
+            *reads(Q="⌈N/Bc⌉ times"),
+            *OVER_BLOCKS,
+            *reads(S="⌈d/Bd⌉ times"),
+            *writes(S="once", O="once"),
+        ),
+        comparison=attention_bound("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
     ),
-    run_case=run_schedule,
-    comparison=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+    schedule(
+        "7C",
+        stored_inputs,
+        equals=attention,
+        moves=costs.scores_stored,
+        spare=_four_words_a_row,
+        values=VALUES,
+        loads="Q K V",
+        words=(SCRATCH, *reads(Q="once"), *OVER_BLOCKS, *reads(S="once"), *writes(S="once", O="once")),
+        comparison=attention_bound("forward", N=2**20, d=256, Br=252),
+    ),
+    choice(
+        "7D",
+        problems,
+        A_PLAN,
+        among=_plans,
+        moves=lambda plan, **_: plan.ledger,
+        fits="the plan fits in M words",
+        fewest="no plan that fits moves fewer words",
+        clue=lambda best: f" with {best.name}",
+    ),
+    exercise(
+        "7E",
+        cases=gradient_cases,
+        properties=(
+            each("agrees with nudging X", _by_nudging),
+            values("values equal the paper's formula A1ᵀ p A2"),
+            values_in("right with a mask inside forward and backward", MASKED),
+            each("calls forward once and backward once", _called_once),
+        ),
+        run_case=call_and_count,
+    ),
+    schedule(
+        "7F",
+        repair_inputs,
+        equals=attention,
+        moves=costs.scores_stored_tiled,
+        values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
+        room=repaired(replace(fits(), name="fits in the footprint of (7.6), to the word")),
+        loads="Q K V",
+        words=(
+            *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
+            repaired(*reads(LSE="once")),
+            *writes(S="once", LSE="once", O="once"),
+        ),
+        comparison=attention_bound("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+    ),
 )
-
-EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

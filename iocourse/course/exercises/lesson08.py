@@ -4,8 +4,7 @@ in the second evening a bound from the pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from numpy.typing import NDArray
 from ... import costs, exact, masks
 from ...ledger import Ledger
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
     Form,
     budget_of,
-    every_input_loaded,
-    fits,
     idle,
     reads,
     reads_within,
@@ -31,8 +29,9 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, labelled_large, low_queries_and_keys
+from ..trials.case_inputs import hard_scores, named
 
+Array = np.ndarray
 Tiles = NDArray[np.bool_]
 
 
@@ -78,23 +77,15 @@ def _count_case(label: str, tiles: Tiles, heights: list[int], widths: list[int],
     met = sum(widths[J] for _, J in np.argwhere(tiles))
     inputs = {"tiles": tiles, "heights": heights, "widths": widths, "d": d}
     rows, columns = tiles.shape
-    return Case(f"{label}, {rows} x {columns} tiles, d={d}", inputs, 2 * d * (sum(heights) + met))
+    seen, equal = bool(tiles.all()), heights == [heights[0]] * rows
+    tag = UNLIKE if heights != widths else RAGGED if not equal else EQUAL
+    tag = HIDDEN if not tiles.any(axis=1).all() else "" if seen else tag
+    name, words = f"{label}, {rows} x {columns} tiles, d={d}", 2 * d * (sum(heights) + met)
+    return Case(name, inputs, words, tags=frozenset({tag} - {""}))
 
 
-COUNT = Exercise(
-    id="8A",
-    title="The words of a grid",
-    function="my_block_words",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "Which words move even where every tile is hidden? Which are added by one tile that is seen?",
-        "Every query comes once and every output goes once, whatever the mask says. A tile that is seen "
-        "brings its keys and its values: which of the two lists says how many those are?",
-        "N is the sum of one list. For the tiles: add up the width of the column for every True of the grid. "
-        "A row of True and False times a vector of widths, with @, does one row of tiles at a time.",
-    ),
+COUNT = exercise(
+    "8A",
     cases=_count_cases,
     properties=(
         values_in("equal blocks are counted right", EQUAL),
@@ -107,51 +98,55 @@ COUNT = Exercise(
 
 
 # ------------------------------------------------------------------ 8B only the tiles that are seen
-CAUSAL, EMPTY, TOKENS = "causal", "rows that see nothing", "window of tokens"
+CAUSAL, EMPTY = "causal", "rows that see nothing"
 NEEDED = "only where a block of queries needs it"
+LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
 
 
-def _sparse_cases(rng: np.random.Generator) -> list[Case]:
+def sparse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Causal in two tilings, gaps, a window of tokens, rows that see nothing, no mask.
 
-    The window of tokens has rows longer by a word than the others. The last case is the first one with Q
-    so large that a softmax without its maximum overflows. With d of at least 6, a key and its value together
-    do not fit where blocks hold one query and one key.
+    The window of tokens has rows longer by a word than the others. The last samples are the first one with
+    scores that need their maximum. With d of at least 6, a key and its value together do not fit where blocks
+    hold one query and one key.
     """
     B, d = int(rng.integers(3, 6)), int(rng.integers(6, 10))
     N = 6 * B - 1
-    Q, K, V = rng.standard_normal((3, N, d))
+    QKV = rng.standard_normal((3, N, d))
     longer = rng.standard_normal((3, N, d + 1))
     diagonal, gaps = masks.causal(N, B), masks.random(N, B, 0.4, seed=int(rng.integers(10**6)))
     empty = np.array(gaps.tiles)
     empty[2:4] = False
     some = masks.BlockMask(N, empty, B, allow_empty=True)
-    asked: list[tuple[str, masks.Mask, int, int]] = [
-        (CAUSAL, diagonal, B, B),
-        (CAUSAL, diagonal, B + 2, 2),
-        ("gaps", gaps, B, B),
-        ("gaps", gaps, 2 * B, 3 * B),
-        (EMPTY, some, B, 2),
-        ("no mask", masks.Full(N), B + 1, B),
-        ("gaps", gaps, 1, 1),
+    asked: list[tuple[str, np.ndarray, masks.Mask, int, int]] = [
+        (CAUSAL, QKV, diagonal, B, B),
+        (CAUSAL, QKV, diagonal, B + 2, 2),
+        ("gaps", QKV, gaps, B, B),
+        ("gaps", QKV, gaps, 2 * B, 3 * B),
+        (EMPTY, QKV, some, B, 2),
+        ("no mask", QKV, masks.Full(N), B + 1, B),
+        ("gaps", QKV, gaps, 1, 1),
+        ("window of tokens", longer, masks.Window(N, B + 1), B, B - 1),
+        ("one query", QKV[:, :1], masks.causal(1, 2), 2, 2),
     ]
-    found = [_sparse_case(label, Q, K, V, mask, Br, Bc) for label, mask, Br, Bc in asked]
-    large = _sparse_case(CAUSAL, STRETCH * Q, K, V, diagonal, B, B)
-    tokens = _sparse_case(TOKENS, longer[0], longer[1], longer[2], masks.Window(N, B + 1), B, B - 1)
-    alone = _sparse_case("one query", Q[:1], K[:1], V[:1], masks.causal(1, 2), 2, 2)
-    low = _sparse_case(CAUSAL, *low_queries_and_keys(rng, N, N, d), V, diagonal, B, B)
-    return [*found, tokens, alone, labelled_large(large), labelled_large(low)]
+    found = [_sparse_sample(*one) for one in asked]
+    yield from [*found, *hard_scores(rng, found[0])]
 
 
-def _sparse_case(
-    label: str, Q: np.ndarray, K: np.ndarray, V: np.ndarray, mask: masks.Mask, Br: int, Bc: int
-) -> Case:
-    N, d = Q.shape
-    budget = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc)
-    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, "mask": mask, "Br": Br, "Bc": Bc}
-    M = budget.peak + min(Br, N) * (min(Bc, N) + 4)
-    want = exact.attention(Q, K, V, mask=mask.additive())
-    return Case(f"{label}, N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, want, M, budget)
+def _sparse_sample(words: str, QKV: np.ndarray, mask: masks.Mask, Br: int, Bc: int) -> Sample:
+    _, N, d = QKV.shape
+    tiles = {"Br": Br, "Bc": Bc}
+    tag = words if words in (CAUSAL, EMPTY) else ""
+    return Sample({"N": N, "d": d, **tiles}, {**named("Q K V", QKV), "mask": mask, **tiles}, tag, words)
+
+
+def _masked_attention(Q: Array, K: Array, V: Array, mask: masks.Mask, **_: int) -> Array:
+    return exact.attention(Q, K, V, mask=mask.additive())
+
+
+def _a_tile_of_scores(N: int, Br: int, Bc: int, **_: Any) -> int:
+    """The allowance: one more score tile, and four words a row."""
+    return min(Br, N) * (min(Bc, N) + 4)
 
 
 def _same_problem(trial: Trial) -> tuple[bytes, bytes]:
@@ -159,109 +154,36 @@ def _same_problem(trial: Trial) -> tuple[bytes, bytes]:
     return inputs["Q"].tobytes(), inputs["mask"].pairs().tobytes()
 
 
-SPARSE = Exercise(
-    id="8B",
-    title="Only the tiles that are seen",
-    function="my_block_sparse",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "Start from your F3 of lesson 04. Which single line decides which keys a block of queries meets?",
-        "The loop over all keys becomes two: over the ranges that the mask names for these queries, and over "
-        "the blocks of one range. m.blocks takes a range where it took N.",
-        "Between making the scores and updating with them, the scores of hidden pairs are set to minus "
-        "infinity: m.hide with the scores, both blocks and the mask. It is right for tiles without hidden "
-        "pairs too, so there is no case to tell apart.",
-    ),
-    cases=_sparse_cases,
-    properties=(
-        values(),
-        values_in("a key after the query has no weight", CAUSAL),
-        values_in("a row that sees no key becomes zeros", EMPTY),
-        same_answer_for(BLOCK_SIZE, _same_problem),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        fits(),
-        replace(every_input_loaded("Q"), name="every query is loaded"),
-        *reads(Q="once", K=NEEDED, V=NEEDED),
-        *writes(O="once"),
-        total_within(),
-    ),
-    run_case=run_schedule,
-    comparison=attention(
-        "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
-    ),
-)
-
-
 # ------------------------------------------------------------------ 8C a window
 WIDE, ALONE = "the window holds every key", "w = 0"
 
 
-def _window_cases(rng: np.random.Generator) -> list[Case]:
+def window_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Windows narrow, wide, of the query alone; in some d is so large that one key too many does not fit.
 
     With d of at least 7, w = 0 leaves no room for a key that has left the ring and is still in a name.
     """
     N, w, d = int(rng.integers(20, 28)), int(rng.integers(2, 5)), int(rng.integers(7, 11))
-    sizes = [
-        ("", N, 16, w),
-        ("", N, d, 1),
-        ("", 2 * w + 1, d, w),
-        ("", 2 * w, 20, w),
-        (ALONE, N, d, 0),
-        (WIDE, N, d, N + 3),
-        (WIDE, 7, d, 6),
-        (WIDE, 1, d, 2),
-    ]
-    found = [_window_case(label, rng.standard_normal((3, n, e)), v) for label, n, e, v in sizes]
-    Q, K, V = rng.standard_normal((3, N, 16))
-    low = np.array([*low_queries_and_keys(rng, N, N, 16), V])
-    return [*found, *(_window_case(LARGE, QKV, w) for QKV in (np.array([STRETCH * Q, K, V]), low))]
+    sizes = [(N, 16, w), (N, d, 1), (2 * w + 1, d, w), (2 * w, 20, w)]
+    sizes += [(N, d, 0), (N, d, N + 3), (7, d, 6), (1, d, 2)]
+    for n, e, v in sizes:
+        yield _window_sample(rng, n, e, v)
+    yield from hard_scores(rng, _window_sample(rng, N, 16, w))
 
 
-def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
-    Q, K, V = QKV
-    N, d = Q.shape
-    budget = costs.window(N, d, w=w)
-    M = budget.peak + d + min(2 * w + 1, N) + 4
-    want = exact.attention(Q, K, V, mask=masks.Window(N, w).additive())
-    name = ", ".join(part for part in (f"N={N}, d={d}, w={w}", label) if part)
-    return Case(name, {"Q": Q, "K": K, "V": V, "w": w}, want, M, budget)
+def _window_sample(rng: np.random.Generator, N: int, d: int, w: int) -> Sample:
+    tag = ALONE if w == 0 else WIDE if w >= N - 1 else ""
+    inputs = {**named("Q K V", rng.standard_normal((3, N, d))), "w": w}
+    return Sample({"N": N, "d": d, "w": w}, inputs, tag)
 
 
-WINDOW = Exercise(
-    id="8C",
-    title="A window that rolls along",
-    function="my_window",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "From one query to the next, which key leaves the window, and which one comes?",
-        "Before query i works, every key up to i + w must be there, and key i - w - 1 must have gone. Near "
-        "the start none goes, near the end none comes.",
-        "Keep pairs (tile of K, tile of V) in a deque: loaded on the right, freed from the left. A counter "
-        "of rows loaded so far says what is still to come. Then one query is a round of F3 with Br = 1, "
-        "whose keys are those in the deque.",
-    ),
-    cases=_window_cases,
-    properties=(
-        values(),
-        values_in("a window of one key gives its value", ALONE),
-        values_in("a window over everything is plain attention", WIDE),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        fits(),
-        every_input_loaded("Q", "K", "V"),
-        reads_within("K", "each key is read once"),
-        reads_within("V", "each value is read once"),
-        *reads(Q="once"),
-        *writes(O="once"),
-        total_within("4Nd words, whatever w is"),
-    ),
-    run_case=run_schedule,
-    comparison=attention("forward", N=256, d=64, every_block=True, w=8),
-)
+def _attention_in_window(Q: Array, K: Array, V: Array, w: int) -> Array:
+    return exact.attention(Q, K, V, mask=masks.Window(len(Q), w).additive())
+
+
+def _row_of_scores(N: int, d: int, w: int) -> int:
+    """The allowance: a row of d words, a row of scores, and four."""
+    return d + min(2 * w + 1, N) + 4
 
 
 # ------------------------------------------------------------------ 8D an order of the tokens
@@ -299,9 +221,11 @@ def _scattered_case(rng: np.random.Generator, B: int, parts: list[int], causal: 
 def _order_case(buckets: NDArray[Any], B: int, *, causal: bool) -> Case:
     pairs = bucket_pairs(buckets, causal=causal)
     together = np.argsort(buckets, kind="stable")
-    kind = "causal, " if causal else ""
+    kind = f"{CAUSAL}, " if causal else ""
     label = f"{kind}buckets of {', '.join(map(str, np.bincount(buckets)))}, tiles of {B}"
-    return Case(label, {"pairs": pairs}, expected=(buckets, B), budget=words_in_order(pairs, together, B))
+    budget = words_in_order(pairs, together, B)
+    tags = frozenset({CAUSAL} if causal else ())
+    return Case(label, {"pairs": pairs}, expected=(buckets, B), budget=budget, tags=tags)
 
 
 def words_in_order(pairs: Tiles, order: NDArray[Any], B: int) -> Ledger:
@@ -343,26 +267,12 @@ def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
 ORDER_PROPERTIES: Sequence[Property] = (
     AN_ORDER.kept(),
     AN_ORDER.must("the tokens of a bucket stand together", _together),
-    idle(
-        AN_ORDER.must("a causal mask keeps all its pairs below the diagonal", _below_the_diagonal, "causal")
-    ),
+    idle(AN_ORDER.must("a causal mask keeps all its pairs below the diagonal", _below_the_diagonal, CAUSAL)),
     AN_ORDER.must("no more words move than buckets in order need", _few_words),
 )
 
-ORDER = Exercise(
-    id="8D",
-    title="An order for the tokens",
-    function="my_order",
-    difficulty=3,
-    importance=3,
-    minutes=10,
-    hints=(
-        "What do the rows of two tokens of one bucket have in common, also where the mask is causal?",
-        "The first key that a token sees is the first token of its bucket, so it can serve as the bucket's "
-        "name. Tokens with the same name should stand together, the earlier one first.",
-        "argmax along a row of True and False finds the first True. Sorting tokens by that number puts "
-        "buckets together; a sort that is stable leaves equal ones in the order they had.",
-    ),
+ORDER = exercise(
+    "8D",
     cases=_order_cases,
     properties=tuple(ORDER_PROPERTIES),
 )
@@ -397,23 +307,12 @@ def _least_case(label: str, pairs: Tiles, d: int, M: int) -> Case:
     once = 2 * d * int(pairs.any(axis=0).sum() + pairs.any(axis=1).sum())
     by_pairs = 4 * int(pairs.sum()) * d * d / (M + d * d) - (M + d * d)
     name = f"{label}: {int(pairs.sum()):,} pairs of N={len(pairs)}, d={d}, M={M}"
-    return Case(name, {"pairs": pairs, "d": d, "M": M}, max(once, by_pairs))
+    tag = UNASKED if once < 4 * len(pairs) * d else PAIRS_DECIDE if by_pairs > once else WORDS_DECIDE
+    return Case(name, {"pairs": pairs, "d": d, "M": M}, max(once, by_pairs), tags=frozenset({tag}))
 
 
-LEAST = Exercise(
-    id="8E",
-    title="A bound from the pairs",
-    function="my_least",
-    difficulty=2,
-    importance=2,
-    minutes=8,
-    hints=(
-        "Two statements hold at once, so the stronger one holds. What is each of them about?",
-        "For the compulsory words: how many rows of the table hold a True, and how many columns? Each such "
-        "row stands for a query and an output, each such column for a key and a value.",
-        "any along an axis tells of each row, or of each column, whether it holds a True; the sum of those "
-        "counts them. The sum of the whole table is nnz. Then two lines of arithmetic, and the larger one.",
-    ),
+LEAST = exercise(
+    "8E",
     cases=_least_cases,
     properties=(
         values_in("in a small memory the seen pairs decide", PAIRS_DECIDE),
@@ -423,4 +322,50 @@ LEAST = Exercise(
     ),
 )
 
-EXERCISES = (COUNT, SPARSE, WINDOW, ORDER, LEAST)
+EXERCISES = (
+    COUNT,
+    schedule(
+        "8B",
+        sparse_inputs,
+        equals=_masked_attention,
+        moves=costs.block_sparse,
+        spare=_a_tile_of_scores,
+        values=(
+            values(),
+            values_in("a key after the query has no weight", CAUSAL),
+            values_in("a row that sees no key becomes zeros", EMPTY),
+            same_answer_for(BLOCK_SIZE, _same_problem),
+            LARGE_VALUES,
+        ),
+        loads="Q",
+        loaded="every query is loaded",
+        words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
+        comparison=attention(
+            "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
+        ),
+    ),
+    schedule(
+        "8C",
+        window_inputs,
+        equals=_attention_in_window,
+        moves=costs.window,
+        spare=_row_of_scores,
+        values=(
+            values(),
+            values_in("a window of one key gives its value", ALONE),
+            values_in("a window over everything is plain attention", WIDE),
+            LARGE_VALUES,
+        ),
+        loads="Q K V",
+        words=(
+            reads_within("K", "each key is read once"),
+            reads_within("V", "each value is read once"),
+            *reads(Q="once"),
+            *writes(O="once"),
+        ),
+        total=total_within("4Nd words, whatever w is"),
+        comparison=attention("forward", N=256, d=64, every_block=True, w=8),
+    ),
+    ORDER,
+    LEAST,
+)

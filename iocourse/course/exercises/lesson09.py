@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from math import isclose, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +14,14 @@ from ...costs import ceil_div
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise
+from ..kinds.choice import choice
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     LARGE,
     TOLERANCE,
     Form,
     block_size,
-    every_input_loaded,
-    fits,
     format_apart,
     idle,
     is_number,
@@ -31,8 +32,10 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, labelled_large
+from ..trials.case_inputs import STRETCH, same_inputs, with_large
 
+Array = np.ndarray
+Arrays = dict[str, np.ndarray]
 Guess = tuple[str, float]
 Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
 Sweeps = dict[str, list[Sweep]]  # by what slow memory holds before
@@ -69,11 +72,12 @@ def words_of(sweep: Sweep, x: float) -> float:
 
 
 @library_solution
-def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> float:
-    """The fewest words from one state to another, in units of N²."""
+def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> list[Sweep]:
+    """The sweeps with the fewest words from one state to another."""
     if state == goal:
-        return 0.0
-    return min(words_of(sweep, x) + cheapest(sweeps, x, sweep[3], goal) for sweep in sweeps[state])
+        return []
+    ways = ([sweep, *cheapest(sweeps, x, sweep[3], goal)] for sweep in sweeps[state])
+    return min(ways, key=lambda path: sum(words_of(sweep, x) for sweep in path))
 
 
 def drawn_sweeps(rng: np.random.Generator, states: Sequence[str] = (BEGIN, *"abcde", END)) -> Sweeps:
@@ -89,7 +93,7 @@ def _drawn(rng: np.random.Generator, after: str) -> Sweep:
     return stays, passes, int(rng.integers(3)), after
 
 
-def search_cases(rng: np.random.Generator) -> list[Case]:
+def searches(rng: np.random.Generator) -> Iterator[Sample]:
     """The forward pass on both sides of M = d², three that are made to mislead, and three drawn by chance.
 
     Then other ways: from stored scores on, between states of other names, and from the goal to itself.
@@ -98,15 +102,16 @@ def search_cases(rng: np.random.Generator) -> list[Case]:
     asked = [("forward", FORWARD, small), ("forward", FORWARD, large), ("no choice", TRAVELLING, small)]
     asked += [("a cheap beginning", LATER, large), ("many sweeps", LONGER, small)]
     asked += [(f"drawn sweeps {k}", drawn_sweeps(rng), small + k / 4) for k in range(3)]
-    found = [_search_case(*one) for one in asked]
-    between = _search_case("from p to t", drawn_sweeps(rng, [*"pqrst"]), small, "p", "t")
-    later = _search_case("from S", FORWARD, small, "S")
-    return [*found, between, later, _search_case("nothing left to do", FORWARD, small, END)]
+    for words, sweeps, x in asked:
+        yield _search(words, sweeps, x)
+    yield _search("from p to t", drawn_sweeps(rng, [*"pqrst"]), small, "p", "t")
+    yield _search("from S", FORWARD, small, "S")
+    yield _search("nothing left to do", FORWARD, small, END)
 
 
-def _search_case(label: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str = END) -> Case:
+def _search(words: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str = END) -> Sample:
     inputs = {"sweeps": sweeps, "x": x, "state": state, "goal": goal}
-    return Case(f"{label}, x = {x:.3f}", inputs, cheapest(sweeps, x, state, goal))
+    return Sample({}, inputs, words=f"{words}, x = {x:.3f}")
 
 
 class Sequenced(NamedTuple):
@@ -114,6 +119,9 @@ class Sequenced(NamedTuple):
 
     words: float
     sweeps: list[Sweep]
+
+    def __str__(self) -> str:
+        return f"{len(self.sweeps)} sweep{'s' * (len(self.sweeps) != 1)}"
 
 
 def _sequenced(trial: Trial) -> Sequenced | None:
@@ -140,42 +148,19 @@ def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
     return None if state == goal else f"after the last sweep slow memory is at {state!r}, not at {goal!r}"
 
 
+def _words_of_all(answer: Sequenced, x: float, **_: Any) -> float:
+    return sum(words_of(sweep, x) for sweep in answer.sweeps)
+
+
 def _own_words(trial: Trial, answer: Sequenced) -> str | None:
-    want = sum(words_of(sweep, trial.case.inputs["x"]) for sweep in answer.sweeps)
+    want = _words_of_all(answer, **trial.case.inputs)
     if isclose(answer.words, want, rel_tol=1e-9):
         return None
     return f"yours {answer.words:.6g} N², and by (9.1) your sweeps move {want:.6g} N²"
 
 
-def _fewest(trial: Trial, answer: Sequenced) -> str | None:
-    words, least = answer.words, trial.case.expected
-    return None if isclose(words, least, rel_tol=1e-9) else f"yours {words:.6g} N², the least {least:.6g} N²"
-
-
-SEQUENCE = Exercise(
-    id="9A",
-    title="Sweeps in sequence",
-    function="my_cheapest",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "Two small questions. What does one sweep cost? And if you knew the cheapest way from each state "
-        "that a sweep can lead to, which first sweep would you take?",
-        "The function may call itself: from a state the cheapest way is some sweep, followed by the cheapest "
-        "way from where it leads. At the goal nothing is left to do, and that costs nothing.",
-        "Split the texts at their blanks and count the names: one product, times x squared, plus the "
-        "matrices. For each sweep of the state collect the sum of its words and the rest's, with the list "
-        "that begins with it; return the pair whose words are fewest.",
-    ),
-    cases=search_cases,
-    properties=(
-        A_SEQUENCE.kept(),
-        A_SEQUENCE.must("the sweeps lead from the first state to the goal", _leads_there),
-        idle(A_SEQUENCE.must("the words are those of the sweeps", _own_words)),
-        A_SEQUENCE.must("no sequence moves fewer words", _fewest),
-    ),
-)
+def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
+    return [Sequenced(0.0, cheapest(**inputs))]
 
 
 # ------------------------------------------------------------------ 9B: the map on an envelope
@@ -202,6 +187,10 @@ def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     }
 
 
+SIGNS = ("F3", "F5", "F7", "B3", "B4", "B5", "B6", "B7")
+ALL_FITS = "all fits"
+
+
 def envelope_cases(rng: np.random.Generator) -> list[Case]:
     """For each pass an M in every regime, one that N decides, and more than everything takes."""
     d, N = int(rng.integers(20, 200)), int(rng.integers(40_000, 200_000))
@@ -221,7 +210,9 @@ def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
     words = envelope(N, d, M, pass_)
     sign = min(words, key=lambda name: words[name])
     inputs = {"N": N, "d": d, "M": M, "pass_": pass_}
-    return Case(f"N={N}, d={d}, M={M}, {pass_}", inputs, (sign, words[sign]))
+    inside = 2 * N * d > M and N * N > M  # no kind of block is as large as its array
+    tag = ALL_FITS if 4 * N * d <= M else sign if inside else ""
+    return Case(f"N={N}, d={d}, M={M}, {pass_}", inputs, (sign, words[sign]), tags=frozenset({tag} - {""}))
 
 
 def _guess(trial: Trial) -> Guess | None:
@@ -246,50 +237,6 @@ def _right_sign(trial: Trial, guess: Guess) -> str | None:
     return None if guess[0] == want else f"yours {guess[0]}, fewer words has {want}"
 
 
-def _where(sign: str) -> Callable[[Case], bool]:
-    """Cases in the middle of the regime of a schedule: no kind of block is as large as its array."""
-
-    def concerned(case: Case) -> bool:
-        N, d, M = (case.inputs[name] for name in ("N", "d", "M"))
-        return case.expected[0] == sign and bool(2 * N * d > M and N * N > M)
-
-    return concerned
-
-
-def _all_fits(case: Case) -> bool:
-    N, d, M = (case.inputs[name] for name in ("N", "d", "M"))
-    return bool(4 * N * d <= M)
-
-
-ENVELOPE = Exercise(
-    id="9B",
-    title="The map on an envelope",
-    function="my_envelope",
-    difficulty=2,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Take one schedule at a time. How many arrays stay, with how many rows of d words each? Set their "
-        "sum equal to M and solve for the rows; that goes into the closed form.",
-        "In F3 two arrays stay, in F7 one at a time, in B3 four, in B4 first three and then four; the last "
-        "column of the table says it of the others. A square tile of side b has b times b words. Then each "
-        "rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
-        "A small helper that takes a length and a size of block and gives the larger of 1 and their "
-        "quotient does the second part of the rule everywhere, for columns of a tile as well. Collect the "
-        "words of the pass by sign and return the pair with the smallest.",
-    ),
-    cases=envelope_cases,
-    properties=(
-        A_GUESS.kept(),
-        *(A_GUESS.must(f"words of {sign} where it is best", _right_words, _where(sign))
-          for sign in ("F3", "F5", "F7", "B3", "B4", "B5", "B6", "B7")),
-        A_GUESS.must("where all fits, nobody makes less than one pass", _right_words, _all_fits),
-        A_GUESS.must("words of the best schedule, everywhere", _right_words),
-        A_GUESS.must("the sign is that of the schedule with the fewest words", _right_sign),
-    ),
-)  # fmt: skip
-
-
 # ------------------------------------------------------------------ 9C: a backward pass when all fits
 def whole_backward(N: int, d: int, *, Br: int) -> Ledger:
     """All keys stay, each input is read once: 7Nd + N words; footprint 4Nd + Br(3d + 2 + N)."""
@@ -308,67 +255,40 @@ def given(N: int, d: int, Br: int) -> int:
     return 4 * N * d + min(Br, N) * (3 * d + 2 * N + 6)
 
 
-def whole_cases(rng: np.random.Generator) -> list[Case]:
+def whole_inputs(rng: np.random.Generator) -> list[Sample]:
     """Ragged blocks, two of them on one input; one query at a time, all at once, one query; large scores."""
     Br, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 8 * Br + 1
-    shapes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
-    inputs = {size: _inputs(rng, *size) for size in dict.fromkeys((n, e) for n, e, _ in shapes)}
-    found = [_whole_case(inputs[n, e], rows) for n, e, rows in shapes]
-    return [*found, labelled_large(_whole_case(_inputs(rng, N, d, large=True), Br))]
+    sizes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
+    draw = partial(_inputs, rng)
+    return with_large(same_inputs("N d Br", sizes, draw), draw)
 
 
-def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> dict[str, np.ndarray]:
+def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
     Q, K, V, dO = rng.standard_normal((4, N, d))
     Q *= STRETCH if large else 1.0
     return {"Q": Q, "K": K, "V": V, "dO": dO, "LSE": exact.log_sum_exp(exact.scores(Q, K))}
 
 
-def _whole_case(arrays: dict[str, np.ndarray], Br: int) -> Case:
-    N, d = arrays["Q"].shape
-    want = tuple(exact.attention_backward(*(arrays[name] for name in ("Q", "K", "V", "dO"))))
-    budget = whole_backward(N, d, Br=Br)
-    return Case(f"N={N}, d={d}, Br={Br}", {**arrays, "Br": Br}, want, given(N, d, Br), budget)
+def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
+    return tuple(exact.attention_backward(Q, K, V, dO))
 
 
-GRADIENTS = ("dQ", "dK", "dV")
+def _room_for_either(N: int, d: int, Br: int) -> int:
+    return given(N, d, Br) - whole_backward(N, d, Br=Br).peak
 
 
 def _ordinary(case: Case) -> bool:
     return not case.has(LARGE)
 
 
-WHOLE = Exercise(
-    id="9C",
-    title="A backward pass when all fits",
-    function="my_whole_backward",
-    difficulty=4,
-    importance=4,
-    minutes=20,
-    hints=(
-        "Begin with your B3 of exercise 6B and one block of all keys. Which of its reads are left over? "
-        "They all serve D. What is D a sum of, and which of these numbers does a block of queries have?",
-        "Once the weights of a block of queries against all keys are there, its rows of O are one product "
-        "away, and so are its rows of dP. Either of them gives D in fast memory, and can go again.",
-        "For a block: scale q, scores, weights from L; o from weights and v; D takes in the row products of "
-        "do and o, and o goes; dV takes in; weights become score gradients; dK takes in; dq, scaled, is "
-        "stored. dK and dV are stored once, after the last block.",
-    ),
-    cases=whole_cases,
-    properties=(
-        *(part(f"{name} is exact", GRADIENTS, k, _ordinary) for k, name in enumerate(GRADIENTS)),
+def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
+    return (
+        *(part(f"{name} is exact", outputs, k, _ordinary) for k, name in enumerate(outputs)),
         block_size(part=0),
         # a rounding of s - L blurs the weights of large scores by about |s|·1e-16
         values_in(f"{LARGE} neither overflow nor vanish", LARGE, TOLERANCE * STRETCH),
-        fits(),
-        every_input_loaded("Q", "K", "V", "dO"),
-        *reads(Q="once", K="once", V="once", dO="once"),
-        *writes(dQ="once", dK="once", dV="once"),
-        total_within("no more than 7Nd + N words move"),
-    ),
-    run_case=run_schedule,
-    comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
-)
+    )
 
 
 # ------------------------------------------------------------------ 9D: the first sweep of B6
@@ -385,62 +305,83 @@ def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
     )
 
 
-def keys_sweep_cases(rng: np.random.Generator) -> list[Case]:
+def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
     """Ragged blocks, two of them on one input; one key at a time, all at once, one key; large scores."""
     Bc, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 4 * Bc + 1
-    shapes = [(N, d, Bc), (N, d, Bc + 2), (9, d + 1, 1), (5, d, 8), (1, d, Bc)]
-    inputs = {size: _with_D(_inputs(rng, *size)) for size in dict.fromkeys((n, e) for n, e, _ in shapes)}
-    found = [_keys_sweep_case(inputs[n, e], columns) for n, e, columns in shapes]
-    return [*found, labelled_large(_keys_sweep_case(_with_D(_inputs(rng, N, d, large=True)), Bc))]
+    sizes = [(N, d, Bc), (N, d, Bc + 2), (9, d + 1, 1), (5, d, 8), (1, d, Bc)]
+
+    def draw(N: int, d: int, large: bool = False) -> Arrays:
+        arrays = _inputs(rng, N, d, large=large)
+        P = exact.softmax(exact.scores(arrays["Q"], arrays["K"]))
+        return {**arrays, "D": (P * (arrays["dO"] @ arrays["V"].T)).sum(axis=1)}
+
+    return with_large(same_inputs("N d Bc", sizes, draw), draw)
 
 
-def _with_D(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    P = exact.softmax(exact.scores(arrays["Q"], arrays["K"]))
-    return {**arrays, "D": (P * (arrays["dO"] @ arrays["V"].T)).sum(axis=1)}
+def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any) -> tuple[Array, ...]:
+    dS = exact.softmax(exact.scores(Q, K)) * (dO @ V.T - D[:, None])
+    return dS, *_gradients(Q, K, V, dO)[1:]
 
 
-def _keys_sweep_case(arrays: dict[str, np.ndarray], Bc: int) -> Case:
-    Q, K, V, dO = (arrays[name] for name in ("Q", "K", "V", "dO"))
-    N, d = Q.shape
-    dS = exact.softmax(exact.scores(Q, K)) * (dO @ V.T - arrays["D"][:, None])
-    _, dK, dV = exact.attention_backward(Q, K, V, dO)
-    budget = keys_sweep(N, d, Bc=Bc)
-    room = budget.peak + min(Bc, N) + 2  # a second row of scores, for those who keep dP in one of its own
-    return Case(f"N={N}, d={d}, Bc={Bc}", {**arrays, "Bc": Bc}, (dS, dK, dV), room, budget)
+def _second_row(N: int, Bc: int, **_: int) -> int:
+    """The allowance: a second row of scores, for those who keep dP in one of its own."""
+    return min(Bc, N) + 2
 
 
-LEFT = ("dS", "dK", "dV")
 EACH_BLOCK = "⌈N/Bc⌉ times"
-
-KEYS_SWEEP = Exercise(
-    id="9D",
-    title="Score gradients kept",
-    function="my_keys_sweep",
-    difficulty=3,
-    importance=3,
-    minutes=12,
-    hints=(
-        "This is the loop of B3 with one change. Which lines of B3 deal with dQ, and what of a pair has to "
-        "be at hand later for somebody else to make dQ?",
-        "A block of keys, of values and of both gradients stays; one query at a time passes with its row of "
-        "dO and its two words. When the row of score gradients is there, it goes to slow memory.",
-        "For a query: scale q, scores against the block, weights from L; dV takes in; weights become score "
-        "gradients; dK takes in; the row is stored at this query and this block of keys. After the last "
-        "query the block of dK and dV is stored.",
+EXERCISES = (
+    choice(
+        "9A",
+        searches,
+        A_SEQUENCE,
+        among=_cheapest_sequence,
+        moves=_words_of_all,
+        fewest="no sequence moves fewer words",
+        also=(
+            A_SEQUENCE.must("the sweeps lead from the first state to the goal", _leads_there),
+            idle(A_SEQUENCE.must("the words are those of the sweeps", _own_words)),
+        ),
+        unit="N²",
     ),
-    cases=keys_sweep_cases,
-    properties=(
-        *(part(f"{name} is exact", LEFT, k, _ordinary) for k, name in enumerate(LEFT)),
-        block_size(part=0),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE, TOLERANCE * STRETCH),
-        fits(),
-        every_input_loaded("Q", "K", "V", "dO"),
-        *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
-        *writes(dS="once", dK="once", dV="once"),
-        total_within("no more words move than (9.4) says"),
+    exercise(
+        "9B",
+        cases=envelope_cases,
+        properties=(
+            A_GUESS.kept(),
+            *(A_GUESS.must(f"words of {sign} where it is best", _right_words, sign) for sign in SIGNS),
+            A_GUESS.must("where all fits, nobody makes less than one pass", _right_words, ALL_FITS),
+            A_GUESS.must("words of the best schedule, everywhere", _right_words),
+            A_GUESS.must("the sign is that of the schedule with the fewest words", _right_sign),
+        ),
     ),
-    run_case=run_schedule,
+    schedule(
+        "9C",
+        whole_inputs,
+        equals=_gradients,
+        moves=whole_backward,
+        spare=_room_for_either,
+        values=_values(("dQ", "dK", "dV")),
+        loads="Q K V dO",
+        words=(
+            *reads(Q="once", K="once", V="once", dO="once"),
+            *writes(dQ="once", dK="once", dV="once"),
+        ),
+        total=total_within("no more than 7Nd + N words move"),
+        comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
+    ),
+    schedule(
+        "9D",
+        keys_sweep_inputs,
+        equals=_score_gradients,
+        moves=keys_sweep,
+        spare=_second_row,
+        values=_values(("dS", "dK", "dV")),
+        loads="Q K V dO",
+        words=(
+            *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
+            *writes(dS="once", dK="once", dV="once"),
+        ),
+        total=total_within("no more words move than (9.4) says"),
+    ),
 )
-
-EXERCISES = (SEQUENCE, ENVELOPE, WHOLE, KEYS_SWEEP)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm
+from ..exercise import Case, Trial, WrongForm, exercise
 from ..properties import LARGE, each, idle, several, values, values_in
 from ..trials.kernel_launch import (
     full_products,
@@ -117,20 +117,8 @@ def _right_places(trial: Trial) -> str | None:
     return f"{len(wrong)} places differ, first in lane {first}: yours {got[first]}, expected {places[first]}"
 
 
-TILE = Exercise(
-    id="10A",
-    title="Where a tile lies",
-    function="my_tile",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
-        "The rows of a tile are BM numbers that follow each other, from p times BM on. Give them the shape "
-        "(BM, 1), and the columns the shape (1, BN): sums and comparisons then broadcast to (BM, BN).",
-        "Places: rows times s0 plus columns times s1, formula (10.2). Mask: the row is below rows and the "
-        "column is below columns, both at once, joined with &.",
-    ),
+TILE = exercise(
+    "10A",
     cases=_tile_cases,
     properties=(
         idle(each("returns places and mask, a word a lane", _two_arrays)),
@@ -170,21 +158,8 @@ def _row_by_row(trial: Trial) -> str | None:
     return None if lies else "the rows of what you return do not lie one behind the other: it is a view"
 
 
-TRANSPOSE = Exercise(
-    id="10B",
-    title="A transposed copy",
-    function="my_transpose",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Start from copy_kernel. Which of its lines must know that X has two strides, and which that Y lies "
-        "the other way round?",
-        "Element (i, j) of X is element (j, i) of Y, and a row of Y is as long as X has rows. The tile "
-        "itself need not be turned: only the pointers that it is stored to.",
-        "Load from i times s0 plus j times s1, with i as a column and j as a row. Store to j times rows "
-        "plus i, with the same shapes and the same mask. Both the load and the store need the mask.",
-    ),
+TRANSPOSE = exercise(
+    "10B",
     cases=_transpose_cases,
     properties=(
         values("Y is the transpose of X", 0.0),
@@ -245,22 +220,8 @@ def _adds_up(trial: Trial) -> str | None:
     return f"row {int(wrong[0])} adds up to {sums[wrong[0]]:.6g}" if wrong.size else None
 
 
-LONG = Exercise(
-    id="10C",
-    title="Softmax of long rows",
-    function="my_long_softmax",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "Which two numbers about a row must be known before its first weight can be written? How did lesson "
-        "03 get both in one pass?",
-        "First loop: load a piece, find the new maximum, bring the old sum to it with exp(m - m_new), add "
-        "the sum of exp(s - m_new). Second loop: load the same piece again and store exp(s - m) / l.",
-        "Load with other equal to minus infinity, so that lanes that hang over change neither the maximum "
-        "nor the sum. The old sum is rescaled before the new terms are added, and m takes its new value "
-        "last. Row p of X starts p times s_x words from the pointer, row p of Y p times n.",
-    ),
+LONG = exercise(
+    "10C",
     cases=_softmax_cases,
     properties=(
         values("each row is the softmax of that row", SINGLE),
@@ -306,22 +267,8 @@ def _product_case(label: str, A: Matrix, B: Matrix, tiles: tuple[int, int, int])
     return Case(f"{label}, m={m}, n={n}, k={k}, tiles {BM} x {BN} x {BK}", inputs, want, None, budget)
 
 
-PRODUCT = Exercise(
-    id="10D",
-    title="The product in tiles",
-    function="my_product",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Put product_program of section 10.3 beside copy_kernel: which lines change, and which only change "
-        "their names?",
-        "A program owns BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has "
-        "no axis. Sums start as zeros in float32 and grow in a loop over pieces of depth BK.",
-        "Three masks: for A the row is below m and the place along k below k, for B the place along k below "
-        "k and the column below n, for C the row below m and the column below n. Both loads need other=0.0, "
-        "or what a lane that hangs over happens to hold comes into the sums.",
-    ),
+PRODUCT = exercise(
+    "10D",
     cases=_product_cases,
     properties=(
         values("C equals the product", SINGLE),

@@ -2,148 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ... import exact
 from ...costs.kernels import KernelProblem, attention_forward
-from ...ledger import Ledger
-from ..exercise import Case, Exercise
-from ..properties import values_in
-from ..trials.float32_inputs import (
-    FAR,
-    FAR_NAME,
-    LARGE_TOLERANCE,
-    TOLERANCE,
-    Single,
-    attention_of,
-    far_apart,
-    log_sums,
-    near,
-    normal,
-    output,
+from ..exercise import Case
+from ..kinds.forward_cases import (
+    ALL,
+    LATE,
+    NOTHING,
+    ONE_TILE,
+    Pairs,
+    band,
+    of_rows,
+    tiles,
+    token_major,
 )
-from ..trials.kernel_launch import (
-    full_products,
-    launch_and_count_masks,
-    launch_in_place,
-    launches_kernels,
-    masks_only,
-    words_exactly,
-)
+from ..kinds.function import Sample
+from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel
+from ..trials.float32_inputs import FAR, Single, far_apart, normal
+from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
 
+ALONE = {("O", ONE_TILE): "O is right where one tile holds all keys"}
 
-def _one_tile(case: Case) -> bool:
-    return bool(case.inputs["BN"] >= len(case.inputs["K"])) and near(case)
-
-
-def _expected(
-    Q: Single, K: Single, V: Single, low: int | None = None, high: int | None = None
-) -> tuple[Any, Any]:
-    """O and LSE where query i sees key j if low ≤ j - i ≤ high."""
-    apart = np.arange(len(K))[None, :] - np.arange(len(Q))[:, None]
-    above = apart >= (-len(Q) if low is None else low)
-    return attention_of(Q, K, V, above & (apart <= (len(K) if high is None else high)))
-
-
-def _words(Q: Single, K: Single, BM: int, BN: int, low: int | None = None, high: int | None = None) -> Ledger:
-    return attention_forward(KernelProblem(len(Q), len(K), Q.shape[1], low, high), BM=BM, BN=BN)
-
-
-def _sizes(case: dict[str, Any]) -> str:
-    return f"N={len(case['Q'])}, d={case['Q'].shape[1]}, BM={case['BM']}, BN={case['BN']}"
-
-
-FORWARD_PASS = (
-    output("O equals exact attention", near),
-    log_sums("LSE is the natural logarithm of the row sums", near),
-    output(FAR_NAME, FAR, LARGE_TOLERANCE),
-    launches_kernels("Q", "K", "V"),
-    words_exactly(),
-    full_products(),
-)
-
-
-# ------------------------------------------------------------------ 11A the inner loop
-def _forward_cases(rng: np.random.Generator) -> list[Case]:
-    """Ragged in rows, in keys, in both, and with one key left over; one tile of keys; tiles larger than N;
-    scores far from 0; other numbers of the same sizes.
-    """
-    n = int(rng.integers(1, 15))
-    small = (n, 16, 32, 16)
-    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (65, 64, 16, 32), (30, 16, 16, 32), small, small]
-    found = [_forward_case(normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
-    return [*found, _forward_case(_far(rng, 32 + n, 16), 32, 16, FAR)]
-
-
-def _far(rng: np.random.Generator, N: int, d: int) -> Single:
-    """Q, K, V (3, N, d) with scores far from 0."""
-    Q, K, V = normal(rng, 3, N, d)
-    return np.stack([*far_apart(Q, K), V])
-
-
-def _forward_case(QKV: Single, BM: int, BN: int, label: str = "") -> Case:
-    inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN}
-    name = ", ".join(part for part in (_sizes(inputs), label) if part)
-    return Case(name, inputs, _expected(*QKV), budget=_words(QKV[0], QKV[1], BM, BN))
-
-
-FORWARD = Exercise(
-    id="11A",
-    title="The inner loop",
-    function="my_flash_forward",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "What does a program need of K and V in one round, and what of its own does it change? Write the "
-        "NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
-        "A round: load the tile of keys, with a mask and 0 for what does not exist; scores by tl.dot with "
-        "the transposed tile, times scale; scores of keys that do not exist become minus infinity; then "
-        "the new maximum, weights by tl.exp2, the factor for what is old.",
-        "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc "
-        "the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its "
-        "third argument. Last, m becomes the new maximum.",
-    ),
-    cases=_forward_cases,
-    properties=(
-        output("O is right where one tile holds all keys", _one_tile),
-        *FORWARD_PASS,
-    ),
-    run_case=launch_in_place,
-)
+FORWARD = kernel("11A", "O LSE", tiles(), ALONE | ATTENTION, loads="Q K V")
+REPAIR = kernel("11E", "O LSE", tiles(high=0), ALONE | ATTENTION, loads="Q K V")
 
 
 # ------------------------------------------------------------------ 11B two loops
 CAUSAL, FULL = "causal", "full"
 
 
-def _loop_cases(rng: np.random.Generator) -> list[Case]:
+def _of_mask(seen: Pairs, BM: int, BN: int) -> str:
+    return FULL if seen.all() and len(seen) > 1 else CAUSAL
+
+
+def causal_and_full(rng: np.random.Generator) -> Iterator[Sample]:
     """Causal and not, ragged and not, with one key left over, tiles wide, square and high; many whole tiles
-    in most; and a small causal one with scores far from 0.
+    in most; and a small causal one with scores far from 0. d differs from BM and BN, for masks are counted.
     """
     n = int(rng.integers(1, 15))
-    shapes = [
-        (CAUSAL, 96 + n, 64, 16, 16),
-        (FULL, 65, 64, 32, 16),
-        (CAUSAL, 96, 64, 16, 32),
-        (CAUSAL, 96 + n, 16, 32, 32),
-        (CAUSAL, 65, 64, 32, 16),
-        (FULL, 64, 16, 32, 32),
-        *[(CAUSAL, n, 64, 16, 16)] * 2,  # the same sizes, other numbers
-    ]
-    found = [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
-    return [*found, _loop_case(FAR, _far(rng, 20, 64), 16, 16)]
-
-
-def _loop_case(label: str, QKV: Single, BM: int, BN: int) -> Case:
-    high = None if label == FULL else 0
-    inputs = {**dict(zip("QKV", QKV, strict=True)), "causal": label != FULL, "BM": BM, "BN": BN}
-    budget = _words(QKV[0], QKV[1], BM, BN, high=high)
-    return Case(
-        f"{label}, {_sizes(inputs)}", inputs, _expected(QKV[0], QKV[1], QKV[2], high=high), budget=budget
-    )
+    for high, BM, BN, N, d in [
+        (0, 16, 16, 96 + n, 64),
+        (None, 32, 16, 65, 64),
+        (0, 16, 32, 96, 64),
+        (0, 32, 32, 96 + n, 16),
+        (0, 32, 16, 65, 64),
+        (None, 32, 32, 64, 16),
+        *[(0, 16, 16, n, 64)] * 2,  # the same sizes, other numbers
+    ]:
+        yield band(rng, BM, BN, N, d, _of_mask, high=high, given={"causal": high == 0})
+    yield band(rng, 16, 16, 20, 64, _of_mask, high=0, given={"causal": True}, far=True)
 
 
 def cut_tiles(case: Case) -> int:
@@ -156,225 +67,126 @@ def cut_tiles(case: Case) -> int:
     return sum(bool(tile.any() and not tile.all()) for tile in tiles)
 
 
-LOOPS = Exercise(
-    id="11B",
-    title="Two loops",
-    function="my_two_loops",
-    difficulty=4,
-    importance=5,
-    minutes=15,
-    hints=(
-        "For one tile of queries: which keys does its first row see, and which its last? Between the two "
-        "answers lie the tiles that need a mask.",
-        "Two borders, both counted in keys: tiles that end at or before the first are seen by every row; the "
-        "second is where the last row, or the keys, stop. The first must be a multiple of BN, so round down.",
-        "The first row is number tile · BM and sees that many keys and one more. The last existing row is at "
-        "most number tile · BM + BM - 1. Without a causal mask every row sees N keys. Then two loops over "
-        "the same step, one compiled with the mask and one without.",
-    ),
-    cases=_loop_cases,
-    properties=(
-        output("O is right without a causal mask", FULL),
-        output("O is right under a causal mask", CAUSAL),
-        log_sums("LSE is the natural logarithm of the row sums", near),
-        output(FAR_NAME, FAR, LARGE_TOLERANCE),
-        launches_kernels("Q", "K", "V"),
-        words_exactly("tiles that no query sees are not loaded"),
-        masks_only(cut_tiles),
-        full_products(),
-    ),
+LOOPS = kernel(
+    "11B",
+    "O LSE",
+    causal_and_full,
+    {
+        ("O", FULL): "O is right without a causal mask",
+        ("O", CAUSAL): "O is right under a causal mask",
+        **LSE,
+        **FAR_FROM_0,
+    },
+    loads="Q K V",
+    words=words_exactly("tiles that no query sees are not loaded"),
+    also=(masks_only(cut_tiles),),
     run_case=launch_and_count_masks,
 )
 
 
 # ------------------------------------------------------------------ 11C rows that see nothing
-NOTHING, LATE = "rows that see nothing", "rows that see their first key late"
-
-
-def _band_cases(rng: np.random.Generator) -> list[Case]:
+def bands(rng: np.random.Generator) -> Iterator[Sample]:
     """Rows that never see a key, rows that see none in their first tile, and bands that hide little. For a
     tile of queries just behind the last key that a band shows, first and last key are the same, within a
     tile; and one last tile has a single key. Rows far from 0 see their first key late.
     """
     n, w = int(rng.integers(2, 8)), int(rng.integers(3, 8))
-    shapes = [
-        (LATE, 48 + n, 48 + n, -w, 0, 32, 16),
-        (LATE, 56, 56, -w, w, 16, 32),
-        (NOTHING, 40 + n, 16 + n, -64, -24, 16, 16),  # causal, keys aligned to the right
-        (NOTHING, 40, 16 - w, -w, 2, 16, 16),
-        (NOTHING, 17, 48, -64, -16, 64, 16),  # the last query sees the first key, and that is all
-        *[("few queries", n, 48, -64, 48 - n, 16, 16)] * 2,  # the same sizes, other numbers
-        ("no mask at all", 33, 33, -64, 64, 16, 32),
-        (FAR, 34, 34, -w, w, 16, 16),
-    ]
-    return [_band_case(rng, *shape) for shape in shapes]
+    for BM, BN, Nq, Nk, d, low, high in [
+        (32, 16, 48 + n, 48 + n, 16, -w, 0),
+        (16, 32, 56, 56, 16, -w, w),
+        (16, 16, 40 + n, 16 + n, 16, -64, -24),  # causal, keys aligned to the right
+        (16, 16, 40, 16 - w, 16, -w, 2),
+        (64, 16, 17, 48, 16, -64, -16),  # the last query sees the first key, and that is all
+        *[(16, 16, n, 48, 16, -64, 48 - n)] * 2,  # the same sizes, other numbers
+        (16, 32, 33, 33, 32, -64, 64),
+    ]:
+        borders = {"low": low, "high": high}
+        yield band(rng, BM, BN, Nq, d, of_rows, Nk=Nk, low=low, high=high, given=borders)
+    yield band(rng, 16, 16, 34, 16, of_rows, low=-w, high=w, given={"low": -w, "high": w}, far=True)
 
 
-def _band_case(
-    rng: np.random.Generator, label: str, Nq: int, Nk: int, low: int, high: int, BM: int, BN: int
-) -> Case:
-    d = 32 if label == "no mask at all" else 16
-    Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
-    Q, K = far_apart(Q, K) if label == FAR else (Q, K)
-    inputs = {"Q": Q, "K": K, "V": V, "low": low, "high": high, "BM": BM, "BN": BN}
-    name = f"{label}, Nq={Nq}, Nk={Nk}, low={low}, high={high}, BM={BM}, BN={BN}"
-    return Case(name, inputs, _expected(Q, K, V, low, high), budget=_words(Q, K, BM, BN, low, high))
-
-
-BAND = Exercise(
-    id="11C",
-    title="Rows that see nothing",
-    function="my_band_attention",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Where does the arithmetic meet minus infinity minus minus infinity, and where zero divided by zero?",
-        "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is "
-        "still minus infinity may subtract any finite number, since all its weights are 0 then.",
-        "After the loop a row sum of 0 means that the row saw nothing. Divide by 1 there, which leaves O at "
-        "0, and put minus infinity into LSE by a choice, not by the logarithm of 0.",
-    ),
-    cases=_band_cases,
-    properties=(
-        output("O is right where every row sees a key in every tile", "no mask at all"),
-        output("a row that sees its first key late is right", LATE),
-        output("a row that sees nothing has O = 0", NOTHING),
-        log_sums("a row that sees nothing has LSE = -∞", NOTHING),
-        output("O equals exact attention", near),
-        log_sums("LSE is the natural logarithm of the row sums", near),
-        output(FAR_NAME, FAR, LARGE_TOLERANCE),
-        words_exactly(),
-        full_products(),
-    ),
-    run_case=launch_in_place,
-)
+EDGES = {
+    ("O", ALL): "O is right where every row sees a key in every tile",
+    ("O", LATE): "a row that sees its first key late is right",
+    ("O", NOTHING): "a row that sees nothing has O = 0",
+    ("LSE", NOTHING): "a row that sees nothing has LSE = -∞",
+}
+BAND = kernel("11C", "O LSE", bands, EDGES | ATTENTION)
 
 
 # ------------------------------------------------------------------ 11D many heads
 SHARED, LAYOUT = "keys shared", "other layouts"
-PLAIN, APART = "contiguous", "room between rows"
 
 
-def _head_cases(rng: np.random.Generator) -> list[Case]:
-    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor;
-    scores far from 0.
+def heads(rng: np.random.Generator) -> Iterator[Sample]:
+    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor, and
+    that of every layer, heads within a token; scores far from 0, with other numbers of the same sizes.
     """
     n = int(rng.integers(1, 15))
-    shapes = [
-        ("one head", 1, 1, 1, 40 + n),
-        ("several heads", 2, 2, 2, 17),  # a key more than a tile has, and d of another size than it
-        (SHARED, 1, 4, 2, 20),
-        (SHARED, 2, 2, 1, 16 + n),
-        (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),
-        (FAR, 1, 1, 1, 18),
-        (FAR, 1, 1, 1, 18),  # other numbers of the same sizes
-    ]
-    return [_head_case(rng, *shape) for shape in shapes]
+    for B, H, H_kv, N, d, BM, BN, lies in [
+        (1, 1, 1, 40 + n, 16, 16, 32, [_plain] * 3),
+        (2, 2, 2, 17, 32, 16, 16, [_plain] * 3),  # a key more than a tile has, and d of another size than it
+        (1, 4, 2, 20, 16, 32, 16, [_plain] * 3),
+        (2, 2, 1, 16 + n, 16, 32, 16, [_plain] * 3),
+        (2, 4, 2, 20, 16, 32, 16, [_cut_of(3), _padded, _cut_of(5)]),
+        (2, 2, 2, 17, 16, 32, 16, [token_major] * 3),
+    ]:
+        Q, K, V = (how(normal(rng, B, h, N, d)) for how, h in zip(lies, (H, H_kv, H_kv), strict=True))
+        yield _heads(Q, K, V, BM, BN, LAYOUT if lies[0] is not _plain else _of_heads(H, H_kv))
+    for _ in range(2):
+        Q, K, V = normal(rng, 3, 1, 1, 18, 16)
+        yield _heads(*far_apart(Q, K), V, 32, 16, FAR)
 
 
-def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
-    d, BM, BN = {"one head": (16, 16, 32), "several heads": (32, 16, 16)}.get(label, (16, 32, 16))
-    layouts: tuple[str | int, ...] = (3, APART, 5) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
-    Q, K, V = (
-        _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)
-    )
-    Q, K = far_apart(Q, K) if label == FAR else (Q, K)
+def _of_heads(H: int, H_kv: int) -> str:
+    return SHARED if H_kv < H else "several heads" if H > 1 else "one head"
+
+
+def _heads(Q: Single, K: Single, V: Single, BM: int, BN: int, difficulty: str) -> Sample:
+    (B, H, N, d), H_kv = Q.shape, K.shape[1]
     k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
-    want = exact.attention(Q.astype(np.float64), k, v)
-    budget = attention_forward(KernelProblem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
-    budget.writes["LSE"] = 0  # this one keeps no log-sum-exp
-    name = f"{label}, B={B}, H={H}, H_kv={H_kv}, N={N}"
-    return Case(name, {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}, want, budget=budget)
+    words = attention_forward(KernelProblem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
+    words.writes["LSE"] = 0  # this one keeps no log-sum-exp
+    return Sample(
+        {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "BM": BM, "BN": BN},
+        {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN},
+        {"O": exact.attention(Q.astype(np.float64), k, v)},
+        words,
+        (difficulty,),
+    )
 
 
-def _heads(rng: np.random.Generator, layout: str | int, B: int, H: int, N: int, d: int) -> Single:
-    """(B, H, N, d): contiguous; with room between the rows; or heads behind tokens, cut out of rows so many
-    times as long. No two of Q, K, V and an O made like Q then share a stride.
-    """
-    if isinstance(layout, str):
-        return normal(rng, B, H, N, d if layout == PLAIN else d + 4)[..., :d]
-    return normal(rng, B, N, H, layout * d)[..., :d].transpose(0, 2, 1, 3)
+def _plain(x: Single) -> Single:
+    return x
 
 
-HEADS = Exercise(
-    id="11D",
-    title="Many heads",
-    function="my_heads",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "How many programs are there now? Given one number, how do you get three back: the tile, the head, "
-        "the batch?",
-        "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then "
-        "the batch. Remainder and whole part of a division take the number apart again. The keys' head is "
-        "the queries' head divided by the size of a group, rounded down.",
-        "Move each pointer to its head once: batch times the first stride plus head times the second. From "
-        "there on it is the kernel of one head, with the third stride where that one had d.",
-    ),
-    cases=_head_cases,
-    properties=(
-        values_in("one head is right", "one head", TOLERANCE),
-        values_in("each head meets its own keys", "several heads", TOLERANCE),
-        values_in("heads that share keys are right", SHARED, TOLERANCE),
-        values_in("strides are taken from the tensors", LAYOUT, TOLERANCE),
-        values_in("O equals exact attention", near, TOLERANCE),
-        values_in(FAR_NAME, FAR, LARGE_TOLERANCE),
-        words_exactly(),
-        full_products(),
-    ),
-    run_case=launch_in_place,
-)
-
-# ------------------------------------------------------------------ 11E a kernel to repair
-ALONE = "one tile of keys"
+def _padded(x: Single) -> Single:
+    """Room between the rows."""
+    return np.pad(x, [(0, 0)] * 3 + [(0, 4)])[..., : x.shape[3]]
 
 
-def _repair_cases(rng: np.random.Generator) -> list[Case]:
-    """All causal: one tile of keys; tiles wide, square and high, ragged and whole, with one key left over;
-    other numbers of the same sizes; scores far from 0.
-    """
-    n = int(rng.integers(1, 15))
-    shapes = [
-        (n, 16, 32, 16, ALONE),
-        (96 + n, 16, 32, 16, ""),
-        (65, 32, 16, 32, ""),
-        (64, 16, 32, 32, ""),
-        *[(32 + n, 16, 16, 16, "")] * 2,
-    ]
-    found = [_repair_case(normal(rng, 3, N, d), BM, BN, label) for N, d, BM, BN, label in shapes]
-    return [*found, _repair_case(_far(rng, 20, 16), 16, 16, FAR)]
+def _cut_of(times: int) -> Callable[[Single], Single]:
+    """Heads within a token, cut out of rows so many times as long."""
+
+    def cut(x: Single) -> Single:
+        room = np.pad(x.swapaxes(1, 2), [(0, 0)] * 3 + [(0, (times - 1) * x.shape[3])])
+        return room[..., : x.shape[3]].swapaxes(1, 2)
+
+    return cut
 
 
-def _repair_case(QKV: Single, BM: int, BN: int, label: str) -> Case:
-    Q, K, V = QKV
-    inputs = {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}
-    name = ", ".join(part for part in (_sizes(inputs), label) if part)
-    return Case(name, inputs, _expected(Q, K, V, high=0), budget=_words(Q, K, BM, BN, high=0))
-
-
-REPAIR = Exercise(
-    id="11E",
-    title="A kernel to repair",
-    function="my_repaired",
-    difficulty=2,
-    importance=3,
-    minutes=10,
-    hints=(
-        "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of "
-        "which of them does the address change from round to round?",
-        "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The "
-        "loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
-        "Two things are handed on from round to round in the unit of the old maximum: the sum and the "
-        "accumulator. Compare how each of them changes to the unit of the new one.",
-    ),
-    cases=_repair_cases,
-    properties=(
-        output("O is right where one tile holds all keys", ALONE),
-        *FORWARD_PASS,
-    ),
-    run_case=launch_in_place,
+HEADS = kernel(
+    "11D",
+    "O",
+    heads,
+    {
+        ("O", "one head"): "one head is right",
+        ("O", "several heads"): "each head meets its own keys",
+        ("O", SHARED): "heads that share keys are right",
+        ("O", LAYOUT): "strides are taken from the tensors",
+        **O,
+        **FAR_FROM_0,
+    },
 )
 
 EXERCISES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,37 +13,30 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, snapshot, trial_from_error
-from ..properties import budget_of, difference_or_scale, each, idle, only_where
+from ..exercise import Case, Exercise, NotJudged, Property, Trial, snapshot, trial_from_error
+from ..kinds.forward_cases import token_major
+from ..kinds.function import EVERY, TOGETHER, Draw, Sample, function
+from ..kinds.kernel import SINGLE, kernel
+from ..properties import budget_of, each, idle
 from ..trials.kernel_launch import (
     as_shared_arrays,
-    full_products,
     kernels_compute,
     launch,
     launch_and_count_programs,
-    launches_kernels,
     nothing_in_vain,
-    words_exactly,
 )
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]
-TOLERANCE = 2e-4  # of float32 kernels, with scores near -100 too: 20 times what the reference is off by
+# Of scores near -100 a weight is wrong by 1e-5 of it in float32; ten times what the reference is off by.
+LOW_TOLERANCE = 2e-4
 RAGGED, CAUSAL, LOW, STRIDED = "a ragged last tile", "causal", "scores near -100", "dO with strides"
 HEADS = "two heads"
-FAR = "scores at -10^24 and below"
 
 
 # ------------------------------------------------------------------ inputs and right answers
-def _inputs(
-    rng: np.random.Generator,
-    H: int,
-    N: int,
-    d: int,
-    *,
-    causal: bool = False,
-    low: bool = False,
-    far: bool = False,
+def _gradients(
+    rng: np.random.Generator, H: int, N: int, d: int, *, causal: bool, low: bool = False, far: bool = False
 ) -> Arrays:
     """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them."""
     Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
@@ -83,31 +77,107 @@ def _of_one_head(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Array
     return {"O": O, "LSE": exact.log_sum_exp(S), "D": (dO * O).sum(axis=1), **gradients}
 
 
-def _label(H: int, N: int, d: int, *facts: str) -> str:
-    heads = (HEADS,) if H == 2 else ()
-    return ", ".join([f"H={H}, N={N}, d={d}", *heads, *filter(None, facts)])
+# ------------------------------------------------------------------ 12A: D
+def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
+    """Whole and ragged blocks, two heads, O and dO that lie in memory in other orders, one row, and a call
+    that leaves BM as it is given, twice with other numbers.
+    """
+    N = int(rng.integers(33, 63))
+    for H, n, d, BM, difficulty in [
+        (1, 64, 16, 32, ""),
+        (2, 32, 16, 32, HEADS),
+        (2, N, 16, 32, RAGGED),
+        (2, N + 1, 16, 16, STRIDED),
+        *[(1, 1, 32, None, RAGGED)] * 2,
+    ]:
+        O, dO = rng.standard_normal((2, H, n, d)).astype(np.float32)
+        if difficulty == STRIDED:  # dO as a layer makes it, and room behind the heads of a token in O
+            dO, room = token_major(dO), np.pad(O.transpose(1, 0, 2), ((0, 0), (0, 0), (0, 5)))
+            O = room.transpose(1, 0, 2)[:, :, :d]
+        tile = {} if BM is None else {"BM": BM}
+        yield Sample(
+            {"H": H, "N": n, "d": d, "BM": BM or "as given"},
+            {"O": O, "dO": dO, **tile},
+            {"D": (O.astype(np.float64) * dO).sum(axis=2)},
+            Ledger(reads={"O": O.size, "dO": O.size}, writes={"D": H * n}),
+            (difficulty,) if difficulty else (),
+        )
 
 
-# ------------------------------------------------------------------ properties
-def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Property:
-    """All results are exact in the cases whose label holds `concerned`; a message names the first that is
-    not.
+ROWS = kernel(
+    "12A",
+    "D",
+    row_blocks,
+    {
+        (TOGETHER, EVERY): "D is exact",
+        (TOGETHER, HEADS): "every head is exact",
+        (TOGETHER, RAGGED): "a ragged last tile is exact",
+        (TOGETHER, STRIDED): "O and dO may lie in memory in any order of rows and heads",
+    },
+    loads="O dO",
+    also=(nothing_in_vain(),),
+    products=False,
+    run_case=launch_and_count_programs,
+)
+
+
+# ------------------------------------------------------------------ 12B to 12D: the kernels
+Words = Callable[[KernelProblem, int, int], Ledger]
+
+
+def _tiles(takes: str, returns: str, words: Words) -> Draw:
+    """Samples for a kernel with tiles of BM queries and BN keys: whole tiles, two heads, ragged tiles whose
+    scores lie far below 0 in every second row, causal ones, one row and one key left over, all keys within a
+    tile, with other numbers of the same sizes too.
     """
 
-    def judge(trial: Trial) -> str | None:
-        got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
-        if trial.value is None:
-            return WrongForm("your function returned None; does it end with a return?")
-        if len(got) != len(outputs):
-            return WrongForm(f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}")
-        wrong = (
-            f"{output}: {complaint}"
-            for output, value, want in zip(outputs, got, trial.case.expected, strict=True)
-            if (complaint := difference_or_scale(value, want, trial.case, TOLERANCE))
-        )
-        return next(wrong, None)
+    def draw(rng: np.random.Generator) -> Iterator[Sample]:
+        N = int(rng.integers(33, 47))
+        far = "dK" not in returns.split()  # where a rounding error of dS would meet a row of Q
+        for H, n, d, BM, BN, difficulty in [
+            (1, 64, 32, 32, 32, ""),
+            (2, 32, 16, 16, 32, HEADS),
+            (2, N, 16, 16, 32, RAGGED),
+            (1, N + 16, 16, 32, 16, CAUSAL),
+            (2, N, 16, 16, 32, CAUSAL),
+            (1, 33, 16, 16, 16, LOW),  # one row, and one key, left over
+            (1, 1, 16, 16, 16, RAGGED),
+            *[(1, 3, 16, 32, 16, RAGGED)] * 2,  # all keys, and more queries in a tile than columns
+        ]:
+            causal = difficulty == CAUSAL
+            arrays = _gradients(
+                rng, H, n, d, causal=causal, low=difficulty == LOW, far=far and n == N and not causal
+            )
+            tile = {"BM": BM, "BN": BN}
+            yield Sample(
+                {"H": H, "N": n, "d": d, **tile},
+                {name: arrays[name] for name in takes.split()} | tile | {"causal": causal},
+                {name: arrays[name] for name in returns.split()},
+                words(KernelProblem(n, n, d, high=0 if causal else None, H=H, H_kv=H), BM, BN),
+                (difficulty,) if difficulty else (),
+            )
 
-    return only_where(name, concerned, judge)
+    return draw
+
+
+def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) -> Exercise:
+    *some, last = returns.split()
+    return kernel(
+        id,
+        returns,
+        _tiles(takes, returns, words),
+        {
+            (TOGETHER, EVERY): f"{', '.join(some)} and {last} are exact",
+            (TOGETHER, HEADS): "every head is exact",
+            (TOGETHER, RAGGED): "ragged tiles are exact",
+            (TOGETHER, CAUSAL): "a causal mask hides what it must",
+            (TOGETHER, LOW): "scores near -100 overflow nowhere",
+        },
+        loads=takes,
+        also=also,
+        looser={LOW: LOW_TOLERANCE},
+        run_case=launch,
+    )
 
 
 def added_atomically() -> Property:
@@ -120,129 +190,55 @@ def added_atomically() -> Property:
     return each("dQ is added to atomically", judge)
 
 
-# ------------------------------------------------------------------ 12A: D
-def row_cases(rng: np.random.Generator) -> list[Case]:
-    """Whole and ragged blocks, two heads, one row, O and dO that lie in memory in other orders, and a call
-    that leaves BM as it is given, twice with other numbers.
-    """
-    d, BM = 16, 32
-    N = int(rng.integers(33, 63))
-    return [
-        _row_case(rng, 1, 2 * BM, d, BM, plain=True),
-        _row_case(rng, 2, N, d, BM, RAGGED, plain=True),
-        _row_case(rng, 2, N + 1, d, 16, RAGGED, STRIDED),
-        *(_row_case(rng, 1, 1, 2 * d, None, RAGGED) for _ in range(2)),
-    ]
-
-
-def _row_case(
-    rng: np.random.Generator, H: int, N: int, d: int, BM: int | None, *facts: str, plain: bool = False
-) -> Case:
-    O, dO = rng.standard_normal((2, H, N, d)).astype(np.float32)
-    if not plain:
-        dO = np.ascontiguousarray(dO.transpose(1, 0, 2)).transpose(1, 0, 2)  # heads within a row
-        O = np.pad(O.transpose(1, 0, 2), ((0, 0), (0, 0), (0, 5))).transpose(1, 0, 2)  # and room behind them
-        O = O[:, :, :d]
-    want = (O.astype(np.float64) * dO).sum(axis=2)
-    budget = Ledger(reads={"O": H * N * d, "dO": H * N * d}, writes={"D": H * N})
-    tile = {} if BM is None else {"BM": BM}
-    label = f"{_label(H, N, d, *facts)}, BM={BM or 'as given'}"
-    return Case(label, {"O": O, "dO": dO, **tile}, (want,), budget=budget)
-
-
-# ------------------------------------------------------------------ 12B to 12D: the kernels
-def tiled_cases(
-    names: Sequence[str], outputs: Sequence[str], budget: Callable[[KernelProblem, int, int], Ledger]
-) -> Callable[[np.random.Generator], list[Case]]:
-    """Cases for a kernel with tiles of BM queries and BN keys.
-
-    Args:
-        names: the arrays that the student's function takes, in its order; BM, BN and causal follow.
-        outputs: the arrays that it returns.
-        budget: its closed form.
-    """
-
-    def case(rng: np.random.Generator, H: int, N: int, BM: int, BN: int, *facts: str, d: int = 16) -> Case:
-        causal = CAUSAL in facts
-        arrays = _inputs(rng, H, N, d, causal=causal, low=LOW in facts, far=FAR in facts)
-        given = {name: arrays[name] for name in names} | {"BM": BM, "BN": BN, "causal": causal}
-        problem = KernelProblem(N, N, d, high=0 if causal else None, H=H, H_kv=H)
-        return Case(
-            f"{_label(H, N, d, *facts)}, BM={BM}, BN={BN}",
-            given,
-            tuple(arrays[name] for name in outputs),
-            budget=budget(problem, BM, BN),
-        )
-
-    def cases(rng: np.random.Generator) -> list[Case]:
-        N = int(rng.integers(33, 47))
-        return [
-            case(rng, 1, 64, 32, 32, d=32),
-            case(rng, 2, N, 16, 32, RAGGED, *(() if "dK" in outputs else (FAR,))),
-            case(rng, 1, N + 16, 32, 16, RAGGED, CAUSAL),
-            case(rng, 2, N, 16, 32, RAGGED, CAUSAL),
-            case(rng, 1, 33, 16, 16, RAGGED, LOW),  # one row, and one key, left over
-            case(rng, 1, 1, 16, 16, RAGGED),
-            case(rng, 1, 3, 32, 16, RAGGED),  # all keys, and more queries in a tile than columns
-            case(rng, 1, 3, 32, 16, RAGGED),  # other numbers of the same sizes
-        ]
-
-    return cases
-
-
-def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, ...]:
-    named = f"{', '.join(outputs[:-1])} and {outputs[-1]}"
-    return (
-        launches_kernels(*inputs),
-        parts_where(f"{named} are exact", outputs),
-        parts_where("every head is exact", outputs, HEADS),
-        parts_where("ragged tiles are exact", outputs, RAGGED),
-        parts_where("a causal mask hides what it must", outputs, CAUSAL),
-        parts_where("scores near -100 overflow nowhere", outputs, LOW),
-        words_exactly(),
-        full_products(),
-    )
+DQ = _backward("12B", "Q K V O dO LSE", "dQ D", dq_plain)
+KEYS = _backward("12C", "Q K V dO LSE D", "dK dV", dkdv_plain)
+FUSED = _backward("12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, added_atomically())
 
 
 # ------------------------------------------------------------------ 12E: under autograd
-def autograd_cases(rng: np.random.Generator) -> list[Case]:
-    """A stored dO; one that is transposed in memory; one word shown everywhere, as the gradient of a sum.
+def layers(rng: np.random.Generator) -> Iterator[Sample]:
+    """A stored dO; dO as a layer makes it, the heads of a token side by side; columns before rows; one word
+    shown everywhere, as the gradient of a sum.
 
     The first leaves `causal` as it is given. A second layer of the same sizes, alike or not in what it hides,
-    comes before the backward pass in some; the last two have the sizes of others, and other numbers.
+    comes before the backward pass in some; the last but one has the sizes of others, and other numbers.
     """
     N = int(rng.integers(33, 48))
-    return [
-        _autograd_case(rng, 2, 32, None),
-        _autograd_case(rng, 1, N, True, RAGGED, layer=False),
-        _autograd_case(rng, 2, 32, True, STRIDED, layer=True),
-        _autograd_case(rng, 1, N, False, RAGGED, STRIDED, everywhere=True),
-        _autograd_case(rng, 1, N, True, RAGGED),
-    ]
+    for H, n, causal, second, lies in [
+        (2, 32, None, None, np.asarray),
+        (1, N, True, False, np.asarray),
+        (2, 32, True, True, _columns_first),
+        (1, N, False, None, _one_word),
+        (1, N, True, None, np.asarray),
+        (2, 20, False, None, token_major),
+    ]:
+        Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
+        dO = lies(dO)
+        right = _right(Q, K, V, dO, bool(causal))
+        inputs = {"Q": Q, "K": K, "V": V, "dO": dO} | ({} if causal is None else {"causal": causal})
+        sizes = {"H": H, "N": n, "d": 16, "causal": causal or False}
+        if second is not None:
+            inputs["layer"] = rng.standard_normal((3, H, n, 16)).astype(np.float32), second
+            sizes["before its backward pass a second layer, causal"] = second
+        tag = CAUSAL if causal else ""
+        tag = tag if lies is np.asarray else STRIDED
+        results = {name: right[name] for name in ("O", "dQ", "dK", "dV")}
+        yield Sample(sizes, inputs, results, None, (tag,) if tag else ())
 
 
-def _autograd_case(
-    rng: np.random.Generator,
-    H: int,
-    N: int,
-    causal: bool | None,
-    *facts: str,
-    everywhere: bool = False,
-    layer: bool | None = None,
-) -> Case:
-    """With `layer`, another layer of other numbers, causal or not, comes between the two passes."""
-    d = 16
-    Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
-    dO = np.broadcast_to(np.float32(1), dO.shape) if everywhere else dO
-    right = _right(Q, K, V, dO, bool(causal))
-    if STRIDED in facts and not everywhere:
-        dO = np.ascontiguousarray(dO.transpose(2, 1, 0)).transpose(2, 1, 0)
-    given = {} if causal is None else {"causal": causal}
-    second = {} if layer is None else {"layer": (rng.standard_normal((3, H, N, d)).astype(np.float32), layer)}
-    between = "" if layer is None else f"before its backward pass a second layer, causal={layer}"
-    label = _label(H, N, d, *facts, CAUSAL if causal else "", between)
-    wanted = tuple(right[name] for name in ("O", "dQ", "dK", "dV"))
-    return Case(label, {"Q": Q, "K": K, "V": V, "dO": dO, **given, **second}, wanted)
+def _columns_first(x: Array) -> Array:
+    return np.ascontiguousarray(x.transpose(2, 1, 0)).transpose(2, 1, 0)
+
+
+def _one_word(x: Array) -> Array:
+    return np.broadcast_to(np.float32(1), x.shape)
+
+
+@dataclass(frozen=True)
+class AutogradTrial(Trial):
+    """A trial of both passes, and the attributes of ctx that hold tensors."""
+
+    on_ctx: tuple[str, ...] = ()
 
 
 @trial_from_error
@@ -268,7 +264,9 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             O = _one_tensor(student(*leaves, *_given(inputs, "causal")))
         forward = PhaseTotal(ledger.read, ledger.written)
-        _keep_attributes(O, keep)
+        on_ctx = _tensors_on_ctx(O)
+        for tensor in (tensor for tensors in on_ctx.values() for tensor in tensors):
+            keep(tensor)
         for arrays, causal in _given(inputs, "layer"):
             student(*(torch.from_numpy(x.copy()).requires_grad_() for x in arrays), causal)
         before = PhaseTotal(ledger.read, ledger.written)
@@ -278,7 +276,9 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     ledger.peak = sum(kept.values())
     shared = as_shared_arrays((O, *gradients))
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
-    return Trial(case, value=value, ledger=ledger, returned=(snapshot(shared), shared))
+    return AutogradTrial(
+        case, value=value, ledger=ledger, returned=(snapshot(shared), shared), on_ctx=tuple(on_ctx)
+    )
 
 
 def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:
@@ -297,15 +297,22 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise TypeError(f"expected O alone, one tensor; got a {type(O).__name__}")
+        raise NotJudged("returns O alone, one tensor", f"yours returned a {type(O).__name__}")
     return O
 
 
-def _keep_attributes(O: Any, keep: Callable[[Any], Any]) -> None:
-    """Tensors that were hung on ctx, past save_for_backward, are kept too."""
-    for value in vars(O.grad_fn).values() if hasattr(O.grad_fn, "__dict__") else ():
-        for tensor in _tensors_in(value):
-            keep(tensor)
+def _tensors_on_ctx(O: Any) -> dict[str, list[Any]]:
+    """The tensors that were hung on ctx, past save_for_backward, by the name of the attribute."""
+    found: dict[str, list[Any]] = {}
+    nodes = [O.grad_fn]
+    while nodes:  # O may be a view of what a Function returned
+        node = nodes.pop()
+        if node is not None:
+            nodes += [earlier for earlier, _ in node.next_functions]
+            for name, value in getattr(node, "__dict__", {}).items():
+                if tensors := list(_tensors_in(value)):
+                    found.setdefault(name, []).extend(tensors)
+    return found
 
 
 def _tensors_in(value: Any) -> Iterator[Any]:
@@ -347,126 +354,32 @@ def both_passes_launch() -> Property:
     return idle(each("kernels do the work, forward and backward", judge))
 
 
-GRADIENTS = ("O", "dQ", "dK", "dV")
+def saved_for_backward() -> Property:
+    """Tensors are handed to autograd, which frees them after the backward pass and watches over changes."""
+
+    def judge(trial: Trial) -> str | None:
+        names = trial.on_ctx if isinstance(trial, AutogradTrial) else ()
+        if not names:
+            return None
+        hung = " and ".join(f"ctx.{name}" for name in names)
+        return f"{hung} hold tensors, which autograd cannot free; save them by ctx.save_for_backward"
+
+    return idle(each("saves its tensors by save_for_backward", judge))
 
 
-EXERCISES = (
-    Exercise(
-        id="12A",
-        title="A kernel for D",
-        function="my_row_products",
-        difficulty=2,
-        importance=3,
-        minutes=8,
-        hints=(
-            "What does one program own? Which of its rows may not exist, and what must not happen there?",
-            "An address is the array's own, plus head times the step of heads, plus row times the "
-            "step of rows, plus column. O and dO have two steps each, and D has none to ask for: it "
-            "is stored whole.",
-            "Two loads of (BM, d), with a mask of rows that spreads over the columns; the sum of "
-            "their product over axis 1; one store of (BM,) with the same mask without its second "
-            "axis.",
-        ),
-        cases=row_cases,
-        properties=(
-            launches_kernels("O", "dO"),
-            parts_where("D is exact", ("D",)),
-            parts_where("every head is exact", ("D",), HEADS),
-            parts_where("a ragged last tile is exact", ("D",), RAGGED),
-            parts_where("O and dO may lie in memory in any order of rows and heads", ("D",), STRIDED),
-            words_exactly(),
-            nothing_in_vain(),
-        ),
-        run_case=launch_and_count_programs,
-    ),
-    Exercise(
-        id="12B",
-        title="Rows stay: dQ",
-        function="my_dq",
-        difficulty=3,
-        importance=5,
-        minutes=14,
-        hints=(
-            "Go through dq_program line by line. Which of its lines are products of tiles, which are "
-            "entry by entry, and which of them has an edge?",
-            "Keys of the tile are at, at + 1 and so on; their addresses are made as those of the rows"
-            " are. The transposes are made by tl.trans. Weights of keys past the end, and of hidden "
-            "ones, become 0 after the exponential.",
-            "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, "
-            "and a third product that takes dq as its third argument. The scale belongs to the "
-            "scores; dq gets its own at the store.",
-        ),
-        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), dq_plain),
-        properties=_kernel_properties(("dQ", "D"), "Q", "K", "V", "O", "dO", "LSE"),
-        run_case=launch,
-    ),
-    Exercise(
-        id="12C",
-        title="Columns stay: dK and dV",
-        function="my_dk_dv",
-        difficulty=3,
-        importance=5,
-        minutes=14,
-        hints=(
-            "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which "
-            "shape do these need beside a tile of (keys, queries)?",
-            "L and D belong to queries, which are the second axis now. A query past the end must have"
-            " no weight: what does its L have to be, so that no other mask is needed for it?",
-            "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its"
-            " query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q."
-            " Only the scale of dk is left to the store.",
-        ),
-        cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), dkdv_plain),
-        properties=_kernel_properties(("dK", "dV"), "Q", "K", "V", "dO", "LSE", "D"),
-        run_case=launch,
-    ),
-    Exercise(
-        id="12D",
-        title="All at once",
-        function="my_fused",
-        difficulty=3,
-        importance=4,
-        minutes=8,
-        hints=(
-            "Take the loop of 12.5. Which tile in it, turned over, is what dQ's rows need from these keys?",
-            "ds is (keys, queries), k is (keys, columns), and the share of dQ is (queries, columns). "
-            "Rows past the end of dQ exist in the tile and not in memory. And which weights of ds "
-            "meet a k of zeros?",
-            "One more product, ds transposed times k, times the scale, added by tl.atomic_add at the "
-            "addresses from which q was loaded, with q's mask. Before that, weights of keys past the "
-            "end become 0.",
-        ),
-        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "dK", "dV"), fused_backward_plain),
-        properties=(
-            *_kernel_properties(("dQ", "dK", "dV"), "Q", "K", "V", "O", "dO", "LSE"),
-            added_atomically(),
-        ),
-        run_case=launch,
-    ),
-    Exercise(
-        id="12E",
-        title="Attention that autograd can differentiate",
-        function="my_kernel_attention",
-        difficulty=3,
-        importance=5,
-        minutes=12,
-        hints=(
-            "What does my_dq take that the forward pass has in its hands, and what of it can be "
-            "computed anew?",
-            "Five tensors are saved, causal is an attribute. In the backward pass they come back from"
-            " ctx.saved_tensors. Whose strides can you not be sure of?",
-            "Forward: launch, save Q, K, V, O and LSE, return O alone. Backward: a contiguous dO, the"
-            " two sweeps with D from the first handed to the second, and four results, the last of "
-            "them None.",
-        ),
-        cases=autograd_cases,
-        properties=(
-            both_passes_launch(),
-            parts_where("O and the three gradients are exact", GRADIENTS),
-            parts_where("a causal mask hides what it must, in both passes", GRADIENTS, CAUSAL),
-            parts_where("dO may have any strides", GRADIENTS, STRIDED),
-            keeps_little(),
-        ),
-        run_case=differentiate,
-    ),
+AUTOGRAD = function(
+    "12E",
+    "O dQ dK dV",
+    layers,
+    {
+        (TOGETHER, EVERY): "O and the three gradients are exact",
+        (TOGETHER, CAUSAL): "a causal mask hides what it must, in both passes",
+        (TOGETHER, STRIDED): "dO may have any strides",
+    },
+    before=(both_passes_launch(),),
+    after=(keeps_little(), saved_for_backward()),
+    tolerance=SINGLE,
+    run_case=differentiate,
 )
+
+EXERCISES = (ROWS, DQ, KEYS, FUSED, AUTOGRAD)

@@ -14,7 +14,7 @@ from ...costs.closed_form import ceil_div
 from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Property, Trial, WrongForm
+from ..exercise import Case, Property, Trial, WrongForm, exercise
 from ..properties import Form, budget_of, difference, each, idle, is_number, only_where, several
 from ..trials.float32_inputs import (
     FAR,
@@ -132,20 +132,8 @@ def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
     return None if got <= least else f"yours moves {got:,} bytes, another {least:,}"
 
 
-CHOICE = Exercise(
-    id="13A",
-    title="A tile for a chip",
-    function="my_choice",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which tiles may be used at all? Of those, what does each one move? Two formulas, and BD says which.",
-        "Count words first, array by array, rounding up where a block may be ragged. Then give each array "
-        "its width: LSE and what travels of O are 4 bytes a word, the rest itemsize.",
-        "Whole rows: two arrays once, two arrays once for each tile of queries, and N words of LSE. Slices: "
-        "Q comes once for each tile of keys, and between two tiles of keys N·d sums go and come back.",
-    ),
+CHOICE = exercise(
+    "13A",
     cases=_choice_cases,
     properties=(
         A_CHOICE.must("a tile that spills or does not fit is not taken", _must_fit),
@@ -322,24 +310,8 @@ def _heavy_first(trial: Trial) -> str | None:
     return None if (np.diff(work) <= 0).all() else f"in your order the rows have {work.tolist()} tiles"
 
 
-LISTS = Exercise(
-    id="13B",
-    title="A mask as lists",
-    function="my_lists",
-    difficulty=3,
-    importance=5,
-    minutes=15,
-    hints=(
-        "Bring the mask into tiles first: an array (rows, columns, BM, BN). Which question to a tile tells "
-        "that somebody sees a pair of it, and which that nobody misses one? What does a mask that does not "
-        "divide need before it can be brought into tiles?",
-        "Two padded copies, alike for keys past the last, which nobody sees, and different for queries past "
-        "the last: for the question whether a tile is hit they see nothing, for the question whether it is "
-        "whole they see everything.",
-        "Go through the rows of tiles. In each: numbers of the whole tiles, then those of the cut ones; "
-        "where you are in the list before, between and after is the row's span. A cut tile takes the next "
-        "slot and leaves its pattern there. The order sorts rows by their entries, most first.",
-    ),
+LISTS = exercise(
+    "13B",
     cases=_lists_cases,
     properties=(
         idle(each("the five parts have the lengths that the mask asks for", _shapes)),
@@ -403,24 +375,8 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
     return spans, entries, places[slots] if len(places) else slots, shuffled, order
 
 
-LISTED = Exercise(
-    id="13C",
-    title="A loop over a list",
-    function="my_listed_attention",
-    difficulty=4,
-    importance=5,
-    minutes=18,
-    hints=(
-        "Line by line, what becomes of the NumPy program of section 13.4? Which of its numbers have to be "
-        "loaded before the first key can be?",
-        "The program's number is a place in the order, and the order names the tile. Three loads give the "
-        "span. Then two loops over steps of the list, and in each step the entry says which keys these are. "
-        "Only the second loop loads a slot and a pattern.",
-        "Whole tiles hold existing keys only, so their loads need no mask. A pattern is BM · BN numbers, row "
-        "by row, from slot · BM · BN on; scores become minus infinity where it is 0, and keys past the last "
-        "are 0 in it. After the loops a row whose l is 0 saw nothing: divide by 1 there, and choose minus "
-        "infinity for its LSE.",
-    ),
+LISTED = exercise(
+    "13C",
     cases=_listed_cases,
     properties=(
         launches_kernels("Q"),
@@ -480,22 +436,8 @@ def _sums_travel() -> Property:
     return each("sums go to slow memory between two tiles of keys, and only there", judge)
 
 
-SLICED = Exercise(
-    id="13D",
-    title="Outputs that travel",
-    function="my_sliced_attention",
-    difficulty=3,
-    importance=4,
-    minutes=15,
-    hints=(
-        "What does this tile of keys add to one slice of O, and what must happen to what was there before? "
-        "Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
-        "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled "
-        "and added to; then out again. Rows past N and columns past d exist in neither array.",
-        "Rows of O_sum are loaded up to come and stored up to go. The store into O is on where go is off: up "
-        "to N - go, and what it stores is divided by l as a column. tl.dot takes the rescaled slice as its "
-        "third argument.",
-    ),
+SLICED = exercise(
+    "13D",
     cases=_sliced_cases,
     properties=(
         launches_kernels("Q", "K", "V"),

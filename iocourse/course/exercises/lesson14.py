@@ -12,7 +12,7 @@ from ... import exact
 from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm
+from ..exercise import Case, Trial, WrongForm, exercise
 from ..properties import budget_of, each, idle, part, several, values_in
 from ..trials.float32_inputs import (
     FAR,
@@ -64,21 +64,8 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
 
 
 STEP_PARTS = ("bytes", "microseconds")
-STEP = Exercise(
-    id="14A",
-    title="One token",
-    function="my_decode_step",
-    difficulty=2,
-    importance=5,
-    minutes=8,
-    hints=(
-        "Which four arrays move, and how many words has each? Two of them have as many heads as there are "
-        "queries, the other two as many as there are keys.",
-        "K and V have B · H_kv · N · d words each; the query and the output of all heads B · H · d each. "
-        "Every word moves once and has itemsize bytes.",
-        "Bytes over bytes a second are seconds. A GB/s is 10^9 bytes a second, which is 1,000 bytes a "
-        "microsecond.",
-    ),
+STEP = exercise(
+    "14A",
     cases=_step_cases,
     properties=(
         part("the bytes of one head are right", STEP_PARTS, 0, ONE),
@@ -143,21 +130,8 @@ def _limit(trial: Trial) -> str | None:
 
 
 ROOF_PARTS = ("a time", "a limit")
-ROOF = Exercise(
-    id="14B",
-    title="Which roof",
-    function="my_least_time",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Two times for each pass: as if only products took time, and as if only moving did. Which of the two "
-        "can be hidden behind the other?",
-        "Sort the arrays of the table into those with H heads and those with H_kv. Forward there are two of "
-        "each kind, backward four; decode has its own count, that of exercise 14A.",
-        "A microsecond is 10^6 FLOP for each TFLOP/s of the peak, and 1,000 bytes for each GB/s. The least "
-        "time is the longer of the two, and the longer one is the limit.",
-    ),
+ROOF = exercise(
+    "14B",
     cases=_roof_cases,
     properties=(
         part("forward, limited by memory", ROOF_PARTS, 0, f"forward, limit {MEMORY}"),
@@ -240,23 +214,8 @@ def _ordinary(case: Case) -> bool:
     return not any(label in case.label for label in (LARGE, LOW, NOTHING))
 
 
-MERGE = Exercise(
-    id="14C",
-    title="A kernel that merges",
-    function="my_merge",
-    difficulty=3,
-    importance=5,
-    minutes=14,
-    hints=(
-        "Write the NumPy merge again for one head: a column of log-sum-exps and a tile of outputs, "
-        "(PARTS, d). How many rows of O_parts lie between one part of a head and the next?",
-        "O_parts is (pairs, parts, group, d): the row of a part is its pair times parts plus its number, "
-        "times group, plus the head's place in the group. LSE_parts has one number for each such row. Lanes "
-        "beyond the last part must have the weight 0: give them a log-sum-exp that makes it so.",
-        "The largest log-sum-exp may be minus infinity: subtract 0 then. All weights are 0 in that case, and "
-        "so is their sum: divide by 1 instead, and choose minus infinity for LSE. Otherwise LSE is the "
-        "largest one plus the logarithm of the sum.",
-    ),
+MERGE = exercise(
+    "14C",
     cases=_merge_cases,
     properties=(
         output("O of one head is right", "one head"),
@@ -340,22 +299,8 @@ def _rows_exactly(trial: Trial) -> str | None:
     return None
 
 
-PACKED = Exercise(
-    id="14D",
-    title="Packed texts",
-    function="my_packed",
-    difficulty=4,
-    importance=4,
-    minutes=14,
-    hints=(
-        "Take packed_program of section 14.8 line by line. Which two numbers of cu does a program need? "
-        "Which rows are its own, counted over all texts together?",
-        "Rows of the program: the beginning of the text, plus tile · BM, plus 0 … BM - 1. All masks compare "
-        "with the end of the text, not with the number of tokens. Tiles of keys begin where the text does.",
-        "From token to token there are H · d words, and a head begins head · d words behind its token. If "
-        "the first row of the program is not before the text's end, the loop must not run at all: put it, "
-        "and what comes after it, under an if.",
-    ),
+PACKED = exercise(
+    "14D",
     cases=_packed_cases,
     properties=(
         values_in("one text is right", ALONE, TOLERANCE),

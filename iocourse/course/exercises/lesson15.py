@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
@@ -22,20 +22,19 @@ from ...machine import Features, Machine, SlowArray
 from ...solution_guard import no_calls_into
 from ..exercise import (
     Case,
-    Exercise,
     Property,
     Trial,
     WrongForm,
+    exercise,
     run_function,
-    run_schedule,
     trial_from_error,
 )
+from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
     Form,
     describe_value,
     difference,
     each,
-    every_input_loaded,
     fits,
     idle,
     is_number,
@@ -68,7 +67,12 @@ def polynomial_of(S: Array, c: Sequence[float] | Array) -> Array:
 
 
 # ---------------------------------------------------------------------- 15A features of a row
-ONE_COORDINATE, DEGREE_1 = "d=1", "g=1"
+def _one_coordinate(case: Case) -> bool:
+    return bool(case.inputs["Q"].shape[1] == 1)
+
+
+def _degree_1(case: Case) -> bool:
+    return bool(case.inputs["g"] == 1)
 
 
 def _feature_cases(rng: np.random.Generator) -> list[Case]:
@@ -153,28 +157,14 @@ def _row_alone(trial: Trial) -> str | None:
     return difference(three[2], three[0][:1], wanted="among all rows")
 
 
-FEATURES = Exercise(
-    id="15A",
-    title="Features of a row",
-    function="my_features",
-    difficulty=2,
-    importance=5,
-    minutes=12,
-    hints=(
-        "For d = 2 and g = 2 write down all six features by hand, with what they are divided by. What is a! "
-        "for x₁x₁, and for x₁x₂?",
-        "A monomial is a choice of coordinates with repetition and without order. The setup cell imports a "
-        "function of itertools that lists just those, for each degree from 0 to g.",
-        "For one choice, take those columns of X (one column may be taken several times) and multiply along "
-        "axis 1; no columns at all give ones. Count how often each coordinate was chosen, and divide by the "
-        "root of the product of the factorials of these counts. Stack the results as columns.",
-    ),
+FEATURES = exercise(
+    "15A",
     cases=_feature_cases,
     properties=(
         each("scalar products of features are Taylor's polynomial", _products),
         each("there are C(d + g, g) features a row", _count),
-        only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
-        only_where("degree 1 is the row with a 1", DEGREE_1, _products),
+        only_where("one coordinate has the powers alone", _one_coordinate, _products),
+        only_where("degree 1 is the row with a 1", _degree_1, _products),
         idle(each("a row's features depend on that row alone", _row_alone)),
     ),
     run_case=_play_features,
@@ -183,6 +173,7 @@ FEATURES = Exercise(
 
 # ---------------------------------------------------------------------- 15B the smallest degree
 INSIDE, RIGHT_END, UNEVEN = "largest inside", "largest at the right end", "a larger degree that is worse"
+RIGHT_OF_0, LONGER = "right of 0", "Chebyshev of a longer interval"
 
 
 def through(points: Array) -> Array:
@@ -252,29 +243,29 @@ def rippled(thirds: int, g: int, R: float) -> Array:
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
     """Taylor, Chebyshev, and others: farthest off inside or on the right, or worse at a larger degree."""
     R = float(rng.uniform(0.8, 1.2))
-    asked: list[tuple[str, Make, float, float]] = [
-        ("Taylor", taylor, R, 1e-2),
-        ("Taylor", taylor, 3 * R, 1e-3),
-        ("Taylor", taylor, 0.1 * R, 0.5),
-        ("Chebyshev", chebyshev, 2 * R, 1e-4),
-        (INSIDE, flattened, 2 * R, 1e-3),
-        (INSIDE, flattened, R, 1e-2),
-        (f"{INSIDE}, right of 0", leaning, 2 * R, 1e-2),
-        (RIGHT_END, from_the_left, R, 1e-3),
-        ("Chebyshev of a longer interval", wide, R, 1e-3),
-        (UNEVEN, uneven, 1.0, 1e-2),  # degree 5; 8 and 7 will do, 6 will not
-        (UNEVEN, uneven, 2.0, 1e-4),
-    ]
     narrow = 0.05 * np.exp(0.9845 * R) / 15.5
-    for thirds in range(3):  # each a function by name, for a grader sends it to another process
-        asked.append((f"{INSIDE}, narrow", partial(rippled, thirds), R, narrow))
-    return [_degree_case(*case) for case in asked]
+    return [
+        _degree_case(taylor, R, 1e-2, "Taylor"),
+        _degree_case(taylor, 3 * R, 1e-3, "Taylor"),
+        _degree_case(taylor, 0.1 * R, 0.5, "Taylor"),
+        _degree_case(chebyshev, 2 * R, 1e-4, "Chebyshev"),
+        _degree_case(flattened, 2 * R, 1e-3, INSIDE),
+        _degree_case(flattened, R, 1e-2, INSIDE),
+        _degree_case(leaning, 2 * R, 1e-2, INSIDE, RIGHT_OF_0),
+        _degree_case(from_the_left, R, 1e-3, RIGHT_END),
+        _degree_case(wide, R, 1e-3, LONGER),
+        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 8 and 7 will do, 6 will not
+        _degree_case(uneven, 2.0, 1e-4, UNEVEN),
+        # each a function by name, for a grader sends it to another process
+        *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),
+    ]
 
 
-def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
+def _degree_case(make: Make, R: float, error: float, *tags: str) -> Case:
     g = next(g for g in range(1, 60) if largest_error(make(g, R), R) <= error)
     want = g, largest_error(make(g, R), R)
-    return Case(f"{label}, R={R:.3f}, error {error:.4g}", {"make": make, "R": R, "error": error}, want)
+    label = f"{', '.join(tags)}, R={R:.3f}, error {error:.4g}"
+    return Case(label, {"make": make, "R": R, "error": error}, want, tags=frozenset(tags))
 
 
 @trial_from_error
@@ -308,22 +299,8 @@ def _right_error(trial: Trial, found: Found) -> str | None:
     return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
 
 
-DEGREE = Exercise(
-    id="15B",
-    title="The smallest degree",
-    function="my_degree",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Begin with the largest error of one polynomial. At which places can it be, and how does NumPy find "
-        "them?",
-        "Take the roots of p' - p, keep those that are real and lie inside (-R, R), and add the two ends. "
-        "The largest of |p(s)e⁻ˢ - 1| over these few places is exact.",
-        "A root that is real may come back with a tiny imaginary part: compare the size of that with 1e-9, "
-        "and go on with the real part. Then count g upwards from 1 and stop at the first whose largest error "
-        "is small enough.",
-    ),
+DEGREE = exercise(
+    "15B",
     cases=_degree_cases,
     properties=(
         DEGREE_AND_ERROR.must("it is the smallest degree", _right_degree),
@@ -338,7 +315,7 @@ DEGREE = Exercise(
 
 
 # ---------------------------------------------------------------------- 15C two passes
-OTHER, LONG = "other weights", "more tokens than features"
+OTHER, OTHERS = "other weights", (1.0, 0.9, 0.6, 0.1)  # coefficients that are not those of Taylor
 
 
 def _weight(axes: tuple[int, ...], c: Sequence[float] | Array) -> float:
@@ -353,66 +330,53 @@ def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> di
     return {"phi": Features(axes), "psi": Features(axes, [_weight(a, c) for a in axes])}
 
 
-def _pass_cases(rng: np.random.Generator) -> list[Case]:
+def pass_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
 
     Scores are at most 1, where each of these polynomials has one sign: with weights that are negative, row
     sums are too, and in the quotient that cancels.
     """
-    other = [1.0, 0.9, 0.6, 0.1]
-    sizes: list[tuple[str, int, int, Sequence[float] | Array]] = [
-        ("Taylor", 9, 3, taylor(2)),
-        (LONG, 40, 2, taylor(3)),
-        ("Taylor", 12, 6, taylor(2)),
-        ("Taylor", 11, 5, taylor(1)),
-        (OTHER, 13, 3, other),
-        (f"{OTHER}, negative", 8, 3, [-c for c in other]),
-        ("one token", 1, 4, taylor(2)),
-    ]
-    found = [_pass_case(rng, *size) for size in sizes]
-    return [*found, _pass_case(rng, OTHER, 10, 4, other[:3], reverse=True)]
+    yield _low_rank_sample(rng, "Taylor", 9, 3, taylor(2))
+    yield _low_rank_sample(rng, "more tokens than features", 40, 2, taylor(3))
+    yield _low_rank_sample(rng, "Taylor", 12, 6, taylor(2))
+    yield _low_rank_sample(rng, "Taylor", 11, 5, taylor(1))
+    yield _low_rank_sample(rng, OTHER, 13, 3, OTHERS)
+    yield _low_rank_sample(rng, f"{OTHER}, negative", 8, 3, [-c for c in OTHERS])
+    yield _low_rank_sample(rng, "one token", 1, 4, taylor(2))
+    yield _low_rank_sample(rng, OTHER, 10, 4, OTHERS[:3], reverse=True)
 
 
-def _pass_case(
-    rng: np.random.Generator, label: str, N: int, d: int, c: Sequence[float] | Array, reverse: bool = False
-) -> Case:
+def _low_rank_sample(
+    rng: np.random.Generator, words: str, N: int, d: int, c: Sequence[float] | Array, reverse: bool = False
+) -> Sample:
     Q, K, V = rng.standard_normal((3, N, d))
     Q *= 0.9 * d**0.5 / abs(Q @ K.T).max()
-    A = polynomial_of(Q @ K.T * d**-0.5, c)
-    g, r = len(c) - 1, comb(d + len(c) - 1, d)
-    budget = costs.low_rank(N, d, g=g, rc=r, Bd=d + 1)
-    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}
-    return Case(
-        f"{label}, N={N}, d={d}, r={r}", inputs, A @ V / A.sum(axis=1, keepdims=True), budget.peak + 4, budget
-    )
+    sizes = {"N": N, "d": d, "r": comb(d + len(c) - 1, d)}
+    tag = "" if np.array_equal(c, taylor(len(c) - 1)) else OTHER
+    return Sample(sizes, {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}, tag, words, {"c": c})
 
 
-TWO_PASSES = Exercise(
-    id="15C",
-    title="Two passes",
-    function="my_low_rank",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "Which array has to be in fast memory all the time, and which ones only pass by? In which order do "
-        "the three inputs come?",
-        "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the "
-        "state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
-        "One add_matmul on a row of d + 1 words gives output and row sum together. Divide the view of the "
-        "output in place by the view of the sum, which has shape (1, 1), and store that view.",
-    ),
-    cases=_pass_cases,
-    properties=(
-        values("values equal attention with the same polynomial"),
-        values_in("the weights that psi carries are used", OTHER),
-        fits(),
-        every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="once", V="once"),
-        *writes(O="once"),
-        total_within("4Nd words, whatever the rank is"),
-    ),
-    run_case=run_schedule,
+def _low_rank_attention(Q: Array, K: Array, V: Array, c: Sequence[float] | Array, **_: Any) -> Array:
+    A = polynomial_of(Q @ K.T * Q.shape[1] ** -0.5, c)
+    return np.asarray(A @ V / A.sum(axis=1, keepdims=True))
+
+
+def _whole_state(N: int, d: int, r: int, c: Sequence[float] | Array, **_: Any) -> Ledger:
+    return costs.low_rank(N, d, g=len(c) - 1, rc=r, Bd=d + 1)
+
+
+LOW_RANK_VALUES = values("values equal attention with the same polynomial")
+PSI_USED = values_in("the weights that psi carries are used", OTHER)
+TWO_PASSES = schedule(
+    "15C",
+    pass_inputs,
+    equals=_low_rank_attention,
+    moves=_whole_state,
+    spare=lambda **_: 4,
+    values=(LOW_RANK_VALUES, PSI_USED),
+    loads="Q K V",
+    words=(*reads(Q="once", K="once", V="once"), *writes(O="once")),
+    total=total_within("4Nd words, whatever the rank is"),
 )
 
 
@@ -436,38 +400,33 @@ def _safe_cases(rng: np.random.Generator) -> list[Case]:
     border = direction * (np.linspace(0.7, 1.3, 20) / longest)[:, None]
     one_far = K.copy()
     one_far[-1] *= 6
-    asked: list[tuple[str, Array, Array, Sequence[float] | Array]] = [
-        ("Taylor of degree 3", 0.15 * Q, K, taylor(3)),
-        ("Taylor of degree 5", 0.2 * Q, K, taylor(5)),
-        (EVEN, 2 * Q, K, taylor(4)),
-        (f"{EVEN}, long rows", 1e6 * Q[:9], K, taylor(4)),
-        (f"{EVEN}, but nearly one", 0.2 * Q, K, [0.65, 1.6, 1.0]),
-        (RIGHT, 0.15 * Q, K, [1.0, -0.8]),
-        (RIGHT, 0.15 * Q, K, [24.0, -8.0, -4.0, -5.0]),
-        (AGAIN, 0.18 * Q, K, [1.5, 2.5, 1.0]),
-        ("roots on both sides", 0.15 * Q, K, [1.0, -0.2, -0.2]),
-        (f"{AGAIN}, one beside the other", border, K, [1 - 1e-12, 2.0, 1.0]),
-        (BORDER, border, K, taylor(1)),
-        (
-            f"{BORDER}, one of them just there",
-            np.diag([3.0, 5.0, 7.0]),
-            np.array([[0.6, 0.8, 0]]),
-            [5.0, 1.0],
-        ),
-        ("one long key, the last", 0.15 * Q[:30], one_far, taylor(3)),
-        ("a single key", 0.3 * Q, K[:1], taylor(3)),
+    just_there = np.diag([3.0, 5.0, 7.0]), np.array([[0.6, 0.8, 0]])
+    return [
+        _safe_case(0.15 * Q, K, taylor(3), "Taylor of degree 3"),
+        _safe_case(0.2 * Q, K, taylor(5), "Taylor of degree 5"),
+        _safe_case(2 * Q, K, taylor(4), EVEN),
+        _safe_case(1e6 * Q[:9], K, taylor(4), EVEN, "long rows"),
+        _safe_case(0.2 * Q, K, [0.65, 1.6, 1.0], EVEN, "but nearly one"),
+        _safe_case(0.15 * Q, K, [1.0, -0.8], RIGHT),
+        _safe_case(0.15 * Q, K, [24.0, -8.0, -4.0, -5.0], RIGHT),
+        _safe_case(0.18 * Q, K, [1.5, 2.5, 1.0], AGAIN),
+        _safe_case(0.15 * Q, K, [1.0, -0.2, -0.2], "roots on both sides"),
+        _safe_case(border, K, [1 - 1e-12, 2.0, 1.0], AGAIN, "one beside the other"),
+        _safe_case(border, K, taylor(1), BORDER),
+        _safe_case(*just_there, [5.0, 1.0], BORDER, "one of them just there"),
+        _safe_case(0.15 * Q[:30], one_far, taylor(3), "one long key, the last"),
+        _safe_case(0.3 * Q, K[:1], taylor(3), "a single key"),
+        _safe_case(0.1 * rng.standard_normal((1000, 8)), rng.standard_normal((1000, 8)), taylor(3), MANY),
     ]
-    found = [_safe_case(*case) for case in asked]
-    many = _safe_case(MANY, 0.1 * rng.standard_normal((1000, 8)), rng.standard_normal((1000, 8)), taylor(3))
-    return [*found, many]
 
 
-def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Case:
+def _safe_case(Q: Array, K: Array, c: Sequence[float] | Array, *tags: str) -> Case:
     roots = Polynomial(c).roots()
     real = roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]
     reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
     want = reach < abs(real).min(initial=np.inf)
-    return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
+    inputs = {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}
+    return Case(f"{', '.join(tags)}, N={len(Q)}", inputs, want, tags=frozenset(tags))
 
 
 @trial_from_error
@@ -523,49 +482,38 @@ def _no_pairs(trial: Trial) -> str | None:
     """Inputs are copied once for the student, who may hold several more of that size, and never N x N."""
     Q = trial.case.inputs["Q"]
     allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
+<<<<<<< HEAD
     held = trial.held if isinstance(trial, HeldTrial) else 0
     return (
         None
         if held <= allowed
         else f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
     )
+=======
+    held = trial.value[1]
+    if held <= allowed:
+        return None
+    return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
+>>>>>>> main
 
 
-SAFE_PROPERTIES: tuple[Property, ...] = (
-    idle(each("no row is called safe that is not", _never_wrongly)),
-    idle(each("every safe row is called safe", _whenever_it_is)),  # so does an answer that is always True
-    idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
-    only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
-    only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
-    only_where("each row is judged by its own length", BORDER, _each_row),
-    idle(only_where("no pairs are formed", MANY, _no_pairs)),
-)
-
-SAFE = Exercise(
-    id="15D",
-    title="Rows that are safe",
-    function="my_safe_rows",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "p(0) is positive. Where is the nearest place at which p could change its sign?",
-        "p is positive as long as |s| is smaller than its nearest real root, on whichever side that lies. "
-        "How large can the score of a query of a given length be with a key no longer than the longest?",
-        "Cauchy and Schwarz: at most the product of the two lengths, and some key of that length would reach "
-        "it. So compare, row by row, the length of the query times the largest length of a key with the "
-        "smallest |root| among the real roots; where there is none, that is infinity.",
-    ),
+SAFE = exercise(
+    "15D",
     cases=_safe_cases,
-    properties=SAFE_PROPERTIES,
+    properties=(
+        idle(each("no row is called safe that is not", _never_wrongly)),
+        idle(each("every safe row is called safe", _whenever_it_is)),  # so does one that always says True
+        idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
+        only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
+        only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
+        only_where("each row is judged by its own length", BORDER, _each_row),
+        idle(only_where("no pairs are formed", MANY, _no_pairs)),
+    ),
     run_case=_play_safe,
 )
 
 
 # ---------------------------------------------------------------------- 15E a schedule to repair
-RAGGED, ALL = "a last turn of fewer columns", "one turn"
-
-
 def columns_gone_wrong(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, phi: Features, psi: Features, Bd: int
 ) -> SlowArray:
@@ -590,7 +538,7 @@ def columns_gone_wrong(
     return O
 
 
-def columns_in_turn(N: int, d: int, r: int, Bd: int) -> Ledger:
+def columns_in_turn(N: int, d: int, r: int, Bd: int, **_: Any) -> Ledger:
     """Words where the row sums' column stays and those of V take turns: Q and K for each turn, V and O once.
 
     Footprint r(Bd + 1) for the state, and d + Bd + 1 for a query, its part of O and its row sum.
@@ -605,68 +553,41 @@ def columns_in_turn(N: int, d: int, r: int, Bd: int) -> Ledger:
     )
 
 
-def _turn_cases(rng: np.random.Generator) -> list[Case]:
+def turn_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """Turns of equal width, a ragged last one, one column a turn, all at once, other weights, one token."""
-    other = [1.0, 0.9, 0.6, 0.1]
     asked: list[tuple[str, int, int, Sequence[float] | Array, int]] = [
         ("equal turns", 9, 6, taylor(2), 2),
-        (RAGGED, 12, 5, taylor(2), 2),
+        ("a last turn of fewer columns", 12, 5, taylor(2), 2),
         ("one column a turn", 8, 3, taylor(3), 1),
-        (ALL, 11, 4, taylor(2), 4),
-        (f"{ALL}, room for more", 7, 3, taylor(1), 5),
-        (OTHER, 13, 4, other, 2),
-        (f"{OTHER}, negative", 8, 3, [-c for c in other], 2),
+        ("one turn", 11, 4, taylor(2), 4),
+        ("one turn, room for more", 7, 3, taylor(1), 5),
+        (OTHER, 13, 4, OTHERS, 2),
+        (f"{OTHER}, negative", 8, 3, [-c for c in OTHERS], 2),
         ("one token", 1, 4, taylor(2), 2),
     ]
-    return [_turn_case(_pass_case(rng, label, N, d, c), N, d, Bd) for label, N, d, c, Bd in asked]
+    for words, N, d, c, Bd in asked:
+        one = _low_rank_sample(rng, words, N, d, c)
+        yield replace(one, sizes={**one.sizes, "Bd": Bd}, inputs={**one.inputs, "Bd": Bd})
 
 
-def _turn_case(case: Case, N: int, d: int, Bd: int) -> Case:
-    """The same problem, with Bd columns a turn and no word of room to spare."""
-    budget = columns_in_turn(N, d, len(case.inputs["phi"]), Bd)
-    label = f"{case.label}, Bd={Bd}"
-    return Case(label, {**case.inputs, "Bd": Bd}, case.expected, budget.peak, budget)
+def _and_right(asked: Property) -> Property:
+    return repaired(asked, name=f"{asked.name}, and the values are right", right=LOW_RANK_VALUES)
 
 
-TURN_VALUES = values("values equal attention with the same polynomial")
-
-
-def _beside_right_values(asked: Property) -> Property:
-    """The property with right values: what is handed out has those, and zeros move few words."""
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        return "the values are not right" if TURN_VALUES.judge(trials) else asked.judge(trials)
-
-    return Property(f"{asked.name}, and the values are right", judge)
-
-
-REPAIR = Exercise(
-    id="15E",
-    title="A schedule to repair",
-    function="my_columns",
-    difficulty=2,
-    importance=2,
-    minutes=10,
-    hints=(
-        "Two faults, one for words and one for room. Which array is read more often than a turn's share of "
-        "it, and what stands above the limit between two turns?",
-        "A turn needs Bd columns of V. What does it load? And when its columns of O are finished, who still "
-        "needs its columns of the state?",
-        "A load takes a second range, of columns; the row that comes is then as wide as the state. A tile "
-        "whose name is given to a new one is there until the new one has been made: free it before that.",
-    ),
-    cases=_turn_cases,
-    properties=(
-        idle(TURN_VALUES),
-        idle(values_in("the weights that psi carries are used", OTHER)),
-        _beside_right_values(reads_within("V", "V is read once")),
-        _beside_right_values(fits()),
-        every_input_loaded("Q", "K", "V"),
+REPAIR = schedule(
+    "15E",
+    turn_inputs,
+    equals=_low_rank_attention,
+    moves=columns_in_turn,
+    values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
+    room=_and_right(fits()),
+    loads="Q K V",
+    words=(
+        _and_right(reads_within("V", "V is read once")),
         *reads(Q="once a turn", K="once a turn"),
         *writes(O="once"),
-        total_within("no more words move than 2Nd a turn and 2Nd"),
     ),
-    run_case=run_schedule,
+    total=total_within("no more words move than 2Nd a turn and 2Nd"),
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

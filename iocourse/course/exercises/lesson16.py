@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,10 @@ from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..exercise import Case, Property, Trial, exercise
+from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
-    every_input_loaded,
-    fits,
     idle,
     only_where,
     reads,
@@ -28,10 +28,9 @@ from ..properties import (
     writes,
 )
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
-from ..trials.operation_count import WorkTrial, linear_work, run_counted
+from ..trials.operation_count import ONCE, TWICE, WorkTrial, linear_work, run_counted
 
 Array = NDArray[np.float64]
-ONCE, TWICE = "N tokens", "2N tokens"
 
 
 # ------------------------------------------------------------------ 16A p times a matrix
@@ -67,7 +66,8 @@ def _product_case(
     f, q = Phi @ Psi.T, G @ h.T  # (N, Nk)
     p = f * q - (f * q).sum(axis=1, keepdims=True) * f
     inputs = {"Phi": Phi, "Psi": Psi, "G": G, "h": h, "x": x}
-    return Case(f"{label}, N={N}, Nk={Nk}, r={r}, dv={d}", inputs, p @ x)
+    said = f"{label}, N={N}, Nk={Nk}, r={r}, dv={d}"
+    return Case(said, inputs, p @ x, tags=frozenset([label]))
 
 
 def _no_wider_than_the_inputs(trial: Trial) -> str | None:
@@ -79,20 +79,8 @@ def _no_wider_than_the_inputs(trial: Trial) -> str | None:
     return f"yours held {held:,} words at once, the inputs are {inputs:,}"
 
 
-PRODUCT = Exercise(
-    id="16A",
-    title="p times a matrix",
-    function="my_p_times",
-    difficulty=3,
-    importance=5,
-    minutes=12,
-    hints=(
-        "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ, if f h is formed first, and how is f h formed without f?",
-        "Put -δ beside G as one more column and ones beside h: then p is f ∘ (Ge Veᵀ), a sum over c of "
-        "f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
-        "A matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by "
-        "Psiᵀ, then by Phi, then scale the rows by the column of Ge. Add that up over the columns.",
-    ),
+PRODUCT = exercise(
+    "16A",
     cases=_product_cases,
     properties=(
         values("p x is right"),
@@ -100,7 +88,7 @@ PRODUCT = Exercise(
         values_in("queries and keys may differ in number", UNLIKE),
         values_in("h may have more columns than there are features", WIDE),
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
-        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+        linear_work("twice the tokens take twice the work"),
     ),
     run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),
 )
@@ -116,7 +104,13 @@ DERIVED = 1e-12  # below what differences of the features can reach
 def _pull_back_cases(rng: np.random.Generator) -> list[Case]:
     """Degree one, powers of one coordinate, degrees where features are made of features; one again."""
     n = int(rng.integers(4, 8))
-    sizes = [(LINEAR, n, 4, 1), (POWERS, n, 1, 5), ("degree 2", n, 3, 2), (DEEP, n, 3, 4), ("", 1, 5, 3)]
+    sizes = [
+        (LINEAR, n, 4, 1),
+        (POWERS, n, 1, 5),
+        ("degree 2", n, 3, 2),
+        (DEEP, n, 3, 4),
+        ("one row", 1, 5, 3),
+    ]
     sizes.append((MANY_COORDINATES, 3 * n, 14, 2))
     deep = (_pull_back_case(rng, *sizes[3]) for _ in range(2))
     return [*(_pull_back_case(rng, *each_size) for each_size in sizes), after(*deep)]
@@ -126,8 +120,7 @@ def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int
     p, x = plan(d, g), rng.standard_normal((n, d))
     df = rng.standard_normal((p.rank, n))
     inputs = {"df": df, "f": features(x, p), "x": x, "plan": p}
-    name = ", ".join(part for part in (label, f"n={n}, d={d}, g={g}") if part)
-    return Case(name, inputs, slopes(x, p, df))
+    return Case(f"{label}, n={n}, d={d}, g={g}", inputs, slopes(x, p, df), tags=frozenset([label]))
 
 
 @library_solution
@@ -150,20 +143,8 @@ def _one_pass(trial: Trial) -> str | None:
     return None if work <= PASSES * df.size else f"{work / df.size:.0f} operations for each number of df"
 
 
-PULL_BACK = Exercise(
-    id="16B",
-    title="The features, pulled back",
-    function="my_pull_back",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "A step made features as a product of two factors. Where does the gradient of a product go?",
-        "Each block of features gives two things: to its coordinate the gradient times the features it was "
-        "made of, summed over the block; to those features the gradient times the coordinate.",
-        "Go through the steps from the last to the first, so that the gradient of a feature is complete "
-        "before it is handed on. What is left in features 1 to d at the end belongs to the coordinates.",
-    ),
+PULL_BACK = exercise(
+    "16B",
     cases=_pull_back_cases,
     properties=(
         values_in("a coordinate is a feature too", LINEAR, DERIVED),
@@ -177,7 +158,7 @@ PULL_BACK = Exercise(
 
 
 # ------------------------------------------------------------------ 16C two sweeps
-EVEN, ODD = "even degree", "odd degree"
+ODD = "odd degree"
 
 
 def taylor_weights(p: Plan) -> Array:
@@ -191,17 +172,19 @@ def machine_features(p: Plan, weights: Array | None = None) -> Features:
     return Features(factors, None if weights is None else weights.tolist())
 
 
-def _sweep_cases(rng: np.random.Generator) -> list[Case]:
+def sweep_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     """States smaller than K and V together, in even and odd degrees; one token; negative weights, whose row
     sums are negative too: in the quotient that cancels.
     """
     N = int(rng.integers(30, 40))
-    sizes = [(EVEN, N, 3, 2), (ODD, N + 20, 2, 3), (EVEN, N + 30, 2, 4), ("one token", 1, 2, 2)]
-    found = [_sweep_case(rng, *each_size) for each_size in sizes]
-    return [*found, _sweep_case(rng, "negative weights", N, 2, 2, sign=-1.0)]
+    yield _sweep_sample(rng, "even degree", N, 3, 2)
+    yield _sweep_sample(rng, ODD, N + 20, 2, 3)
+    yield _sweep_sample(rng, "even degree", N + 30, 2, 4)
+    yield _sweep_sample(rng, "one token", 1, 2, 2)
+    yield _sweep_sample(rng, "negative weights", N, 2, 2, sign=-1.0)
 
 
-def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, sign: float = 1.0) -> Case:
+def _sweep_sample(rng: np.random.Generator, words: str, N: int, d: int, g: int, sign: float = 1.0) -> Sample:
     Q, K = 0.5 * rng.standard_normal((2, N, d))
     V, dO = rng.standard_normal((2, N, d))
     p = plan(d, g)
@@ -209,13 +192,11 @@ def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, si
     T = weights[:, None] * (features(K, p) @ _beside_ones(V))  # (r, d + 1)
     inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
     options = {"phi": machine_features(p), "psi": machine_features(p, weights)}
-    budget = two_sweeps(N, d, p.rank)
-    want = dense_gradients(Q, K, V, dO, g)
-    name = f"{label}, N={N}, d={d}, g={g}"
-    return Case(name, inputs | options, want, budget.peak + 2 * (d + 1), budget)
+    sizes = {"N": N, "d": d, "g": g}
+    return Sample(sizes, inputs | options, ODD * (g % 2), words, {"degree": g, "r": p.rank})
 
 
-def two_sweeps(N: int, d: int, r: int) -> Ledger:
+def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:
     """Words of the gradient in two sweeps: 7Nd and T; footprint 2r(d + 1) + 5d + 2."""
     reads = {**dict.fromkeys(("Q", "K", "V", "dO"), N * d), "T": r * (d + 1)}
     sizes = {**dict.fromkeys(("Q", "K", "V", "dO", "dQ", "dK", "dV"), N * d), "T": r * (d + 1)}
@@ -225,6 +206,15 @@ def two_sweeps(N: int, d: int, r: int) -> Ledger:
         peak=2 * r * (d + 1) + 5 * d + 2,
         sizes=sizes,
     )
+
+
+def _two_rows(d: int, **_: Any) -> int:
+    """The allowance: two rows of d + 1 words."""
+    return 2 * (d + 1)
+
+
+def _gradients(Q: Array, K: Array, V: Array, dO: Array, degree: int, **_: Any) -> tuple[Array, Array, Array]:
+    return dense_gradients(Q, K, V, dO, degree)
 
 
 def _beside_ones(x: Array) -> Array:
@@ -247,38 +237,23 @@ def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Ar
     return dS @ K, dS.T @ Q, (weights / total).T @ dO
 
 
-SWEEPS = Exercise(
-    id="16C",
-    title="The gradient in two sweeps",
-    function="my_two_sweeps",
-    difficulty=4,
-    importance=5,
-    minutes=20,
-    hints=(
-        "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
-        "A query's numerators and denominator come from T with add_matmul; with them G = [dO, -dO·O]/den. "
-        "Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
-        "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi "
-        "with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
-    ),
-    cases=_sweep_cases,
-    properties=(
-        values("dQ, dK and dV are right"),
-        values_in("an odd degree is right too", ODD),
-        fits(),
-        every_input_loaded("Q", "K", "V", "dO"),
-        *reads(Q="once", dO="once", K="once", V="once", T="once"),
-        *writes(dQ="once", dK="once"),
-        total_within("no more than 7Nd words and the state move"),
-    ),
-    run_case=run_schedule,
+SWEEPS = schedule(
+    "16C",
+    sweep_inputs,
+    equals=_gradients,
+    moves=two_sweeps,
+    spare=_two_rows,
+    values=(values("dQ, dK and dV are right"), values_in("an odd degree is right too", ODD)),
+    loads="Q K V dO",
+    words=(*reads(Q="once", dO="once", K="once", V="once", T="once"), *writes(dQ="once", dK="once")),
+    total=total_within("no more than 7Nd words and the state move"),
 )
 
 
 # ------------------------------------------------------------------ 16D causal, by tiles
 INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "as it is", "with another future"
 CUT = 17  # rows before it are the same in both
-HIDDEN_HIGH = ", large scores hidden"
+HIDDEN_HIGH = "large scores hidden"
 FIRST_TILE, LAST_KEYS = 8, 5  # keys from here to the end of the tile are hidden from the rows before
 
 
@@ -294,18 +269,19 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
         ("tiles of one token", 9, 1, plan(d, 4)),
     ]
     found = [
-        _causal_case(label, _small(rng, N, q.d, d if label == RAGGED else d + 1), q, B)
-        for label, N, B, q in sizes
+        _causal_case(_small(rng, N, q.d, d if tag == RAGGED else d + 1), q, B, tag) for tag, N, B, q in sizes
     ]
     arrays = _small(rng, 27, d, d + 1)
     others = [x.copy() for x in arrays]
     for x, new in zip(others, _small(rng, 27, d, d + 1), strict=True):
         x[CUT:] = new[CUT:]
-    found += [_causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
-    return found + [_causal_case(label, QKV, p, FIRST_TILE) for label, QKV in _low_then_high(rng, d)]
+    found += [_causal_case(arrays, p, 5, NOW), _causal_case(others, p, 5, LATER)]
+    low, high = _low_then_high(rng, d)
+    found.append(_causal_case(low, p, FIRST_TILE, NOW, HIDDEN_HIGH))
+    return [*found, _causal_case(high, p, FIRST_TILE, LATER, HIDDEN_HIGH)]
 
 
-def _low_then_high(rng: np.random.Generator, d: int) -> list[tuple[str, list[Array]]]:
+def _low_then_high(rng: np.random.Generator, d: int) -> tuple[list[Array], list[Array]]:
     """A first tile with scores near -60, as it is and with scores of 693 to 695 for its last keys.
 
     Weights may be taken from e^695, which is no overflow yet; divided by it, e^-60 vanishes.
@@ -317,7 +293,7 @@ def _low_then_high(rng: np.random.Generator, d: int) -> list[tuple[str, list[Arr
     K[:FIRST_TILE] -= 7.5 * along
     later = K.copy()
     later[LAST_KEYS:FIRST_TILE] = np.array([[693], [695], [694]]) / 8.0 * along
-    return [(NOW + HIDDEN_HIGH, [Q, K, V]), (LATER + HIDDEN_HIGH, [Q, later, V])]
+    return [Q, K, V], [Q, later, V]
 
 
 def _small(rng: np.random.Generator, N: int, d: int, dv: int) -> list[Array]:
@@ -329,10 +305,11 @@ def _small(rng: np.random.Generator, N: int, d: int, dv: int) -> list[Array]:
     ]
 
 
-def _causal_case(label: str, QKV: list[Array], p: Plan, B: int) -> Case:
+def _causal_case(QKV: list[Array], p: Plan, B: int, *tags: str) -> Case:
     Q, K, V = QKV
     inputs = {"Q": Q, "K": K, "V": V, "phi": monomials_of(p), "w": taylor_weights(p)[:, None], "B": B}
-    return Case(f"{label}, N={len(Q)}, d={p.d}, g={p.g}, B={B}", inputs, causal_by_tiles(Q, K, V, p.g, B))
+    label = f"{', '.join(tags)}, N={len(Q)}, d={p.d}, g={p.g}, B={B}"
+    return Case(label, inputs, causal_by_tiles(Q, K, V, p.g, B), tags=frozenset(tags))
 
 
 def monomials_of(p: Plan) -> Callable[[Array], Array]:
@@ -359,41 +336,25 @@ def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
 
 
 def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
-    for more, cut in ((", N=", CUT), (HIDDEN_HIGH, LAST_KEYS)):
-        now, later = (_rows_of(trials, name + more, cut) for name in (NOW, LATER))
+    for more, cut in ([], CUT), ([HIDDEN_HIGH], LAST_KEYS):
+        pair = frozenset([NOW, *more]), frozenset([LATER, *more])
+        now, later = (next(t.value for t in trials if t.case.tags == tags) for tags in pair)
+        now, later = real_numbers(now)[:cut], real_numbers(later)[:cut]
         complaint = difference(later, now, 1e-12, wanted="with other rows after them")
         if complaint or not np.isfinite(later).all():
             return f"rows before {cut} change with the rows after: {complaint}"
     return None
 
 
-def _rows_of(trials: Sequence[Trial], label: str, rows: int) -> Array:
-    """The first rows of the answer to the case with this label."""
-    value = next(t.value for t in trials if t.case.label.startswith(label))
-    return real_numbers(value)[:rows]
-
-
-CAUSAL = Exercise(
-    id="16D",
-    title="Causal, tile by tile",
-    function="my_causal",
-    difficulty=3,
-    importance=4,
-    minutes=13,
-    hints=(
-        "When the queries of a tile are at work, which keys may the state T hold?",
-        "Numerators and denominators are a sum of two: features of the queries times T for all tiles before, "
-        "and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
-        "The tile's own keys go into T only after its queries have been answered. Divide once, when both "
-        "parts have been added, and not each part by itself.",
-    ),
+CAUSAL = exercise(
+    "16D",
     cases=_causal_cases,
     properties=(
         values("values are those of the causal weights"),
         values_in("within a tile exp is exact", INSIDE),
         values_in("a smaller last tile is right", RAGGED),
         idle(Property("no row depends on later ones", _blind_to_the_future)),
-        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+        linear_work("twice the tokens take twice the work"),
         does_not_modify_inputs(),
     ),
     run_case=run_counted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import exp, factorial, inf, sqrt
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from ... import costs, masks, schedules
 from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
-from ..exercise import Case, Exercise, Trial, WrongForm, run_function
+from ..exercise import Case, Trial, WrongForm, exercise, run_function
+from ..kinds.function import EVERY, Sample, function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -22,7 +23,6 @@ from ..properties import (
     idle,
     is_number,
     one_array,
-    part,
     several,
     shortened,
 )
@@ -50,32 +50,34 @@ UNLIKE_LARGEST = {
 }
 
 
-def _growth_cases(rng: np.random.Generator) -> list[Case]:
+SHRINKING, SCATTERED = "shrinking", "scattered"
+
+
+def _growths(rng: np.random.Generator) -> Iterator[Sample]:
     """Each law with a little noise, tiny errors, scattered ones, several measurements of some layers and out
     of order.
     """
     deep = np.array([1, 2, 4, 8, 12, 16, 24])
     repeated = rng.permutation(np.repeat([1, 2, 4, 8, 12], [5, 1, 2, 1, 4]))
     a, b = rng.uniform(0.3, 1.2), rng.uniform(0.15, 0.4)
-    laws = [
-        (POWER, deep, 1e-5 * deep**a),
-        (EXPONENTIAL, deep, 1e-4 * np.exp(b * deep)),
-        (POWER, repeated, 3.0 * repeated**a),
-        (EXPONENTIAL, repeated, 1e-9 * np.exp(b * repeated)),
-        (f"{POWER}, scattered", deep, a * 1e-3 * np.exp(SCATTERED_POWER)),
-        (f"{EXPONENTIAL}, scattered", deep, a * 1e-3 * np.exp(SCATTERED_EXPONENTIAL)),
-        ("shrinking power", deep, 0.1 * deep**-a),
-        ("shrinking exponential", deep, 0.1 * np.exp(-b * deep)),
-    ]
-    for name, logs in ((name, kind[name]) for kind in (UNLIKE_SUMS, UNLIKE_LARGEST) for name in kind):
-        laws.append((f"{name}, scattered", deep, 1e-3 * np.exp(logs)))
-    return [_growth_case(rng, *law) for law in laws]
+    yield _measured(rng, deep, 1e-5 * deep**a, POWER)
+    yield _measured(rng, deep, 1e-4 * np.exp(b * deep), EXPONENTIAL)
+    yield _measured(rng, repeated, 3.0 * repeated**a, POWER)
+    yield _measured(rng, repeated, 1e-9 * np.exp(b * repeated), EXPONENTIAL)
+    yield _measured(rng, deep, a * 1e-3 * np.exp(SCATTERED_POWER), POWER, SCATTERED)
+    yield _measured(rng, deep, a * 1e-3 * np.exp(SCATTERED_EXPONENTIAL), EXPONENTIAL, SCATTERED)
+    yield _measured(rng, deep, 0.1 * deep**-a, POWER, SHRINKING)
+    yield _measured(rng, deep, 0.1 * np.exp(-b * deep), EXPONENTIAL, SHRINKING)
+    for kind in (UNLIKE_SUMS, UNLIKE_LARGEST):
+        for name in kind:
+            yield _measured(rng, deep, 1e-3 * np.exp(kind[name]), name, SCATTERED)
 
 
-def _growth_case(rng: np.random.Generator, label: str, layers: NDArray[np.int_], errors: Array) -> Case:
+def _measured(rng: np.random.Generator, layers: NDArray[np.int_], errors: Array, *tags: str) -> Sample:
     noisy = errors * np.exp(0.02 * rng.standard_normal(len(errors)))
     inputs = {"layers": layers.tolist(), "errors": noisy.tolist()}
-    return Case(f"{label}, {len(layers)} measurements", inputs, growth(layers, noisy))
+    results = dict(zip(("exponent", "rate", "law"), growth(layers, noisy), strict=True))
+    return Sample({"measurements": len(layers)}, inputs, results, tags=tags)
 
 
 @library_solution
@@ -91,38 +93,24 @@ def growth(layers: NDArray[np.int_], errors: Array) -> tuple[float, float, str]:
     return a, b, POWER if off_power <= off_exponential else EXPONENTIAL
 
 
-FIT = ("the exponent", "the rate", "the law")
-
-
 def _nearer_law(trial: Trial) -> str | None:
-    found, want = several(trial.value, len(FIT)), trial.case.expected[2]
+    found, want = several(trial.value, 3), trial.case.expected[2]
     if found is None:
-        return WrongForm(f"expected 3 results: {', '.join(FIT)}")
+        return WrongForm("expected 3 results: exponent, rate, law")
     return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
-GROWTH = Exercise(
-    id="17A",
-    title="Which law?",
-    function="my_growth",
-    difficulty=2,
-    importance=4,
-    minutes=8,
-    hints=(
-        "Take the logarithm of either law. What becomes of the power, what of the exponential, and which "
-        "number is then the slope of a line?",
-        "The logarithm of the error against the logarithm of m is a line of slope a for a power; against m "
-        "itself it is a line of slope b for an exponential. np.polyfit with degree 1 fits a line.",
-        "Fit both lines to the same logarithms of errors. For each, add up the squares of what is left, "
-        "logarithm of the error less slope times place less the constant. The smaller sum names the law.",
-    ),
-    cases=_growth_cases,
-    properties=(
-        part("the exponent of the power is fitted", FIT, 0, tolerance=1e-6),
-        part("the rate of the exponential is fitted", FIT, 1, tolerance=1e-6),
-        part("errors that shrink are fitted too", FIT, 0, "shrinking", 1e-6),
-        each("the law is the one that lies closer", _nearer_law),
-    ),
+GROWTH = function(
+    "17A",
+    "exponent rate law",
+    _growths,
+    {
+        ("exponent", EVERY): "the exponent of the power is fitted",
+        ("rate", EVERY): "the rate of the exponential is fitted",
+        ("exponent", SHRINKING): "errors that shrink are fitted too",
+    },
+    after=(each("the law is the one that lies closer", _nearer_law),),
+    tolerance=1e-6,
 )
 
 
@@ -156,7 +144,8 @@ def _bounded_cases(rng: np.random.Generator) -> list[Case]:
 def _bounded_case(rng: np.random.Generator, label: str, X: Array, length: float) -> Case:
     dY = rng.standard_normal(X.shape)
     inputs = {"X": X, "length": length, "dY": dY}
-    return Case(f"{label}, shape {X.shape}, length {length:.2f}", inputs, bounded(X, length, dY))
+    said = f"{label}, shape {X.shape}, length {length:.2f}"
+    return Case(said, inputs, bounded(X, length, dY), tags=frozenset([label]))
 
 
 @library_solution
@@ -216,21 +205,8 @@ def _across(trial: Trial, found: Pair) -> str | None:
     return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in some row"
 
 
-BOUNDED = Exercise(
-    id="17B",
-    title="Logits that cannot grow",
-    function="my_bounded",
-    difficulty=3,
-    importance=5,
-    minutes=10,
-    hints=(
-        "If a row is made longer in its own direction, what becomes of Y? What does that say about the "
-        "part of dX along the row?",
-        "Write u for the row divided by its length. Y is length times u. dX is dY with its part along u "
-        "taken away, divided by the length of the row, and times the length that was asked for.",
-        "The part of dY along u is the product of both, summed over the last axis with keepdims, times u. "
-        "Rows of zeros have no direction: divide them by 1 instead, and set their gradient to zero.",
-    ),
+BOUNDED = exercise(
+    "17B",
     cases=_bounded_cases,
     properties=(
         Y_AND_DX.kept(),
@@ -247,16 +223,18 @@ BOUNDED = Exercise(
 
 
 # ------------------------------------------------------------------ 17C what a printed error says
-def _range_cases(rng: np.random.Generator) -> list[Case]:
+LIMITED, UNLIMITED = "below 1", "from 1 on"
+
+
+def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
     """Printed errors from zero to just below 1 and beyond, from where there is no upper end."""
-    printed = [
-        0.0,
-        float(rng.uniform(1e-4, 0.02)),
-        float(rng.uniform(0.1, 0.4)),
-        float(rng.uniform(0.5, 0.9)),
-    ]
-    printed += [0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673]
-    return [Case(f"theirs={e:.5g}", {"theirs": e}, usual_range(e)) for e in printed]
+    small, medium, large = (float(rng.uniform(*ends)) for ends in ((1e-4, 0.02), (0.1, 0.4), (0.5, 0.9)))
+    for theirs in (0.0, small, medium, large, 0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673):
+        least, largest = usual_range(theirs)
+        tag = LIMITED if theirs < 1 else UNLIMITED
+        yield Sample(
+            {"theirs": f"{theirs:.5g}"}, {"theirs": theirs}, {"least": least, "largest": largest}, tags=(tag,)
+        )
 
 
 @library_solution
@@ -265,23 +243,12 @@ def usual_range(theirs: float) -> tuple[float, float]:
     return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
 
 
-ENDS = ("the least", "the largest")
-
-
-def _limited(case: Case) -> bool:
-    return bool(case.inputs["theirs"] < 1)
-
-
-def _unlimited(case: Case) -> bool:
-    return not _limited(case)
-
-
 def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
     theirs = trial.case.inputs["theirs"]
     ends = [one_array(end) for end in several(trial.value, 2) or ()]
     if not ends or any(end is None or end.size != 1 for end in ends):
-        return WrongForm(f"expected 2 numbers, {' and '.join(ENDS)}; yours is {shortened(trial.value)}")
+        return WrongForm(f"expected 2 numbers, least and largest; yours is {shortened(trial.value)}")
     least, largest = (float(end.item()) for end in ends if end is not None)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
@@ -300,28 +267,16 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
     return None if twice_y < 1e-12 else 2 * theirs / twice_y
 
 
-RANGE = Exercise(
-    id="17C",
-    title="What a printed error says",
-    function="my_usual_range",
-    difficulty=2,
-    importance=4,
-    minutes=6,
-    hints=(
-        "The numerators of both errors are the same. So what has to be known about the length of x + y, if "
-        "y has length 1?",
-        "x + y is 2y and x - y together. By the triangle inequality its length lies between 2 less and 2 "
-        "more than the length of x - y, which for y of length 1 is the usual error u itself.",
-        "So the printed error lies between u/(2 + u) and u/(2 - u). Solve each end for u. Where the printed "
-        "error is 1 or more, one of the two ends gives no limit: then it is infinite.",
-    ),
-    cases=_range_cases,
-    properties=(
-        each("every pair of vectors lies in the range", _holds_every_pair),
-        part("the least is reached", ENDS, 0),
-        part("the largest is reached", ENDS, 1, _limited),
-        part("from 1 on there is no upper end", ENDS, 1, _unlimited),
-    ),
+RANGE = function(
+    "17C",
+    "least largest",
+    _ranges,
+    {
+        ("least", EVERY): "the least is reached",
+        ("largest", LIMITED): "the largest is reached",
+        ("largest", UNLIMITED): "from 1 on there is no upper end",
+    },
+    before=(each("every pair of vectors lies in the range", _holds_every_pair),),
 )
 
 
@@ -379,8 +334,8 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
     return [
-        Case(f"{label}: {_said(problem)}", problem._asdict(), (problem, fewest(problem)))
-        for label, problem in found.items()
+        Case(f"{label}: {_said(one)}", one._asdict(), (one, fewest(one)), tags=frozenset([label]))
+        for label, one in found.items()
     ]
 
 
@@ -538,23 +493,8 @@ def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
     return None if a.words < least else f"exact attention moves {least:,} words too, and is exact"
 
 
-CHOICE = Exercise(
-    id="17D",
-    title="Choose and defend",
-    function="my_choice",
-    difficulty=4,
-    importance=5,
-    minutes=24,
-    hints=(
-        "Take the five one after the other. For each, three questions: does it compute what this model "
-        "computes, within the error? Which tiles fit in M? What does its ledger say? Then the smallest wins.",
-        "A window decides alone which two are left. Without one, low rank needs σ² up to 0.8 and an even "
-        "degree whose claim is small enough; its tile is found by trying every number of columns. A tile "
-        "without a single row is no tile: then the schedule does not fit.",
-        "Collect candidates as (words, claim, name, tiles) in a list and take the smallest: at equal words "
-        "the smaller claim comes first, so an exact schedule wins a tie. Skip whatever has a footprint above "
-        "M; costs.<name>(…).peak says it, and costs.<name>(…).total the words.",
-    ),
+CHOICE = exercise(
+    "17D",
     cases=_choice_cases,
     properties=(
         AN_ANSWER.kept(),
@@ -586,10 +526,10 @@ TOO_GOOD = "a tenth better than measured"
 
 def _table_cases(rng: np.random.Generator) -> list[Case]:
     """Tables of runs at six places, and of claims by every trick, in any order."""
-    return [_table_case(rng, f"table {number}") for number in (1, 2, 3)]
+    return [_table_case(rng, number) for number in (1, 2, 3)]
 
 
-def _table_case(rng: np.random.Generator, label: str) -> Case:
+def _table_case(rng: np.random.Generator, number: int) -> Case:
     places = [(d, n, passes) for d in (8, 12) for n in (1024, 8192) for passes in ("forward", "both")]
     places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # never run exactly
     runs = [run for place in places for run in _runs_at(rng, *place)]
@@ -602,7 +542,7 @@ def _table_case(rng: np.random.Generator, label: str) -> Case:
     rng.shuffle(claims)
     rows = [row for row, _ in claims]
     expected = [(honest_row(row, runs), trick) for row, trick in claims]
-    return Case(f"{label}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
+    return Case(f"table {number}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
 
 
 def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misleading_table.Run]:
@@ -735,22 +675,8 @@ def _stands_or_falls(trial: Trial, rows: list[Row]) -> str | None:
     return None
 
 
-EXPOSED = Exercise(
-    id="17E",
-    title="A table that lies",
-    function="my_honest_table",
-    difficulty=2,
-    importance=2,
-    minutes=12,
-    hints=(
-        "Two runs may stand in one quotient if they did the same work in the same way. Which entries of a "
-        "run say what was done, and how?",
-        "For a claim, keep the runs with its d, n and passes that used one thread. One of them is the "
-        "method's own. Those that are exact it may be held against; which of them would its rival choose?",
-        "The speed-up is the smallest median among the exact runs kept, over the method's own median; None "
-        "where no exact run was kept. The error is the largest of its own errors. Then compare, number by "
-        "number, with a twentieth of leeway.",
-    ),
+EXPOSED = exercise(
+    "17E",
     cases=_table_cases,
     properties=(
         A_TABLE.kept(),

@@ -2,136 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case, Exercise
-from ..properties import LARGE, values_in
-from ..trials.rank_runs import (
-    RankCase,
-    holds_blocks,
-    holds_within,
-    nothing_else_moves,
-    rank_case,
-    receives,
-    right_on_every_rank,
-    run_distributed,
-    sends,
-)
+from ..exercise import Case
+from ..kinds.distributed import FAR, Sample, distributed, normal, shards
+from ..properties import LARGE
+from ..trials.rank_runs import RankCase, holds_blocks, holds_within, nothing_else_moves, receives, sends
 
 Array = NDArray[np.float64]
-RAGGED, FEW, SQUARE = "ragged", "more ranks than rows", "square"
-FAR = f"{LARGE} neither overflow nor vanish"
 
-
-# ------------------------------------------------------------------ 18A the ring
-def _ring_cases(rng: np.random.Generator) -> list[Case]:
-    """Even shards; ragged ones; two ranks; one; ranks without a row; scores far from 0."""
-    n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    sizes = [("", 4, 4 * n, d), (RAGGED, 5, 5 * n + 3, d), ("", 2, 2 * n + 1, d + 1), ("", 1, n, d)]
-    return [_ring_case(rng, *one) for one in (*sizes, (FEW, 4, 3, d), (LARGE, 3, 7, d))]
-
-
-def _drawn(rng: np.random.Generator, label: str, N: int, d: int) -> Array:
-    """Q, K and V, (3, N, d); where scores are large, the largest of each query is 10,000."""
-    Q, K, V = 2 * rng.standard_normal((3, N, d))
-    if label == LARGE:
-        Q *= 10_000 * np.sqrt(d) / (Q @ K.T).max(axis=1, keepdims=True)
-    return np.stack([Q, K, V])
-
-
-def _ring_case(rng: np.random.Generator, label: str, P: int, N: int, d: int) -> Case:
-    Q, K, V = _drawn(rng, label, N, d)
-    return rank_case("ring", P, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V), label=label)
-
-
-RING = Exercise(
-    id="18A",
-    title="The ring",
-    function="my_ring",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "A rank can begin before anything has come: with which keys? How many blocks are still to come then?",
-        "Four names change from step to step: the keys and values that are here now, and the outputs with "
-        "their log-sum-exps over all keys seen so far.",
-        "Attend to your own keys. Then, once for every other rank: shift what you have now, not what is "
-        "yours, attend to what came, and merge the two results. Only the outputs are returned.",
-    ),
-    cases=_ring_cases,
-    properties=(
-        right_on_every_rank(),
-        values_in(FAR, LARGE),
+RING = distributed(
+    "18A",
+    "ring",
+    exact.attention,
+    shards,
+    (
         receives("every rank receives the keys and values of the others once", "K", "V"),
         nothing_else_moves(),
         holds_blocks("no rank holds more than two blocks of others", 2),
     ),
-    run_case=run_distributed,
+    where=FAR,
 )
 
 
 # ------------------------------------------------------------------ 18B the grid
-def _grid_cases(rng: np.random.Generator) -> list[Case]:
+def _grids(rng: np.random.Generator) -> Iterator[Sample]:
     """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    sizes = [(SQUARE, 4, 4 * n, d, 2), ("", 6, 6 * n, d, 2), (RAGGED, 6, 6 * n + 3, d, 3)]
-    sizes += [("", 3, 3 * n, d, 1), ("", 3, 3 * n + 1, d + 1, 3), (LARGE, 6, 9, d, 2)]
-    return [_grid_case(rng, *one) for one in sizes]
+    sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
+    for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:
+        yield "", P, normal(rng, "Q K V", N, columns) | {"a": a}
+    yield LARGE, 6, normal(rng, "Q K V", 9, d, large=True) | {"a": 2}
 
 
-def _grid_case(rng: np.random.Generator, label: str, P: int, N: int, d: int, a: int) -> Case:
-    Q, K, V = _drawn(rng, label, N, d)
-    return rank_case("grid", P, {"Q": Q, "K": K, "V": V, "a": a}, exact.attention(Q, K, V), label=label)
+def _square(case: Case) -> bool:
+    return isinstance(case, RankCase) and case.inputs["a"] ** 2 == case.P
 
 
-def _oblong(case: Case) -> bool:
-    return not case.has(SQUARE)
-
-
-GRID = Exercise(
-    id="18B",
-    title="The grid",
-    function="my_grid",
-    difficulty=3,
-    importance=5,
-    minutes=14,
-    hints=(
-        "The ranks of a row have queries in common, those of a column keys: which group gathers which array?",
-        "After attention a rank has results for all queries of its row, over the keys of its column alone. "
-        "Who has the results for the same queries over the other keys, and who should end with them?",
-        "Cut both o and L into the pieces of the row's ranks and exchange them in one call. What comes back "
-        "are two lists of pieces, all about your own queries; merge them one by one, beginning with any.",
-    ),
-    cases=_grid_cases,
-    properties=(
-        right_on_every_rank(),
-        values_in(FAR, LARGE),
-        receives("on a square, a rank receives the queries of its row once", "Q", where=SQUARE),
-        receives("where a is not b, too", "Q", where=_oblong),
+GRID = distributed(
+    "18B",
+    "grid",
+    lambda Q, K, V, a: exact.attention(Q, K, V),
+    _grids,
+    (
+        receives("on a square, a rank receives the queries of its row once", "Q", where=_square),
+        receives("where a is not b, too", "Q", where=lambda case: not _square(case)),
         receives("a rank receives the keys and values of its column once", "K", "V"),
         sends("a rank sends its part of O and L to whom it is due, once", "O", "L"),
         nothing_else_moves(),
     ),
-    run_case=run_distributed,
+    where=FAR,
 )
 
 
 # ------------------------------------------------------------------ 18C rows travel
-def _backward_cases(rng: np.random.Generator) -> list[Case]:
+def _with_results(rng: np.random.Generator) -> Iterator[Sample]:
     """Even shards; ragged ones; two ranks; one."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    sizes = [("", 4, 4 * n, d), (RAGGED, 3, 3 * n + 2, d), ("", 2, 2 * n, d + 1), ("", 1, n, d)]
-    return [_backward_case(rng, *one) for one in sizes]
+    for P, N, columns in [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d)]:
+        Q, K, V, dO = rng.standard_normal((4, N, columns))
+        O, LSE = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))
+        yield "", P, {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
 
 
-def _backward_case(rng: np.random.Generator, label: str, P: int, N: int, d: int) -> Case:
-    Q, K, V, dO = rng.standard_normal((4, N, d))
-    O, LSE = exact.attention(Q, K, V), exact.log_sum_exp(exact.scores(Q, K))
-    inputs = {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
-    gradients = tuple(exact.attention_backward(Q, K, V, dO))
-    return rank_case("ring_backward_rows", P, inputs, gradients, label=label)
+def _gradients(Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array) -> tuple[Array, ...]:
+    return tuple(exact.attention_backward(Q, K, V, dO))
 
 
 def _two_blocks_of_rows(case: RankCase) -> int:
@@ -140,77 +79,45 @@ def _two_blocks_of_rows(case: RankCase) -> int:
     return 2 * (3 * d + 2) * -(-N // case.P)
 
 
-ROWS = Exercise(
-    id="18C",
-    title="Rows travel",
-    function="my_rows_travel",
-    difficulty=3,
-    importance=4,
-    minutes=12,
-    hints=(
-        "attend_backward takes six arrays. Which two of them belong to keys, and so stay where they are?",
-        "O is used for one thing only, and that is done before the first hop. What travels is what a row of "
-        "queries still needs elsewhere, and a sum that is nobody's before the first visit.",
-        "In each step shift the four arrays of the rows and their sum together, with None for a sum that has "
-        "not begun. Add the gradients of keys to your own, that of queries to the sum. When all ranks are "
-        "visited, one shift more brings the sum home, to the part that was made first.",
-    ),
-    cases=_backward_cases,
-    properties=(
-        right_on_every_rank("dQ, dK and dV equal the exact gradients"),
+ROWS = distributed(
+    "18C",
+    "ring_backward_rows",
+    _gradients,
+    _with_results,
+    (
         receives("every rank receives Q and dO of the others once", "Q", "dO"),
         receives("of O and of the scores a rank receives one number a row each", "LSE", "D"),
         sends("sums of dQ make P - 1 hops", "dQ"),
         nothing_else_moves("keys and values, their gradients and O stay at home"),
         holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
     ),
-    run_case=run_distributed,
+    values="dQ, dK and dV equal the exact gradients",
 )
 
 
 # ------------------------------------------------------------------ 18D heads
-def _heads_cases(rng: np.random.Generator) -> list[Case]:
+def _heads(rng: np.random.Generator) -> Iterator[Sample]:
     """As many heads as ranks; more; ragged rows; one rank; ranks without a row."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    sizes = [
-        ("", 4, 4 * n, 4, d),
-        ("", 2, 2 * n, 6, d),
-        (RAGGED, 3, 3 * n + 2, 6, d),
-        ("", 1, n, 2, d),
-        (FEW, 4, 3, 8, d),
-    ]
-    return [_heads_case(rng, *one) for one in sizes]
+    for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:
+        yield "", P, normal(rng, "Q K V", N, H, d)
 
 
-def _heads_case(rng: np.random.Generator, label: str, P: int, N: int, H: int, d: int) -> Case:
-    Q, K, V = rng.standard_normal((3, N, H, d))
+def _of_heads(Q: Array, K: Array, V: Array) -> Array:
     q, k, v = (x.swapaxes(0, 1) for x in (Q, K, V))
-    expected = np.asarray(exact.attention(q, k, v)).swapaxes(0, 1)
-    return rank_case("ulysses", P, {"Q": Q, "K": K, "V": V}, expected, label=label)
+    return np.asarray(exact.attention(q, k, v)).swapaxes(0, 1)
 
 
-HEADS = Exercise(
-    id="18D",
-    title="Heads instead of rows",
-    function="my_ulysses",
-    difficulty=2,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Before the exchange a rank has some rows of all heads, after it all rows of some heads. Along which "
-        "axis are the pieces cut, and along which are those that came joined?",
-        "all_to_all wants for each name a list of me.size pieces and returns such lists: one for each name.",
-        "The way back is the other way round: cut the outputs into the rows of each rank, exchange, and join "
-        "what came along the axis of the heads.",
-    ),
-    cases=_heads_cases,
-    properties=(
-        right_on_every_rank(),
+HEADS = distributed(
+    "18D",
+    "ulysses",
+    _of_heads,
+    _heads,
+    (
         receives("a rank receives all rows of its heads once", "Q", "K", "V"),
         sends("a rank sends the outputs of its heads home once", "O"),
         nothing_else_moves(),
     ),
-    run_case=run_distributed,
 )
 
 EXERCISES = (RING, GRID, ROWS, HEADS)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import distributed, exact
+from ... import exact
 from ...console import with_unit
 from ...costs import ceil_div
-from ...distributed import load_balance
+from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
-from ..exercise import Case, Exercise, Trial, student_call, trial_from_error
-from ..properties import LARGE, Form, idle, values_in, whole
+from ..exercise import Case, Trial, exercise, student_call, trial_from_error
+from ..kinds.distributed import FAR, Sample, distributed, normal
+from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import low_queries_and_keys
-from ..trials.rank_runs import (
-    RankCase,
-    holds_within,
-    rank_case,
-    right_on_every_rank,
-    run_distributed,
-    words_within,
-)
+from ..trials.rank_runs import FEW, holds_within, words_within
+
+Array = NDArray[np.float64]
 
 
 # ------------------------------------------------------------------ 19A the owner of a row
@@ -93,20 +89,8 @@ def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
     return lambda rank: np.flatnonzero(owners == rank)
 
 
-OWNER = Exercise(
-    id="19A",
-    title="Whose row is it?",
-    function="my_owner",
-    difficulty=1,
-    importance=4,
-    minutes=6,
-    hints=(
-        "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
-        "The first block and the last, the second and the last but one. How many rows has a block, and in "
-        "which block is row t?",
-        "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 "
-        "goes to rank 0, block P to rank P - 1.",
-    ),
+OWNER = exercise(
+    "19A",
     cases=_owner_cases,
     properties=(
         OWNERS.kept(),
@@ -119,7 +103,7 @@ OWNER = Exercise(
 
 
 # ------------------------------------------------------------------ 19B texts on ranks
-EVEN, ONE_TEXT = "texts of one length", "one text"
+ONE_TEXT = "one text"
 FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
 
 
@@ -131,7 +115,7 @@ def _placement_cases(rng: np.random.Generator) -> list[Case]:
     return [
         _placement_case("one rank", rng.integers(1, 90, size=5), 1),
         _placement_case(ONE_TEXT, rng.integers(200, 900, size=1), P),
-        _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
+        _placement_case("texts of one length", np.full(3 * P, int(rng.integers(50, 99))), P),
         _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
         _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
         _placement_case("a bit more than two shares", np.array([820, *[50] * 600]), 8),
@@ -168,9 +152,8 @@ def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
     words = sum(load_balance.split_texts(texts, P).words(1))
     known = _known_imbalance(texts, P), words
-    return Case(
-        f"{label}, {with_unit(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known
-    )
+    said = f"{label}, {with_unit(len(texts), 'text')}, P={P}"
+    return Case(said, {"lengths": texts, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _placement(trial: Trial) -> load_balance.Placement | None:
@@ -210,21 +193,8 @@ def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
 
 
-PLACEMENT = Exercise(
-    id="19B",
-    title="Texts on ranks",
-    function="my_placement",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "How much work is there in all, and what is one rank's share of it? Which texts have more?",
-        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the "
-        "largest part first; those ranks that have the least to do so far get it.",
-        "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the "
-        "text needs, and give each of them an equal part of the text's work. The answer is in the order of "
-        "the texts, not in that in which you placed them.",
-    ),
+PLACEMENT = exercise(
+    "19B",
     cases=_placement_cases,
     properties=(
         PLACED.kept(),
@@ -236,118 +206,77 @@ PLACEMENT = Exercise(
 
 
 # ------------------------------------------------------------------ 19C pooling
-FEW, ALONE, LOW = "fewer frames than ranks", "one rank", "scores near -10,000"
+LOW = "scores near -10,000"
 
 
-def _pooling_cases(rng: np.random.Generator) -> list[Case]:
+def _pools(rng: np.random.Generator) -> Iterator[Sample]:
     """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0, and with
     them a rank without a frame.
     """
     d = int(rng.integers(3, 9))
-    return [
-        _pooling_case(rng, ALONE, 1, 1, 7, d),
-        _pooling_case(rng, "one query", 4, 1, int(rng.integers(40, 90)), d),
-        _pooling_case(rng, "several queries", 3, 5, 23, d + 1),
-        _pooling_case(rng, FEW, 5, 2, 3, d),
-        _pooling_case(rng, LARGE, 3, 2, 17, d, scale=10_000.0),
-        _pooled(rng, LOW, 4, *low_queries_and_keys(rng, 2, 3, d, levels=(-10_000.0,))),
-    ]
+    yield "", 1, _frames(rng, 1, 7, d)
+    yield "", 4, _frames(rng, 1, int(rng.integers(40, 90)), d)
+    yield "", 3, _frames(rng, 5, 23, d + 1)
+    yield "", 5, _frames(rng, 2, 3, d)
+    large = _frames(rng, 2, 17, d)
+    Q, K = large["Q"], large["K"]  # the largest score of the first query is no maximum of the others
+    Q[0] *= 10_000 * np.sqrt(d) / (Q[0] @ K.T).max()
+    yield LARGE, 3, large
+    Q, K = low_queries_and_keys(rng, 2, 3, d, levels=(-10_000.0,))
+    yield LOW, 4, {"Q": Q, "K": K, "V": rng.standard_normal(K.shape)}
 
 
-def _pooling_case(
-    rng: np.random.Generator, label: str, P: int, m: int, n: int, d: int, scale: float = 0.0
-) -> RankCase:
-    Q, K = (rng.standard_normal((rows, d)) for rows in (m, n))
-    if scale:  # of the first query alone: the largest score is no maximum of the others
-        Q[0] *= scale * np.sqrt(d) / (Q[0] @ K.T).max()
-    return _pooled(rng, label, P, Q, K)
+def _frames(rng: np.random.Generator, queries: int, n: int, d: int) -> dict[str, Any]:
+    return normal(rng, "Q", queries, d) | normal(rng, "K V", n, d)
 
 
-def _pooled(
-    rng: np.random.Generator, label: str, P: int, Q: NDArray[np.float64], K: NDArray[np.float64]
-) -> RankCase:
-    V = rng.standard_normal(K.shape)
-    given, O = {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V)
-    return rank_case("decode", P, given, O, label=f"{label}, frames={len(K)}", shared=("Q",))
-
-
-POOLING = Exercise(
-    id="19C",
-    title="Pooling over ranks",
-    function="my_pooling",
-    difficulty=2,
-    importance=5,
-    minutes=10,
-    hints=(
-        "What does a rank know after attending to its own frames alone, and what do the others need of it?",
-        "Gather the outputs and log-sum-exps of all ranks. The output of a rank counts by its share of the "
-        "row sum, which is exp(L) over the sum of all exp(L).",
-        "exp(L) may overflow: take the largest L of each query off first. With shapes (P, m, d) and (P, m) "
-        "the weights need one more axis, and a sum over the first.",
-    ),
-    cases=_pooling_cases,
-    properties=(
-        right_on_every_rank("values equal exact attention over all frames"),
-        values_in("a rank without a frame has no weight", FEW),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        values_in("scores far below 0, and a rank without a frame, give no sum of 0", LOW),
-        words_within("each rank sends m(d + 1) words to each other, however many frames there are"),
-    ),
-    run_case=run_distributed,
+POOLING = distributed(
+    "19C",
+    "decode",
+    exact.attention,
+    _pools,
+    (words_within("each rank sends m(d + 1) words to each other, however many frames there are"),),
+    values="values equal exact attention over all frames",
+    where={
+        FEW: "a rank without a frame has no weight",
+        **FAR,
+        LOW: "scores far below 0, and a rank without a frame, give no sum of 0",
+    },
+    shared=("Q",),
 )
 
 
 # ------------------------------------------------------------------ 19D clips
-ONE_CLIP, LONG_CLIPS = "one clip a rank", "clips of several rows"
-
-
-def _clip_cases(rng: np.random.Generator) -> list[Case]:
+def _clips(rng: np.random.Generator) -> Iterator[Sample]:
     """One rank; one clip a rank; several; clips of one row, where all rows are first ones."""
     P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
-    return [
-        _clip_case(rng, LONG_CLIPS, 1, 3, 4, d),
-        _clip_case(rng, ONE_CLIP, P, 1, 5, d),
-        _clip_case(rng, LONG_CLIPS, P, int(rng.integers(2, 5)), 3, d + 1),
-        _clip_case(rng, "clips of one row", 2, 4, 1, d),
-    ]
+    sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]
+    for ranks, clips, c, columns in sizes:
+        tag = "one clip a rank" if clips == 1 else "clips of one row" if c == 1 else "clips of several rows"
+        yield tag, ranks, normal(rng, "Q K V", ranks * clips * c, columns) | {"c": c}
 
 
-def _clip_case(rng: np.random.Generator, label: str, P: int, clips: int, c: int, d: int) -> RankCase:
-    """`clips` of c rows on every rank."""
-    N = P * clips * c
-    Q, K, V = rng.standard_normal((3, N, d))
-    clip, first = np.arange(N) // c, np.arange(N) % c == 0
-    seen = (clip[:, None] == clip) | first
-    O = exact.attention(Q, K, V, mask=np.where(seen, 0.0, -np.inf))
-    come, go = d * clips * (P - 1), d * clips * (P - 1)
-    book = distributed.RankLedger({"K": come, "V": come}, {"K": go, "V": go}, 2 * come)
-    given = {"Q": Q, "K": K, "V": V, "c": c}
-    return RankCase(f"{label}, P={P}, N={N}, d={d}, c={c}", given, O, budget=(book,) * P, P=P)
+def _under_the_mask(Q: Array, K: Array, V: Array, c: int) -> Array:
+    clip, first = np.arange(len(Q)) // c, np.arange(len(Q)) % c == 0
+    return exact.attention(Q, K, V, mask=np.where((clip[:, None] == clip) | first, 0.0, -np.inf))
 
 
-CLIPS = Exercise(
-    id="19D",
-    title="Clips: local and global",
-    function="my_clips",
-    difficulty=3,
-    importance=4,
-    minutes=10,
-    hints=(
-        "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the "
-        "same rows.",
-        "Every c-th row from the first on is what the others need: gather those of K and of V. Then each of "
-        "your clips attends to its own rows together with the first rows that it does not have already.",
-        "The gathered rows are one a clip, in the order of the film. Your n-th clip is the film's clip "
-        "number me.rank times the clips of a rank, plus n: leave that one out, and join the rest to the "
-        "clip's own keys.",
-    ),
-    cases=_clip_cases,
-    properties=(
-        right_on_every_rank("values equal exact attention under the mask"),
+def _first_rows(P: int, Q: Array, K: Array, V: Array, c: int) -> RankLedger:
+    """The first rows of all other ranks come, and to each of them go the rank's own."""
+    words = Q.shape[1] * (len(Q) // P // c) * (P - 1)
+    return RankLedger({"K": words, "V": words}, {"K": words, "V": words}, 2 * words)
+
+
+CLIPS = distributed(
+    "19D",
+    _first_rows,
+    _under_the_mask,
+    _clips,
+    (
         words_within("first rows travel and no others"),
         holds_within("no more is held than the first rows of the others"),
     ),
-    run_case=run_distributed,
+    values="values equal exact attention under the mask",
 )
 
 
@@ -388,7 +317,8 @@ def _group_case(
         mask[a, a] = True
     if (mask.all(axis=0) != everybody).any():  # by chance all see one more: draw again
         return _group_case(rng, label, P, size, seen_by_all, share)
-    return Case(f"{label}, h={P * size}, P={P}", {"mask": mask, "P": P}, expected=lacks_at_least(mask, P))
+    said, known = f"{label}, h={P * size}, P={P}", lacks_at_least(mask, P)
+    return Case(said, {"mask": mask, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _hidden_groups(rng: np.random.Generator, P: int, size: int) -> NDArray[np.int64]:
@@ -433,22 +363,8 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
 
 
-GROUPS = Exercise(
-    id="19E",
-    title="Whose keys are they?",
-    function="my_groups",
-    difficulty=4,
-    importance=3,
-    minutes=14,
-    hints=(
-        "What do two positions of one group have in common that two of different groups have not?",
-        "Two positions of a group see more than half of it, so they share at least one key that not all "
-        "positions see. Begin with any position, and add the one that shares most keys with the group.",
-        "Keep the owners in an array that starts with -1. For each rank take the first position without an "
-        "owner; the union of its group's rows of the mask says which keys are at hand; count, for every "
-        "position that is left, how many of its keys are among them, and take the largest count, until the "
-        "group has h/P positions.",
-    ),
+GROUPS = exercise(
+    "19E",
     cases=_group_cases,
     properties=(
         POSITIONS.kept(),

@@ -7,7 +7,7 @@ exist in float64 and are wrong by their unit, those below -745 are zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exercise import Case
+from ..kinds.schedule import Sample
 from ..properties import LARGE
 
 STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
@@ -45,27 +46,50 @@ def with_long_blocks(sizes: list[Tiling]) -> list[Tiling]:
     return [*sizes, (4 * Bc, d, 3 * Bc, Bc)]
 
 
+def named(names: str, values: Iterable[Any]) -> dict[str, Any]:
+    """The values by name, for names separated by spaces."""
+    return dict(zip(names.split(), values, strict=True))
+
+
 def same_inputs(
-    sizes: Sequence[tuple[int, ...]], draw: Callable[[int, int], Any], case: Callable[..., Case]
-) -> list[Case]:
-    """`case(inputs, *tiles)` for each (N, d, *tiles), with the same inputs for the same N and d.
+    names: str, sizes: Iterable[Sequence[int]], draw: Callable[[int, int], Mapping[str, Any]]
+) -> list[Sample]:
+    """A sample for each (N, d, *tiles), with the same arrays for the same N and d.
 
-    Only then can the answers of two tiles be compared.
+    Only then can the answers of two tiles be compared. `names` are those of the sizes, such as "N d Br Bc".
     """
-    inputs = {(N, d): draw(N, d) for N, d, *_ in sizes}
-    return [case(inputs[N, d], *tiles) for N, d, *tiles in sizes]
+    listed = [named(names, size) for size in sizes]
+    arrays = {(size["N"], size["d"]): draw(size["N"], size["d"]) for size in listed}
+    return [
+        Sample(size, {**arrays[size["N"], size["d"]], **{tile: size[tile] for tile in names.split()[2:]}})
+        for size in listed
+    ]
 
 
-def stretched(case: Case) -> np.ndarray:
-    """Q, K and V of a case, (3, N, d), with Q `STRETCH` times as long."""
-    Q, K, V = (case.inputs[name] for name in "QKV")
-    return np.array([STRETCH * Q, K, V])
+def attention_inputs(rng: np.random.Generator, names: str, sizes: Sequence[Sequence[int]]) -> list[Sample]:
+    """Samples of Q, K and V for the sizes, and those of the first with scores that need their maximum."""
+    found = same_inputs(names, sizes, lambda N, d: named("Q K V", rng.standard_normal((3, N, d))))
+    return [*found, *hard_scores(rng, found[0])]
 
 
-def far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
-    """Q, K and V (3, N, d) of the sizes of a case, the scores of every row far below zero."""
-    N, d = case.inputs["Q"].shape
-    return np.array([*low_queries_and_keys(rng, N, N, d), case.inputs["V"]])
+def with_large(found: list[Sample], draw: Callable[..., Mapping[str, Any]]) -> list[Sample]:
+    """The samples and the first once more, with the arrays of `draw(N, d, large=True)`."""
+    first = found[0]
+    large = draw(first.sizes["N"], first.sizes["d"], large=True)
+    return [*found, replace(first, inputs={**first.inputs, **large}, tag=LARGE)]
+
+
+def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
+    """The sample with other queries and keys: scores that overflow exp, scores far below zero, and scores
+    below the finite numbers that are taken for minus infinity.
+    """
+    Q, K = sample.inputs["Q"], sample.inputs["K"]
+    for q, k in (
+        (STRETCH * Q, K),
+        low_queries_and_keys(rng, len(Q), len(K), Q.shape[1]),
+        bottomless_queries_and_keys(rng, len(Q), Q.shape[1]),
+    ):
+        yield replace(sample, inputs={**sample.inputs, "Q": q, "K": k}, tag=LARGE)
 
 
 def labelled_large(case: Case) -> Case:
@@ -113,13 +137,14 @@ def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDAr
 
 
 def bottomless_queries_and_keys(
-    rng: np.random.Generator, N: int
+    rng: np.random.Generator, N: int, d: int = 4
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Q and K (N, 4) whose scores qᵀk/√d are `BOTTOM` times 1, 2, …, N, in one order for all queries.
+    """Q and K (N, d) whose scores qᵀk/√d are 2/√d times `BOTTOM` times 1, 2, …, N, in one order for all
+    queries.
 
-    Their words are products of powers of two and small whole numbers, and so is √d: nothing is rounded.
+    Their words are products of powers of two and small whole numbers; with d = 4 nothing is rounded.
     """
-    Q, K = np.zeros((2, N, 4))
+    Q, K = np.zeros((2, N, d))
     Q[:, 0], K[:, 0] = 2.0**20, BOTTOM / 2.0**19 * (1 + rng.permutation(N))
     return Q, K
 

@@ -10,10 +10,13 @@ factors, tiles that are masked, and programs that store nothing or begin in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from ... import traffic
 from ...doctor.triton_missing import require_triton
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
+    Better,
     Case,
     Property,
     Trial,
@@ -38,9 +42,15 @@ from .kernel_errors import name_failing_line
 
 @dataclass(frozen=True)
 class KernelTrial(Trial):
-    """A trial of kernels, and how many products of float32 tiles a GPU would make of rounded factors."""
+    """A trial of kernels, why products were made of rounded factors, and what was odd about loads.
 
-    rounded: int = 0
+    `rounded` has a reason for each such product; `outside` counts loads of a loop that have no lane on,
+    `wrapped` loads whose addresses turn back within the tile.
+    """
+
+    rounded: tuple[str, ...] = ()
+    outside: int = 0
+    wrapped: int = 0
 
 
 @trial_from_error
@@ -57,14 +67,27 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-    with kernels_compute(copies=copies), _rounded_products() as rounded, traffic.count(**arrays) as ledger:
+    with (
+        kernels_compute(copies=copies),
+        _rounded_products() as rounded,
+        _loads() as loads,
+        traffic.count(**arrays) as ledger,
+    ):
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if differs(case.inputs[name], tensor.numpy())]
     if changed:
         raise modified_inputs_error(changed, "your kernels write into")
     shared = as_shared_arrays(value)
     kept = (snapshot(shared), shared)
-    return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=sum(rounded))
+    return KernelTrial(
+        case,
+        _arrays(value),
+        ledger,
+        returned=kept,
+        rounded=tuple(filter(None, rounded)),
+        outside=loads.outside,
+        wrapped=loads.wrapped,
+    )
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -214,12 +237,47 @@ def words_exactly(name: str = "loads and stores move exactly what the formula sa
         for array in trial.case.inputs:
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:
-                return f"{array}: yours reads {got:,} words, the formula says {want:,}"
+                said = f"{array}: yours reads {got:,} words, the formula says {want:,}"
+                return said + (_turning_back(trial) if got > want else "")
         return _compared("reads", trial.ledger.read, budget.read) or _compared(
             "writes", trial.ledger.written, budget.written
         )
 
     return idle(each(name, judge))
+
+
+def words_within(name: str, formula: str) -> Property:
+    """No more is read, and no more written, than the closed form says; less is accepted with a remark."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        complaint = at_most.judge(trials)
+        if complaint is None and any(t.ledger.total < budget_of(t).total for t in trials):
+            return Better(f"fewer than {formula}")
+        return complaint
+
+    def too_many(trial: Trial) -> str | None:
+        for verb, got, want in (
+            ("reads", trial.ledger.read, budget_of(trial).read),
+            ("writes", trial.ledger.written, budget_of(trial).written),
+        ):
+            if got > want:
+                return f"yours {verb} {got:,} words in all, the formula says {want:,}{_turning_back(trial)}"
+        return None
+
+    at_most = each(name, too_many)
+    return Property(name, judge, idle=True)
+
+
+def _turning_back(trial: Trial) -> str:
+    """A clause where loads wrapped around, as in `% M`, in place of a mask."""
+    wrapped = trial.wrapped if isinstance(trial, KernelTrial) else 0
+    if not wrapped:
+        return ""
+    times = "1 load" if wrapped == 1 else f"{wrapped:,} loads"
+    return (
+        f"; in {times} the addresses of a tile wrap around, as by %: a lane that wraps is live and moves its "
+        "word, a masked lane moves none"
+    )
 
 
 def _compared(verb: str, got: int, want: int) -> str | None:
@@ -242,35 +300,127 @@ def launches_kernels(*arrays: str) -> Property:
 
 
 # ------------------------------------------------------------------ products of rounded factors
-# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 10 bits behind the
-# point, for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for.
+# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 11 significant bits,
+# for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for. And a kernel
+# can round a factor itself: to a narrower type, or by its bits.
+LOW_BITS = 8  # of the 24 significant bits of float32
+MANY = 16  # values whose low bits are all 0: among normal numbers that happens once in 2^128
+
+
 @contextmanager
-def _rounded_products() -> Iterator[list[bool]]:
-    """For each product made in this block, whether float32 factors were asked for in tf32."""
+def _rounded_products() -> Iterator[list[str]]:
+    """For each product made in this block, why its factors have fewer bits than float32; "" where not."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    rounded, multiply = list[bool](), InterpreterBuilder.create_dot
+    rounded, multiply = list[str](), InterpreterBuilder.create_dot
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
         asked = str(getattr(input_precision, "name", input_precision)).upper()
-        rounded.append(a.data.dtype.itemsize >= 4 and asked == "TF32")
+        left = a.data.dtype.itemsize >= 4 and asked == "TF32"
+        why = 'without input_precision="ieee": a GPU rounds to 11 significant bits there' if left else ""
+        rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
         return multiply(self, a, b, d, input_precision, *rest)
 
     with _replaced(InterpreterBuilder, create_dot=create_dot):
         yield rounded
 
 
+def _rounded_factor(factor: Any) -> str:
+    """Why a factor of `tl.dot` has fewer than the 24 significant bits of float32; "" where it has them."""
+    if factor.data.dtype.itemsize < 4:
+        return f"with a factor in {factor.get_element_ty()}: its inputs are float32"
+    values = np.unique(factor.data[np.isfinite(factor.data) & (factor.data != 0)])
+    if values.dtype != np.float32 or len(values) < MANY:
+        return ""
+    bits = np.bitwise_or.reduce(values.view(np.uint32)) & 0x7FFFFF
+    kept = 24 - (int(bits & -bits).bit_length() - 1 if bits else 23)
+    return f"with a factor rounded to {kept} of 24 significant bits" if kept <= 24 - LOW_BITS else ""
+
+
 def full_products() -> Property:
-    """No product of float32 tiles leaves it to Triton to round its factors."""
+    """No product of float32 tiles has rounded factors, nor leaves it to Triton to round them."""
 
     def judge(trial: Trial) -> str | None:
-        rounded = trial.rounded if isinstance(trial, KernelTrial) else 0
+        rounded = trial.rounded if isinstance(trial, KernelTrial) else ()
         if not rounded:
             return None
-        times = "once" if rounded == 1 else f"{rounded:,} times"
-        return f'tl.dot was called {times} without input_precision="ieee": a GPU rounds to 10 bits there'
+        times = "once" if len(rounded) == 1 else f"{len(rounded):,} times"
+        return f"tl.dot was called {times} {rounded[0]}"
 
     return idle(each("float32 is multiplied as float32", judge))
+
+
+# ------------------------------------------------------------------ loads, tile by tile
+# A load whose mask has no lane on moves no word. Where it stands in a loop and is on in another round, the
+# loop has a round too many, with products of zeros in it. A tile of an address that turns back has all its
+# lanes on where a mask should have some off.
+@dataclass
+class Loads:
+    """The loads of a block: by program and place in the kernel, how many had a lane on and how many none; and
+    in how many the addresses turn back within the tile.
+    """
+
+    on: Counter[Hashable] = field(default_factory=Counter)
+    off: Counter[Hashable] = field(default_factory=Counter)
+    wrapped: int = 0
+
+    @property
+    def outside(self) -> int:
+        """Loads without a lane on whose place in the kernel has lanes on in other rounds of the program."""
+        return sum(times for place, times in self.off.items() if self.on[place])
+
+
+@contextmanager
+def _loads() -> Iterator[Loads]:
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    seen, program = Loads(), 0
+    load, begin = InterpreterBuilder.create_masked_load, InterpreterBuilder.set_grid_idx
+
+    def set_grid_idx(self: Any, *at: Any) -> Any:
+        nonlocal program
+        program += 1
+        return begin(self, *at)
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+        places, lives = np.broadcast_arrays(ptrs.data.astype(np.int64), np.asarray(mask.data, dtype=bool))
+        (seen.on if lives.any() else seen.off)[program, _place_in_kernel()] += 1
+        seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
+        return load(self, ptrs, mask, *rest, **options)
+
+    with _replaced(InterpreterBuilder, set_grid_idx=set_grid_idx, create_masked_load=create_masked_load):
+        yield seen
+
+
+def _place_in_kernel() -> Hashable:
+    """Where the program stands: the calls from its kernel down to here."""
+    frame: FrameType | None = sys._getframe(2)
+    calls = []
+    while frame is not None and frame.f_code.co_qualname != "GridExecutor.__call__":
+        calls.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(calls)
+
+
+def _turns_back(places: Any, lives: Any, axis: int) -> bool:
+    """Whether the addresses of lanes that are on both rise and fall along an axis."""
+    steps = np.diff(places, axis=axis)
+    size = lives.shape[axis]
+    both = np.take(lives, range(1, size), axis) & np.take(lives, range(size - 1), axis)
+    return bool((steps[both] > 0).any() and (steps[both] < 0).any())
+
+
+def no_tile_outside() -> Property:
+    """No loop has a round in which it loads a tile that lies wholly outside its array."""
+
+    def judge(trial: Trial) -> str | None:
+        outside = trial.outside if isinstance(trial, KernelTrial) else 0
+        if not outside:
+            return None
+        times = "1 load of a loop has" if outside == 1 else f"{outside:,} loads of a loop have"
+        return f"{times} no lane that is on: the loop has rounds outside its array"
+
+    return idle(each("no loop has a round outside its array", judge))
 
 
 # ------------------------------------------------------------------ tiles that are masked

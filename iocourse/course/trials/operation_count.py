@@ -134,22 +134,27 @@ def _counting(student: Callable[..., Any], case: Case, watched: bool) -> WorkTri
     return WorkTrial(case, value, returned=(value, returned), changed=seen, work=work, held=held())
 
 
-def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:
-    """The case labelled `twice`, of twice the tokens, takes about twice the work of that labelled `once`.
+ONCE, TWICE = "N tokens", "2N tokens"  # tags of the two cases whose work is compared
+
+
+def linear_work(name: str, most: float = 2.3) -> Property:
+    """The case tagged `TWICE`, of twice the tokens, takes about twice the work of that tagged `ONCE`.
 
     Fewer operations than the inputs have numbers cannot be all: then the answer went past the counter.
     """
 
     def judge(trials: Sequence[Trial]) -> str | None:
-        counted = {t.case.label.split(",")[0]: t for t in trials if isinstance(t, WorkTrial)}
-        least = sum(np.size(x) for x in counted[twice].case.inputs.values() if isinstance(x, np.ndarray))
-        if counted[twice].work < least:
+        once, twice = (
+            next(t for t in trials if isinstance(t, WorkTrial) and t.case.has(tag)) for tag in (ONCE, TWICE)
+        )
+        least = sum(np.size(x) for x in twice.case.inputs.values() if isinstance(x, np.ndarray))
+        if twice.work < least:
             return (
-                f"only {counted[twice].work:,} operations were seen, and the inputs have {least:,} numbers; "
+                f"only {twice.work:,} operations were seen, and the inputs have {least:,} numbers; "
                 "compute with the arrays as they come: what np.array or np.asarray makes of them is not "
                 "counted, nor are numbers taken out one by one"
             )
-        ratio = counted[twice].work / max(1, counted[once].work)
+        ratio = twice.work / max(1, once.work)
         return None if ratio <= most else f"twice the tokens take {ratio:.1f} times the work"
 
     return Property(name, judge, idle=True)

@@ -20,10 +20,21 @@ from typing import Any
 import numpy as np
 
 from ... import distributed
+from ...distributed.runner import WrongResult
 from ...solution_guard import LibrarySolutionUsed
-from ..exercise import Case, Property, Trial, WrongEverywhere, WrongForm, student_call, trial_from_error
+from ..exercise import (
+    Case,
+    NotJudged,
+    Property,
+    Trial,
+    WrongEverywhere,
+    WrongForm,
+    student_call,
+    trial_from_error,
+)
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
+RETURNS_ROWS = "every rank returns its part of the result"
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
 
 
@@ -57,32 +68,44 @@ class _Late(BaseException):
 
 
 # ------------------------------------------------------------------ cases
+RAGGED, FEW = "ragged", "more ranks than rows"  # tags
+ClosedForm = Callable[..., distributed.RankLedger]
+
+
 def rank_case(
-    form: str,
+    form: str | ClosedForm,
     P: int,
     inputs: Mapping[str, Any],
     expected: Any = None,
     *,
-    label: str = "",
+    tag: str = "",
     **machine: Any,
 ) -> RankCase:
-    """A case whose budget is what the library's schedule `form` moves, counted on shapes.
+    """A case whose budget is what the library's schedule `form` moves, counted on shapes, or a function of P
+    and the inputs says for each rank.
 
-    The laws of `tests/distributed` hold that to its closed form. The first input is (N, d) or (N, H, d), or
-    of a dry run its shape; what is no array is an option.
+    The laws of `tests/distributed` hold schedules to their closed forms. Inputs are (N, d) or (N, H, d), of a
+    dry run shapes; what is no array is an option. `tag` is the difficulty of the case; where it has none,
+    more ranks than rows are one, and then ragged shards.
     """
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
     options = {name: inputs[name] for name in inputs if name not in arrays}
-    first = next(iter(arrays.values()))
-    sizes = {"P": P, **dict(zip("NHd" if len(first) == 3 else "Nd", first, strict=True)), **options}
-    said = ", ".join([*([label] if label else []), *(f"{name}={value}" for name, value in sizes.items())])
-    known = distributed.get(form)
-    given = {name: arrays[name] for name in known.operands}
-    asked = {name: value for name, value in options.items() if name in known.options}
-    budget = known.run(P, on="dry", **given, **asked).ledgers
+    (m, *_), (N, *columns) = arrays["Q"], arrays["K"]
+    tag = tag or (FEW if N < P else RAGGED if N % P else "")
+    sizes = {"P": P, "N": N, **({} if m == N else {"queries": m})}
+    sizes |= {**dict(zip("Hd" if columns[1:] else "d", columns, strict=True)), **options}
+    label = ", ".join([*([tag] if tag else []), *(f"{name}={value}" for name, value in sizes.items())])
+    if callable(form):
+        budget = (form(P, **inputs),) * P
+    else:
+        known = distributed.get(form)
+        given = {name: arrays[name] for name in known.operands}
+        asked = {name: value for name, value in options.items() if name in known.options}
+        budget = known.run(P, on="dry", **given, **asked).ledgers
     results = len(expected) if isinstance(expected, tuple) else 1
-    return RankCase(said, inputs, expected, budget=budget, machine=machine, P=P, results=results)
+    tags = frozenset([tag] if tag else [])
+    return RankCase(label, inputs, expected, budget=budget, machine=machine, tags=tags, P=P, results=results)
 
 
 # ------------------------------------------------------------------ a run, watched
@@ -102,9 +125,12 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
             done = distributed.run(timed, case.P, **case.machine, **case.inputs)
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
+    except WrongResult as wrong:
+        raise NotJudged(RETURNS_ROWS, str(wrong)) from None
     if done.outputs and len(done.outputs) != case.results:
-        raise distributed.RankError(
-            f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return"
+        raise NotJudged(
+            RETURNS_ROWS,
+            f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return",
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
     return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))

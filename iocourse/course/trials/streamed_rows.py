@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from ..exercise import Case, Property, Trial, error_text, snapshot, student_call
 from ..properties import each, idle, only_where, same_answer_from
 
+LONG = "long"  # the tag of a row that is measured for what is kept of it
 Array = NDArray[np.float64]
 Piece = Array | tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class RowCase(Case):
-    """A case that says what is special: plain, rising, falling, large, masked, empty or long row."""
-
-    kind: str = "plain"
 
 
 @dataclass(frozen=True)
@@ -40,8 +34,8 @@ class RowTrial(HeldTrial):
 
 
 def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
-    """A property that only rows of these kinds are asked for."""
-    return only_where(name, lambda case: isinstance(case, RowCase) and case.kind in kinds, judge)
+    """A property that only rows with one of these tags are asked for."""
+    return only_where(name, lambda case: any(map(case.has, kinds)), judge)
 
 
 class SecondPass(RuntimeError):
@@ -116,7 +110,7 @@ def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def _is_long(case: Case) -> bool:
-    return isinstance(case, RowCase) and case.kind == "long"
+    return case.has(LONG)
 
 
 SAME = 1.02  # twice as much memory within this factor is the same

@@ -106,7 +106,11 @@ def rank_error(rank: int, error: BaseException) -> RankError:
     """The error of a rank, with the rank's number in front; one that names ranks already stays."""
     if isinstance(error, RankError):
         return error
-    failed = RankFailed(f"rank {rank} raised {type(error).__name__}: {error}")
+    try:
+        said = f": {error}"
+    except Exception:
+        said = ", whose message cannot be shown"
+    failed = RankFailed(f"rank {rank} raised {type(error).__name__}{said}")
     failed.__cause__ = error
     return failed
 

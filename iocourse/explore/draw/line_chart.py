@@ -211,6 +211,8 @@ def line_elements(frame: Frame, line: Line) -> Iterator[Element]:
     at = tuple(frame.at(point) for point in line.points)
     if line.joined and len(at) > 1:
         yield Poly(at, line.stroke.colour, 2.2, line.stroke.dash)
+    elif at and line.joined and not line.marker_every:  # one point: a short piece of the line
+        yield Poly(((at[0][0] - 5, at[0][1]), (at[0][0] + 5, at[0][1])), line.stroke.colour, 2.2)
     if line.marker_every:
         for place in [*at[:: line.marker_every], at[-1]]:
             yield from marker(place, line.stroke)

@@ -212,7 +212,9 @@ def _key(mask: BlockMask) -> Iterator[Element]:
         yield Rect(x, y, 18, 18, colour, "", edge, 1)
         yield Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)
         x += 50 + text_width(name, NORMAL)
-    if mask.causal and max(mask.tiles.shape) <= DRAWN:
+    if max(mask.tiles.shape) <= DRAWN and any(
+        is_half(mask, *tile) for tile in np.argwhere(mask.tiles).tolist()
+    ):
         half = ((x, y), (x, y + 18), (x + 18, y + 18))
         yield Rect(x, y, 18, 18, HIDDEN, "", BLUE, 1)
         yield Poly(half, BLUE, 0.8, (), HALF)

@@ -272,7 +272,12 @@ def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
     """What colours, outlines and hatches mean, in two lines."""
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
     entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: tl.dot takes 16 at least"))
-    entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
+    if any(
+        tile.spilled or tile.shared > chip_of(arch).shared_bytes
+        for arch, tiles in shown.items()
+        for tile in tiles.values()
+    ):
+        entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
     if any(tile.refused for tiles in shown.values() for tile in tiles.values()):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))
     x = 18.0

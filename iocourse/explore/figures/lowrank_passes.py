@@ -189,8 +189,13 @@ def _causal_key(n: int, C: int, at: int | None, forward: bool) -> Iterator[Eleme
     triangle = ((RIGHT, Y), (RIGHT, Y + 18), (RIGHT + 18, Y + 18))
     yield Poly(triangle, INK, 0.8, (), EXACT.colour)
     yield Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL)
-    yield from swatch(RIGHT, Y + 32, FAR, "polynomial, through a state of r(d + 1) words")
-    yield from swatch(RIGHT, Y + 64, NOTHING, "not seen: keys that come later")
+    entries = [(NOTHING, "not seen: keys that come later")]
+    if n > C:
+        entries.insert(0, (FAR, "polynomial, through a state of r(d + 1) words"))
+    if at is not None and (at > 0 if forward else (at + 1) * C < n):
+        entries.append((IN_STATE, f"in the state {'T' if forward else 'U'} of tile {at}"))
+    for k, (fill, said) in enumerate(entries, 1):
+        yield from swatch(RIGHT, Y + 32 * k, fill, said)
     for k, line in enumerate(_steps(n, C, at, forward)):
         yield Text(RIGHT, Y + 128 + 22 * k, line, NORMAL, bold=not k and at is not None)
 

@@ -70,10 +70,9 @@ def running_max_rescaling(
     """
     stages = _stages(pieces)
     longest = max(one.now * one.unit for one in stages)
-    drawn: list[Element] = [
-        *swatch(LEFT, 48, CARRIED, "counted before"),
-        *swatch(LEFT + 160, 48, ADDED, "new"),
-    ]
+    drawn = swatch(LEFT + 160, 48, ADDED, "new")
+    if len(stages) > 1:
+        drawn += swatch(LEFT, 48, CARRIED, "counted before")
     for k, stage in enumerate(stages):
         drawn += _row(TOP + ROW * k, k + 1, stage, LENGTH / longest)
     rows = [["piece", "brings", "factor", "unit", "count"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -234,7 +234,7 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
     yield from stacked(frame, window, kinds)
     yield from framed(Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2))
     yield from limit_line(frame, s.M)
-    yield from _held(totals(played.states[s.step]), kinds)
+    yield from _held(totals(played.states[s.step]), window, kinds)
 
 
 def move_in_words(s: TileTunerState) -> str:
@@ -253,12 +253,12 @@ def _axis(frame: Frame, first: int) -> Iterator[Element]:
     yield Text(right + 6, bottom + 16, "move", SMALL, colour=QUIET)
 
 
-def _held(amounts: Mapping[str, int], kinds: list[str]) -> list[Element]:
-    """What is in fast memory now, each with its swatch and words."""
+def _held(amounts: Mapping[str, int], window: Sequence[Mapping[str, int]], kinds: list[str]) -> list[Element]:
+    """What the moves shown hold, each with its swatch and its words in fast memory now."""
     x, drawn = 18.0, list[Element]()
     for kind in kinds:
-        if kind in amounts:
-            label = f"{kind} {amounts[kind]:,}"
+        if any(kind in held for held in window):
+            label = f"{kind} {amounts.get(kind, 0):,}"
             drawn += swatch(x, 610, fill_of(kind, kinds.index(kind)), label)
             x += 40 + text_width(label, NORMAL)
     return drawn

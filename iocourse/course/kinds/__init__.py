@@ -1,0 +1,1 @@
+"""Kinds of exercises: a function for each kind, which makes an exercise from what is its own."""

@@ -1,0 +1,97 @@
+"""The kind `distributed`: a schedule of one rank, judged by its values and by what each rank moves and holds.
+
+The closed form is that of the library's schedule `form`, counted on shapes. A case has one difficulty, which
+is its tag: scores of ±10,000, say, or, computed from its sizes, more ranks than rows, or ragged shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ... import distributed as ranks
+from ..exercise import Case, Exercise, Property, exercise
+from ..properties import LARGE, values_in
+from ..trials.rank_runs import ClosedForm, rank_case, right_on_every_rank, run_distributed
+
+FAR = {LARGE: f"{LARGE} neither overflow nor vanish"}
+Sample = tuple[str, int, dict[str, Any]]  # the difficulty, "" to compute it; P; the inputs by name
+Draw = Callable[[np.random.Generator], Iterator[Sample]]
+
+
+def distributed(
+    id: str,
+    form: str | ClosedForm,
+    result: Callable[..., Any],
+    draw: Draw,
+    words: tuple[Property, ...],
+    *,
+    values: str = "values equal exact attention",
+    where: Mapping[str, str] | None = None,
+    **machine: Any,
+) -> Exercise:
+    """An exercise whose ranks return their rows of `result(**inputs)`.
+
+    Args:
+        id: the exercise's id.
+        form: the name of a schedule of `iocourse.distributed`, or a function of P and the inputs that returns
+            the ledger of each rank.
+        result: the right outputs, an array or a tuple of them.
+        draw: a generator of samples, such as `shards`.
+        words: properties of what ranks receive, send and hold, in the order of the report.
+        values: the name of the property that values are right.
+        where: names of properties that values are right in some cases, by the tag of these.
+        machine: what else `run` is told of all cases.
+
+    Raises:
+        ValueError: there is no such closed form, no result or no property of words; or, when cases are
+            drawn, none of them has a tag of `where`.
+    """
+    if not callable(form) and form not in ranks.REGISTRY:
+        raise _refused(
+            id,
+            f"its closed form is {form!r}; name one of {', '.join(ranks.REGISTRY)}, or give a function of P "
+            "and the inputs that returns a RankLedger",
+        )
+    if not callable(result):
+        raise _refused(id, f"its result is {result!r}; give a function of the inputs, as exact.attention")
+    if not words:
+        raise _refused(id, "it has no property of words; give one, as receives(name, 'K', 'V')")
+    named = where or {}
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        drawn: list[Case] = [
+            rank_case(form, P, inputs, result(**inputs), tag=tag, **machine) for tag, P, inputs in draw(rng)
+        ]
+        for tag, name in named.items():
+            if not any(case.has(tag) for case in drawn):
+                raise _refused(id, f"no case has the tag {tag!r} of {name!r}; draw one")
+        return drawn
+
+    hard = (values_in(name, tag) for tag, name in named.items())
+    properties = (right_on_every_rank(values), *hard, *words)
+    return exercise(id, cases=cases, properties=properties, run_case=run_distributed)
+
+
+def _refused(id: str, why: str) -> ValueError:
+    return ValueError(f"exercise {id} of the kind distributed cannot be judged: {why}")
+
+
+# ------------------------------------------------------------------ inputs
+def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = False) -> dict[str, Any]:
+    """Standard normal arrays of these names; where `large`, the largest score of each query is 10,000."""
+    arrays = {name: rng.standard_normal(shape) for name in names.split()}
+    if large:
+        largest = (arrays["Q"] @ arrays["K"].T).max(axis=1, keepdims=True)
+        arrays["Q"] *= 10_000 * np.sqrt(shape[-1]) / largest
+    return arrays
+
+
+def shards(rng: np.random.Generator) -> Iterator[Sample]:
+    """Even shards; ragged ones; two ranks; one; ranks without a row; scores far from 0."""
+    n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
+    for P, N, columns in [(4, 4 * n, d), (5, 5 * n + 3, d), (2, 2 * n + 1, d + 1), (1, n, d), (4, 3, d)]:
+        yield "", P, normal(rng, "Q K V", N, columns)
+    yield LARGE, 3, normal(rng, "Q K V", 7, d, large=True)

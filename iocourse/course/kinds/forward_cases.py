@@ -1,0 +1,97 @@
+"""Samples of forward kernels: inputs, exact attention, the closed form, and what is hard about a case.
+
+The difficulty is computed from the mask; a case has one at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...costs.kernels import KernelProblem, attention_forward
+from ..trials.float32_inputs import FAR, Single, attention_of, far_apart, normal
+from .function import Draw, Sample
+
+Pairs = NDArray[np.bool_]
+Difficulty = Callable[[Pairs, int, int], str]  # of seen pairs (Nq, Nk), BM and BN; "" for none
+ONE_TILE, ALL, FEW = "one tile of keys", "no mask at all", "few queries"
+LATE, NOTHING = "rows that see their first key late", "rows that see nothing"
+
+
+def band(
+    rng: np.random.Generator,
+    BM: int,
+    BN: int,
+    Nq: int,
+    d: int,
+    difficulty: Difficulty,
+    *,
+    Nk: int | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    given: Mapping[str, Any] | None = None,
+    far: bool = False,
+) -> Sample:
+    """Attention of query i to the keys j with low ≤ j - i ≤ high; None is no border.
+
+    The student's function takes Q, K, V, what is `given`, BM and BN. With `far` scores lie far from 0, which
+    is then the difficulty.
+    """
+    Nk, tile, given = Nk or Nq, {"BM": BM, "BN": BN}, given or {}
+    Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
+    Q, K = far_apart(Q, K) if far else (Q, K)
+    apart = np.arange(Nk)[None, :] - np.arange(Nq)[:, None]
+    seen = (apart >= (-Nq if low is None else low)) & (apart <= (Nk if high is None else high))
+    numbers = {name: value for name, value in given.items() if not isinstance(value, bool)}
+    rows = {"N": Nq} if Nk == Nq else {"Nq": Nq, "Nk": Nk}
+    hard = FAR if far else difficulty(seen, BM, BN)
+    return Sample(
+        {**rows, "d": d, **numbers, **tile},
+        {"Q": Q, "K": K, "V": V, **given, **tile},
+        dict(zip(("O", "LSE"), attention_of(Q, K, V, seen), strict=True)),
+        attention_forward(KernelProblem(Nq, Nk, d, low, high), BM=BM, BN=BN),
+        (hard,) if hard else (),
+    )
+
+
+def of_tiles(seen: Pairs, BM: int, BN: int) -> str:
+    """`ONE_TILE` where one tile holds all keys."""
+    return ONE_TILE if seen.shape[1] <= BN else ""
+
+
+def of_rows(seen: Pairs, BM: int, BN: int) -> str:
+    """What a row may meet: no key at all, no key in the first tile of its program; else what is plain."""
+    if not seen.any(axis=1).all():
+        return NOTHING
+    if any(_late(seen[at : at + BM], BN) for at in range(0, len(seen), BM)):
+        return LATE
+    return ALL if seen.all() else FEW if len(seen) < BM else ""
+
+
+def _late(rows: Pairs, BN: int) -> bool:
+    """Whether a row sees no key of the first tile of keys that these rows need."""
+    first = int(rows.any(axis=0).argmax()) // BN * BN
+    return not rows[:, first : first + BN].any(axis=1).all()
+
+
+def tiles(high: int | None = None) -> Draw:
+    """Less than a tile, twice with the same sizes; one tile of keys; one key in the last tile; ragged in
+    queries, in both and in neither; tiles wide, square and high; scores far from 0.
+    """
+
+    def draw(rng: np.random.Generator) -> Iterator[Sample]:
+        n = int(rng.integers(1, 15))
+        small, large = [(32, 16, n, 16)] * 2, [(32, 16, 64 + n, 16), (32, 32, 96, 32), (16, 32, 65, 64)]
+        for BM, BN, N, d in [*small, (16, 32, 30, 16), *large]:
+            yield band(rng, BM, BN, N, d, of_tiles, high=high)
+        yield band(rng, 32, 16, 32 + n, 16, of_tiles, high=high, far=True)
+
+    return draw
+
+
+def token_major(x: Single) -> Single:
+    """Heads (…, H, N, d) that lie in memory as a layer makes them: the heads of a token side by side."""
+    return np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2)

@@ -1,0 +1,154 @@
+"""The kind `function`: a function judged by its values, with one sentence for each result and tag.
+
+A lesson gives a generator of samples and the sentences; the cases and the properties are made from them. The
+label of a case is made of its sizes and its tags, and is only shown. A sentence selects its cases by a tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, RunCase, Trial, WrongForm, exercise, run_function
+from ..properties import (
+    TOLERANCE,
+    as_general,
+    difference_or_scale,
+    exchanged,
+    only_where,
+    part,
+    several,
+    values_in,
+)
+
+EVERY = ""  # in place of a tag: every case with the usual tolerance
+TOGETHER = "*"  # in place of a result: all results in one property, and messages name the one that is wrong
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The data of one case.
+
+    Args:
+        sizes: what the label shows, by name.
+        inputs: arguments of the student's function, by name and in its order.
+        results: the exact results by name, in the order in which the function returns them.
+        words: the closed form, for kernels.
+        tags: the difficulties of this case, in the order in which the label shows them.
+    """
+
+    sizes: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    results: Mapping[str, Any]
+    words: Ledger | None = None
+    tags: tuple[str, ...] = ()
+
+
+Draw = Callable[[np.random.Generator], Iterable[Sample]]
+Sentences = Mapping[tuple[str, str], str]  # (result or TOGETHER, tag or EVERY): the name of a property
+
+
+def function(
+    id: str,
+    results: str,
+    draw: Draw,
+    sentences: Sentences,
+    *,
+    before: tuple[Property, ...] = (),
+    after: tuple[Property, ...] = (),
+    tolerance: float = TOLERANCE,
+    looser: Mapping[str, float] | None = None,
+    run_case: RunCase = run_function,
+) -> Exercise:
+    """Return the exercise of a function that is judged by the values it returns.
+
+    A sentence about all that is returned, in every case, is the general one: the sentence of a tag is read
+    before it, unless the answer is wrong in the cases without a tag too.
+
+    Args:
+        id: the exercise, such as "14A".
+        results: names of the results, in the order in which they are returned, separated by spaces.
+        draw: yields the samples from a generator of random numbers.
+        sentences: names of the properties about values, in the order of the report.
+        before: other properties, which the report lists before these.
+        after: other properties, which it lists after them.
+        tolerance: of a difference, as a share of 1 + max|expected|.
+        looser: tolerances of the cases that have these tags; sentences about EVERY leave these cases out.
+        run_case: how a case is tried.
+
+    Raises:
+        ValueError: no result or no sentence is given, or a sentence is about another result. Drawing the
+            cases raises it where a sample lacks an exact result, or no sample has the tag of a sentence.
+    """
+    names, other = results.split(), looser or {}
+    if not names or not sentences:
+        missing = "results" if not names else "sentences"
+        raise ValueError(f"exercise {id} has no {missing}: give what is judged and a sentence about each")
+    for result, _ in sentences:
+        if result not in (*names, TOGETHER):
+            raise ValueError(f"exercise {id} has a sentence about {result!r}; its results are {results}")
+
+    def right(result: str, tag: str, sentence: str) -> Property:
+        where = tag or (lambda case: not any(map(case.has, other)))
+        allowed = other.get(tag, tolerance)
+        if result == TOGETHER:
+            asked = only_where(sentence, where, lambda trial: _first_wrong(trial, names, allowed))
+        elif len(names) > 1:
+            return part(sentence, names, names.index(result), where, allowed)
+        else:
+            asked = values_in(sentence, where, allowed)
+        return replace(asked, echo=True) if tag else as_general(asked, lambda case: not case.tags)
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        found = [_case(id, names, sample) for sample in draw(rng)]
+        for tag, sentence in ((tag, sentence) for (_, tag), sentence in sentences.items() if tag):
+            if not any(case.has(tag) for case in found):
+                raise ValueError(
+                    f"exercise {id}: no case has the tag {tag!r}, so {sentence!r} asks nothing; "
+                    "draw such a case, or drop the sentence"
+                )
+        return found
+
+    return exercise(
+        id,
+        cases=cases,
+        properties=(*before, *(right(*about, sentence) for about, sentence in sentences.items()), *after),
+        run_case=run_case,
+    )
+
+
+def _case(id: str, names: list[str], sample: Sample) -> Case:
+    label = ", ".join([*(f"{name}={size}" for name, size in sample.sizes.items()), *sample.tags])
+    for name in names:
+        if sample.results.get(name) is None:
+            raise ValueError(
+                f"exercise {id}: the case {label!r} has no exact result {name!r}; "
+                f"a sample gives {', '.join(names)} by name"
+            )
+    expected = tuple(sample.results[name] for name in names)
+    return Case(
+        label,
+        sample.inputs,
+        expected if len(names) > 1 else expected[0],
+        budget=sample.words,
+        tags=frozenset(sample.tags),
+    )
+
+
+def _first_wrong(trial: Trial, names: list[str], tolerance: float) -> str | None:
+    """The first wrong result by name, and if two results were exchanged, which one it is."""
+    found = (trial.value,) if len(names) == 1 else several(trial.value, len(names))
+    wanted = (trial.case.expected,) if len(names) == 1 else trial.case.expected
+    if trial.value is None:
+        return WrongForm("your function returned None; does it end with a return?")
+    if found is None:
+        got = len(trial.value) if isinstance(trial.value, tuple) else 1
+        return WrongForm(f"expected {len(names)} results ({', '.join(names)}), got {got}")
+    for k, name in enumerate(names):
+        if said := difference_or_scale(found[k], wanted[k], trial.case, tolerance):
+            return f"{name}: {exchanged(found[k], wanted, names, k, tolerance) or said}"
+    return None

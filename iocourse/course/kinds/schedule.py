@@ -1,0 +1,200 @@
+"""The kind `schedule`: a function on the two-level machine, judged by values, words moved and footprint.
+
+A lesson gives what the answer must equal, its closed form, a generator of inputs and the sentences. The kind
+makes the cases: exact results, closed form, words of fast memory, a label of sizes, one tag. A label is only
+shown; properties select cases by their tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...ledger import Ledger
+from ..exercise import (
+    Better,
+    BoundComparison,
+    Case,
+    Exercise,
+    Property,
+    RunCase,
+    Trial,
+    WrongForm,
+    exercise,
+    run_schedule,
+)
+from ..properties import every_input_loaded, fits, total_within
+from ..properties import values as values_are_right
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The inputs of one case.
+
+    Attributes:
+        sizes: what the label shows, by name.
+        inputs: arguments of the student's function by name, in its order.
+        tag: the difficulty of this case, "" for none.
+        words: what the label begins with.
+        facts: what the exact result and the closed form are called with besides, by name.
+    """
+
+    sizes: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    tag: str = ""
+    words: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The words, the sizes, and the tag where the words do not contain it."""
+        tag = "" if self.tag in self.words else self.tag
+        sizes = (f"{name}={size}" for name, size in self.sizes.items())
+        return ", ".join(part for part in (self.words, *sizes, tag) if part)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tag as a set, which is empty where there is none."""
+        return frozenset({self.tag} - {""})
+
+    def of(self, form: Callable[..., Any]) -> Any:
+        """Call a closed form with the sizes, the facts and what is no array of the inputs: tiles, a mask."""
+        options = {name: value for name, value in self.inputs.items() if not isinstance(value, np.ndarray)}
+        return form(**{**self.sizes, **self.facts, **options})
+
+
+Draw = Callable[[np.random.Generator], Iterable[Sample]]
+
+
+@dataclass(frozen=True)
+class _ScheduleCase(Case):
+    """A case with what other schedules would move, by what is said of an answer that moves the same."""
+
+    others: Mapping[str, Ledger] = field(default_factory=dict)
+
+
+def no_spare_word(**_: Any) -> int:
+    """The allowance of a schedule that must run in its footprint, to the word."""
+    return 0
+
+
+def schedule(
+    id: str,
+    draw: Draw,
+    *,
+    equals: Callable[..., Any] | None = None,
+    moves: Callable[..., Ledger] | None = None,
+    values: Sequence[Property] = (),
+    words: Sequence[Property] = (),
+    loads: str,
+    spare: Callable[..., int] = no_spare_word,
+    room: Property | None = None,
+    loaded: str = "",
+    total: Property | None = None,
+    mistaken: Mapping[str, Callable[..., Ledger]] | None = None,
+    run_case: RunCase = run_schedule,
+    comparison: BoundComparison | None = None,
+) -> Exercise:
+    """Return the exercise of a schedule.
+
+    Args:
+        id: the exercise, such as "4A".
+        draw: yields the samples from a generator of random numbers.
+        equals: the exact results, called with the inputs and facts by name; a tuple where there are several.
+        moves: the closed form, called with the sizes, the facts and those inputs that are not arrays. Its
+            peak is the footprint.
+        values: properties of what is returned, which the report lists first.
+        words: properties of the words of each array, and of scratch.
+        loads: the inputs of which every word must be loaded, separated by spaces.
+        spare: words of fast memory beyond the footprint, called like the closed form.
+        room: the property of fast memory, where it has a name of its own.
+        total: the property of all words together, where it has a name of its own.
+        loaded: the name of the property that the inputs are loaded, where it has one of its own.
+        mistaken: closed forms of schedules that are likely in place of the one asked for, by what is said of
+            an answer that reads the inputs as often as they do.
+        run_case: how a case is tried.
+        comparison: where a solved schedule is compared with a lower bound.
+
+    Raises:
+        ValueError: the exact result, the closed form, or the properties of values or words are missing.
+            Drawing the cases raises it where a case has no exact result, no words or no footprint.
+    """
+    require(
+        id,
+        ("exact result", equals, "equals, a function of the inputs"),
+        ("closed form", moves, "moves, a function of the sizes that returns a Ledger"),
+        ("property of its values", values, "values"),
+        ("property of its words", words, "words"),
+    )
+    assert equals is not None and moves is not None
+    arrays, likely = loads.split(), mistaken or {}
+
+    def case(sample: Sample) -> Case:
+        expected, budget = equals(**sample.inputs, **sample.facts), sample.of(moves)
+        checked = {"exact result": expected is not None, "words": budget.total, "footprint": budget.peak}
+        for part, there in checked.items():
+            if not there:
+                raise ValueError(
+                    f"exercise {id}: the case {sample.label!r} has no {part}; "
+                    f"{'equals' if part == 'exact result' else 'moves'} must return it"
+                )
+        M = budget.peak + sample.of(spare)
+        others = {said: sample.of(form) for said, form in likely.items()}
+        return _ScheduleCase(
+            sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others
+        )
+
+    every = every_input_loaded(*arrays)
+    moved = (room or fits(), replace(every, name=loaded or every.name), *words, total or total_within())
+    return exercise(
+        id,
+        cases=lambda rng: [case(sample) for sample in draw(rng)],
+        properties=(*values, *(_with_cause(one, arrays) for one in moved)),
+        run_case=run_case,
+        comparison=comparison,
+    )
+
+
+def require(id: str, *parts: tuple[str, Any, str]) -> None:
+    """Raise ValueError for the first (part, value, what to pass) of an exercise whose value is missing."""
+    for part, value, wanted in parts:
+        if value is None or value == ():
+            raise ValueError(f"exercise {id} has no {part}: pass {wanted}")
+
+
+def _with_cause(asked: Property, arrays: Sequence[str]) -> Property:
+    """The property; where the answer reads the inputs as another schedule does, it says which."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        said = asked.judge(trials)
+        others: Mapping[str, Ledger] = getattr(trials[0].case, "others", {})
+        for cause in others if said and not isinstance(said, Better) else ():
+            if all(_reads(t.ledger, arrays) == _reads(t.case.others[cause], arrays) for t in trials):
+                return f"{cause}: {said}"
+        return said
+
+    return replace(asked, judge=judge)
+
+
+def _reads(ledger: Ledger, arrays: Sequence[str]) -> list[int]:
+    return [ledger.reads.get(name, 0) for name in arrays]
+
+
+def repaired(*asked: Property, name: str = "", right: Property | None = None) -> Property:
+    """Properties of a schedule that students repair, as one: they are asked where the values are right.
+
+    What is handed out has right values, and a schedule that does nothing moves few words: neither is worth
+    points without the other. `right` is the property that the values are right.
+    """
+    judge_values = (right or values_are_right()).judge
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        wrong = judge_values(trials)
+        if wrong:
+            return wrong if isinstance(wrong, WrongForm) else f"the values are not right: {wrong}"
+        return next((said for one in asked if (said := one.judge(trials))), None)
+
+    return Property(name or asked[0].name, judge, general=True)

@@ -1,0 +1,46 @@
+"""What the inputs of cases promise: where the scores of each row lie."""
+
+import numpy as np
+import pytest
+
+from iocourse.course.exercise import Case
+from iocourse.course.trials import case_inputs
+from iocourse.course.trials.case_inputs import LEVELS, STRETCH
+
+RNG = np.random.default_rng(1)
+FEW = 8.0  # of units: rows of 40 standard normal numbers reach 4, sums of two less than 8
+
+
+def lies_at(scores, levels):
+    """Whether the scores of each row are within a few units of its level, and not all the same."""
+    wanted = np.resize(np.array(levels), (len(scores), 1))
+    return (np.abs(scores - wanted) < FEW).all() and (np.ptp(scores, axis=1) > 0).all()
+
+
+def test_low_scores_lie_at_their_levels_in_turn():
+    scores = case_inputs.low_scores(RNG, 7, 40)
+    assert scores.shape == (7, 40) and lies_at(scores, LEVELS)
+
+
+@pytest.mark.parametrize("d", [2, 5, 64])
+@pytest.mark.parametrize("levels", [LEVELS, (-300.0,), (-20.0, -90_000.0)])
+def test_queries_and_keys_have_the_scores_of_their_levels(d, levels):
+    Q, K = case_inputs.low_queries_and_keys(RNG, 7, 40, d, levels=levels)
+    assert (Q.shape, K.shape) == ((7, d), (40, d)) and lies_at(Q @ K.T / d**0.5, levels)
+    longest = [np.linalg.norm(rows, axis=1).max() for rows in (Q, K)]
+    assert abs(longest[0] - longest[1]) < 2 * d**0.5 + FEW  # neither takes all of it
+
+
+def test_a_case_far_below_has_its_sizes_its_values_and_such_scores():
+    case = Case("made up", {name: RNG.standard_normal((9, 4)) for name in "QKV"})
+    Q, K, V = case_inputs.far_below(RNG, case)
+    assert lies_at(Q @ K.T / 2, LEVELS) and (case.inputs["V"] == V).all()
+    assert (case_inputs.stretched(case) == [STRETCH * case.inputs["Q"], case.inputs["K"], V]).all()
+
+
+def test_bottomless_scores_are_whole_multiples_that_nothing_rounds():
+    scores = case_inputs.bottomless_scores(RNG, 3, 5) / case_inputs.BOTTOM
+    assert (np.sort(scores, axis=1) == np.arange(1, 6)).all() and case_inputs.BOTTOM < -1e12
+    Q, K = case_inputs.bottomless_queries_and_keys(RNG, 6)
+    scores = Q @ K.T / 2 / case_inputs.BOTTOM
+    assert (np.sort(scores, axis=1) == np.arange(1, 7)).all() and (scores == scores[0]).all()

@@ -1,0 +1,162 @@
+"""What is no answer to any exercise: a function of the library, however it is called, and one that raises."""
+
+import importlib
+import inspect
+import sys
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from iocourse import solution_guard
+from iocourse.course.checking import OWN, RUNS, check, judge
+from iocourse.course.exercise import exercises, find
+from tests.mutation.references import sources_of
+from tools.build.notebook_execution import cannot_run
+
+ROOMS = ("bounds", "costs", "distributed", "exact", "kernels", "lowrank", "masks", "monomials", "pebbling",
+         "schedules", "sweeps")  # fmt: skip
+each = pytest.mark.parametrize("exercise_id", list(exercises()))
+
+
+@cache
+def cases_of(exercise_id):
+    """The cases of the first seed, drawn once."""
+    exercise = find(exercise_id)
+    if reason := cannot_run(sources_of(exercise.lesson)[0].read_text(encoding="utf-8")):
+        pytest.skip(reason)
+    return exercise.cases(np.random.default_rng(0))
+
+
+def refused(exercise_id, answer, cases):
+    """The properties that do not hold, with what is said."""
+    verdicts = judge(replace(find(exercise_id), cases=lambda rng: cases), answer, 0)
+    return [(name, said) for name, said in verdicts if said is not None]
+
+
+# ------------------------------------------------------------------ functions of the library
+@cache
+def public():
+    """Every public function of the rooms that compute something. Graphs to pebble answer nothing, and are as
+    large as the numbers they are asked for.
+    """
+    found = {}
+    for room in ROOMS:
+        module = importlib.import_module(f"iocourse.{room}")
+        for name in getattr(module, "__all__", dir(module)):
+            one = getattr(module, name)
+            if callable(one) and not inspect.isclass(one) and name[0] != "_":
+                found[f"{room}.{name}"] = getattr(one, "body", one)
+    return {
+        k: one for k, one in found.items() if getattr(one, "__annotations__", {}).get("return") != "Graph"
+    }
+
+
+def called_inside(function):
+    """A student's own function, in which the library's does the work."""
+
+    def mine(*given, **named):
+        return function(*given, **named)
+
+    mine.__module__ = "__main__"
+    return mine
+
+
+@cache
+def answers_to(exercise_id):
+    """Names of the functions whose results all properties accept where nothing refuses to be called."""
+    cases = cases_of(exercise_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solution_guard, "are_solutions_blocked", lambda: False)
+        patch.setattr(solution_guard.sys, "setprofile", lambda watch: None)
+        return [
+            name
+            for name, function in public().items()
+            if not refused(exercise_id, called_inside(function), cases[:1])
+            and not refused(exercise_id, called_inside(function), cases)
+        ]
+
+
+@each
+def test_a_library_function_that_would_answer_is_refused_as_such(exercise_id):
+    for name in answers_to(exercise_id):
+        function = public()[name]
+        for answer in (function, called_inside(function)):
+            assert [property for property, _ in refused(exercise_id, answer, cases_of(exercise_id))] == [
+                OWN
+            ], name
+
+
+def test_many_exercises_have_an_answer_in_the_library():
+    """Otherwise nothing was tried above."""
+    schedules = {"4A": "flash2", "4B": "flash1", "6B": "fused_backward", "2B": "matmul"}
+    assert all(f"schedules.{name}" in answers_to(exercise) for exercise, name in schedules.items())
+    assert "exact.softmax" in answers_to("1A")
+
+
+# ------------------------------------------------------------------ what raises
+class Odd(BaseException):
+    """No Exception, as KeyboardInterrupt is none."""
+
+
+class Mute(Exception):
+    """Its message cannot be had."""
+
+    def __str__(self):
+        raise ValueError
+
+
+def again():
+    return again() + 1
+
+
+def import_of(name):
+    return lambda: importlib.import_module(name)
+
+
+def thrown(error):
+    def throw():
+        raise error
+
+    return throw
+
+
+RAISES = {
+    "ValueError": thrown(ValueError("made up")),
+    "AssertionError": thrown(AssertionError()),
+    "StopIteration": thrown(StopIteration()),
+    "MemoryError": thrown(MemoryError()),
+    "Mute": thrown(Mute()),
+    "Odd": thrown(Odd()),
+    "SystemExit": sys.exit,
+    "GeneratorExit": thrown(GeneratorExit()),
+    "RecursionError": again,
+    "ModuleNotFoundError": import_of("no_such_module_anywhere"),
+    "ZeroDivisionError": import_of("raises_when_imported"),
+    "SystemExit: 3": import_of("exits_when_imported"),
+}
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """Two modules that raise when they are imported."""
+    (tmp_path / "raises_when_imported.py").write_text("1 / 0\n", encoding="utf-8")
+    (tmp_path / "exits_when_imported.py").write_text("import sys\nsys.exit(3)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@each
+def test_what_raises_is_refused_and_ends_nothing(exercise_id, modules):
+    for name, throw in RAISES.items():
+
+        def answer(*given, throw=throw, **named):
+            return throw()
+
+        ((property, said),) = refused(exercise_id, answer, cases_of(exercise_id)[:1])
+        assert property == RUNS and name in said, (name, property, said)
+
+
+def test_a_check_of_an_answer_that_exits_goes_on_to_its_report(capsys):
+    check("1A", lambda *given: sys.exit("the end"), seed=0)
+    assert "FAILS  runs without an error: SystemExit: the end" in capsys.readouterr().out

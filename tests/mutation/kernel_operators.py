@@ -1,0 +1,301 @@
+"""What goes wrong in Triton sources: operators for kernels and for the functions that launch them.
+
+They complete the general operators, which know nothing of lanes, addresses, programs and rescaling. Where a
+mistake has a size, the hardest to refuse comes first.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+
+from tests.mutation.operators import Around, Operator, base_of, called, changed
+from tests.mutation.schedule_operators import one_after_another
+
+OPERATORS: dict[str, Operator] = {}
+WRONG_ALIKE = (  # they spoil every value, so that most properties refuse them
+    "half_precision",
+    "zeros_for_results",
+    "first_answer_for_ever",
+    "torch_prepares_an_input",
+)
+
+
+def _operator(function: Operator) -> Operator:
+    OPERATORS[function.__name__] = function
+    return function
+
+
+def _written(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _without(call: ast.Call, *keywords: str) -> ast.Call:
+    return changed(call, keywords=[one for one in call.keywords if one.arg not in keywords])
+
+
+def _has(call: ast.Call, keyword: str) -> bool:
+    return any(one.arg == keyword for one in call.keywords)
+
+
+def _binary(node: ast.AST, sign: type[ast.operator]) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, sign)
+
+
+def _is(node: ast.AST, *functions: str) -> bool:
+    """Whether the node calls one of these, such as tl.load."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in functions
+
+
+# ------------------------------------------------------------------ lanes
+@_operator
+def masks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Lanes that do not exist are loaded, stored and added."""
+    if isinstance(node, ast.Call) and _has(node, "mask"):
+        yield _without(node, "mask", "other")
+
+
+@_operator
+def masked_lanes(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Lanes that do not exist hold anything, or 1."""
+    if isinstance(node, ast.Call) and _has(node, "other"):
+        kept = _without(node, "other")
+        yield kept
+        yield changed(kept, keywords=[*kept.keywords, ast.keyword("other", ast.Constant(1.0))])
+
+
+@_operator
+def hidden_scores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A choice that is not made, and a finite number in place of minus infinity."""
+    if isinstance(node, ast.Call) and _is(node, "tl.where"):
+        yield from node.args[1:]
+    elif isinstance(node, (ast.Call, ast.UnaryOp)) and ast.unparse(node) in ("float('-inf')", "-np.inf"):
+        yield from map(_written, ("-1e9", "-1e6", "-100.0", "0.0"))
+
+
+@_operator
+def borders(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """One lane or one key more or less."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Lt, ast.LtE)):
+        yield changed(node, ops=[ast.LtE() if isinstance(node.ops[0], ast.Lt) else ast.Lt()])
+
+
+# ------------------------------------------------------------------ addresses
+@_operator
+def strides(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """The step of another axis, of another array, of a contiguous array, or 16 words."""
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and _is_column(node.left):
+        for other in sorted({"d", "16"} - {ast.unparse(node.right)}):
+            yield changed(node, right=_written(other))
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        if "stride" in ast.unparse(node.value):
+            yield from (
+                changed(node, slice=ast.Constant(axis)) for axis in range(3) if axis != node.slice.value
+            )
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) == "stride":
+        own = ast.unparse(node.func.value)
+        others = (ast.Name(other) for other in around.strided if other != own)
+        yield from (changed(node, func=changed(node.func, value=other)) for other in others)
+        yield _written(f"torch.empty({own}.shape).stride({', '.join(map(ast.unparse, node.args))})")
+
+
+def _is_column(node: ast.expr) -> bool:
+    return ast.unparse(node).endswith("[:, None]")
+
+
+@_operator
+def loaded_arrays(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A load from another array."""
+    if isinstance(node, ast.Call) and _is(node, "tl.load"):
+        own = base_of(node.args[0])
+        for other in around.arrays:
+            if own and other != own:
+                address = copy.deepcopy(node.args[0])
+                first = next(x for x in ast.walk(address) if isinstance(x, ast.Name) and x.id == own)
+                first.id = other
+                yield changed(node, args=[address, *node.args[1:]])
+
+
+@_operator
+def address_terms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A sum without one of its products: an address without one of its axes."""
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Add):
+        for term, rest in ((node.left, node.right), (node.right, node.left)):
+            if _binary(term, ast.Mult):
+                yield rest
+
+
+# ------------------------------------------------------------------ programs and loops
+@_operator
+def programs(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """One program for all, another axis of the grid; a program too many, too few, or one for each row."""
+    if not isinstance(node, ast.Call):
+        return
+    if called(node) == "program_id" and isinstance(node.args[0], ast.Constant):
+        yield from (ast.Constant(0), changed(node, args=[ast.Constant(1 - int(str(node.args[0].value)))]))
+    elif _is(node, "triton.cdiv"):
+        rows, size = node.args
+        yield from (ast.BinOp(node, ast.Add(), ast.Constant(1)), ast.BinOp(rows, ast.FloorDiv(), size), rows)
+
+
+@_operator
+def block_loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """The last block, the first or the last key left out; an empty block too many; all blocks; one alone."""
+    if isinstance(node, ast.Call) and _is(node, "range") and len(node.args) == 3:
+        low, high, step = map(ast.unparse, node.args)
+        for borders in (
+            f"{low}, ({high}) - 1, {step}",
+            f"{low}, ({high}) // {step} * {step}, {step}",
+            f"{low} + {step}, {high}, {step}",
+            f"{low}, {high} + {step}, {step}",
+            f"0, {high}, {step}",
+            f"{low}, N, {step}",
+            f"{low}, {low} + 1, {step}",
+        ):
+            yield _written(f"range({borders})")
+
+
+@_operator
+def whole_blocks(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A border that is not brought to whole blocks, and one at 0: (x // B) * B."""
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult):
+        count, size = node.left, ast.unparse(node.right)
+        if isinstance(count, ast.BinOp) and _binary(count, ast.FloorDiv) and ast.unparse(count.right) == size:
+            yield from (count.left, ast.Constant(0))
+
+
+# ------------------------------------------------------------------ the online softmax
+@_operator
+def rescaling(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A sum or an output that keeps its old unit, or is brought to the new one twice."""
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and "old" in ast.unparse(node.right):
+        yield from (node.left, ast.BinOp(node, ast.Mult(), node.right))
+
+
+@_operator
+def running_maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A maximum that is never below 0, is not carried on, is not taken at all."""
+    if isinstance(node, ast.Call) and _is(node, "tl.maximum"):
+        yield changed(node, args=[node.args[1], ast.Constant(0.0)])
+        yield from node.args
+        yield ast.BinOp(node, ast.Mult(), ast.Constant(0.0))
+
+
+@_operator
+def logarithms(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Powers of e for powers of 2, and the other way round."""
+    other = {"exp": "exp2", "exp2": "exp", "log": "log2", "log2": "log"}.get(called(node))
+    if other and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield changed(node, func=changed(node.func, attr=other))
+
+
+@_operator
+def scales(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """The scale left out, applied twice, or that of another width."""
+    if isinstance(node, ast.BinOp) and _binary(node, ast.Mult) and ast.unparse(node.right) == "scale":
+        yield from (node.left, ast.BinOp(node, ast.Mult(), node.right))
+    elif isinstance(node, ast.BinOp) and ast.unparse(node) == "d ** (-0.5)":
+        yield changed(node, left=ast.Constant(16))
+
+
+# ------------------------------------------------------------------ products and precision
+@_operator
+def products(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A product whose factors a GPU rounds, or that starts again at 0."""
+    if isinstance(node, ast.Call) and _is(node, "tl.dot"):
+        yield _without(node, "input_precision")
+        yield changed(node, args=node.args[:2])
+
+
+@_operator
+def half_precision(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A product of factors in 16 bits."""
+    if isinstance(node, ast.Call) and _is(node, "tl.dot"):
+        halves = [ast.Call(ast.Attribute(one, "to"), [_written("tl.float16")], []) for one in node.args[:2]]
+        yield changed(node, args=[*halves, *node.args[2:]])
+
+
+# ------------------------------------------------------------------ words that move for nothing
+def _moves(statement: ast.AST, *functions: str) -> bool:
+    """Whether this simple statement calls tl.load, tl.store or such."""
+    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)) and any(
+        _is(node, *functions) for node in ast.walk(statement)
+    )
+
+
+@_operator
+def repeated_loads(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A tile that is loaded a second time."""
+    if isinstance(node, ast.stmt) and _moves(node, "tl.load"):
+        yield one_after_another(node, node)
+
+
+@_operator
+def loads_in_a_loop(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A tile that is loaded again in each turn of a later loop."""
+    body: list[ast.stmt] = getattr(node, "body", []) if isinstance(node, ast.stmt) else []
+    for at, statement in enumerate(body):
+        if _moves(statement, "tl.load"):
+            for loop in (one for one in body[at:] if isinstance(one, ast.For)):
+                loop.body.insert(0, statement)
+                yield node
+                loop.body.pop(0)
+
+
+@_operator
+def repeated_stores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A tile that is stored, or added, a second time."""
+    if isinstance(node, ast.stmt) and _moves(node, "tl.store", "tl.atomic_add"):
+        yield one_after_another(node, node)
+
+
+# ------------------------------------------------------------------ the function that launches
+def _launches(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(
+        isinstance(one, ast.Call) and isinstance(one.func, ast.Subscript) for one in ast.walk(node)
+    )
+
+
+@_operator
+def own_memory(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A result in memory that is the caller's."""
+    if isinstance(node, ast.Call) and called(node) == "empty_like":
+        yield node.args[0]
+
+
+@_operator
+def torch_prepares_an_input(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Work that torch does before any kernel runs."""
+    if isinstance(node, ast.FunctionDef) and _launches(node):
+        first = node.args.args[0].arg
+        yield changed(node, body=[*ast.parse(f"{first} = {first} * 1.0").body, *node.body])
+
+
+@_operator
+def zeros_for_results(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Results that are set to 0 after all kernels ran."""
+    if isinstance(node, ast.FunctionDef) and _launches(node) and isinstance(end := node.body[-1], ast.Return):
+        assert end.value is not None
+        zeroed = ast.parse(f"""
+made = {ast.unparse(end.value)}
+for one in made if isinstance(made, tuple) else (made,):
+    one.zero_()
+return made
+""").body
+        yield changed(node, body=[*node.body[:-1], *zeroed])
+
+
+@_operator
+def first_answer_for_ever(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """The first answer to inputs of some shapes, for all later inputs of these shapes."""
+    if isinstance(node, ast.FunctionDef) and _launches(node):
+        kept = ast.parse(f"""
+known = {{}}
+def {node.name}(*given, **options):
+    shapes = str([getattr(one, "shape", one) for one in (*given, *options.values())])
+    if shapes not in known:
+        known[shapes] = first(*given, **options)
+    return known[shapes]
+""").body
+        yield one_after_another(changed(node, name="first"), *kept)
