@@ -12,6 +12,7 @@ from ...ledger import Ledger
 from ..exercise import Case, Trial, WrongForm, exercise
 from ..properties import LARGE, each, idle, several, values, values_in
 from ..trials.kernel_launch import (
+    any_order,
     full_products,
     launch_and_count_programs,
     launch_in_place,
@@ -169,6 +170,7 @@ TRANSPOSE = exercise(
         launches_kernels("X"),
         words_exactly("each word is read once and written once"),
         nothing_in_vain("every program has words of its own"),
+        any_order(lambda case: 0.0),
     ),
     run_case=launch_and_count_programs,
 )
@@ -233,6 +235,7 @@ LONG = exercise(
         values_in("a row far below zero is no exception", LOW, SINGLE),
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
+        any_order(lambda case: SINGLE),
     ),
     run_case=launch_in_place,
 )
@@ -277,6 +280,7 @@ PRODUCT = exercise(
         launches_kernels("A", "B"),
         words_exactly("the words are those of (10.3)"),
         full_products(),
+        any_order(lambda case: SINGLE),
     ),
     run_case=launch_in_place,
 )

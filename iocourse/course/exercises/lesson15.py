@@ -482,19 +482,10 @@ def _no_pairs(trial: Trial) -> str | None:
     """Inputs are copied once for the student, who may hold several more of that size, and never N x N."""
     Q = trial.case.inputs["Q"]
     allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
-<<<<<<< HEAD
     held = trial.held if isinstance(trial, HeldTrial) else 0
-    return (
-        None
-        if held <= allowed
-        else f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
-    )
-=======
-    held = trial.value[1]
     if held <= allowed:
         return None
     return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
->>>>>>> main
 
 
 SAFE = exercise(
