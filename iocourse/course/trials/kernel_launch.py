@@ -277,16 +277,27 @@ def words_within(name: str, formula: str) -> Property:
         return complaint
 
     def too_many(trial: Trial) -> str | None:
+        budget = budget_of(trial)
         for verb, got, want in (
-            ("reads", trial.ledger.read, budget_of(trial).read),
-            ("writes", trial.ledger.written, budget_of(trial).written),
+            ("reads", trial.ledger.read, budget.read),
+            ("writes", trial.ledger.written, budget.written),
         ):
             if got > want:
-                return f"yours {verb} {got:,} words in all, the formula says {want:,}{_turning_back(trial)}"
+                said = f"yours {verb} {got:,} words in all, the formula says {want:,}"
+                return f"{_read_too_often(trial)}{said}{_turning_back(trial)}"
         return None
 
     at_most = each(name, too_many)
     return Property(name, judge, idle=True)
+
+
+def _read_too_often(trial: Trial) -> str:
+    """A clause about the first input of which more words were read than it has in the closed form."""
+    counts = (
+        (name, trial.ledger.reads.get(name, 0), budget_of(trial).reads.get(name, 0))
+        for name in trial.case.inputs
+    )
+    return next((f"{name}: {got:,} words for {want:,}; " for name, got, want in counts if got > want), "")
 
 
 def _turning_back(trial: Trial) -> str:
