@@ -5,6 +5,7 @@ from harness import Mutant, Suite
 
 FINITE = "large logits stay finite"
 
+
 # ---------------------------------------------------------------------- 1A softmax
 def row_by_row(S):
     P = np.empty_like(S)

@@ -5,6 +5,7 @@ from harness import Suite
 
 from iocourse import RowStats, costs
 
+
 # ---------------------------------------------------------------------- cheats that fit every schedule
 # ---------------------------------------------------------------------- right in one of the two orders
 def queries_outside(m, Q, K, V, *, Br, Bc):

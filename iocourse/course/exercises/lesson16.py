@@ -91,7 +91,7 @@ PRODUCT = exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work"),
     ),
-    run_case=does_not_modify_results(detect_side_effects(run_counted)),
+    run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),
 )
 
 
