@@ -108,3 +108,53 @@ def test_a_softmax_in_single_precision_is_told_so_and_not_that_its_rows_sum_to_1
     sums = said["every row sums to one"]
     assert "yours is float32, good for 6 digits: compute in float64" in sums and "sums to 1 " not in sums
     assert "yours is float32" in said["values equal exact softmax"]
+
+
+# ---------------------------------------------------------------------- a sentinel, and weights that get lost
+def weights(S, sentinel=-np.inf, least=0.0):
+    S = np.maximum(S, sentinel)
+    E = np.exp(S - S.max(axis=1, keepdims=True))
+    P = E / E.sum(axis=1, keepdims=True)
+    return np.where(least > P, 0.0, P)
+
+
+def gradients(Q, K, V, dO, causal=False, least=0.0):
+    scale = Q.shape[1] ** -0.5
+    P = weights(
+        np.where(np.tri(len(Q)) > 0, scale * Q @ K.T, -np.inf) if causal else scale * Q @ K.T, least=least
+    )
+    dS = P * (dO @ V.T - (dO * (P @ V)).sum(axis=1, keepdims=True))
+    return scale * dS @ K, scale * dS.T @ Q, P.T @ dO
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "answer", "fails"),
+    [
+        ("1A", lambda S: weights(S, -1e9), "a score of -inf gets the weight 0"),
+        ("1A", lambda S: weights(S, -1e4), "a score of -inf gets the weight 0"),
+        ("1A", lambda S: weights(S, least=1e-12), "values equal exact softmax"),
+        (
+            "1B",
+            lambda Q, K, V, causal=False: attention_with(1e-12, Q, K, V, causal),
+            "scores are divided by √d",
+        ),
+        ("1D", lambda *given: gradients(*given, least=1e-12), "dV equals the exact gradient"),
+    ],
+)
+def test_a_sentinel_and_lost_weights_are_refused_on_every_seed(exercise_id, answer, fails):
+    for seed in range(20):
+        assert dict(judge(find(exercise_id), answer, seed))[fails]
+
+
+def attention_with(least, Q, K, V, causal):
+    S = Q @ K.T / Q.shape[1] ** 0.5
+    return weights(np.where(np.tri(len(S)) > 0, S, -np.inf) if causal else S, least=least) @ V
+
+
+def test_the_same_functions_without_sentinel_and_loss_are_right():
+    for exercise_id, answer in (("1A", weights), ("1D", gradients)):
+        assert not any(said for _, said in judge(find(exercise_id), answer, 0))
+    assert not any(
+        said
+        for _, said in judge(find("1B"), lambda Q, K, V, causal=False: attention_with(0, Q, K, V, causal), 0)
+    )
