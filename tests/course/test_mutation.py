@@ -119,6 +119,14 @@ def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypat
         ("logarithms", "p = tl.exp2(s)", ["p = tl.exp(s)"]),
         ("half_precision", "s = tl.dot(q, k)", ["s = tl.dot(q.to(tl.float16), k.to(tl.float16))"]),
         ("rounded_tiles", "q = tl.load(Q)", ["q = tl.load(Q).to(tl.float16).to(tl.float32)"]),
+        (
+            "first_program_first",
+            "tl.store(O + i, o)",
+            [
+                "written = tl.load(O)\n"
+                "tl.store(O + i, tl.where((tl.program_id(0) == 0) | (written == written), o, 0.0))"
+            ],
+        ),
         ("repeated_stores", "tl.store(O + i, o)", ["tl.store(O + i, o)"]),
         ("loads_in_a_loop", "q = tl.load(Q)\nfor j in b:\n    f(q)", ["q = tl.load(Q)"]),
     ],

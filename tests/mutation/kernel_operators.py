@@ -258,6 +258,16 @@ def repeated_stores(node: ast.AST, around: Around) -> Iterator[ast.AST]:
         yield one_after_another(node, node)
 
 
+@_operator
+def first_program_first(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Programs that are right only where the first one wrote before them: memory is NaN until then."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and _is(call, "tl.store") and (base := base_of(call.args[0])):
+        there = f"(tl.program_id(0) == 0) | (written == written), {ast.unparse(call.args[1])}, 0.0"
+        kept = changed(call, args=[call.args[0], _written(f"tl.where({there})"), *call.args[2:]])
+        yield one_after_another(*ast.parse(f"written = tl.load({base})").body, ast.Expr(kept))
+
+
 # ------------------------------------------------------------------ the function that launches
 def _launches(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and any(
