@@ -124,7 +124,7 @@ def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypat
             "tl.store(O + i, o)",
             [
                 "written = tl.load(O)\n"
-                "tl.store(O + i, tl.where((tl.program_id(0) == 0) | (written == written), o, 0.0))"
+                "tl.store(O + i, tl.where((tl.program_id(0) + tl.program_id(1) == 0) | (written == written), o, 0.0))"
             ],
         ),
         ("repeated_stores", "tl.store(O + i, o)", ["tl.store(O + i, o)"]),

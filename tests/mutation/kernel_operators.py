@@ -14,6 +14,7 @@ from tests.mutation.operators import Around, Operator, base_of, called, changed
 from tests.mutation.schedule_operators import one_after_another
 
 OPERATORS: dict[str, Operator] = {}
+FIRST_PROGRAM = "(tl.program_id(0) + tl.program_id(1) == 0)"
 WRONG_ALIKE = (  # they spoil every value, so that most properties refuse them
     "half_precision",
     "rounded_tiles",
@@ -33,7 +34,7 @@ def _written(text: str) -> ast.expr:
 
 
 def _without(call: ast.Call, *keywords: str) -> ast.Call:
-    return changed(call, keywords=[one for one in call.keywords if one.arg not in keywords])
+    return ast.Call(call.func, call.args, [one for one in call.keywords if one.arg not in keywords])
 
 
 def _has(call: ast.Call, keyword: str) -> bool:
@@ -263,7 +264,7 @@ def first_program_first(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Programs that are right only where the first one wrote before them: memory is NaN until then."""
     call = node.value if isinstance(node, ast.Expr) else None
     if isinstance(call, ast.Call) and _is(call, "tl.store") and (base := base_of(call.args[0])):
-        there = f"(tl.program_id(0) == 0) | (written == written), {ast.unparse(call.args[1])}, 0.0"
+        there = f"{FIRST_PROGRAM} | (written == written), {ast.unparse(call.args[1])}, 0.0"
         kept = changed(call, args=[call.args[0], _written(f"tl.where({there})"), *call.args[2:]])
         yield one_after_another(*ast.parse(f"written = tl.load({base})").body, ast.Expr(kept))
 

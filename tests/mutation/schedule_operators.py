@@ -96,8 +96,9 @@ def values_by_block_size(node: ast.AST, around: Around) -> Iterator[ast.AST]:
     """Values that are right for blocks of one row alone."""
     if isinstance(node, ast.stmt):
         for call in calls_in_head(node, "store"):
-            for size in around.parameters[2] if isinstance(call.args[0], ast.Name) else ():
-                times = ast.parse(f"{call.args[0].id} *= {size}").body
+            block = call.args[0]
+            for size in around.parameters[2] if isinstance(block, ast.Name) else ():
+                times = ast.parse(f"{ast.unparse(block)} *= {size}").body
                 yield one_after_another(*times, node)
 
 
