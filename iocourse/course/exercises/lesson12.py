@@ -13,7 +13,7 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, NotJudged, Property, Trial, snapshot, trial_from_error
+from ..exercise import Case, Exercise, Property, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, Draw, Sample, function
 from ..kinds.kernel import SINGLE, kernel
@@ -289,7 +289,7 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise NotJudged("returns O alone, one tensor", f"yours returned a {type(O).__name__}")
+        raise wrong_return(O, f"expected O alone, one tensor; yours is a {type(O).__name__}")
     return O
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,10 @@ from ... import exact
 from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Case, Trial, WrongForm, exercise
-from ..properties import budget_of, each, idle, part, several, values_in
+from ..exercise import Trial, WrongForm
+from ..kinds.function import EVERY, Sample, function
+from ..kinds.kernel import kernel
+from ..properties import budget_of, each, idle, several
 from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
@@ -21,41 +24,31 @@ from ..trials.float32_inputs import (
     TOLERANCE,
     Single,
     far_apart,
-    log_sums,
     normal,
-    output,
 )
-from ..trials.kernel_launch import full_products, launch_in_place, launches_kernels, words_exactly
-
-
-def _label(sizes: dict[str, Any], *more: str) -> str:
-    return ", ".join([*more, *(f"{name}={value}" for name, value in sizes.items())])
-
+from ..trials.kernel_launch import words_within
 
 # ------------------------------------------------------------------ 14A one token
-ONE, BATCH, SHARED = "one head", "texts and heads", "keys shared"
+ONE, BATCH, SHARED, SHORT = "one head", "texts and heads", "keys shared", "a short cache"
 
 
-def _step_cases(rng: np.random.Generator) -> list[Case]:
+def steps(rng: np.random.Generator) -> Iterator[Sample]:
     """One head, of 4 bytes a word; several texts and heads, each with its own keys, beyond 2^31 bytes;
-    heads that share keys; a short cache.
+    heads that share keys; and a cache so short that queries and outputs count.
     """
-    N, B = int(rng.integers(1000, 9000)), int(rng.integers(2, 6))
-    shapes = [
-        (ONE, 1, 1, 1, N, 64, 4),
-        (BATCH, B, 16, 16, 2**17 + N, 128, 2),
-        (SHARED, 1, 32, 8, N, 128, 2),
-        (f"{SHARED}, a short cache", B, 32, 1, int(rng.integers(1, 30)), 80, 4),
-    ]
-    return [_step_case(*shape, float(rng.integers(300, 8000))) for shape in shapes]
-
-
-def _step_case(
-    label: str, B: int, H: int, H_kv: int, N: int, d: int, itemsize: int, gbytes_per_s: float
-) -> Case:
-    sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": itemsize, "gbytes_per_s": gbytes_per_s}
-    moved = _decode_bytes(B, H, H_kv, N, d, itemsize)
-    return Case(_label(sizes, label), sizes, (moved, moved / gbytes_per_s / 1e3))
+    N, b, few = int(rng.integers(1000, 9000)), int(rng.integers(2, 6)), int(rng.integers(1, 30))
+    for B, H, H_kv, n, d, itemsize in [
+        (1, 1, 1, N, 64, 4),
+        (b, 16, 16, 2**17 + N, 128, 2),
+        (1, 32, 8, N, 128, 2),
+        (b, 32, 1, few, 80, 4),
+    ]:
+        sizes = {"B": B, "H": H, "H_kv": H_kv, "N": n, "d": d, "itemsize": itemsize}
+        sizes["gbytes_per_s"] = float(rng.integers(300, 8000))
+        moved = _decode_bytes(B, H, H_kv, n, d, itemsize)
+        results = {"bytes": moved, "microseconds": moved / sizes["gbytes_per_s"] / 1e3}
+        tag = SHORT if n < H else SHARED if H_kv < H else BATCH if H > 1 else ONE
+        yield Sample(sizes, sizes, results, None, (tag,))
 
 
 def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> int:
@@ -63,17 +56,17 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 
-STEP_PARTS = ("bytes", "microseconds")
-STEP = exercise(
+STEP = function(
     "14A",
-    cases=_step_cases,
-    properties=(
-        part("the bytes of one head are right", STEP_PARTS, 0, ONE),
-        part("every text and every head has a cache of its own", STEP_PARTS, 0, BATCH),
-        part("keys that heads share are read once", STEP_PARTS, 0, SHARED),
-        part("queries and outputs are counted: a short cache shows it", STEP_PARTS, 0, "a short cache"),
-        part("the time is in microseconds", STEP_PARTS, 1),
-    ),
+    "bytes microseconds",
+    steps,
+    {
+        ("bytes", ONE): "the bytes of one head are right",
+        ("bytes", BATCH): "every text and every head has a cache of its own",
+        ("bytes", SHARED): "keys that heads share are read once",
+        ("bytes", SHORT): "queries and outputs are counted: a short cache shows it",
+        ("microseconds", EVERY): "the time is in microseconds",
+    },
 )
 
 
@@ -82,34 +75,36 @@ MEMORY, PRODUCTS = "memory", "products"
 FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode": lambda n: 4 * n}
 
 
-def _roof_cases(rng: np.random.Generator) -> list[Case]:
+def passes(rng: np.random.Generator) -> Iterator[Sample]:
     """Each pass on either side of the bend, the bend in various places, keys shared or not, words of 2 bytes
     and of 4.
     """
-    found = []
     for pass_, memory_N, products_N in (("forward", 60, 6000), ("backward", 40, 5000), ("decode", 4000, 0)):
         peak = float(rng.integers(200, 1000))
         bandwidth = peak * float(rng.uniform(4, 7))  # the roof bends at 140 to 250 FLOP a byte
         extra = int(rng.integers(0, 40))
-        found.append(_roof_case(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth))
-        found.append(_roof_case(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth, itemsize=4))
+        yield _roof(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth)
+        yield _roof(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth, itemsize=4)
         if products_N:
-            found.append(_roof_case(pass_, 3, 16, 4, products_N + extra, 64, peak, bandwidth))
+            yield _roof(pass_, 3, 16, 4, products_N + extra, 64, peak, bandwidth)
         else:  # a chip that is slow at products, and one head of keys for all
-            found.append(_roof_case(pass_, 3, 64, 1, memory_N, 128, peak / 50, bandwidth))
-    return found
+            yield _roof(pass_, 3, 64, 1, memory_N, 128, peak / 50, bandwidth)
 
 
-def _roof_case(
+def _roof(
     pass_: str, B: int, H: int, H_kv: int, N: int, d: int, peak: float, bandwidth: float, *, itemsize: int = 2
-) -> Case:
+) -> Sample:
     sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": itemsize}
-    inputs = {"pass_": pass_, **sizes, "tflops": peak, "gbytes_per_s": bandwidth}
     multiplying = FLOP[pass_](N) * B * H * d / (peak * 1e6)
     moving = _least_bytes(pass_, sizes) / (bandwidth * 1e3)
     limit = MEMORY if moving > multiplying else PRODUCTS
-    label = _label(sizes | {"peak": round(peak), "bandwidth": round(bandwidth)}, pass_, f"limit {limit}")
-    return Case(label, inputs, (max(moving, multiplying), limit))
+    return Sample(
+        sizes | {"peak": round(peak), "bandwidth": round(bandwidth)},
+        {"pass_": pass_, **sizes, "tflops": peak, "gbytes_per_s": bandwidth},
+        {"time": max(moving, multiplying), "limit": limit},
+        None,
+        ("a decode step" if pass_ == "decode" else f"{pass_}, limited by {limit}",),
+    )
 
 
 def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
@@ -129,55 +124,57 @@ def _limit(trial: Trial) -> str | None:
     return None if got == want else f"yours {got!r}, expected {want!r}"
 
 
-ROOF_PARTS = ("a time", "a limit")
-ROOF = exercise(
+ROOF = function(
     "14B",
-    cases=_roof_cases,
-    properties=(
-        part("forward, limited by memory", ROOF_PARTS, 0, f"forward, limit {MEMORY}"),
-        part("forward, limited by products", ROOF_PARTS, 0, f"forward, limit {PRODUCTS}"),
-        part("backward, limited by memory", ROOF_PARTS, 0, f"backward, limit {MEMORY}"),
-        part("backward, limited by products", ROOF_PARTS, 0, f"backward, limit {PRODUCTS}"),
-        part("a decode step", ROOF_PARTS, 0, "decode"),
-        each("the limit is named", _limit),
-    ),
+    "time limit",
+    passes,
+    {
+        ("time", tag): tag
+        for tag in (
+            *(
+                f"{pass_}, limited by {limit}"
+                for pass_ in ("forward", "backward")
+                for limit in (MEMORY, PRODUCTS)
+            ),
+            "a decode step",
+        )
+    },
+    after=(each("the limit is named", _limit),),
 )
 
 
 # ------------------------------------------------------------------ 14C a kernel that merges
-GROUPS, EMPTY, NOTHING, LARGE, LOW = (
+ALONE, GROUPS, EMPTY, NOTHING, LARGE, LOW = (
+    "one head",
     "heads that share keys",
     "some parts without a key",
     "all parts without a key",
     "±200",
     "all parts below -1e25",
 )
-LARGE_NAME = f"log-sum-exps of {LARGE} neither overflow nor vanish"
 
 
-def _merge_cases(rng: np.random.Generator) -> list[Case]:
+def merges(rng: np.random.Generator) -> Iterator[Sample]:
     """One part; more parts than a row has words; a number that is no power of two; groups; parts that saw
     nothing; large sums, of a number of parts that leaves lanes over.
     """
     odd = int(rng.choice([3, 5, 6, 7]))
-    return [
-        _merge_case(rng, "one head", 2, 1, 1, 16),
-        _merge_case(rng, "one head", 1, 16 + odd, 1, 16),
-        _merge_case(rng, GROUPS, 2, odd, 4, 16),
-        _merge_case(rng, GROUPS, 3, 8, 2, 64),
-        _merge_case(rng, EMPTY, 2, odd, 2, 16, empty=0.4),
-        _merge_case(rng, NOTHING, 2, 4, 2, 16, empty=1.0),
-        _merge_case(rng, LARGE, 2, odd, 2, 16, shift=200.0),
-        _merge_case(rng, LARGE, 2, odd, 1, 16, shift=-200.0),
-        _merge_case(rng, LOW, 1, odd, 1, 16, shift=-1e25, step=1e23),
-        _merge_case(rng, f"{LARGE} in turn", 1, odd, 2, 16, shift=-200.0, in_turn=True),
-    ]
+    yield _merge(rng, ALONE, 2, 1, 1, 16)
+    yield _merge(rng, ALONE, 1, 16 + odd, 1, 16)
+    yield _merge(rng, GROUPS, 2, odd, 4, 16)
+    yield _merge(rng, GROUPS, 3, 8, 2, 64)
+    yield _merge(rng, EMPTY, 2, odd, 2, 16, empty=0.4)
+    yield _merge(rng, NOTHING, 2, 4, 2, 16, empty=1.0)
+    yield _merge(rng, LARGE, 2, odd, 2, 16, shift=200.0)
+    yield _merge(rng, LARGE, 2, odd, 1, 16, shift=-200.0)
+    yield _merge(rng, LOW, 1, odd, 1, 16, shift=-1e25, step=1e23)
+    yield _merge(rng, LARGE, 1, odd, 2, 16, shift=-200.0, in_turn=True)
 
 
-def _merge_case(
-    rng: np.random.Generator, label: str, pairs: int, parts: int, group: int, d: int, *,
+def _merge(
+    rng: np.random.Generator, difficulty: str, pairs: int, parts: int, group: int, d: int, *,
     empty: float = 0.0, shift: float = 0.0, in_turn: bool = False, step: float = 0.0,
-) -> Case:  # fmt: skip
+) -> Sample:  # fmt: skip
     """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
     did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part. With
     `step` each part lies so much below another: the first of them has all the weight.
@@ -191,13 +188,15 @@ def _merge_case(
     if 0 < empty < 1:
         blind[:, 0], blind[:, 1] = True, False
     O_parts[blind], L_parts[blind] = 0, -np.inf
-    name = f"{label}, pairs={pairs}, parts={parts}, group={group}, d={d}"
     rows = pairs * group
-    budget = Ledger(
-        reads={"O_parts": O_parts.size, "LSE_parts": L_parts.size}, writes={"O": rows * d, "LSE": rows}
-    )
     inputs = {"O_parts": O_parts, "LSE_parts": L_parts}
-    return Case(name, inputs, _merged(O_parts.astype(float), L_parts.astype(float)), budget=budget)
+    return Sample(
+        {"pairs": pairs, "parts": parts, "group": group, "d": d},
+        inputs,
+        dict(zip(("O", "LSE"), _merged(O_parts.astype(float), L_parts.astype(float)), strict=True)),
+        Ledger(reads={name: x.size for name, x in inputs.items()}, writes={"O": rows * d, "LSE": rows}),
+        (difficulty,),
+    )
 
 
 def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
@@ -210,55 +209,56 @@ def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
     return (weights[..., None] * O).sum(axis=1) / np.where(total == 0, 1.0, total)[..., None], together
 
 
-def _ordinary(case: Case) -> bool:
-    return not any(label in case.label for label in (LARGE, LOW, NOTHING))
-
-
-MERGE = exercise(
+MERGE = kernel(
     "14C",
-    cases=_merge_cases,
-    properties=(
-        output("O of one head is right", "one head"),
-        output("parts of one head are found between those of others", GROUPS),
-        log_sums("LSE is the log-sum-exp of all parts", _ordinary),
-        output("a part without a key has no weight", EMPTY),
-        output("no part with a key: O = 0", NOTHING),
-        log_sums("no part with a key: LSE = -∞", NOTHING),
-        output(LARGE_NAME, LARGE, LARGE_TOLERANCE),
-        output("parts that are all low are merged as others are", LOW, LARGE_TOLERANCE),
-        log_sums("LSE is right there too", LARGE, LARGE_TOLERANCE),
-        launches_kernels("O_parts", "LSE_parts"),
-        words_exactly(),
-    ),
-    run_case=launch_in_place,
+    "O LSE",
+    merges,
+    {
+        ("O", ALONE): "O of one head is right",
+        ("O", GROUPS): "parts of one head are found between those of others",
+        ("LSE", EVERY): "LSE is the log-sum-exp of all parts",
+        ("O", EMPTY): "a part without a key has no weight",
+        ("O", NOTHING): "no part with a key: O = 0",
+        ("LSE", NOTHING): "no part with a key: LSE = -∞",
+        ("O", LARGE): f"log-sum-exps of {LARGE} neither overflow nor vanish",
+        ("O", LOW): "parts that are all low are merged as others are",
+        ("LSE", LARGE): "LSE is right there too",
+    },
+    loads="LSE_parts",  # rows of O_parts that a part without a key has left need not be read
+    words=words_within("loads and stores move no more than the formula says", "the words of all parts"),
+    products=False,
+    looser={LARGE: LARGE_TOLERANCE, LOW: LARGE_TOLERANCE, NOTHING: TOLERANCE},
 )
 
 
 # ------------------------------------------------------------------ 14D packed texts
-ALONE, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty texts", "several heads"
+SINGLE_TEXT, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty texts", "several heads"
 
 
-def _packed_cases(rng: np.random.Generator) -> list[Case]:
+def packed(rng: np.random.Generator) -> Iterator[Sample]:
     """One text; several; empty ones first, last and between; heads side by side; BM and BN unequal; scores
     far from 0.
     """
     n = int(rng.integers(1, 15))
-    return [
-        _packed_case(rng, ALONE, [33], 1, 16, 16, 32),  # one key left over
-        _packed_case(rng, SEVERAL, [40 + n, 3, 32, n], 1, 16, 32, 16),  # one text is a tile of queries
-        _packed_case(rng, SEVERAL, [n, 48, 20], 1, 32, 16, 32),
-        _packed_case(rng, NONE, [0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
-        _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 16], 3, 16, 16, 16),
-        *(_packed_case(rng, FAR, [4, 18], 1, 16, 32, 16) for _ in range(2)),  # the same sizes, other numbers
-    ]
+    for lengths, H, d, BM, BN in [
+        ([33], 1, 16, 16, 32),  # one key left over
+        ([40 + n, 3, 32, n], 1, 16, 32, 16),  # one text is a tile of queries
+        ([n, 48, 20], 1, 32, 16, 32),
+        ([0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
+        ([n, 33, 16], 3, 16, 16, 16),
+    ]:
+        difficulty = HEADS if H > 1 else NONE if 0 in lengths else SEVERAL if lengths[1:] else SINGLE_TEXT
+        yield _packed(rng, difficulty, lengths, H, d, BM, BN)
+    for _ in range(2):  # the same sizes, other numbers
+        yield _packed(rng, FAR, [4, 18], 1, 16, 32, 16)
 
 
-def _packed_case(
-    rng: np.random.Generator, label: str, lengths: list[int], H: int, d: int, BM: int, BN: int
-) -> Case:
+def _packed(
+    rng: np.random.Generator, difficulty: str, lengths: list[int], H: int, d: int, BM: int, BN: int
+) -> Sample:
     tokens = sum(lengths)
     Q, K, V = normal(rng, 3, tokens, H, d)
-    if label == FAR:
+    if difficulty == FAR:
         Q, K = (x.swapaxes(0, 1) for x in far_apart(Q.swapaxes(0, 1), K.swapaxes(0, 1)))
     cu = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     O = np.zeros((tokens, H, d))
@@ -267,12 +267,17 @@ def _packed_case(
             O[a:b] = _heads(Q[a:b], K[a:b], V[a:b])
     pairs = tuple((n, n) for n in lengths)
     problem: KernelProblem = PackedSequences(tokens, tokens, d, H=H, H_kv=H, lengths=pairs)
-    budget = attention_forward(problem, BM=BM, BN=BN)
-    budget.reads["cu"] = budget.reads.pop("cu_q")
-    del budget.reads["cu_k"], budget.writes["LSE"]
-    inputs = {"Q": Q, "K": K, "V": V, "cu": cu, "longest": max(lengths), "BM": BM, "BN": BN}
-    name = f"{label}, lengths={lengths}, H={H}, d={d}, BM={BM}, BN={BN}"
-    return Case(name, inputs, O, budget=budget)
+    words = attention_forward(problem, BM=BM, BN=BN)
+    words.reads["cu"] = words.reads.pop("cu_q")
+    del words.reads["cu_k"], words.writes["LSE"]
+    tile = {"BM": BM, "BN": BN}
+    return Sample(
+        {"lengths": lengths, "H": H, "d": d, **tile},
+        {"Q": Q, "K": K, "V": V, "cu": cu, "longest": max(lengths), **tile},
+        {"O": O},
+        words,
+        (difficulty,),
+    )
 
 
 def _heads(Q: Single, K: Single, V: Single) -> NDArray[np.float64]:
@@ -299,20 +304,19 @@ def _rows_exactly(trial: Trial) -> str | None:
     return None
 
 
-PACKED = exercise(
+PACKED = kernel(
     "14D",
-    cases=_packed_cases,
-    properties=(
-        values_in("one text is right", ALONE, TOLERANCE),
-        values_in("texts of several lengths are right", SEVERAL, TOLERANCE),
-        values_in("empty texts change nothing", NONE, TOLERANCE),
-        values_in("heads that lie side by side are told apart", HEADS, TOLERANCE),
-        values_in(FAR_NAME, FAR, LARGE_TOLERANCE),
-        launches_kernels("Q", "K", "V"),
-        idle(each("no word of padding or of a neighbour is read", _rows_exactly)),
-        full_products(),
-    ),
-    run_case=launch_in_place,
+    "O",
+    packed,
+    {
+        ("O", SINGLE_TEXT): "one text is right",
+        ("O", SEVERAL): "texts of several lengths are right",
+        ("O", NONE): "empty texts change nothing",
+        ("O", HEADS): "heads that lie side by side are told apart",
+        ("O", FAR): FAR_NAME,
+    },
+    loads="Q K V",
+    words=idle(each("no word of padding or of a neighbour is read", _rows_exactly)),
 )
 
 EXERCISES = (STEP, ROOF, MERGE, PACKED)

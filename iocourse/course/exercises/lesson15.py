@@ -50,7 +50,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.streamed_rows import memory_watch
+from ..trials.streamed_rows import HeldTrial, least_held, memory_watch
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]
@@ -374,7 +374,6 @@ TWO_PASSES = schedule(
     moves=_whole_state,
     spare=lambda **_: 4,
     values=(LOW_RANK_VALUES, PSI_USED),
-    loads="Q K V",
     words=(*reads(Q="once", K="once", V="once"), *writes(O="once")),
     total=total_within("4Nd words, whatever the rank is"),
 )
@@ -431,15 +430,14 @@ def _safe_case(Q: Array, K: Array, c: Sequence[float] | Array, *tags: str) -> Ca
 
 @trial_from_error
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
-    """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
-    watched = case.has(MANY)
-    with memory_watch(watched) as held, _no_call_into_the_library():
-        trial = run_function(student, case)
-    return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
+    """With many tokens also tell how many bytes were held at once."""
 
+    def attempt() -> HeldTrial:
+        with memory_watch(case.has(MANY)) as held, _no_call_into_the_library():
+            trial = run_function(student, case)
+        return HeldTrial(**vars(trial), held=held())
 
-def _answer(trial: Trial) -> Any:
-    return trial.value[0] if trial.case.has(MANY) else trial.value
+    return least_held(attempt) if case.has(MANY) else attempt()
 
 
 def _never_wrongly(trial: Trial) -> str | None:
@@ -471,7 +469,7 @@ def _each_row(trial: Trial) -> str | None:
 
 
 def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
-    said, rows = _answer(trial), len(trial.case.expected)
+    said, rows = trial.value, len(trial.case.expected)
     found = one_array(said)
     if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
         yours = describe_value(said) if found is None or found.shape != (rows,) else shortened(said)
@@ -483,7 +481,7 @@ def _no_pairs(trial: Trial) -> str | None:
     """Inputs are copied once for the student, who may hold several more of that size, and never N x N."""
     Q = trial.case.inputs["Q"]
     allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
-    held = trial.value[1]
+    held = trial.held if isinstance(trial, HeldTrial) else 0
     if held <= allowed:
         return None
     return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
@@ -573,7 +571,6 @@ REPAIR = schedule(
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
     room=_and_right(fits()),
-    loads="Q K V",
     words=(
         _and_right(reads_within("V", "V is read once")),
         *reads(Q="once a turn", K="once a turn"),

@@ -14,8 +14,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import prod
 from types import FrameType
 from typing import Any
 
@@ -30,12 +31,13 @@ from ..exercise import (
     Property,
     Trial,
     differs,
+    error_text,
     modified_inputs_error,
     snapshot,
     student_call,
     trial_from_error,
 )
-from ..properties import budget_of, each, idle
+from ..properties import budget_of, each, idle, is_right
 from .compile_check import record_launches
 from .kernel_errors import name_failing_line
 
@@ -45,12 +47,15 @@ class KernelTrial(Trial):
     """A trial of kernels, why products were made of rounded factors, and what was odd about loads.
 
     `rounded` has a reason for each such product; `outside` counts loads of a loop that have no lane on,
-    `wrapped` loads whose addresses turn back within the tile.
+    `wrapped` loads whose addresses turn back within the tile. `programs` is the number of programs of the
+    largest launch, and `reversed` tries the same case again with all programs in reverse order.
     """
 
     rounded: tuple[str, ...] = ()
     outside: int = 0
     wrapped: int = 0
+    programs: int = 0
+    reversed: Callable[[], Trial] | None = None
 
 
 @trial_from_error
@@ -87,7 +92,14 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         rounded=tuple(filter(None, rounded)),
         outside=loads.outside,
         wrapped=loads.wrapped,
+        programs=loads.programs,
+        reversed=lambda: _in_reverse(student, case, copies),
     )
+
+
+def _in_reverse(student: Callable[..., Any], case: Case, copies: bool) -> Trial:
+    with programs_reversed():
+        return launch(student, case, copies=copies)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -142,18 +154,27 @@ def _fresh_memory_is_nan() -> Iterator[None]:
 @contextmanager
 def _lanes_off_are_nan() -> Iterator[None]:
     """What a masked load without `other` holds in lanes that are off; the interpreter's own choice is 0."""
+    from triton.language.semantic import TritonSemantic
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
-    load = InterpreterBuilder.create_masked_load
+    load, asked, given = InterpreterBuilder.create_masked_load, TritonSemantic._load_legacy, False
+
+    def _load_legacy(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any) -> Any:
+        nonlocal given
+        given = other is not None  # Triton drops it where its only lane is 0, as it asks for its truth
+        return asked(self, ptr, mask, other, *rest)
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
         element = ptrs.get_element_ty()
         dtype = np.dtype(_get_np_dtype(element))
-        if other is None and dtype.kind == "f":
+        if other is None and not given and dtype.kind == "f":
             other = TensorHandle(np.full(np.shape(ptrs.data), np.nan, dtype), element)
         return load(self, ptrs, mask, other, *rest, **options)
 
-    with _replaced(InterpreterBuilder, create_masked_load=create_masked_load):
+    with (
+        _replaced(InterpreterBuilder, create_masked_load=create_masked_load),
+        _replaced(TritonSemantic, _load_legacy=_load_legacy),
+    ):
         yield
 
 
@@ -259,16 +280,27 @@ def words_within(name: str, formula: str) -> Property:
         return complaint
 
     def too_many(trial: Trial) -> str | None:
+        budget = budget_of(trial)
         for verb, got, want in (
-            ("reads", trial.ledger.read, budget_of(trial).read),
-            ("writes", trial.ledger.written, budget_of(trial).written),
+            ("reads", trial.ledger.read, budget.read),
+            ("writes", trial.ledger.written, budget.written),
         ):
             if got > want:
-                return f"yours {verb} {got:,} words in all, the formula says {want:,}{_turning_back(trial)}"
+                said = f"yours {verb} {got:,} words in all, the formula says {want:,}"
+                return f"{_read_too_often(trial)}{said}{_turning_back(trial)}"
         return None
 
     at_most = each(name, too_many)
     return Property(name, judge, idle=True)
+
+
+def _read_too_often(trial: Trial) -> str:
+    """A clause about the first input of which more words were read than it has in the closed form."""
+    counts = (
+        (name, trial.ledger.reads.get(name, 0), budget_of(trial).reads.get(name, 0))
+        for name in trial.case.inputs
+    )
+    return next((f"{name}: {got:,} words for {want:,}; " for name, got, want in counts if got > want), "")
 
 
 def _turning_back(trial: Trial) -> str:
@@ -359,13 +391,14 @@ def full_products() -> Property:
 # lanes on where a mask should have some off.
 @dataclass
 class Loads:
-    """The loads of a block: by program and place in the kernel, how many had a lane on and how many none; and
-    in how many the addresses turn back within the tile.
+    """The loads of a block: by program and place in the kernel, how many had a lane on and how many none; in
+    how many the addresses turn back within the tile; and the most programs of a launch.
     """
 
     on: Counter[Hashable] = field(default_factory=Counter)
     off: Counter[Hashable] = field(default_factory=Counter)
     wrapped: int = 0
+    programs: int = 0
 
     @property
     def outside(self) -> int:
@@ -383,6 +416,7 @@ def _loads() -> Iterator[Loads]:
     def set_grid_idx(self: Any, *at: Any) -> Any:
         nonlocal program
         program += 1
+        seen.programs = max(seen.programs, prod(self.grid_dim))
         return begin(self, *at)
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **options: Any) -> Any:
@@ -588,3 +622,78 @@ def heavy_first() -> Property:
         return None
 
     return idle(each("the programs with the most tiles begin first", judge))
+
+
+# ------------------------------------------------------------------ programs in another order
+# The interpreter runs the programs of a launch one after the other, the first first. A GPU runs as many at
+# the same time as have room, in any order. What is right only because an earlier program has stored its
+# words is wrong there, and in reverse order it is wrong here.
+WAITS = 50_000  # loads of one program, and its atomic operations: more than any kernel of a lesson makes
+
+
+@contextmanager
+def programs_reversed() -> Iterator[None]:
+    """In this block each launch runs its last program first.
+
+    A program that waits for one which comes later would never end here: it raises RuntimeError after WAITS
+    loads and atomic operations.
+    """
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    begin, asked = Builder.set_grid_idx, 0
+
+    def set_grid_idx(self: Any, *at: int) -> Any:
+        nonlocal asked
+        asked = 0
+        return begin(self, *(count - 1 - i for count, i in zip(self.grid_dim, at, strict=True)))
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def asks(self: Any, *given: Any, **options: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked > WAITS:
+                raise RuntimeError("a program waits for one that has not begun")
+            return method(self, *given, **options)
+
+        return asks
+
+    memory = ("create_masked_load", "create_atomic_cas", "create_atomic_rmw")
+    waiting = {name: counted(getattr(Builder, name)) for name in memory}
+    with _replaced(Builder, set_grid_idx=set_grid_idx, **waiting):
+        yield
+
+
+def any_order(tolerance: Callable[[Case], float]) -> Property:
+    """In reverse order the programs give the same results, up to the tolerance of a case.
+
+    Asked of the smallest case with several programs where the values are right: wrong ones tell nothing.
+    """
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        several = [t for t in trials if isinstance(t, KernelTrial) and t.programs > 1 and t.reversed]
+        for trial in sorted(several, key=_size):
+            allowed = tolerance(trial.case)
+            if is_right(trial, allowed) is None:
+                return _after(trial, trial.reversed(), allowed)  # type: ignore[misc]
+        return None
+
+    return Property("does not depend on the order of programs", judge, idle=True)
+
+
+def _size(trial: Trial) -> int:
+    """The words of all inputs together."""
+    return sum(int(np.size(value)) for value in trial.case.inputs.values())
+
+
+def _after(trial: Trial, other: Trial, tolerance: float) -> str | None:
+    """What differs where the programs of `trial` ran in reverse order, in `other`."""
+    if other.error is not None:
+        seen = f"it ends with {error_text(other.error)}"
+    else:
+        seen = is_right(replace(other, case=replace(trial.case, expected=trial.value)), tolerance) or ""
+    if not seen:
+        return None
+    return (
+        f"with the last program first, {seen} ({trial.case.label}). A GPU runs programs at the same time and "
+        "in any order: none may read what another one writes in the same launch"
+    )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..exercise import Case, Property, Trial, snapshot, student_call, trial_from_error
 from ..side_effects import WatchedTrial, changed
-from .streamed_rows import memory_watch
+from .streamed_rows import HeldTrial, least_held, memory_watch
 
 
 @dataclass
@@ -28,11 +28,10 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class WorkTrial(WatchedTrial):
+class WorkTrial(WatchedTrial, HeldTrial):
     """What was seen besides the value: element operations, and the most bytes held at once."""
 
     work: int = 0
-    held: int = 0
 
 
 class Counted(np.ndarray):
@@ -115,11 +114,19 @@ def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
 
 
 @trial_from_error
-def run_counted(student: Callable[..., Any], case: Case) -> Trial:
-    """Call a plain function on counted copies of the inputs, by position; tell its work and what it held."""
+def run_counted(student: Callable[..., Any], case: Case, *, watched: str | None = None) -> Trial:
+    """Call a plain function on counted copies of the inputs, by position, and tell its work; where the case
+    has the tag `watched`, also what it held.
+    """
+    if watched is None or not case.has(watched):
+        return _counting(student, case, False)
+    return least_held(lambda: _counting(student, case, True))
+
+
+def _counting(student: Callable[..., Any], case: Case, watched: bool) -> WorkTrial:
     tally = Tally()
     inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
-    with student_call(), memory_watch(True) as held:
+    with student_call(), memory_watch(watched) as held:
         returned = student(*inputs.values())
         value = snapshot(returned)
     work = tally.count  # before the inputs are compared, which counts as well

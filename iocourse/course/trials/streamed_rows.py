@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,17 @@ Piece = Array | tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class RowTrial(Trial):
-    """What was seen besides the value: a second visit to the pieces, and the most bytes held at once."""
+class HeldTrial(Trial):
+    """A trial that also knows the most bytes held at once."""
+
+    held: int = 0
+
+
+@dataclass(frozen=True)
+class RowTrial(HeldTrial):
+    """A trial that also saw whether the pieces were visited a second time."""
 
     asked_again: bool = False
-    held: int = 0
 
 
 def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
@@ -37,22 +43,39 @@ class SecondPass(RuntimeError):
 
 
 class Pieces(Iterator[Any]):
-    """Pieces that come by once: no length, no index; a second loop finds nothing and is noted."""
+    """Pieces that come by once: no length, no index; a second loop finds nothing and is noted.
 
-    def __init__(self, source: Iterable[Any]) -> None:
+    `held` is the most bytes that the student's function was seen to have where it asked for a piece: what is
+    kept from piece to piece. It is looked at where the whole process holds twice as much as when it was
+    last looked at, and after the last piece; in a `_stacks_kept` block alone.
+    """
+
+    def __init__(self, source: Iterable[Any], watched: bool = False) -> None:
         self._source = iter(source)
         self._over = False
+        self._watched = watched
+        self._seen = 0
         self.asked_again = False
+        self.held = 0
 
     def __iter__(self) -> Pieces:
         return self
 
     def __next__(self) -> Any:
         self.asked_again |= self._over
+        self._look()
         for piece in self._source:
             return piece
         self._over = True
+        self._look()
         raise StopIteration
+
+    def _look(self) -> None:
+        if not self._watched:
+            return
+        of_all = tracemalloc.get_traced_memory()[0]
+        if self._over or of_all > 2 * self._seen:
+            self._seen, self.held = of_all, max(self.held, _bytes_below())
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise TypeError("pieces arrive one at a time: loop over them once; they have no length and no index")
@@ -71,13 +94,13 @@ def _pieces(case: Case) -> Iterator[Piece]:
 
 
 def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
-    """Hand the pieces over one by one; on a long row also measure how many bytes are held at once."""
-    pieces = Pieces(_pieces(case))
+    """Hand the pieces over one by one; on a long row also measure how many bytes are kept between them."""
     watched = _is_long(case)
+    pieces = Pieces(_pieces(case), watched)
     try:
-        with student_call(), memory_watch(watched) as held:
+        with student_call(), _stacks_kept(watched):
             value = snapshot(student(pieces))
-        return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
+        return RowTrial(case, value, asked_again=pieces.asked_again, held=pieces.held)
     except Exception as error:
         if not pieces.asked_again:
             return RowTrial(case, error=error)
@@ -88,6 +111,45 @@ def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
 
 def _is_long(case: Case) -> bool:
     return case.has(LONG)
+
+
+SAME = 1.02  # twice as much memory within this factor is the same
+FRAMES = 50  # of each stack; one that is deeper is no thread's that only sends output
+
+
+@contextmanager
+def _stacks_kept(watched: bool) -> Iterator[None]:
+    """In this block tracemalloc keeps the calls that led to each allocation."""
+    if not watched:
+        yield
+        return
+    limit = tracemalloc.get_traceback_limit() if tracemalloc.is_tracing() else 0
+    tracemalloc.stop()
+    tracemalloc.start(FRAMES)
+    _bytes_below()  # it fills caches
+    tracemalloc.clear_traces()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        if limit:  # somebody else was tracing
+            tracemalloc.start(limit)
+
+
+def _bytes_below() -> int:
+    """What is held now of all that was allocated below a call from this file, by the student's function.
+
+    The process as a whole may hold more: the threads of a notebook, which send its output, come and go.
+    """
+    stacks = ((trace.size, trace.traceback) for trace in tracemalloc.take_snapshot().traces)
+    return sum(size for size, stack in stacks if _is_below(stack))
+
+
+def _is_below(stack: tracemalloc.Traceback) -> bool:
+    for frame in reversed(stack):  # the latest call first
+        if frame.filename in (__file__, tracemalloc.__file__):
+            return frame.filename == __file__
+    return (stack.total_nframe or 0) > len(stack)
 
 
 @contextmanager
@@ -108,6 +170,29 @@ def memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
     finally:
         if ours:
             tracemalloc.stop()
+
+
+H = TypeVar("H", bound=HeldTrial)
+TRIES = 5  # calls that are watched at most
+
+
+def least_held(attempt: Callable[[], H]) -> H:
+    """The first of several trials of one case, with the least bytes that any of them held.
+
+    `memory_watch` sees all threads of the process, a notebook's own too, and the caches that a first call
+    fills. Both only add to what the student's function holds. So trials are repeated until their least count
+    has come twice, at most TRIES times.
+    """
+    first = attempt()
+    least = first.held
+    for _ in range(TRIES - 1 if first.error is None else 0):
+        again = attempt()
+        if again.error is not None:
+            return again
+        same, least = least / SAME <= again.held <= SAME * least, min(least, again.held)
+        if same:
+            break
+    return replace(first, held=least)
 
 
 def _visited_once(trial: Trial) -> str | None:
