@@ -353,8 +353,8 @@ def saved_for_backward() -> Property:
         names = trial.on_ctx if isinstance(trial, AutogradTrial) else ()
         if not names:
             return None
-        hung = " and ".join(f"ctx.{name}" for name in names)
-        return f"{hung} hold tensors, which autograd cannot free; save them by ctx.save_for_backward"
+        hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
+        return f"{hung} {hold} tensors, which autograd cannot free; save them by ctx.save_for_backward"
 
     return idle(each("saves its tensors by save_for_backward", judge))
 
