@@ -356,6 +356,17 @@ def test_score_gradients_in_11_or_13_bits_are_refused(exercise, hidden, bits):
         assert (f"rounded to {bits} of 24 significant bits" in said) != hidden
 
 
+def test_difficulties_of_12B_to_12D_are_in_their_inputs_and_the_plain_case_has_none():
+    for exercise in ("12B", "12C", "12D"):
+        for case in find(exercise).cases(np.random.default_rng(0)):
+            Q, K, tiles = case.inputs["Q"], case.inputs["K"], (case.inputs["BM"], case.inputs["BN"])
+            ragged, near_100 = any(len(Q[0]) % tile for tile in tiles), (Q @ K.swapaxes(1, 2) / 4).max() < -50
+            alone = not (case.inputs["causal"] or near_100)
+            assert case.has(lesson12.CAUSAL) == case.inputs["causal"] and case.has(lesson12.LOW) == near_100
+            assert case.has(lesson12.RAGGED) == (ragged and alone)
+            assert case.has(lesson12.HEADS) == (len(Q) == 2 and not ragged and alone)
+
+
 def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_narrow_one():
     """The reference is within a quarter of each, on this machine."""
     for exercise in ("12B", "12C", "12D"):

@@ -38,43 +38,34 @@ HEADS = "two heads"
 def _gradients(
     rng: np.random.Generator, H: int, N: int, d: int, *, causal: bool, low: bool = False, far: bool = False
 ) -> Arrays:
-    """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them."""
+    """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them.
+
+    With `far` the odd rows of scores begin at -2^85 / √d, some -10^25, and every further key is far below: a
+    single weight is 1, which no rounding of float32 moves. What stands there for a hidden score, and is
+    larger, has all the weight. Only dQ is that exact: a rounding error in such a row of dS meets Q in dK.
+    """
     Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
     if low:
         Q[:] = Q / 4 + 5
         K[:] = K / 4 - 80 / d  # 5 · 80 / √d is 100 at d = 16
     if far:
-        _every_second_row_far_below_0(Q, K)
+        K[:, :, 0], Q[:, :, 0] = 1 + np.arange(N) / 8, 0
+        Q[:, 1::2] = 0
+        Q[:, 1::2, 0] = -(2.0**85)
     return {"Q": Q, "K": K, "V": V, "dO": dO} | _right(Q, K, V, dO, causal)
-
-
-def _every_second_row_far_below_0(Q: Array, K: Array) -> None:
-    """Q and K (H, N, d), whose even rows of scores stay ordinary. The odd ones begin at -2^85 / √d, some
-    -10^25, and every further key is far below: a single weight is 1, which no rounding of float32 moves.
-
-    What stands there for a hidden score, and is larger, has all the weight. Only dQ is that exact: a rounding
-    error in such a row of dS meets a row of Q in dK.
-    """
-    K[:, :, 0] = 1 + np.arange(K.shape[1]) / 8
-    Q[:, :, 0] = 0
-    Q[:, 1::2] = 0
-    Q[:, 1::2, 0] = -(2.0**85)
 
 
 def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
     """O, LSE, D and the gradients in float64, head by head; those a kernel takes in as float32."""
-    heads = [_of_one_head(*parts, causal) for parts in zip(Q, K, V, dO, strict=True)]
+    heads = []
+    for q, k, v, do in zip(*(x.astype(np.float64) for x in (Q, K, V, dO)), strict=True):
+        S = exact.scores(q, k)
+        S = np.where(np.tri(len(q), dtype=bool), S, -np.inf) if causal else S
+        O = exact.softmax(S) @ v
+        gradients = exact.attention_backward(q, k, v, do, causal=causal)._asdict()
+        heads.append({"O": O, "LSE": exact.log_sum_exp(S), "D": (do * O).sum(axis=1), **gradients})
     found = {name: np.stack([head[name] for head in heads]) for name in heads[0]}
     return found | {name: found[name].astype(np.float32) for name in ("O", "LSE", "D")}
-
-
-def _of_one_head(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
-    Q, K, V, dO = (x.astype(np.float64) for x in (Q, K, V, dO))
-    S = exact.scores(Q, K)
-    S = np.where(np.tri(len(Q), dtype=bool), S, -np.inf) if causal else S
-    O = exact.softmax(S) @ V
-    gradients = exact.attention_backward(Q, K, V, dO, causal=causal)._asdict()
-    return {"O": O, "LSE": exact.log_sum_exp(S), "D": (dO * O).sum(axis=1), **gradients}
 
 
 # ------------------------------------------------------------------ 12A: D
@@ -100,7 +91,7 @@ def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
             {"O": O, "dO": dO, **tile},
             {"D": (O.astype(np.float64) * dO).sum(axis=2)},
             Ledger(reads={"O": O.size, "dO": O.size}, writes={"D": H * n}),
-            (difficulty,) if difficulty else (),
+            (difficulty,),
         )
 
 
@@ -154,7 +145,7 @@ def _tiles(takes: str, returns: str, words: Words) -> Draw:
                 {name: arrays[name] for name in takes.split()} | tile | {"causal": causal},
                 {name: arrays[name] for name in returns.split()},
                 words(KernelProblem(n, n, d, high=0 if causal else None, H=H, H_kv=H), BM, BN),
-                (difficulty,) if difficulty else (),
+                (difficulty,),
             )
 
     return draw
@@ -204,7 +195,7 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
     comes before the backward pass in some; a causal one has the sizes of another, and other numbers.
     """
     N = int(rng.integers(33, 48))
-    for H, n, causal, second, lies in [
+    drawn: list[tuple[int, int, bool | None, bool | None, Callable[[Array], Array]]] = [
         (2, 32, None, None, np.asarray),
         (1, N, True, False, np.asarray),
         (2, 32, True, True, np.asarray),
@@ -212,7 +203,8 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
         (1, N, False, None, _one_word),
         (2, 20, False, None, _columns_first),
         (2, 20, False, None, token_major),
-    ]:
+    ]
+    for H, n, causal, second, lies in drawn:
         Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
         dO = lies(dO)
         right = _right(Q, K, V, dO, bool(causal))
@@ -223,7 +215,7 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
             difficulty = f"before its backward pass a second layer, causal={second}"
         sizes = {"H": H, "N": n, "d": 16, "causal": causal or False}
         results = {name: right[name] for name in ("O", "dQ", "dK", "dV")}
-        yield Sample(sizes, inputs, results, None, (difficulty,) if difficulty else ())
+        yield Sample(sizes, inputs, results, None, (difficulty,))
 
 
 def _columns_first(x: Array) -> Array:
@@ -361,8 +353,8 @@ def saved_for_backward() -> Property:
         names = trial.on_ctx if isinstance(trial, AutogradTrial) else ()
         if not names:
             return None
-        hung = " and ".join(f"ctx.{name}" for name in names)
-        return f"{hung} hold tensors, which autograd cannot free; save them by ctx.save_for_backward"
+        hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
+        return f"{hung} {hold} tensors, which autograd cannot free; save them by ctx.save_for_backward"
 
     return idle(each("saves its tensors by save_for_backward", judge))
 

@@ -47,13 +47,12 @@ def band(
     seen = (apart >= (-Nq if low is None else low)) & (apart <= (Nk if high is None else high))
     numbers = {name: value for name, value in given.items() if not isinstance(value, bool)}
     rows = {"N": Nq} if Nk == Nq else {"Nq": Nq, "Nk": Nk}
-    hard = FAR if far else difficulty(seen, BM, BN)
     return Sample(
         {**rows, "d": d, **numbers, **tile},
         {"Q": Q, "K": K, "V": V, **given, **tile},
         dict(zip(("O", "LSE"), attention_of(Q, K, V, seen), strict=True)),
         attention_forward(KernelProblem(Nq, Nk, d, low, high), BM=BM, BN=BN),
-        (hard,) if hard else (),
+        (FAR if far else difficulty(seen, BM, BN),),
     )
 
 

@@ -38,7 +38,7 @@ class Sample:
         inputs: arguments of the student's function, by name and in its order.
         results: the exact results by name, in the order in which the function returns them.
         words: the closed form, for kernels.
-        tags: the difficulties of this case, in the order in which the label shows them.
+        tags: the difficulties of this case, in the order in which the label shows them; "" is none.
     """
 
     sizes: Mapping[str, Any]
@@ -122,7 +122,8 @@ def function(
 
 
 def _case(id: str, names: list[str], sample: Sample) -> Case:
-    label = ", ".join([*(f"{name}={size}" for name, size in sample.sizes.items()), *sample.tags])
+    tags = tuple(filter(None, sample.tags))
+    label = ", ".join([*(f"{name}={size}" for name, size in sample.sizes.items()), *tags])
     for name in names:
         if sample.results.get(name) is None:
             raise ValueError(
@@ -135,7 +136,7 @@ def _case(id: str, names: list[str], sample: Sample) -> Case:
         sample.inputs,
         expected if len(names) > 1 else expected[0],
         budget=sample.words,
-        tags=frozenset(sample.tags),
+        tags=frozenset(tags),
     )
 
 
