@@ -213,7 +213,7 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # <details><summary>How one word fills an array</summary>
 #
-# Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
+# Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library's kernels take any strides that end in 1. A last stride of 1 alone promises yours nothing: a layer may hand over $(d, Hd, 1)$.)
 #
 # </details>
 #
@@ -282,9 +282,9 @@ def forward_by_torch(Q, K, V, causal):
 O, LSE = forward_by_torch(Q, K, V, causal=False)
 
 # %% [markdown]
-# What is new against NumPy are the edges. In a kernel a tile always has its full size, and we say what stands in the rows that do not exist: zeros in $q$, $dO$, $k$ and $v$, and $+\infty$ in $L$, so that a query that does not exist has the weights $e^{s - \infty} = 0$.
+# New against NumPy are the edges. In a kernel a tile always has its full size; we say what stands in the rows that do not exist: zeros in $q$, $dO$, $k$ and $v$, and $+\infty$ in $L$, so that a query that does not exist has the weights $e^{s - \infty} = 0$.
 #
-# A key that does not exist is a trap of its own. Its $k$ is zero, so its score is 0 and its weight $e^{0 - L_i}$. Most of the time that does no harm, for in the end the weight is multiplied by the same $k = 0$. But if all real scores of a row are near $-100$, then $L_i \approx -100$ as well, and $e^{100}$ is more than float32 can hold: $\infty \cdot 0$ is not a number. So weights of such keys are set to 0, as those behind a causal mask are.
+# A key that does not exist is a trap of its own. Its $k$ is zero, so its score is 0 and its weight $e^{0 - L_i}$. Mostly that does no harm: in the end the weight meets the same $k = 0$. But if all real scores of a row are near $-100$, then $L_i \approx -100$ as well, and $e^{100}$ is more than float32 can hold: $\infty \cdot 0$ is not a number. So weights of such keys are set to 0, as those behind a causal mask are.
 #
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
@@ -350,7 +350,7 @@ check("12B", my_dq)
 # %% [markdown]
 # ## 12.5 Columns stay
 #
-# Now `dk_dv_program`. $k$, $v$, $dK$ and $dV$ stay, $q$, $dO$, $L$ and $D$ pass by, and a tile of scores is (keys, queries). At the edges there is less to do this time. A key that does not exist may have any weights: they go into rows of $dK$ and $dV$ of its own, which are never stored. A query that does not exist gives nothing, because its $L$ is $+\infty$ and its $D$ is 0. (Say so by `other`: without it nothing is promised about what a lane that is off holds, and 0 times what is no number is no number.)
+# Now `dk_dv_program`. $k$, $v$, $dK$ and $dV$ stay, $q$, $dO$, $L$ and $D$ pass by, and a tile of scores is (keys, queries). At the edges there is less to do this time. A key that does not exist may have any weights: they go into rows of $dK$ and $dV$ of its own, which are never stored. A query that does not exist gives nothing, whatever its weight: its $q$, $dO$ and $D$ are 0. ($L = +\infty$ would do where rows of $dO$ are not masked. Say so by `other`: without it a lane that is off may hold anything, and 0 times what is no number is no number.)
 #
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
@@ -363,7 +363,7 @@ check("12B", my_dq)
 # minutes = 14
 # hints = [
 #   "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which shape do these need beside a tile of (keys, queries)?",
-#   "L and D belong to queries, which are the second axis now. A query past the end must have no weight: what does its L have to be, so that no other mask is needed for it?",
+#   "L and D belong to queries, which are the second axis now. A query past the end must give dv and dk nothing: which zeros in its rows see to that, whatever its weight is?",
 #   "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q. Only the scale of dk is left to the store.",
 # ]
 
@@ -675,7 +675,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of sections 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
+# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are attributes of `ctx`. The check asks what `save_for_backward` keeps, refuses tensors on `ctx` and what torch computes (copies are allowed), and hands over $dO$ with the strides of section 12.3 and others, for which your kernels were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
 
 # %% [raw] name="about-12E"
 # title = "Attention that autograd can differentiate"

@@ -1,5 +1,6 @@
 """The command line: exit codes, one line for a bad argument, and nothing heavy loaded at the start."""
 
+import argparse
 import importlib
 import json
 import os
@@ -306,3 +307,11 @@ def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):
     made.add_parser = lambda commands: commands.add_parser("count").set_defaults(handler=lambda arguments: 7)
     monkeypatch.setitem(sys.modules, "iocourse.count", made)
     assert main(["count"]) == 7
+
+
+@pytest.mark.parametrize("name", ["count", "profile", "grade"])
+def test_every_option_of_a_command_says_what_it_is_and_none_is_cut_short(name):
+    commands = argparse.ArgumentParser().add_subparsers()
+    importlib.import_module(f"iocourse.{name}").add_parser(commands)
+    parser = commands.choices[name]
+    assert not parser.allow_abbrev and all(option.help for option in parser._actions)

@@ -63,13 +63,8 @@ def scratch(tmp_path_factory, examples):
     for folder in COPIED:  # with what Python has compiled, which it compares with the sources
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("*.ipynb"))
     (root / "docs").mkdir()
-    for file in (
-        "pyproject.toml",
-        "tests/conftest.py",
-        "tests/long_runs.py",
-        "tests/page_audit.py",
-        "docs/proofs.toml",
-    ):
+    shared = (f"tests/{name}.py" for name in ("conftest", "long_runs", "page_audit", "skips"))
+    for file in ("pyproject.toml", "docs/proofs.toml", *shared):
         shutil.copy(ROOT / file, root / file)
     for name, where, code in examples:
         file = root / name

@@ -1,4 +1,4 @@
-"""Closed forms: golden values, leading constants, arguments."""
+"""Closed forms: leading constants, masks, arguments; each is held to a run in `tests/schedules`."""
 
 import inspect
 from itertools import product
@@ -16,33 +16,6 @@ from iocourse.schedules import REGISTRY, best, flash1, flash2, flash_optimal, of
 from iocourse.schedules.flash1 import published_tiles
 
 pytestmark = pytest.mark.quick
-
-# N = 64, d = 8, M = 512 and N = 64, d = 32, M = 300: total words, footprint
-GOLDEN = [
-    (costs.flash1, (64, 8), {"Br": 8, "Bc": 16}, 8832, 528),
-    (costs.flash1, (64, 8), {"Br": 1, "Bc": 29}, 7040, 511),
-    (costs.flash2, (64, 8), {"Br": 26, "Bc": 1, "lse": True}, 4160, 510),
-    (costs.flash_optimal, (64, 8), {"Br": 26, "Bc": 1, "lse": True}, 4160, 502),
-    (costs.flash1, (64, 32), {"Br": 1, "Bc": 3}, 147072, 261),
-    (costs.flash_optimal, (64, 32), {"Br": 4, "Bc": 1, "lse": True}, 69696, 300),
-    (costs.square_tiling, (64, 8), {"B": 11}, 18048, 308),
-    (costs.small_cache, (64, 8), {"Br": 22, "Bc": 19, "Bd": 8}, 13824, 503),
-    (costs.small_cache_fused, (64, 8), {"Br": 13, "Bc": 32}, 7680, 500),
-    (costs.fused_backward, (64, 8), {"Br": 1, "Bc": 14}, 13504, 480),
-    (costs.split_backward, (64, 8), {"Br1": 18, "Bc1": 1, "Br2": 1, "Bc2": 14}, 14080, 502),
-    (costs.square_tiling, (64, 32), {"B": 8}, 71808, 200),
-    (costs.small_cache, (64, 32), {"Br": 13, "Bc": 18, "Bd": 16}, 43008, 291),
-    (costs.small_cache_fused, (64, 32), {"Br": 13, "Bc": 17}, 43008, 290),
-    (costs.split_backward, (64, 32), {"Br1": 2, "Bc1": 1, "Br2": 1, "Bc2": 1}, 417920, 262),
-    (costs.small_cache_backward, (64, 32), {"Br": 15, "Bc": 15, "Bm": 16, "Bd": 16}, 112832, 288),
-    (costs.matmul, (64, 64, 64), {"bm": 8, "bn": 8}, 2 * 64**3 // 8 + 64**2, 80),
-]
-
-
-@pytest.mark.parametrize(("form", "shape", "options", "total", "footprint"), GOLDEN)
-def test_golden_values(form, shape, options, total, footprint):
-    ledger = form(*shape, **options)
-    assert (ledger.total, ledger.peak) == (total, footprint)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +36,6 @@ def test_golden_values(form, shape, options, total, footprint):
 )
 def test_golden_tiles(schedule, shape, tiles):
     assert schedule.tiles(*shape) == tiles
-
-
-def test_the_tiles_picked_for_small_caches_cost_no_more_than_the_golden_ones():
-    small, backward = REGISTRY["small_cache"], REGISTRY["small_cache_backward"]
-    assert small.cost(64, 8, **small.tiles(64, 8, 512)).total == 13824
-    assert small.cost(64, 32, **small.tiles(64, 32, 300)).total == 43008
-    assert backward.cost(64, 32, **backward.tiles(64, 32, 300)).total < 114880
 
 
 def constant(schedule, d, M, N=2**22, tiles=None):
@@ -134,18 +100,6 @@ def test_the_leading_constants_for_small_caches(name, M):
     found = constant(REGISTRY[name], d, M) * d / s
     print(f"{name} at M = {M}: {found:.3f}")
     assert found == pytest.approx(SMALL[name](s, M, d), rel=0.01)
-
-
-def test_the_published_constants_are_the_limits_for_small_caches():
-    """M << d²: √M is large, and N² adds nothing."""
-    d, M, limits = (
-        2**16,
-        2**20,
-        {"square_tiling": 4 * sqrt(3), "small_cache": 4, "small_cache_fused": 2 * sqrt(6)},
-    )
-    limits |= {"small_cache_backward": 10, "gradient_small_cache": 8}
-    for name, limit in limits.items():
-        assert constant(REGISTRY[name], d, M) * d / sqrt(M) == pytest.approx(limit, rel=0.025), name
 
 
 @pytest.mark.parametrize("d", [64, 128, 256, 512, 1024])
@@ -214,33 +168,6 @@ def test_best_does_not_take_what_was_stored_for_it():
 # ---- masks -----------------------------------------------------------------------------------------------
 
 
-def grid_of(N, Br, Bc, density, seed):
-    """A grid of tiles with something in every row of tiles, and the ragged sizes of its rows and columns."""
-    rows, columns = -(-N // Br), -(-N // Bc)
-    rng = np.random.default_rng(seed)
-    grid = rng.random((rows, columns)) < density
-    grid[np.arange(rows), rng.integers(columns, size=rows)] = True
-    return grid, np.minimum(Br, N - np.arange(rows) * Br), np.minimum(Bc, N - np.arange(columns) * Bc)
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("N", "Br", "Bc"), [(24, 4, 6), (23, 5, 4), (17, 17, 3), (9, 2, 99)])
-def test_the_words_of_sparse_schedules_are_sums_over_the_mask(N, Br, Bc, seed):
-    """With tiles that are the mask's: r_i and c_j are the ragged sizes of its rows and columns."""
-    d, (grid, r, c) = 5, grid_of(N, Br, Bc, 0.3, seed)
-    mask = masks.BlockMask(N, grid, Br, Bc)
-    rows, columns = int((grid * r[:, None]).sum()), int((grid * c[None, :]).sum())
-    forward = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc)
-    assert forward.total == 2 * N * d + 2 * d * columns
-    assert costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc, lse=True).total == forward.total + N
-    fused = costs.fused_backward(N, d, Br=Br, Bc=Bc, mask=mask)
-    assert fused.total == (4 * d + 2) * rows - d * N + 6 * N * d + N
-    split = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc, mask=mask)
-    assert split.total == 8 * N * d + 2 * N + 2 * d * columns + (2 * d + 2) * rows
-    first = costs.flash1_backward(N, d, Br=Br, Bc=Bc, mask=mask)
-    assert first.total == 7 * N * d + (5 * d + 2) * rows
-
-
 def test_the_rows_picked_for_a_mask_are_the_cheapest_of_all_that_fit():
     N, d = 45, 3
     made = [masks.Causal(N), masks.Window(N, 4), masks.bigbird(N, 4, 1, 1, 1), masks.random(N, 6, 0.2)]
@@ -260,14 +187,6 @@ def test_of_a_windows_blocks_one_stands_for_all_that_are_alike():
             assert sweep(mask, N, b) == sweep(every, N, b), (N, w, b)
 
 
-def test_rows_that_see_nothing_are_cleared_once():
-    grid = np.array([[True, False], [False, False]])
-    mask = masks.BlockMask(10, grid, 6, 5, allow_empty=True)
-    form = costs.fused_backward(10, 4, Br=6, Bc=5, mask=mask)
-    assert form.total == (4 * 4 + 2) * 6 - 4 * 6 + 6 * 40 + 10 + 4 * 4  # the last: four rows of zeros
-    assert form.writes["dQ"] == 4 * 6 + 4 * 4
-
-
 @pytest.mark.parametrize("name", ["flash1_backward", "flash2_backward", "fused_backward", "split_backward"])
 def test_a_mask_that_hides_nothing_costs_what_no_mask_does(name):
     schedule, N, d = REGISTRY[name], 23, 4
@@ -285,13 +204,6 @@ def test_a_mask_saves_no_word_where_the_scores_are_stored():
         tiles = dict.fromkeys(REGISTRY[name].tile_names, 3)
         form = REGISTRY[name].cost(12, 4, **tiles)
         assert REGISTRY[name].cost(12, 4, mask=masks.Causal(12), **tiles) == form
-
-
-def test_a_window_costs_the_compulsory_words_whatever_its_width():
-    for w in (0, 1, 7, 99):
-        assert costs.window(64, 8, w=w).total == 4 * 64 * 8
-        assert costs.window(64, 8, w=w).peak == 2 * 8 * min(2 * w + 1, 64) + 2 * 8 + 3
-    assert costs.window(64, 8, w=3, lse=True).total == 4 * 64 * 8 + 64
 
 
 # ---- gradients are derivatives ---------------------------------------------------------------------------
@@ -348,11 +260,6 @@ def test_published_blocks_fit_from_8d2_plus_8d_on():
     fitting = [M for M in multiples if fits(M)]
     assert fitting == list(range(limit, 4 * limit, 4 * d))
     assert not any(fits(M) for M in range(1, 4 * d * d))
-
-
-def test_tiles_larger_than_the_matrix_cost_what_whole_ones_do():
-    assert costs.flash2(10, 4, Br=99, Bc=99) == costs.flash2(10, 4, Br=10, Bc=10)
-    assert costs.matmul(3, 4, 5, bm=9, bn=9) == costs.matmul(3, 4, 5, bm=3, bn=4)
 
 
 FORMS = [costs.matmul, *(schedule.cost_form for schedule in REGISTRY.values())]
@@ -418,3 +325,8 @@ def test_best_sizes_says_all_the_sizes_of_which_there_may_be_several():
     found = costs.best_sizes(lambda a, b, c: -a * b * c, 8, lambda a: (12 - a, 9 - a))
     best = max(costs.distinct_sizes(8), key=lambda a: a * (12 - a) * (9 - a))
     assert found == (best, 12 - best, 9 - best) == (3, 9, 6)
+
+
+def test_one_key_at_a_time_is_the_tile_of_flash_optimal_where_none_is_named():
+    assert costs.flash_optimal(50, 8, Br=7) == costs.flash_optimal(50, 8, Br=7, Bc=1)
+    assert costs.flash_optimal(50, 8, Br=7) != costs.flash_optimal(50, 8, Br=7, Bc=2)

@@ -22,6 +22,10 @@ from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
 from .exercise import (
+    FORM,
+    KEEPS_INPUTS,
+    RETURNS,
+    STORES,
     Better,
     Exercise,
     NotJudged,
@@ -51,6 +55,8 @@ OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
 KEEPS_RESULTS = "what it returned stays as it was"
+# What the report on any exercise may say, whatever properties it has.
+COURSE_WIDE = (RUNS, OWN, RETURNS, FORM, STORES, KEEPS_INPUTS, KEEPS_RESULTS)
 REUSED = "a later call writes into what your function returned before; make a new array in each call"
 WHY_IT_RAISES = (
     "In a solved notebook a check that fails is an error; in your own copy of a lesson it never is."

@@ -84,6 +84,7 @@ RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
 RETURNS = "returns a result"
+FORM = "returns what is asked for"
 STORES = "stores its whole result"
 KEEPS_INPUTS = "the inputs are left as they were"
 
@@ -94,6 +95,11 @@ class NotJudged(Exception):
     def __init__(self, lacks: str, seen: str) -> None:
         super().__init__(seen)
         self.lacks = lacks
+
+
+def wrong_return(value: Any, seen: str) -> NotJudged:
+    """What is raised where a function returned nothing, or a value of another form than was asked for."""
+    return NotJudged(RETURNS if value is None else FORM, seen)
 
 
 class WrongForm(str):

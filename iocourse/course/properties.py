@@ -345,11 +345,6 @@ def _equal(got: Any, want: Any, tolerance: float) -> bool:
 
 
 # ------------------------------------------------------------------ words moved, and fast memory used
-def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
-    """Words allowed beyond the footprint: one more score tile and four a row, never the N x N scores."""
-    return Br * Bc + 4 * Br
-
-
 def budget_of(trial: Trial) -> Ledger:
     """The closed form of a case that is judged by words."""
     assert isinstance(trial.case.budget, Ledger), "a case judged by words carries its closed form"
@@ -403,11 +398,11 @@ def total_within(name: str = "no more words move than the closed form says") -> 
 
     def judge_all(trials: Sequence[Trial]) -> str | None:
         fewer = next((one for one in trials if one.ledger.total < budget_of(one).total), None)
-        remark = fewer and Better(
-            f"fewer than the closed form, {fewer.ledger.total:,} words for {budget_of(fewer).total:,} "
-            f"({fewer.case.label})"
-        )
-        return within.judge(trials) or remark
+        said = within.judge(trials)
+        if said or fewer is None:
+            return said
+        got, allowed = fewer.ledger.total, budget_of(fewer).total
+        return Better(f"fewer than the closed form, {got:,} words for {allowed:,} ({fewer.case.label})")
 
     return Property(name, judge_all, general=True, idle=True)
 
@@ -436,11 +431,16 @@ def _all_of_it(trial: Trial) -> str:
     return f" That is all of {asked[1]}: load it block by block, as the tile sizes say." if smaller else ""
 
 
+def arrays_of(case: Case) -> list[str]:
+    """The names of the inputs that are arrays."""
+    return [name for name, value in case.inputs.items() if isinstance(value, np.ndarray)]
+
+
 def every_input_loaded(*arrays: str) -> Property:
-    """Each input is read at least once in full: nobody can use words that were never loaded."""
+    """Each input, or each of these, is read at least once in full: no word is used that was not loaded."""
 
     def judge(trial: Trial) -> str | None:
-        for array in arrays:
+        for array in arrays or arrays_of(trial.case):
             size = int(np.size(trial.case.inputs[array]))
             read = trial.ledger.reads.get(array, 0)
             if read < size:

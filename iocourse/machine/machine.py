@@ -210,8 +210,8 @@ class Machine:
     def load(self, array: SlowArray, rows: Any, cols: Any = None, *, into: Tile | None = None) -> Tile:
         """Copy rows (and columns) of a slow array into a new tile: as many words read as the tile has.
 
-        `rows`, `cols`: a Block, a slice or (start, stop). `into` frees that tile first, so that the new one
-        takes its place. Raises FastMemoryFull, UninitialisedRead, IndexError.
+        `rows`, `cols`: a Block, a slice, (start, stop), or a number, which is a position. `into` frees that
+        tile first, so that the new one takes its place. Raises FastMemoryFull, UninitialisedRead, IndexError.
         """
         cells, box = self._find(array), box_of(array, rows, cols)
         reach = self._loops.reach(box, (rows, cols), array.shape, certain=True)
@@ -288,7 +288,10 @@ class Machine:
 
     # ------------------------------------------------------------------ fast memory
     def zeros(self, rows: Any, cols: Any = None) -> Tile:
-        """A tile of zeros, (rows,) or (rows, cols), each a number or a Block. Costs room, moves nothing."""
+        """A tile of zeros, (rows,) or (rows, cols). Costs room, moves nothing.
+
+        `rows`, `cols`: a Block, (start, stop), or a number, which says how many there are.
+        """
         return self.full(rows, cols, 0.0)
 
     def full(self, rows: Any, cols: Any = None, value: float = 0.0) -> Tile:

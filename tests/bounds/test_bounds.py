@@ -174,6 +174,8 @@ def test_every_bound_has_a_formula_here_and_says_what_it_is():
         assert bound.formula.count("{") == bound.formula.count("}")
     assert "not about a mask" in BOUNDS["omega_sparse"].not_about
     assert "a second time" in BOUNDS["B"].not_about
+    sparse = [bound for id, bound in BOUNDS.items() if id == "D" or id.startswith("D_")]
+    assert len(sparse) >= 7 and all("not where they stand" in bound.not_about for bound in sparse)
 
 
 # Found with other code, in floating point and with a search over T of its own.

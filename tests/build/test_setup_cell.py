@@ -112,16 +112,10 @@ def test_index_and_repository_are_asked_last_and_only_where_they_are_claimed(
     said = capsys.readouterr().out
     assert said.startswith(SENTENCE) and said.count("\n") == 1 and len(machine.handlers) == 1
     assert said.startswith(NOT_CLAIMED) != project.claimed
+    assert "`python -m build`" in said and "`iocourse lab`" in said
     assert ("onnect to the network" in said) == project.claimed
     assert ("the repository" in text_of(project)) == project.claimed == ("git+" in text_of(project))
     assert ("the package index; " in text_of(project)) == project.claimed
-
-
-def test_while_nothing_is_claimed_it_says_how_to_get_the_wheel(machine, capsys):
-    machine.run(NOBODYS)
-    said = capsys.readouterr().out
-    assert "iocourse-0.2.0-py3-none-any.whl" in said and "MyDrive/iocourse" in said
-    assert "`python -m build`" in said and "`iocourse lab`" in said
 
 
 NO_PIP = "/usr/bin/python: No module named pip"

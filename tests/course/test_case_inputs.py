@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from iocourse.course.exercise import Case
 from iocourse.course.trials import case_inputs
-from iocourse.course.trials.case_inputs import LEVELS, STRETCH
+from iocourse.course.trials.case_inputs import LEVELS
 
 RNG = np.random.default_rng(1)
 FEW = 8.0  # of units: rows of 40 standard normal numbers reach 4, sums of two less than 8
@@ -29,13 +28,6 @@ def test_queries_and_keys_have_the_scores_of_their_levels(d, levels):
     assert (Q.shape, K.shape) == ((7, d), (40, d)) and lies_at(Q @ K.T / d**0.5, levels)
     longest = [np.linalg.norm(rows, axis=1).max() for rows in (Q, K)]
     assert abs(longest[0] - longest[1]) < 2 * d**0.5 + FEW  # neither takes all of it
-
-
-def test_a_case_far_below_has_its_sizes_its_values_and_such_scores():
-    case = Case("made up", {name: RNG.standard_normal((9, 4)) for name in "QKV"})
-    Q, K, V = case_inputs.far_below(RNG, case)
-    assert lies_at(Q @ K.T / 2, LEVELS) and (case.inputs["V"] == V).all()
-    assert (case_inputs.stretched(case) == [STRETCH * case.inputs["Q"], case.inputs["K"], V]).all()
 
 
 def test_bottomless_scores_are_whole_multiples_that_nothing_rounds():

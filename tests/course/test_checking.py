@@ -228,10 +228,6 @@ class TestSchedules:
     def test_a_right_schedule_passes(self):
         assert failing(FLASH, flash) == []
 
-    def test_fifty_redundant_loads_fail_by_words(self):
-        fails = failing(FLASH, variant(extra=50))
-        assert "K is read ⌈N/Br⌉ times" in fails and "no more words move than the closed form says" in fails
-
     def test_several_outputs_are_judged_together(self):
         def two(m, Q, K, V, *, Br, Bc):
             O = flash(m, Q, K, V, Br=Br, Bc=Bc)
@@ -242,6 +238,7 @@ class TestSchedules:
     def test_a_report_says_how_often_and_how_often_is_allowed(self):
         verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
         assert "yours 6× (198 words), budget 3× (99 words)" in verdicts["K is read ⌈N/Br⌉ times"]
+        assert verdicts["no more words move than the closed form says"]
 
     def test_hoarding_fails_by_peak_and_names_what_is_resident(self):
         verdicts = dict(checking.judge(FLASH, variant(keep_all=True), 0))
@@ -260,9 +257,6 @@ class TestSchedules:
 
         assert failing(FLASH, materialised) == ["fits in fast memory"]
 
-    def test_a_missing_scale_is_a_wrong_value(self):
-        assert failing(FLASH, variant(scale=False)) == ["values equal exact attention"]
-
     @pytest.mark.parametrize("call_it", [True, False])
     def test_the_librarys_own_function_is_refused(self, call_it):
         library = schedules.get("flash2")
@@ -275,15 +269,6 @@ class TestSchedules:
 
         assert failing(FLASH, cheat) == [checking.OWN]
         assert exact.attention(np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2))).shape == (2, 2)
-
-    def test_words_that_were_never_loaded_are_missed(self):
-        def constant(m, Q, K, V, *, Br, Bc):
-            O = m.new("O", Q.shape)
-            with m.zeros(*Q.shape) as o:
-                m.store(o, O, (0, Q.shape[0]))
-            return O
-
-        assert "every word of the input is loaded" in failing(FLASH, constant)
 
     def test_no_public_attribute_of_a_slow_array_or_machine_gives_values_during_a_run(self):
         found = []
@@ -490,6 +475,7 @@ class TestWhichFirst:
         assert 'Read "every word of the input is loaded" first' in capsys.readouterr().out
 
     def test_one_that_fails_alone_needs_no_advice(self, capsys):
+        assert failing(FLASH, variant(scale=False)) == ["values equal exact attention"]
         check("99.2", variant(scale=False))
         assert "first: the others" not in capsys.readouterr().out
 
@@ -782,13 +768,10 @@ class TestAttempt:
         assert str(result.O[0] * 3 - 1) == "solve 99.2 first" and list(result) == []
         assert str(np.abs(result.O - x).max()) == str(np.sum(result)) == "solve 99.2 first"
 
-    def test_a_cell_that_ends_in_an_unsolved_result_says_it_once(self, capsys):
+    def test_a_cell_that_ends_in_an_unsolved_result_says_it_once_with_the_error(self, capsys):
         attempt(my_double, None)._ipython_display_()
-        assert capsys.readouterr().out.count("solve 99.1 first") == 1
-
-    def test_another_error_is_named_too(self, capsys):
-        attempt(my_double, None)
-        assert "solve 99.1 first (TypeError" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert out.count("solve 99.1 first") == out.count("solve 99.1 first (TypeError") == 1
 
     def test_one_that_has_passed_is_not_to_be_solved_again(self, capsys):
         progress.record("99.1", "solved")

@@ -9,7 +9,7 @@ from lesson_source import Lesson
 from iocourse import bounds, costs, exact, masks
 from iocourse.course import challenges
 from iocourse.course.exercise import find
-from iocourse.course.exercises.lesson08 import bucket_pairs, words_in_order
+from iocourse.course.exercises.lesson08 import PAIRS_DECIDE, UNASKED, bucket_pairs, words_in_order
 from iocourse.data import real_head
 
 LESSON, SECOND = Lesson("08_sparse"), Lesson("08b_")
@@ -188,12 +188,14 @@ def test_formula_8_9_the_sparse_form_is_the_dense_form_of_a_block(M):
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
-def test_in_the_cases_of_8E_each_half_of_the_bound_decides_where_its_label_says():
+def test_in_the_cases_of_8E_each_half_of_the_bound_decides_where_its_tag_says():
     for seed in range(20):
         for case in find("8E").cases(np.random.default_rng(seed)):
             pairs, d, M = case.inputs.values()
             shown = 4 * pairs.sum() * d * d / (M + d * d) - (M + d * d)
-            assert d * d <= M and (case.expected == pytest.approx(shown)) == ("pairs decide" in case.label)
+            by_pairs = case.expected == pytest.approx(shown)
+            assert d * d <= M and case.has(UNASKED) == (not (pairs.any(axis=0) & pairs.any(axis=1)).all())
+            assert case.has(UNASKED) or case.has(PAIRS_DECIDE) == by_pairs
 
 
 def test_the_bound_of_8E_is_nowhere_above_what_the_library_proves():
@@ -238,3 +240,15 @@ def test_buckets_as_pairs():
 
 def test_the_painter_has_a_cell_of_its_own_in_the_students_notebook():
     assert "explore.mask_painter()" in LESSON.student_sources()
+
+
+def test_the_ragged_last_block_of_8A_is_seen_in_its_corner_alone_and_not_empty():
+    seen = 0
+    for seed in range(60):
+        for case in find("8A").cases(np.random.default_rng(seed)):
+            tiles, widths = case.inputs["tiles"], case.inputs["widths"]
+            assert min(*case.inputs["heights"], *widths) >= 1
+            if tiles.shape[0] == tiles.shape[1] and widths[-1] < widths[0] and not tiles.all():
+                assert tiles[-1, -1] and not tiles[-1, 0]
+                seen += 1
+    assert seen == 60

@@ -8,7 +8,10 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, gpu, traffic
+from iocourse.course.checking import check, judge, read_first
 from iocourse.course.exercise import find
+from iocourse.course.properties import LARGE
+from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 from tools.build.percent_format import side
 
@@ -245,16 +248,80 @@ def test_every_exercise_has_a_case_whose_rows_lie_apart(exercise):
     for seed in range(5):
         cases = find(exercise).cases(np.random.default_rng(seed))
         first = [next(v for v in case.inputs.values() if isinstance(v, np.ndarray)) for case in cases]
-        assert any(X.strides[1] == 4 and X.strides[0] > 4 * X.shape[1] for X in first)
+        apart = [X.strides[1] == 4 and X.strides[0] > 4 * X.shape[1] for X in first]
+        assert any(apart) and apart == [case.has("a slice of a larger matrix") for case in cases]
         assert all(X.dtype == np.float32 for X in first)
 
 
-def test_10_4_has_each_size_ragged_alone():
+def test_10D_has_each_size_ragged_alone():
     for seed in range(20):
         ragged = set()
         for case in find("10D").cases(np.random.default_rng(seed)):
             (m, k), n = case.inputs["A"].shape, case.inputs["B"].shape[1]
             sizes = ((m, "BM"), (n, "BN"), (k, "BK"))
             ragged.add(tuple(bool(size % case.inputs[tile]) for size, tile in sizes))
+            assert case.has("ragged depth") == (tuple(s % case.inputs[t] > 0 for s, t in sizes) == (0, 0, 1))
         one = {(True, False, False), (False, True, False), (False, False, True)}
         assert ragged >= one | {(False, False, False)}
+
+
+def test_only_rows_that_rise_and_large_or_low_ones_need_their_sum_rescaled():
+    for seed in range(5):
+        for case in find("10C").cases(np.random.default_rng(seed)):
+            X, BLOCK = case.inputs["X"], case.inputs["BLOCK"]
+            rises = (X[:, :BLOCK].max(1) < X.max(1)).any()
+            assert rises == case.has("rising scores") or case.has(LARGE) or case.has("all far below zero")
+
+
+def answer(exercise, *edits):
+    """The reference with these edits, each of which changes something."""
+    source = exercise_source(exercise, solved=True)
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new)
+    return build(exercise, source)
+
+
+def refused(exercise, *edits):
+    """What refuses the reference with these edits, and what is read first."""
+    verdicts = judge(find(exercise), answer(exercise, *edits), 0)
+    failed = {name: said for name, said in verdicts if said is not None}
+    return failed, read_first(find(exercise), failed)
+
+
+@needs_triton
+def test_a_sum_that_is_not_rescaled_is_named_first():
+    failed, first = refused("10C", ("l * tl.exp(m - m_new) +", "l +"))
+    assert len(failed) > 2 and first == "the sum is rescaled when the maximum rises"
+
+
+@needs_triton
+def test_a_row_that_fits_in_a_block_may_be_read_once(capsys, monkeypatch):
+    once = (
+        "    for start in range(0, n, BLOCK):",
+        "    if n <= BLOCK:\n"
+        "        j = tl.arange(0, BLOCK)\n"
+        '        s = tl.load(X + row * s_x + j, mask=j < n, other=-float("inf"))\n'
+        "        e = tl.exp(s - tl.max(s, 0))\n"
+        "        tl.store(Y + row * n + j, e / tl.sum(e, 0), mask=j < n)\n"
+        "        return\n"
+        "    for start in range(0, n, BLOCK):",
+    )
+    source = exercise_source("10C", solved=True)
+    assert source.count(once[0]) == 2
+    check("10C", build("10C", source.replace(*once, 1)), seed=0)
+    said = capsys.readouterr().out
+    assert "  holds  each number is read twice and written once: fewer than (10.4)\n" in said
+    assert said.endswith("Solved.\n")
+
+
+@needs_triton
+def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
+    """As in Triton's tutorial on products: rows past the end start again from the first."""
+    failed, first = refused(
+        "10D", ("mask=(i < m) & (along < k)", "mask=along < k"), ("A + i * s_a", "A + i % m * s_a")
+    )
+    assert first == "the words are those of (10.3)" and list(failed) == [first]
+    assert (
+        "A: yours reads " in failed[first] and "a lane that wraps is live and moves its word" in failed[first]
+    )

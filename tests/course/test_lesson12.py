@@ -22,6 +22,11 @@ from iocourse.costs.kernels import (
     fused_backward_plain,
     sum_ledgers,
 )
+from iocourse.course.checking import judge
+from iocourse.course.exercise import find
+from iocourse.course.exercises import lesson12
+from iocourse.course.kinds.kernel import SINGLE
+from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 from tools.build.percent_format import side
 
@@ -282,3 +287,85 @@ def test_a_few_steps_agree_for_every_attention(monkeypatch):
     reference = LESSON["train"](LESSON["by_torch"])
     for attention in ("by_library", "by_mine"):
         assert LESSON["train"](LESSON[attention]) == pytest.approx(reference, abs=1e-4)
+
+
+# ---------------------------------------------------------------------- what the checks refuse
+def refusals(exercise, *edits, seed=0):
+    """What refuses the reference with these edits, each of which changes something."""
+    source = exercise_source(exercise, solved=True)
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new)
+    return {
+        name: said for name, said in judge(find(exercise), build(exercise, source), seed) if said is not None
+    }
+
+
+def test_dO_has_the_strides_of_a_layer_too_and_a_last_stride_of_1_is_not_enough():
+    failed = refusals("12E", ("dO = dO.contiguous()", "dO = dO if dO.stride(2) == 1 else dO.contiguous()"))
+    assert list(failed) == ["O and the three gradients are exact", "dO may have any strides"]
+    strides = {
+        tuple(np.array(case.inputs["dO"].strides) // 4)
+        for case in find("12E").cases(np.random.default_rng(0))
+        if case.has("dO with strides")
+    }
+    assert {(0, 0, 0), (16, 32, 1)} < strides
+    x = torch.ones(2, 20, 16, requires_grad=True)
+    seen = []
+    y = 2 * x
+    y.register_hook(seen.append)
+    (y.transpose(0, 1).reshape(20, 32) ** 2).sum().backward()
+    assert seen[0].stride() == (16, 32, 1)  # as autograd hands it over where a layer joins its heads
+
+
+def test_tensors_on_ctx_are_refused_and_numbers_are_not():
+    saved = ("ctx.save_for_backward(Q, K, V, O, LSE)", "ctx.q, ctx.rest = Q, (K, V, O, LSE)")
+    failed = refusals(
+        "12E", saved, ("Q, K, V, O, LSE = ctx.saved_tensors", "Q, (K, V, O, LSE) = ctx.q, ctx.rest")
+    )
+    (said,) = failed.values()
+    assert list(failed) == ["saves its tensors by save_for_backward"]
+    assert said.startswith(
+        "ctx.q and ctx.rest hold tensors, which autograd cannot free; save them by ctx.save"
+    )
+
+
+ROUND = """
+@triton.jit
+def rounded(x, BITS: tl.constexpr):
+    half = 1 << (23 - BITS)
+    return ((x.to(tl.int32, bitcast=True) + half) & (-2 * half)).to(tl.float32, bitcast=True)
+
+
+"""
+
+
+@pytest.mark.parametrize(("hidden", "bits"), [(False, 11), (False, 13), (True, 13)])
+@pytest.mark.parametrize("exercise", ["12B", "12C", "12D"])
+def test_score_gradients_in_11_or_13_bits_are_refused(exercise, hidden, bits):
+    """By their bits, and where a product hides these, by the error that they make."""
+    source = exercise_source(exercise, solved=True)
+    (line,) = (line for line in source.splitlines() if "ds = p * (dp" in line)
+    pad = line[: len(line) - len(line.lstrip())]
+    late = f"{line}\n{pad}ds = rounded(ds, {bits})" + " * 1.0000001" * hidden
+    kernel = build(exercise, ROUND + source.replace(line, late))
+    for seed in range(2):
+        failed = {name: said for name, said in judge(find(exercise), kernel, seed) if said is not None}
+        assert any(name.endswith(" are exact") for name in failed)
+        said = failed.get("float32 is multiplied as float32", "")
+        assert (f"rounded to {bits} of 24 significant bits" in said) != hidden
+
+
+def test_scores_near_minus_100_have_a_tolerance_of_their_own_and_the_others_a_narrow_one():
+    """The reference is within a quarter of each, on this machine."""
+    for exercise in ("12B", "12C", "12D"):
+        reference = build(exercise, exercise_source(exercise, solved=True))
+        for case in find(exercise).cases(np.random.default_rng(1)):
+            allowed = lesson12.LOW_TOLERANCE if case.has(lesson12.LOW) else SINGLE
+            for got, want in zip(find(exercise).run_case(reference, case).value, case.expected, strict=True):
+                assert np.abs(got - want).max() <= allowed / 4 * (1 + np.abs(want).max())
+
+
+def test_a_query_past_the_end_gives_nothing_whatever_its_log_sum_exp_is():
+    assert not refusals("12C", ('mask=i < N, other=float("inf"))', "mask=i < N, other=0.0)"))
+    says("12.5", "gives nothing, whatever its weight")

@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
-from iocourse.course.exercise import KEEPS_INPUTS, RETURNS, STORES, exercises, find
-from iocourse.course.properties import wrong_factor
+from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, exercises, find
+from iocourse.course.properties import wrong_factor, wrong_scale
+from iocourse.exact import attention
 from tests.mutation.references import build, exercise_source, sources_of
 from tools.build.notebook_execution import cannot_run
+
+
+def reference(exercise_id, *edit):
+    """The solved function, with one replacement."""
+    source = exercise_source(exercise_id, solved=True)
+    assert not edit or edit[0] in source
+    return build(exercise_id, source.replace(*edit) if edit else source)
 
 
 # ------------------------------------------------------------------ an answer of the wrong form
@@ -60,7 +68,12 @@ def nothing_stored(m, Q, K, V, **tiles):
 @pytest.mark.parametrize(
     ("exercise_id", "answer", "lacks", "seen"),
     [
-        ("0A", lambda Nq, Nk, d: 23296.0, "returns a whole number of words", "yours is the float 23296.0 ("),
+        (
+            "0A",
+            lambda Nq, Nk, d: 23296.0,
+            FORM,
+            "expected a whole number of words; yours is the float 23296.0 (",
+        ),
         ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned nothing: does it print"),
         ("1A", lambda S: None, RETURNS, "your function returned None; does it end with a return?"),
         ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),
@@ -74,10 +87,8 @@ def test_what_an_answer_lacks_has_a_name_of_its_own(exercise_id, answer, lacks, 
 
 
 # ------------------------------------------------------------------ the scale, on a whole result
-def complaint_of(exercise_id, name, old, new):
-    source = exercise_source(exercise_id, solved=True)
-    assert old in source
-    return dict(judge(find(exercise_id), build(exercise_id, source.replace(old, new)), 0))[name]
+def complaint_of(exercise_id, name, *edit):
+    return dict(judge(find(exercise_id), reference(exercise_id, *edit), 0))[name]
 
 
 @pytest.mark.parametrize(
@@ -123,20 +134,15 @@ def test_what_is_no_such_array_is_not_compared(got):
 def advice_on(exercise_id, *edit):
     """The property that the report sends to first, for the solved function with one replacement."""
     exercise = find(exercise_id)
-    return read_first(
-        exercise, {name: said for name, said in judge(exercise, reference(exercise_id, *edit), 0) if said}
-    )
+    verdicts = judge(exercise, reference(exercise_id, *edit), 0)
+    return read_first(exercise, {name: said for name, said in verdicts if said})
 
 
-@pytest.mark.parametrize(
-    ("exercise_id", "old", "new"),
-    [
-        ("7B", "m.store(s, S, (0, i.size), j)", "stats.update(s); m.store(s, S, (0, i.size), j); continue"),
-        ("7C", "m.store(s, S, (0, i.size), j)", "stats.update(s); m.store(s, S, (0, i.size), j); continue"),
-    ],
-)
-def test_values_wrong_in_every_case_are_read_before_their_echoes(exercise_id, old, new):
-    assert advice_on(exercise_id, old, new) == "values equal exact attention"
+@pytest.mark.parametrize("exercise_id", ["7B", "7C"])
+def test_values_wrong_in_every_case_are_read_before_their_echoes(exercise_id):
+    store = "m.store(s, S, (0, i.size), j)"
+    advice = advice_on(exercise_id, store, f"stats.update(s); {store}; continue")
+    assert advice == "values equal exact attention"
 
 
 def test_values_wrong_in_some_cases_leave_it_to_the_property_that_says_which():
@@ -147,12 +153,6 @@ def test_values_wrong_in_some_cases_leave_it_to_the_property_that_says_which():
 def first_complaint(exercise_id, answer):
     """What the first property that fails says."""
     return next(said for _, said in judge(find(exercise_id), answer, 0) if said)
-
-
-def reference(exercise_id, *edit):
-    """The solved function, with one replacement."""
-    source = exercise_source(exercise_id, solved=True)
-    return build(exercise_id, source.replace(*edit) if edit else source)
 
 
 def test_a_gradient_right_to_nine_digits_is_not_called_by_its_own_name():
@@ -195,3 +195,22 @@ def test_a_schedule_that_returns_too_much_is_told_what_came():
     right = reference("4A")
     said = first_complaint("4A", lambda m, Q, K, V, **tiles: (right(m, Q, K, V, **tiles), 0))
     assert "the schedule returned a tuple of SlowArray, int" in said
+
+
+@pytest.mark.parametrize(
+    ("power", "sign", "named"),
+    [
+        (0, 1, "1,"),
+        (-1, 1, "1/5,"),
+        (0.5, 1, "√5,"),
+        (1, 1, "5,"),
+        (-2, 1, "1/25,"),
+        (-0.5, -1, "-1/√5,"),
+        (0, 0, "0,"),
+    ],
+)
+def test_each_likely_wrong_scale_is_named(power, sign, named):
+    Q, K, V = np.random.default_rng(0).standard_normal((3, 7, 5))
+    said = wrong_scale(Q, K, V, attention(Q, K, V, scale=sign * 5.0**power))
+    assert said == f"yours multiplies QKᵀ by {named} expected 1/√5 = 0.4472"
+    assert wrong_scale(Q, K, V, attention(Q, K, V, scale=0.3)) is None

@@ -114,6 +114,14 @@ def test_where_a_notebook_is_judged_or_there_is_none_nothing_stands_in(judged, m
         missing_package(TritonMissing("for a test"))
 
 
+def test_in_a_notebook_that_somebody_reads_a_line_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(missing_packages, "notebook", object)
+    monkeypatch.setattr(missing_packages, "what_to_do", lambda: "install this")
+    monkeypatch.setattr(missing_packages.CellHooks, "watched", lambda shell: None)
+    assert isinstance(missing_package(TritonMissing("for a test")), missing_packages.Placeholder)
+    assert capsys.readouterr().out == "install this\n"
+
+
 def test_an_attempt_ends_with_the_lack():
     with pytest.raises(TritonMissing):
         attempt(lambda: torch.zeros(3))

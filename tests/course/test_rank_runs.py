@@ -9,10 +9,9 @@ import pytest
 
 from iocourse import distributed, exact
 from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
-from iocourse.course.exercise import Exercise
+from iocourse.course.exercise import FORM, Exercise
 from iocourse.course.trials import rank_runs
 from iocourse.course.trials.rank_runs import (
-    RETURNS_ROWS,
     RankTrial,
     arrays_outside,
     holds_within,
@@ -154,10 +153,10 @@ def wrong_rows(me, Q, K, V):
         (waits_for_nobody, RUNS, "no rank can go on: rank 0 waits in recv(K) for rank 1"),
         (other_calls, RUNS, "calls shift(K) where rank"),
         (reads, RUNS, "reads reads _NOTEBOOKS of the notebook"),
-        (wrong_rows, RETURNS_ROWS, "it owns 4 of the 13 rows of Q"),
+        (wrong_rows, FORM, "it owns 4 of the 13 rows of Q"),
         (lambda me, Q: Q, RUNS, "unexpected keyword argument 'K'"),
         (lambda me, Q, K, V: undefined, RUNS, "Is it spelt so"),  # noqa: F821
-        (lambda me, Q, K, V: None, RETURNS_ROWS, "rank 0 returned NoneType"),
+        (lambda me, Q, K, V: None, FORM, "rank 0 returned NoneType"),
     ],
 )
 def test_what_goes_wrong_is_told_in_a_sentence(schedule, where, says):

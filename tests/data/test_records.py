@@ -10,7 +10,14 @@ import pytest
 
 from iocourse.console import number
 from iocourse.data import records
-from iocourse.data.records import NAMES, format_record, load_record, missing_metadata, record_source
+from iocourse.data.records import (
+    NAMES,
+    format_record,
+    load_record,
+    missing_metadata,
+    record_source,
+    run_metadata,
+)
 
 TIMED = ("attention", "attention-n4096", "attention-tutorial", "decode", "small-cache", "sparse", "varlen")
 
@@ -159,3 +166,9 @@ def test_a_reason_not_to_time_is_said_once():
     text = format_record(made)
     assert text.count("no room") == 1 and "not timed\nB: no room" in text
     assert "N    A  B\n1  2.0  –\n2    –  –" in text
+
+
+def test_a_run_outside_a_checkout_says_its_version_for_a_commit(monkeypatch, tmp_path):
+    assert re.fullmatch(r"[0-9a-f]{7,40}\+?|iocourse .*, not a checkout", run_metadata()["commit"])
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "none"))
+    assert re.fullmatch(r"iocourse [\d.]+, not a checkout", run_metadata()["commit"])

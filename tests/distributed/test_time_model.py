@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.distributed.time_model import HIDES, Step, cluster, flops_of_rank, rows_that_hide, seconds
+from iocourse import distributed
+from iocourse.distributed.time_model import (
+    HIDES,
+    Step,
+    cluster,
+    flops_of_rank,
+    ledgers_of,
+    rows_that_hide,
+    seconds,
+)
 from iocourse.gpu import CHIPS
 from iocourse.gpu.chips import LINKS
 
@@ -71,3 +80,10 @@ def test_flops_are_those_of_attention_benchmarks():
 def test_bad_input_is_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_rows_that_make_no_grid_are_refused_with_those_that_do():
+    grid = distributed.get("grid")
+    with pytest.raises(ValueError, match=r"a = 3 rows make no grid of P = 8 ranks; allowed are 1, 2, 4, 8"):
+        ledgers_of(grid, 8, 64, 4, a=3)
+    assert len(ledgers_of(grid, 8, 64, 4, a=2)) == 8

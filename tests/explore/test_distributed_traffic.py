@@ -11,9 +11,9 @@ from iocourse import distributed
 from iocourse.distributed import time_model
 from iocourse.distributed.bounds import BOUNDS, lower_bound
 from iocourse.distributed.time_model import COMPARED, cluster, compare_schedules
-from iocourse.explore import Picture, distributed_explorer, distributed_traffic
+from iocourse.explore import distributed_explorer, distributed_traffic
 from iocourse.explore.figures.distributed_traffic import P_at, View, _bound_line, _lines, line_of, rows_of
-from iocourse.explore.widgets.traffic_explorers import FEWEST, DistributedExplorer
+from iocourse.explore.widgets.traffic_explorers import FEWEST
 from iocourse.gpu.chips import LINKS
 
 views = st.builds(
@@ -140,20 +140,6 @@ def test_bad_input_is_named(change, error, said):
 
 
 # ---------------------------------------------------------------------- the explorer
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("pass_", "causal"), ("P", 64), ("a", 2), ("N", 4096), ("d", 64), ("H", 1), ("link", "ndr")],
-)
-def test_every_control_changes_the_picture(name, value):
-    explorer = distributed_explorer()
-    before = explorer.svg
-    explorer.set(name, value)
-    v = explorer.state
-    assert getattr(v, name) == value and explorer.svg != before
-    told = {"N": v.N, "d": v.d, "H": v.H, "a": v.a, "link": v.link}
-    assert explorer.svg == distributed_traffic(v.pass_, v.P, **told).to_svg()
-
-
 def test_who_moves_as_few_is_counted():
     assert (
         "causal contiguous moves the fewest words, 458,752 (as 2 others), "
@@ -201,9 +187,3 @@ def test_the_line_stops_at_the_end_of_its_slider():
     explorer.touched("down", x, y)
     explorer.touched("move", x + 2000, y)
     assert explorer.value("P") == 300
-
-
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    assert isinstance(distributed_explorer(), DistributedExplorer)
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(distributed_explorer(), Picture)

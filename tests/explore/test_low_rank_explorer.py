@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iocourse import costs, exact, lowrank, schedules
 from iocourse.data import real_head, real_heads
-from iocourse.explore import LowRankExplorer, Picture, low_rank_explorer, low_rank_explorer_picture
+from iocourse.explore import low_rank_explorer, low_rank_explorer_picture
 from iocourse.explore.draw.palette import SKY
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
@@ -339,25 +339,13 @@ def explorer():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "given"),
-    [
-        ("degree", 6, {"degree": 6}),
-        ("polynomial", "minimax", {"polynomial": "minimax"}),
-        ("n", 1024, {"n": 1024}),
-        ("M", 1024, {"M": 1024}),
-        ("B", 2.0, {"B": 2.0}),
-        ("error", 0.001, {"error": 0.001}),
-        ("d", 64, {"d": 64}),
-        ("sigma", 1.0, {"sigma": 1.0}),
-        ("data", "head 4.5", {"head": (4, 5)}),
-    ],
+    ("name", "value", "given"), [("degree", 6, {"degree": 6}), ("data", "head 4.5", {"head": (4, 5)})]
 )
-def test_every_control_changes_picture_and_words(explorer, name, value, given):
-    B, before = explorer.state.B, explorer.svg
+def test_words_beside_the_picture_are_the_verdict_on_its_setting(explorer, name, value, given):
+    B = explorer.state.B
     explorer.set(name, value)
     expected = facts(**{"n": 40_960, "B": B} | given)
     assert explorer.state == expected.s and explorer.data.name == expected.data.name
-    assert explorer.svg == picture_of(expected).to_svg() != before
     said = explorer.words.replace("&#x27;", "'").replace("&gt;", ">")
     assert all(sentence in said for sentence in expected.verdict[1:])
     assert explorer.page()["spoken"] == expected.verdict[0]  # which stands in the picture
@@ -419,12 +407,3 @@ def test_it_starts_where_it_is_told_to():
     assert low_rank_explorer(head=(2, 9)).value("data") == "head 2.9"
     labels = list(low_rank_explorer().controls["sigma"].options)
     assert labels == [f"{value:g}" for value in SIGMAS]
-
-
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    assert isinstance(low_rank_explorer(), LowRankExplorer)
-    start = "LowRankExplorer(degree=3, n=40960, M=16384, polynomial='hermite', B="
-    assert repr(low_rank_explorer()).startswith(start)
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(low_rank_explorer(), Picture)
-    assert low_rank_explorer() == low_rank_explorer_picture()

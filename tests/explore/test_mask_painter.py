@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, costs, masks
-from iocourse.explore import MaskPainter, Picture, block_mask, mask_painter
+from iocourse.explore import MaskPainter, block_mask, mask_painter
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.block_mask import GRID_AT, SEEN, is_half, sparse
 from iocourse.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
@@ -315,10 +315,3 @@ def test_a_fact_is_drawn_once(painter):
     said = [text for text in texts(painter.picture) if "21 of 36 tiles seen" in text]
     assert len(said) == 1
     assert any(text == "21 of 36 tiles seen" for text in texts(block_mask(painter.mask, 8, title="Yours")))
-
-
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(mask_painter(), Picture)
-    mask = masks.bigbird(512, 32, 1, 1, 2)
-    assert mask_painter(512, 32, 16, "bigbird") == block_mask(mask, 16, cursor=(0, 0))

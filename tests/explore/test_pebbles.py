@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from long_runs import many
 
 from iocourse import pebbling
-from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
+from iocourse.explore import PebblePlayer, pebble_player, pebbles
 from iocourse.explore.draw.graph_layout import layout
 from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
@@ -455,11 +455,6 @@ def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     assert f"no pebbling moves fewer than {pebbling.compulsory(player.game.graph)}" in player.words
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert "the start" in pebble_player(LARGE, slide=True).title
-
-
-def test_without_widgets_it_is_the_last_picture(monkeypatch):
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(pebble_player(), Picture) and pebble_player() == pebbles(DOT)
 
 
 def test_a_notebook_keeps_the_last_picture(player):

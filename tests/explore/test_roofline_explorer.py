@@ -16,11 +16,10 @@ from iocourse.costs.kernels import (
     attention_fused_backward,
     ledger_bytes,
 )
-from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
+from iocourse.explore import roofline_explorer, roofline_explorer_picture
 from iocourse.explore.draw.palette import INK
 from iocourse.explore.draw.picture import Poly
 from iocourse.explore.models.roofline_explorer import (
-    PASSES,
     RooflineState,
     measured,
     points,
@@ -251,28 +250,6 @@ def explorer():
     return roofline_explorer()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "part"),
-    [
-        ("arch", 89, ("arch", 89)),
-        ("causal", False, ("causal", False)),
-        ("N", 131_072, ("N", 131_072)),
-        ("d", 96, ("d", 96)),
-        ("H", 64, ("H", 64)),
-        ("H_kv", 1, ("H_kv", 1)),
-        ("B", 8, ("B", 8)),
-        ("density", 1 / 16, ("density", 1 / 16)),
-    ],
-)
-def test_every_control_changes_picture_and_words(explorer, name, value, part):
-    before = explorer.svg
-    explorer.set(name, value)
-    assert getattr(explorer.state, part[0]) == part[1]
-    assert explorer.svg == picture(explorer.state).to_svg() != before
-    forward = by_name(explorer.state)["forward"]
-    assert f"forward by {forward.limit(explorer.state.chip)}" in explorer.words
-
-
 def test_heads_of_keys_are_divisors_of_the_heads_of_queries(explorer):
     explorer.set("H", 12)
     assert explorer.state.H_kv == 6
@@ -289,14 +266,3 @@ def test_it_starts_where_it_is_told_to():
     assert setting == RooflineState(100, 1000, 80, 12, 3, 5, False, 0.3)
     options = roofline_explorer(density=0.3).controls["density"].options
     assert options == SHARES | {"0.3": 0.3}
-
-
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    explorer = roofline_explorer()
-    assert isinstance(explorer, RooflineExplorer) and all(name in explorer.picture.alt for name in PASSES)
-    assert repr(explorer).startswith(
-        "RooflineExplorer(arch=90, N=4096, d=128, H=32, H_kv=8, B=1, causal=True"
-    )
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(roofline_explorer(), Picture)
-    assert roofline_explorer() == picture(RooflineState(90, 4096, 128, 32, 8))

@@ -10,8 +10,8 @@ from figure_layout import check_layout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse import bounds, explore, schedules, solution_guard
-from iocourse.explore import Picture, TrafficExplorer, traffic_explorer, traffic_map
+from iocourse import bounds, schedules, solution_guard
+from iocourse.explore import TrafficExplorer, traffic_explorer, traffic_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
 from iocourse.explore.figures.traffic_map import M_at, View, _stroke, map_of, rows_at_M, view_of
@@ -392,9 +392,3 @@ def test_a_map_ahead_that_fails_leaves_the_control_where_it_stands(explorer, mon
     with pytest.raises(ZeroDivisionError):
         explorer._look_ahead(explorer._turn)
     assert explorer.value("N") == 8192
-
-
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    assert isinstance(traffic_explorer(), Picture)
-    assert traffic_explorer(512, 32, 999, "gradient") == explore.traffic_map(512, 32, 999, "gradient")

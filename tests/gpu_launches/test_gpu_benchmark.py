@@ -181,55 +181,6 @@ def test_wrong_values_are_refused_before_anything_is_timed(place, file, capsys, 
     assert timed, "the others are timed"
 
 
-def test_a_wrong_gradient_leaves_the_forward_pass(place, file, monkeypatch):
-    right = problems.ours
-
-    class Wrong(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, o):
-            return o.clone()
-
-        @staticmethod
-        def backward(ctx, do):
-            return do * 1.5
-
-    monkeypatch.setattr(
-        problems, "ours", lambda q, k, v, causal, **options: Wrong.apply(right(q, k, v, causal, **options))
-    )
-    main(["gpu", "--json", str(file), "--only", "values", "--only", "attention"])
-    rows = rows_of(json.loads(file.read_text()), "attention", "fused")
-    assert [("ms" in row, row["pass"]) for row in rows[:3]] == [
-        (True, "forward"),
-        (False, "backward"),
-        (False, gpu.BOTH),
-    ]
-
-
-def test_a_contender_that_fails_is_skipped_and_one_that_fails_under_the_clock_too(place, file, monkeypatch):
-    def tired(q, k, v, causal):
-        raise RuntimeError("no kernel\nand more lines")
-
-    calls = []
-
-    def soon_tired(q, k, v, causal):
-        calls.append(1)
-        if len(calls) > 4:  # the check calls it four times
-            raise RuntimeError("out of breath")
-        return problems.ours(q, k, v, causal)
-
-    field = {"fused": problems.ours, "tired": tired, "soon tired": soon_tired}
-    monkeypatch.setitem(
-        gpu.CONTESTS, "attention", replace(gpu.CONTESTS["attention"], contenders=lambda place: field)
-    )
-    assert main(["gpu", "--json", str(file), "--only", "attention"]) == 0
-    record = json.loads(file.read_text())
-    assert {row["refused"] for row in rows_of(record, "attention", "tired")} == {"RuntimeError: no kernel"}
-    assert {row["refused"] for row in rows_of(record, "attention", "soon tired")} == {
-        "RuntimeError: out of breath"
-    }
-    assert all("ms" in row for row in rows_of(record, "attention", "fused"))
-
-
 def test_a_step_that_fails_keeps_its_reason_and_the_next_one_runs(place, file, capsys, monkeypatch):
     broken = replace(gpu.CONTESTS["decode"], facts=lambda place, asked: 1 / 0)
     monkeypatch.setitem(gpu.CONTESTS, "decode", broken)

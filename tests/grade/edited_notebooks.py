@@ -3,9 +3,15 @@
 import copy
 import importlib.util
 import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 from iocourse.course.student_copies.notebook import text_of
+from tools.build.notebook_execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
 STEM = "02_two_memories"
@@ -30,17 +36,39 @@ def made(edit):
     return notebook
 
 
-def solved():
+def solved(stem=STEM):
     """The student's notebook with the answers of the solutions."""
-    student, answers = lesson("lessons"), lesson("solutions")["cells"]
+    student, answers = lesson("lessons", stem), lesson("solutions", stem)["cells"]
     for cell in student["cells"]:
         if "exercise" in cell["metadata"].get("tags", ()):
             cell["source"] = text_of(next(one for one in answers if one["id"] == cell["id"]))
     return student
 
 
-def lesson(folder):
-    return json.loads((ROOT / folder / f"{STEM}.ipynb").read_text(encoding="utf-8"))
+def lesson(folder, stem=STEM):
+    return json.loads((ROOT / folder / f"{stem}.ipynb").read_text(encoding="utf-8"))
+
+
+def graded_by_nbgrader(course, submitted, stem=STEM):
+    """nbgrader's own steps on these notebooks by student, in a new course's folder; its standard error."""
+    source = course / "source" / stem
+    source.mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "nbgrader_config.py", course)
+    for name in (f"{stem}.ipynb", "notation.md"):
+        shutil.copy(ROOT / "lessons" / name, source)
+    for student, notebook in submitted.items():
+        handed_in = course / "submitted" / student / stem / f"{stem}.ipynb"
+        handed_in.parent.mkdir(parents=True)
+        handed_in.write_text(json.dumps(notebook), encoding="utf-8")
+    with lesson_environment(ROOT, strict=False) as env:
+        env |= {"JUPYTER_CONFIG_DIR": str(course / "none"), "JUPYTER_DATA_DIR": str(course / "none")}
+        # It calls `alembic`, which it finds where the environment is activated.
+        env["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), env["PATH"]])
+        steps = [sys.executable, str(Path(__file__).with_name("nbgrader_steps.py")), stem]
+        done = subprocess.run(steps, cwd=course, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not (Path(env["IOCOURSE_HOME"]) / "progress.json").exists(), "the instructor solved nothing"
+    return done.stderr
 
 
 def cell(notebook, name):

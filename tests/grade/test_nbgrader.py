@@ -4,14 +4,10 @@ import copy
 import csv
 import html
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import sysconfig
-from pathlib import Path
 
+import edited_notebooks
 import pytest
 import skips
 
@@ -19,11 +15,10 @@ from iocourse.cli import main
 from iocourse.course.exercise import find
 from iocourse.grade import batch
 from iocourse.grade.lesson_cells import text_of
-from tools.build.notebook_execution import SEED, lesson_environment
+from tools.build.notebook_execution import SEED
 
 skips.unless_installed("nbgrader")
 
-ROOT = Path(__file__).parents[2]
 STEM = "03_online_softmax"
 NEEDED = {"setup", "given", "exercise", "check"}
 MOST = 5 + 5 + 5 + 4  # the importance of 3.2, 3.5, 3.6 and 3.8
@@ -36,24 +31,15 @@ SMALLER_MAXIMUM = ("max(a[0], b[0])", "min(a[0], b[0])")
 WARNS = ("    N, n = S.shape\n", "    import warnings; warnings.warn('careful')\n    N, n = S.shape\n")
 
 
-def notebook(folder):
-    return json.loads((ROOT / folder / f"{STEM}.ipynb").read_text(encoding="utf-8"))
-
-
 def cells(of, tag):
     return {cell["id"]: cell for cell in of["cells"] if tag in cell["metadata"].get("tags", ())}
 
 
 def solved():
-    """The student's notebook with every exercise solved."""
-    made, answers = notebook("lessons"), cells(notebook("solutions"), "exercise")
-    for name, cell in cells(made, "exercise").items():
-        cell["source"] = text_of(answers[name])
-    return made
-
-
-def only_what_is_graded(made):
-    """As solved, without the cells that lead to no points: a kernel has less to run."""
+    """The student's notebook with every exercise solved, without the cells that lead to no points: a kernel
+    has less to run.
+    """
+    made = edited_notebooks.solved(STEM)
     made["cells"] = [c for c in made["cells"] if NEEDED & set(c["metadata"].get("tags", ()))]
     return made
 
@@ -70,12 +56,12 @@ def check_of(made, name):
 
 def anna():
     """All of it right."""
-    return only_what_is_graded(solved())
+    return solved()
 
 
 def bert():
     """3A is wrong, takes the name of the check, and its check asks for nothing any more."""
-    made = only_what_is_graded(solved())
+    made = solved()
     answered(made, "3A", lambda text: ANYTHING_PASSES + text.replace("return m, l", "raise ValueError(l)"))
     check_of(made, "3A")["source"] = "5.0"
     return made
@@ -83,16 +69,16 @@ def bert():
 
 def carla():
     """3C is right in some cases, and 3D is not written yet."""
-    made = only_what_is_graded(solved())
+    made = solved()
     answered(made, "3C", lambda text: text.replace(*SMALLER_MAXIMUM))
-    blank = cells(notebook("lessons"), "exercise")["ex-3D"]
+    blank = cells(edited_notebooks.lesson("lessons", STEM), "exercise")["ex-3D"]
     answered(made, "3D", lambda _: text_of(blank))
     return made
 
 
 def dora():
     """All right, but the check of 3B is gone, that of 3C is there twice, and 3D warns when called."""
-    made = only_what_is_graded(solved())
+    made = solved()
     made["cells"].remove(check_of(made, "3B"))
     made["cells"].append(copy.deepcopy(check_of(made, "3C")) | {"id": "again"})
     answered(made, "3D", lambda text: text.replace(*WARNS))
@@ -103,23 +89,8 @@ def dora():
 def course(tmp_path_factory):
     """The folder of a course after every step, as an instructor would have it."""
     top = tmp_path_factory.mktemp("course")
-    shutil.copy(ROOT / "docs" / "nbgrader_config.py", top)
-    source = top / "source" / STEM
-    source.mkdir(parents=True)
-    for name in (f"{STEM}.ipynb", "notation.md"):
-        shutil.copy(ROOT / "lessons" / name, source)
-    for student in (anna, bert, carla, dora):
-        handed_in = top / "submitted" / student.__name__ / STEM / f"{STEM}.ipynb"
-        handed_in.parent.mkdir(parents=True)
-        handed_in.write_text(json.dumps(student()), encoding="utf-8")
-    with lesson_environment(ROOT, strict=False) as env:
-        env |= {"JUPYTER_CONFIG_DIR": str(top / "none"), "JUPYTER_DATA_DIR": str(top / "none")}
-        # It calls `alembic`, which it finds where the environment is activated.
-        env["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), env["PATH"]])
-        command = [sys.executable, str(Path(__file__).with_name("nbgrader_steps.py")), STEM]
-        done = subprocess.run(command, cwd=top, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert not (Path(env["IOCOURSE_HOME"]) / "progress.json").exists(), "the instructor solved nothing"
+    submitted = {student.__name__: student() for student in (anna, bert, carla, dora)}
+    edited_notebooks.graded_by_nbgrader(top, submitted, STEM)
     return top
 
 
@@ -141,7 +112,9 @@ def feedback(course, student):
 
 def test_the_assignment_is_the_lesson_with_its_stubs(course):
     given = json.loads((course / "release" / STEM / f"{STEM}.ipynb").read_text(encoding="utf-8"))
-    assert [text_of(c) for c in given["cells"]] == [text_of(c) for c in notebook("lessons")["cells"]]
+    assert [text_of(c) for c in given["cells"]] == [
+        text_of(c) for c in edited_notebooks.lesson("lessons", STEM)["cells"]
+    ]
     assert all(cell["metadata"]["deletable"] is False for cell in cells(given, "exercise").values())
     assert all(cell["metadata"]["editable"] is False for cell in cells(given, "check").values())
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from edited_notebooks import lesson
 
 from iocourse.cli import main
 from iocourse.course.project_paths import find_course
@@ -28,8 +29,8 @@ STEM = "00_start_here"
 EXERCISE = "ex-0A"
 
 
-def notebook(folder="solutions", stem=STEM):
-    return json.loads((ROOT / folder / f"{stem}.ipynb").read_text(encoding="utf-8"))
+def notebook(stem=STEM):
+    return lesson("solutions", stem)
 
 
 def exercise_cell(of):

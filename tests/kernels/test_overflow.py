@@ -1,4 +1,4 @@
-"""No sum, difference or product of 32-bit integers in a kernel leaves 32 bits: the small cases once more, with
+"""No sum, difference or product of 32-bit integers in a kernel leaves 32 bits: the small cases again, under
 Triton's own assertion, which the patched interpreter leaves out.
 """
 

@@ -36,14 +36,14 @@ class Suite:
     Attributes:
         id: of the exercise.
         right: a correct answer, written as differently as can be.
-        library: functions that would solve it, or a part of it, and must refuse to.
+        library: names of functions that would solve it, or a part of it, and must refuse to.
         wrong: by the reason why no recorded mutant stands for them, wrong answers: a `Mutant`, or a function
             and the property that must refuse it.
     """
 
     id: str
     right: Answer
-    library: tuple[Answer, ...] = ()
+    library: tuple[str, ...] = ()
     wrong: Mapping[str, tuple[Mutant | tuple[Answer, str], ...]] = field(default_factory=dict)
 
     def wrong_answers(self) -> Iterator[tuple[str, Callable[[], Answer], str]]:

@@ -1,4 +1,4 @@
-"""What exercise 0A must refuse and accept."""
+"""Lesson 00: other right answers, and wrong ones that no recorded mutant stands for."""
 
 from harness import Suite
 

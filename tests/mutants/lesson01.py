@@ -1,12 +1,12 @@
-"""Lesson 01: naive attention, forward and backward. Mistakes students make, other right answers, cheats."""
+"""Lesson 01: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Suite
+from harness import Mutant, Suite
+
+FINITE = "large logits stay finite"
 
 
 # ---------------------------------------------------------------------- 1A softmax
-
-
 def row_by_row(S):
     P = np.empty_like(S)
     for i, row in enumerate(S):
@@ -16,8 +16,6 @@ def row_by_row(S):
 
 
 # ---------------------------------------------------------------------- 1B attention
-
-
 def query_by_query(Q, K, V, causal=False):
     rows = []
     for i, q in enumerate(Q):
@@ -29,16 +27,11 @@ def query_by_query(Q, K, V, causal=False):
 
 
 # ---------------------------------------------------------------------- 1C back through softmax
-D = "(P * dP).sum(axis=-1, keepdims=True)"
-
-
 def by_the_full_matrix(P, dP):
     return np.stack([(np.diag(p) - np.outer(p, p)) @ dp for p, dp in zip(P, dP, strict=True)])
 
 
 # ---------------------------------------------------------------------- 1D the whole backward pass
-
-
 def with_d_from_the_output(Q, K, V, dO, causal=False):
     q = Q * Q.shape[1] ** -0.5
     S = q @ K.T
@@ -52,8 +45,43 @@ def with_d_from_the_output(Q, K, V, dO, causal=False):
 
 
 SUITES = (
-    Suite("1A", right=row_by_row),
-    Suite("1B", right=query_by_query),
-    Suite("1C", right=by_the_full_matrix),
-    Suite("1D", right=with_d_from_the_output),
+    Suite(
+        "1A",
+        right=row_by_row,
+        library=("iocourse.exact.softmax", "iocourse.exact.log_sum_exp"),
+        wrong={
+            "its size": (
+                Mutant(
+                    "-inf replaced by a small number",
+                    "a score of -inf gets the weight 0",
+                    (
+                        "S - S.max(axis=-1, keepdims=True)",
+                        "np.maximum(S, S.max(axis=-1, keepdims=True) - 600) - S.max(axis=-1, keepdims=True)",
+                    ),
+                ),
+                Mutant(
+                    "maximum of at least -10⁹",
+                    FINITE,
+                    ("S - S.max(axis=-1, keepdims=True)", "S - S.max(1, keepdims=True, initial=-1e9)"),
+                ),
+                Mutant(
+                    "a little added to the sum",
+                    "every row sums to one",
+                    ("E.sum(axis=-1, keepdims=True)", "(E.sum(axis=-1, keepdims=True) + 1e-6)"),
+                ),
+            )
+        },
+    ),
+    Suite("1B", right=query_by_query, library=("iocourse.exact.attention", "iocourse.exact.scores")),
+    Suite("1C", right=by_the_full_matrix, library=("iocourse.exact.softmax_backward",)),
+    Suite(
+        "1D",
+        right=with_d_from_the_output,
+        library=("iocourse.exact.attention_backward",),
+        wrong={
+            "its size": (
+                Mutant("hidden scores -10⁹", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e9)")),
+            )
+        },
+    ),
 )

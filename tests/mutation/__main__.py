@@ -18,7 +18,7 @@ from tools import run_main
 from tools.build.recorded_mutants import RECORDED, read_recorded, write_recorded
 
 from . import mutation_run, report
-from .cover import OF_EVERY_EXERCISE, SECONDS, cover, properties_of, still_shown
+from .cover import SECONDS, cover, declared, properties_of, still_shown
 from .recording import record_scores
 
 
@@ -92,11 +92,11 @@ def _cover(arguments: argparse.Namespace) -> int:
         kept = still_shown(name, read_recorded(root).get(name, ())) if arguments.missing else []
         shown = {one for row in kept for one in row.properties}
         wanted = [one for one in properties_of(name) if one not in shown]
-        if not set(wanted) <= set(OF_EVERY_EXERCISE) or not kept:
+        if set(wanted) & set(declared(name)) or not kept:
             kept += cover(name, wanted, jobs=jobs, seconds=arguments.seconds)
         write_recorded(root, read_recorded(root) | {name: tuple(kept)})
         for one in wanted:
-            if one not in OF_EVERY_EXERCISE and not any(one in row.properties for row in kept):
+            if one in declared(name) and not any(one in row.properties for row in kept):
                 print(f'{name}: no mutant fails "{one}"')
                 lacking += 1
     print(f"{len(exercises)} exercises recorded in {RECORDED}, {lacking} properties without a mutant")

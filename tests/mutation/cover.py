@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 
-from iocourse.course.checking import OWN, RUNS
+from iocourse.course.checking import COURSE_WIDE
 from iocourse.course.exercise import find
 from tests.mutation.kernel_operators import WRONG_ALIKE
 from tests.mutation.mutant_process import Verdict, verdicts
@@ -25,12 +25,16 @@ FIRST = (
     "starts",
     "torch_prepares_an_input",
 )  # operators tried in any case
-OF_EVERY_EXERCISE = (RUNS, OWN)  # laws of the suite show them: no mutant is looked for on their account
+
+
+def declared(exercise_id: str) -> list[str]:
+    """The properties that the exercise has, for each of which a mutant is looked for."""
+    return [one.name for one in find(exercise_id).properties]
 
 
 def properties_of(exercise_id: str) -> list[str]:
-    """The properties that may have a mutant: those the exercise has, to run, and to be one's own work."""
-    return [*(one.name for one in find(exercise_id).properties), *OF_EVERY_EXERCISE]
+    """The properties that may have a mutant: also those of every exercise, which laws of the suite show."""
+    return [*dict.fromkeys([*declared(exercise_id), *COURSE_WIDE])]
 
 
 def still_shown(exercise_id: str, rows: Iterable[RecordedMutant]) -> list[RecordedMutant]:
@@ -61,7 +65,8 @@ def cover(
         drawn = sorted(made, key=lambda one: (one.operator not in FIRST, one.key))
         end = began + seconds * (2 / 3 if operators is FIELD else 1)
         found = []
-        for verdict in verdicts(_until(drawn, tried, wanted, end), SEEDS[:1], jobs, every_case=True):
+        needed = set(wanted) & set(declared(exercise_id))
+        for verdict in verdicts(_until(drawn, tried, needed, end), SEEDS[:1], jobs, every_case=True):
             found.append(verdict)
             tried.append(verdict)
         tried[len(tried) - len(found) :] = sorted(found, key=lambda one: made.index(one.mutant))
@@ -74,12 +79,12 @@ def _processor_seconds() -> float:
 
 
 def _until(
-    mutants: Iterable[Mutant], tried: Sequence[Verdict], wanted: Sequence[str], end: float
+    mutants: Iterable[Mutant], tried: Sequence[Verdict], needed: set[str], end: float
 ) -> Iterator[Mutant]:
     """The mutants, until those that were tried are good enough or the time is over."""
     for mutant in mutants:
         good = {name for one in tried if one.failed and _rank(one) <= (False, FEW) for name in one.failed[0]}
-        if good >= set(wanted) - set(OF_EVERY_EXERCISE) or _processor_seconds() > end:
+        if good >= needed or _processor_seconds() > end:
             return
         yield mutant
 

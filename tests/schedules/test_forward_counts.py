@@ -29,25 +29,6 @@ FIRST_EDITION = [get(name) for name in ("naive", "flash1", "flash2", "flash_opti
 FIRST_EDITION += [get(name) for name in ("square_tiling", "small_cache", "small_cache_fused")]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "size", "words"),
-    [
-        (scores_stored, (8192, 64, 2826), 344_981_504),
-        (flash_optimal, (8192, 64, 2826), 411_041_792),
-        (scores_stored, (8192, 64, 4096), 278_921_216),
-        (flash_optimal, (8192, 64, 4096), 288_358_400),
-        (resident_keys, (2048, 64, 64 * 64**2), 658_560),
-        (flash_optimal, (2048, 64, 64 * 64**2), 786_432),
-    ],
-)
-def test_exact_counts(schedule, size, words):
-    """The closed form's, and those of a run on the emulator."""
-    N, d, M = size
-    assert schedule.count(*size).total == words
-    done = run(schedule, M=M, dry=True, **schedule.shapes(N, d), **schedule.tiles(*size))
-    assert done.ledger.total == words
-
-
 # ---- scores stored ---------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checking import OWN, RUNS
+from iocourse.course.checking import COURSE_WIDE
 from iocourse.course.exercise import Exercise, exercises
 from iocourse.errors import UsageError
 from tools.build.exercise_tables import exercises_of, minutes_of
@@ -31,7 +31,6 @@ from tools.build.rules.lesson_length import length_of
 
 PAGE, REMARKS, RECORD = Path("docs") / "exercises.md", Path("docs") / "remarks", Path("docs") / "mutants.json"
 SHARED = "shared.toml"  # of REMARKS
-COURSE_WIDE = (RUNS, OWN)  # lines of every report, although no exercise declares them
 Record = dict[str, dict[str, Any]]
 HEAD = (
     "| lesson | minutes | exercises | their minutes | mutants rejected |",
@@ -45,7 +44,7 @@ property of its check: the line that the student sees fail, and a mistake that c
 read the failing lines to you, and look them up here. How to plan a course is described in
 [teaching](teaching.md).
 
-Two lines can appear in the report of every exercise. They have a row only where one mistake is typical.
+These lines can appear in the report of every exercise. They have a row only where one mistake is typical.
 
 {course_wide}
 
@@ -248,8 +247,8 @@ def percent(part: int, whole: int) -> str:
 def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
     """The part of the page on one exercise."""
     remark = remarks.exercises[exercise.id]
-    names = [name for name in COURSE_WIDE if name in remark.mistakes]
-    names += [prop.name for prop in exercise.properties]
+    own = [prop.name for prop in exercise.properties]
+    names = [*(name for name in COURSE_WIDE if name in remark.mistakes and name not in own), *own]
     others = run["no mistakes"]
     equal = f"; {others} more {'was' if others == 1 else 'were'} equivalent." if others else "."
     known = "".join(f" Known to pass: {why}." for why in run.get("known to pass", ()))

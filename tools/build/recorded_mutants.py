@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checking import OWN, RUNS
+from iocourse.course.checking import COURSE_WIDE
 from iocourse.course.exercise import exercises, find, lesson_of
 from iocourse.errors import UsageError
 from iocourse.files import atomic_write
@@ -123,7 +123,7 @@ def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator
         if name not in exercises():
             yield _told(name, "is no exercise")
             continue
-        own = {RUNS, OWN, *(one.name for one in find(name).properties)}
+        own = {*COURSE_WIDE, *(one.name for one in find(name).properties)}
         for row in rows:
             of = f'"{row.properties[0]}"'
             yield from (_told(name, f'has no property "{one}"') for one in row.properties if one not in own)

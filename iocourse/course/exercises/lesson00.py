@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import RETURNS, Case, NotJudged, Property, Trial, exercise, run_function
-from ..properties import each, idle, shortened, single
+from ..exercise import Case, Property, Trial, exercise, run_function, wrong_return
+from ..properties import each, idle, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes
@@ -36,11 +36,10 @@ def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
     trial = replace(trial, value=single(trial.value))
     if trial.error is not None or _is_whole(trial.value):
         return trial
+    seen = f"expected a whole number of words; yours is the {type(trial.value).__name__} {trial.value!r:.60}"
     if trial.value is None:
         seen = "your function returned nothing: does it print where it should return?"
-        return replace(trial, error=NotJudged(RETURNS, seen))
-    seen = f"yours is the {type(trial.value).__name__} {shortened(trial.value)}"
-    return replace(trial, error=NotJudged("returns a whole number of words", seen))
+    return replace(trial, error=wrong_return(trial.value, seen))
 
 
 def _is_whole(value: Any) -> bool:

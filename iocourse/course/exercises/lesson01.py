@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from ... import exact
 from ...solution_guard import no_calls_into
 from ..exercise import (
-    RETURNS,
     Case,
-    NotJudged,
     Property,
     Trial,
     WrongForm,
@@ -23,6 +21,7 @@ from ..exercise import (
     snapshot,
     student_call,
     trial_from_error,
+    wrong_return,
 )
 from ..kinds.function import EVERY, Sample, function
 from ..properties import (
@@ -64,7 +63,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     with student_call(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
         returned = student(*inputs.values())
     if returned is None:
-        raise NotJudged(RETURNS, "your function returned None; does it end with a return?")
+        raise wrong_return(None, "your function returned None; does it end with a return?")
     seen = changed(case.inputs, inputs)
     value = snapshot(returned)
     return WatchedTrial(case, value=value, returned=(value, returned), changed=seen)
@@ -373,7 +372,7 @@ def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
     one = not isinstance(trial.value, (tuple, list))
     got = f"one {type(trial.value).__name__}" if one else f"{len(trial.value)} values"
     seen = f"your function returned {got}, expected the three arrays dQ, dK, dV"
-    return Trial(case, error=NotJudged("returns three gradients", seen))
+    return Trial(case, error=wrong_return(trial.value, seen))
 
 
 def _three(trial: Trial) -> str | None:

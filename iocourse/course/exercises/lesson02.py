@@ -106,7 +106,6 @@ EXERCISES = (
         equals=lambda A, b: A - A.mean(axis=1, keepdims=True),
         moves=_centring,
         values=(values("each row of Y is that row of A minus its mean"), same_answer_from("A")),
-        loads="A",
         words=(*reads(A="once"), *writes(Y="once"), reads_within("Y", "Y is not read back")),
     ),
     schedule(
@@ -115,7 +114,6 @@ EXERCISES = (
         equals=lambda A, B, bm, bn: A @ B,
         moves=costs.matmul,
         values=(values("values equal A @ B"), same_answer_from("A")),
-        loads="A B",
         words=(
             *reads(A="⌈n/bn⌉ times", B="⌈m/bm⌉ times"),
             *writes(C="once"),
@@ -138,7 +136,6 @@ EXERCISES = (
         equals=lambda A, b: A @ A.T,
         moves=_half_of_the_tiles,
         values=(values("values equal A @ A.T"), same_answer_from("A")),
-        loads="A",
         words=(*reads(A="⌈m/b⌉ times"), *writes(G="once"), reads_within("G", "G is not read back")),
     ),
 )

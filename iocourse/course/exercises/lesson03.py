@@ -12,20 +12,19 @@ from ... import exact
 from ...ledger import Ledger
 from ..exercise import (
     Case,
-    NotJudged,
     Trial,
     WrongForm,
     exercise,
     student_call,
     trial_from_error,
+    wrong_return,
 )
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
 from ..properties import (
     difference,
     each,
     idle,
     is_right,
-    one_temporary_of_each_kind,
     reads_within,
     same_answer_from,
     several,
@@ -302,10 +301,10 @@ TRIPLE = "a merge returns a triple (m, l, o)"
 
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise NotJudged(TRIPLE, f"yours returned {_kind(value)}")
+        raise wrong_return(value, f"{TRIPLE}, yours returned {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise NotJudged(TRIPLE, f"in it m and l are numbers; yours has shapes {shapes}")
+        raise wrong_return(value, f"{TRIPLE}; in it m and l are numbers; yours has shapes {shapes}")
     return value
 
 
@@ -365,22 +364,17 @@ def _log_sums(S: Array, **_: int) -> Array:
     return exact.log_sum_exp(S)
 
 
-def _one_more_of_each(N: int, n: int, Br: int, Bc: int) -> int:
-    return one_temporary_of_each_kind(min(Br, N), min(Bc, n))
-
-
 LSE = schedule(
     "3D",
     lse_inputs,
     equals=_log_sums,
     moves=row_lse_cost,
-    spare=_one_more_of_each,
+    spare=one_more_of_each_kind,
     values=(
         values_in("L is m + log l of every whole row", "plain"),
         same_answer_from("S", "tile size does not change the answer"),
         values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    loads="S",
     words=(reads_within("S", "each score is read once"),),
     total=total_within("one word is written for each row, and nothing else"),
 )

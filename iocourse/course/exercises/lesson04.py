@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import costs, exact
-from ..bound_ratio import attention as attention_bound
+from ... import costs
+from ...ledger import Ledger
+from ..bound_ratio import attention
 from ..exercise import Case, Trial
 from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import Sample, repaired, schedule
+from ..kinds.schedule import Sample, one_more_of_each_kind, repaired, schedule
 from ..properties import (
     LARGE,
     block_size,
     fits,
     idle,
     is_right,
-    one_temporary_of_each_kind,
     only_where,
     reads,
     total_within,
@@ -27,22 +27,13 @@ from ..properties import (
     writes,
     wrong_scale,
 )
-from ..trials.case_inputs import attention_inputs, tilings, with_long_blocks
+from ..trials.case_inputs import attention_inputs, exact_attention, named, tilings, with_long_blocks
 
 
 # ------------------------------------------------------------------ 4A to 4C: forward schedules
 def forward_inputs(rng: np.random.Generator) -> list[Sample]:
     """Many tiles; from d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d)."""
     return attention_inputs(rng, "N d Br Bc", with_long_blocks(tilings(rng, 6, 11)))
-
-
-def attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray, **_: int) -> np.ndarray:
-    """What a forward schedule must return."""
-    return exact.attention(Q, K, V)
-
-
-def _one_more_of_each(N: int, Br: int, Bc: int, **_: int) -> int:
-    return one_temporary_of_each_kind(min(Br, N), min(Bc, N))
 
 
 def _one_block_of_keys(case: Case) -> bool:
@@ -80,8 +71,8 @@ def borders(rng: np.random.Generator) -> Iterator[Sample]:
     N, row = Br * blocks, 2 * d + 3
     M = Br * row + d  # room for exactly Br rows
     asked = [(N, d, M), (N, d, M + row - 1), (N, d, M - 1), (N, d, 3 * d + 3), (N, d, 2 * N * row), (1, d, M)]
-    for one in asked:
-        sizes = dict(zip("NdM", one, strict=True))
+    for size in asked:
+        sizes = named("N d M", size)
         yield Sample(sizes, sizes)
 
 
@@ -90,7 +81,7 @@ def _least_columns(N: int, d: int, M: int) -> Iterator[Tile]:
     return ({"Br": Br, "Bc": 1} for Br in range(1, N + 1))
 
 
-def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> costs.Ledger:
+def _words_of_F3(tile: Tile, N: int, d: int, M: int) -> Ledger:
     return costs.flash_optimal(N, d, **tile)
 
 
@@ -98,38 +89,35 @@ EXERCISES = (
     schedule(
         "4A",
         forward_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.flash2,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=VALUES,
-        loads="Q K V",
         words=QUERIES_STAY,
         mistaken={OVER_KEYS: costs.flash1},
-        comparison=attention_bound("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     schedule(
         "4B",
         forward_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.flash1,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=VALUES,
-        loads="Q K V",
         words=KEYS_STAY,
         mistaken={OVER_QUERIES: costs.flash2},
-        comparison=attention_bound("forward", N=2**20, d=64, Br=1, Bc=2016),
+        comparison=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
     schedule(
         "4C",
         forward_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.flash_optimal,
         values=VALUES,
         room=TIGHT,
-        loads="Q K V",
         words=QUERIES_STAY,
         mistaken={OVER_KEYS: costs.flash1},
-        comparison=attention_bound("forward", N=2**20, d=64, Br=2016, Bc=1),
+        comparison=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     choice(
         "4D",
@@ -142,11 +130,10 @@ EXERCISES = (
     schedule(
         "4E",
         forward_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.flash_optimal,
         values=tuple(map(idle, VALUES)),
         room=repaired(TIGHT, name="right values, in the footprint of (4.3)"),
-        loads="Q K V",
         words=QUERIES_STAY,
         total=repaired(*ONE_Q, total_within(), name="right values, with the words of (4.3)"),
     ),

@@ -5,7 +5,7 @@ Of its second evening: what a pair is charged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -17,19 +17,20 @@ from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, exercise
-from ..kinds.schedule import Sample, schedule
+from ..kinds.function import Sample as Values
+from ..kinds.function import function
+from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
 from ..properties import (
     LARGE,
     block_size,
     idle,
-    one_temporary_of_each_kind,
     part,
     reads,
     reads_within,
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, same_inputs, tilings, with_large, with_long_blocks
+from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
 
 Array = np.ndarray
 Arrays = dict[str, Any]
@@ -95,16 +96,8 @@ def backward_inputs(rng: np.random.Generator) -> list[Sample]:
     return with_large(same_inputs("N d Br Bc", with_long_blocks(tilings(rng, 12, 17)), draw), draw)
 
 
-def _one_more_of_each(N: int, Br: int, Bc: int, **_: int) -> int:
-    return one_temporary_of_each_kind(min(Br, N), min(Bc, N))
-
-
-def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
-    return tuple(exact.attention_backward(Q, K, V, dO))
-
-
 def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
-    return _gradients(dO=dO, **rest)[0], (dO * O).sum(axis=1)
+    return exact_gradients(dO=dO, **rest)[0], (dO * O).sum(axis=1)
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
@@ -132,18 +125,21 @@ INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
 # ------------------------------------------------------------------ 6C: what stays times what passes
-def sweep_cases(rng: np.random.Generator) -> list[Case]:
+FOR_DQ, FOR_DK = "rows stay for dQ", "columns stay for dK, or for dK and dV"
+V_AWAY, PASSING = "V stays away where dV alone is asked for", "a gradient that passes by counts twice"
+
+
+def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
     """Both sides with every set of gradients, in an order of the day."""
     names = ("dQ", "dK", "dV")
     sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
-    cases = [_sweep_case(stays, some) for stays in ("rows", "columns") for some in sets]
-    return [cases[k] for k in rng.permutation(len(cases))]
-
-
-def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
-    named = " and ".join(sorted(gradients))
-    asked = {"stays": stays, "gradients": set(gradients)}  # a set, as in the notebook
-    return Case(f"{stays} stay, {named}", asked, constant(stays, gradients), tags=frozenset())
+    both = [(stays, some) for stays in ("rows", "columns") for some in sets]
+    for stays, some in (both[k] for k in rng.permutation(len(both))):
+        sizes = {"stays": stays, "gradients": " and ".join(sorted(some))}
+        inputs = {"stays": stays, "gradients": set(some)}  # a set, as in the notebook
+        passing = some & ({"dK", "dV"} if stays == "rows" else {"dQ"})
+        tag = PASSING if passing else FOR_DQ if stays == "rows" else V_AWAY if some == {"dV"} else FOR_DK
+        yield Values(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
 
 
 @library_solution
@@ -154,27 +150,6 @@ def constant(stays: str, gradients: frozenset[str]) -> int:
     if stays == "rows":
         return (2 + on_rows) * (columns + 2 * on_columns)
     return (columns + on_columns) * (2 + 2 * on_rows)
-
-
-def _constant_where(name: str, concerned: Callable[[Any, Any], bool]) -> Property:
-    return values_in(name, lambda case: concerned(case.inputs["stays"], case.inputs["gradients"]))
-
-
-def _passes_by(stays: str, gradients: frozenset[str]) -> bool:
-    return bool(gradients & ({"dK", "dV"} if stays == "rows" else {"dQ"}))
-
-
-SWEEP_PROPERTIES = (
-    _constant_where("rows stay for dQ", lambda stays, g: stays == "rows" and g == {"dQ"}),
-    _constant_where(
-        "columns stay for dK, or for dK and dV",
-        lambda stays, g: stays == "columns" and "dK" in g and not _passes_by(stays, g),
-    ),
-    _constant_where(
-        "V stays away where dV alone is asked for", lambda stays, g: stays == "columns" and g == {"dV"}
-    ),
-    _constant_where("a gradient that passes by counts twice", _passes_by),
-)
 
 
 # ------------------------------------------------------------------ 6E: what a pair is charged
@@ -244,11 +219,10 @@ EXERCISES = (
     schedule(
         "6B",
         backward_inputs,
-        equals=_gradients,
+        equals=exact_gradients,
         moves=costs.fused_backward,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=_values(("dQ", "dK", "dV")),
-        loads=" ".join(INPUTS),
         words=(
             *reads(K="once", V="once", O="once", Q="⌈N/Bc⌉ times"),
             *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
@@ -256,19 +230,19 @@ EXERCISES = (
         ),
         comparison=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
-    exercise(
+    function(
         "6C",
-        cases=sweep_cases,
-        properties=SWEEP_PROPERTIES,
+        "constant",
+        sides_and_gradients,
+        {("constant", tag): tag for tag in (FOR_DQ, FOR_DK, V_AWAY, PASSING)},
     ),
     schedule(
         "6D",
         backward_inputs,
         equals=_dQ_and_D,
         moves=dq_plain,
-        spare=_one_more_of_each,
+        spare=one_more_of_each_kind,
         values=_values(("dQ", "D")),
-        loads=" ".join(INPUTS),
         words=(
             *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
             *writes(dQ="once", D="once"),

@@ -13,9 +13,8 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ...machine import Block, Machine, SlowArray, Tile
 from ...solution_guard import library_solution
-from ..bound_ratio import attention as attention_bound
-from ..bound_ratio import product
-from ..exercise import Case, NotJudged, Trial, exercise, run_function, run_schedule
+from ..bound_ratio import attention, product
+from ..exercise import Case, Trial, exercise, run_function, run_schedule, wrong_return
 from ..kinds.choice import choice
 from ..kinds.schedule import Sample, repaired, schedule
 from ..properties import (
@@ -32,7 +31,7 @@ from ..properties import (
     whole,
     writes,
 )
-from ..trials.case_inputs import attention_inputs, named, same_inputs, tilings
+from ..trials.case_inputs import attention_inputs, exact_attention, named, same_inputs, tilings
 
 Student = Callable[..., Any]
 
@@ -80,7 +79,7 @@ def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
         seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
-        raise NotJudged("returns a tile", seen)
+        raise wrong_return(made, seen)
     with made:
         m.store(made, S, i, j)
 
@@ -101,11 +100,6 @@ def small_inputs(rng: np.random.Generator) -> list[Sample]:
 def stored_inputs(rng: np.random.Generator) -> list[Sample]:
     """Rows of Q and of O at once do not fit. The last tiles have more rows than columns."""
     return attention_inputs(rng, "N d Br", [*(size[:3] for size in tilings(rng, 9, 13)), (11, 5, 6)])
-
-
-def attention(Q: np.ndarray, K: np.ndarray, V: np.ndarray, **_: int) -> np.ndarray:
-    """What a forward schedule must return."""
-    return exact.attention(Q, K, V)
 
 
 def _four_words_a_row(N: int, Br: int, **_: int) -> int:
@@ -195,8 +189,8 @@ def problems(rng: np.random.Generator) -> Iterator[Sample]:
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
-    for one in asked:
-        sizes = dict(zip("NdM", one, strict=True))
+    for size in asked:
+        sizes = named("N d M", size)
         yield Sample(sizes, sizes)
 
 
@@ -351,7 +345,6 @@ EXERCISES = (
         moves=_scores_by_columns,
         values=(values("the tile holds the scores of block i against block j"), block_size()),
         room=replace(fits(), name="fits in Br·Bc + Br + Bc words"),
-        loads="Q K",
         words=reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
         comparison=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
@@ -359,11 +352,10 @@ EXERCISES = (
     schedule(
         "7B",
         small_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.small_cache,
         spare=_four_words_a_row,
         values=VALUES,
-        loads="Q K V",
         words=(
             SCRATCH,
             *reads(Q="⌈N/Bc⌉ times"),
@@ -371,18 +363,17 @@ EXERCISES = (
             *reads(S="⌈d/Bd⌉ times"),
             *writes(S="once", O="once"),
         ),
-        comparison=attention_bound("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
+        comparison=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
     ),
     schedule(
         "7C",
         stored_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.scores_stored,
         spare=_four_words_a_row,
         values=VALUES,
-        loads="Q K V",
         words=(SCRATCH, *reads(Q="once"), *OVER_BLOCKS, *reads(S="once"), *writes(S="once", O="once")),
-        comparison=attention_bound("forward", N=2**20, d=256, Br=252),
+        comparison=attention("forward", N=2**20, d=256, Br=252),
     ),
     choice(
         "7D",
@@ -408,16 +399,15 @@ EXERCISES = (
     schedule(
         "7F",
         repair_inputs,
-        equals=attention,
+        equals=exact_attention,
         moves=costs.scores_stored_tiled,
         values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
         room=repaired(replace(fits(), name="fits in the footprint of (7.6), to the word")),
-        loads="Q K V",
         words=(
             *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
             repaired(*reads(LSE="once")),
             *writes(S="once", LSE="once", O="once"),
         ),
-        comparison=attention_bound("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+        comparison=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
     ),
 )

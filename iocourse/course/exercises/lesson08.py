@@ -5,6 +5,7 @@ in the second evening a bound from the pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from ... import costs, exact, masks
 from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Trial, exercise
+from ..kinds.function import EVERY, function
+from ..kinds.function import Sample as Values
 from ..kinds.schedule import Sample, schedule
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
     Form,
     budget_of,
+    every_input_loaded,
     idle,
     reads,
     reads_within,
@@ -50,7 +54,7 @@ def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
     return tiles
 
 
-def _count_cases(rng: np.random.Generator) -> list[Case]:
+def grids(rng: np.random.Generator) -> Iterator[Values]:
     """Equal blocks; a ragged last one that is seen; sides cut unlike each other; a row that sees nothing;
     blocks of millions of rows.
     """
@@ -60,40 +64,33 @@ def _count_cases(rng: np.random.Generator) -> list[Case]:
     square, corner, hidden = _grid(rng, n, n), _grid(rng, n, n), _grid(rng, n, n)
     corner[-1, -1], corner[-1, 0] = True, False
     hidden[int(rng.integers(1, n))] = False
-    cases = [
+    for tag, tiles, tall, wide in [
         (EQUAL, square, equal, equal),
         (RAGGED, corner, ragged, ragged),
         (UNLIKE, _grid(rng, 5, 3), heights, [*widths[:2], sum(heights) - sum(widths[:2])]),
-        (f"{UNLIKE}, fewer keys than queries", _grid(rng, 5, 3), heights, widths),
+        (UNLIKE, _grid(rng, 5, 3), heights, widths),  # fewer keys than queries
         (HIDDEN, hidden, equal, equal),
         ("every tile seen", np.ones((n, n), dtype=bool), ragged, ragged),
         ("one tile", np.ones((1, 1), dtype=bool), [B], [B]),
         ("long blocks", np.ones((2, 2), dtype=bool), [LONG] * 2, [LONG] * 2),
-    ]
-    return [_count_case(label, tiles, heights, widths, d) for label, tiles, heights, widths in cases]
+    ]:
+        met = sum(wide[J] for _, J in np.argwhere(tiles))
+        inputs = {"tiles": tiles, "heights": tall, "widths": wide, "d": d}
+        sizes = {"tiles": "{}x{}".format(*tiles.shape), "d": d}
+        yield Values(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
 
 
-def _count_case(label: str, tiles: Tiles, heights: list[int], widths: list[int], d: int) -> Case:
-    met = sum(widths[J] for _, J in np.argwhere(tiles))
-    inputs = {"tiles": tiles, "heights": heights, "widths": widths, "d": d}
-    rows, columns = tiles.shape
-    seen, equal = bool(tiles.all()), heights == [heights[0]] * rows
-    tag = UNLIKE if heights != widths else RAGGED if not equal else EQUAL
-    tag = HIDDEN if not tiles.any(axis=1).all() else "" if seen else tag
-    name, words = f"{label}, {rows} x {columns} tiles, d={d}", 2 * d * (sum(heights) + met)
-    return Case(name, inputs, words, tags=frozenset({tag} - {""}))
-
-
-COUNT = exercise(
+COUNT = function(
     "8A",
-    cases=_count_cases,
-    properties=(
-        values_in("equal blocks are counted right", EQUAL),
-        values_in("a smaller last block counts with its own size", RAGGED),
-        values_in("queries and keys may be cut differently", UNLIKE),
-        values_in("a row of hidden tiles still moves its queries and outputs", HIDDEN),
-        values("the words are exact for every grid"),
-    ),
+    "words",
+    grids,
+    {
+        ("words", EQUAL): "equal blocks are counted right",
+        ("words", RAGGED): "a smaller last block counts with its own size",
+        ("words", UNLIKE): "queries and keys may be cut differently",
+        ("words", HIDDEN): "a row of hidden tiles still moves its queries and outputs",
+        ("words", EVERY): "the words are exact for every grid",
+    },
 )
 
 
@@ -282,44 +279,41 @@ ORDER = exercise(
 PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide", "some see nothing"
 
 
-def _least_cases(rng: np.random.Generator) -> list[Case]:
+def pairs_and_memories(rng: np.random.Generator) -> Iterator[Values]:
     """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
     N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
     half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
     no_queries, no_keys = half.copy(), half.copy()
     no_queries[: int(rng.integers(5, 15))] = False
     no_keys[:, : int(rng.integers(20, 30))] = False
-    asked: list[tuple[str, Tiles, int]] = [
-        (PAIRS_DECIDE, half, d**2),
-        (PAIRS_DECIDE, masks.Causal(N).pairs(), 2 * d**2),
-        (WORDS_DECIDE, few, d**2),
-        (WORDS_DECIDE, half, 2 * N * d),
-        (WORDS_DECIDE, half, 40 * N * d),
-        (UNASKED, no_queries, 2 * N * d),
-        (UNASKED, no_keys, 2 * N * d),
-        (f"{UNASKED}, {PAIRS_DECIDE}", no_keys & no_queries, d**2),
-        (f"{UNASKED}, no pair", np.zeros((N, N), dtype=bool), d**2),
-    ]
-    return [_least_case(label, pairs, d, M) for label, pairs, M in asked]
+    for pairs, M in [
+        (half, d**2),
+        (masks.Causal(N).pairs(), 2 * d**2),
+        (few, d**2),
+        (half, 2 * N * d),
+        (half, 40 * N * d),
+        (no_queries, 2 * N * d),
+        (no_keys, 2 * N * d),
+        (no_keys & no_queries, d**2),
+        (np.zeros((N, N), dtype=bool), d**2),
+    ]:
+        rows, nnz = int(pairs.any(axis=0).sum() + pairs.any(axis=1).sum()), int(pairs.sum())
+        once, by_pairs = 2 * d * rows, 4 * nnz * d * d / (M + d * d) - (M + d * d)
+        tag = UNASKED if rows < 2 * N else PAIRS_DECIDE if by_pairs > once else WORDS_DECIDE
+        inputs, sizes = {"pairs": pairs, "d": d, "M": M}, {"pairs": f"{nnz:,}", "N": N, "d": d, "M": M}
+        yield Values(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
 
 
-def _least_case(label: str, pairs: Tiles, d: int, M: int) -> Case:
-    once = 2 * d * int(pairs.any(axis=0).sum() + pairs.any(axis=1).sum())
-    by_pairs = 4 * int(pairs.sum()) * d * d / (M + d * d) - (M + d * d)
-    name = f"{label}: {int(pairs.sum()):,} pairs of N={len(pairs)}, d={d}, M={M}"
-    tag = UNASKED if once < 4 * len(pairs) * d else PAIRS_DECIDE if by_pairs > once else WORDS_DECIDE
-    return Case(name, {"pairs": pairs, "d": d, "M": M}, max(once, by_pairs), tags=frozenset({tag}))
-
-
-LEAST = exercise(
+LEAST = function(
     "8E",
-    cases=_least_cases,
-    properties=(
-        values_in("in a small memory the seen pairs decide", PAIRS_DECIDE),
-        values_in("where pairs say little the compulsory words decide", WORDS_DECIDE),
-        values_in("who sees nothing and who is never seen costs nothing", UNASKED),
-        values("the bound is right for every mask"),
-    ),
+    "words",
+    pairs_and_memories,
+    {
+        ("words", PAIRS_DECIDE): "in a small memory the seen pairs decide",
+        ("words", WORDS_DECIDE): "where pairs say little the compulsory words decide",
+        ("words", UNASKED): "who sees nothing and who is never seen costs nothing",
+        ("words", EVERY): "the bound is right for every mask",
+    },
 )
 
 EXERCISES = (
@@ -337,8 +331,7 @@ EXERCISES = (
             same_answer_for(BLOCK_SIZE, _same_problem),
             LARGE_VALUES,
         ),
-        loads="Q",
-        loaded="every query is loaded",
+        loads=replace(every_input_loaded("Q"), name="every query is loaded"),
         words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
         comparison=attention(
             "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
@@ -356,7 +349,6 @@ EXERCISES = (
             values_in("a window over everything is plain attention", WIDE),
             LARGE_VALUES,
         ),
-        loads="Q K V",
         words=(
             reads_within("K", "each key is read once"),
             reads_within("V", "each value is read once"),

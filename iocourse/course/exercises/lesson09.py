@@ -22,6 +22,7 @@ from ..properties import (
     TOLERANCE,
     Form,
     block_size,
+    every_input_loaded,
     format_apart,
     idle,
     is_number,
@@ -32,7 +33,7 @@ from ..properties import (
     values_in,
     writes,
 )
-from ..trials.case_inputs import STRETCH, same_inputs, with_large
+from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
 
 Array = np.ndarray
 Arrays = dict[str, np.ndarray]
@@ -270,10 +271,6 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
     return {"Q": Q, "K": K, "V": V, "dO": dO, "LSE": exact.log_sum_exp(exact.scores(Q, K))}
 
 
-def _gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
-    return tuple(exact.attention_backward(Q, K, V, dO))
-
-
 def _room_for_either(N: int, d: int, Br: int) -> int:
     return given(N, d, Br) - whole_backward(N, d, Br=Br).peak
 
@@ -321,7 +318,7 @@ def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
 
 def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any) -> tuple[Array, ...]:
     dS = exact.softmax(exact.scores(Q, K)) * (dO @ V.T - D[:, None])
-    return dS, *_gradients(Q, K, V, dO)[1:]
+    return dS, *exact_gradients(Q, K, V, dO)[1:]
 
 
 def _second_row(N: int, Bc: int, **_: int) -> int:
@@ -343,6 +340,7 @@ EXERCISES = (
             idle(A_SEQUENCE.must("the words are those of the sweeps", _own_words)),
         ),
         unit="N²",
+        clue=lambda best: f" N² in {best}",
     ),
     exercise(
         "9B",
@@ -358,11 +356,11 @@ EXERCISES = (
     schedule(
         "9C",
         whole_inputs,
-        equals=_gradients,
+        equals=exact_gradients,
         moves=whole_backward,
         spare=_room_for_either,
         values=_values(("dQ", "dK", "dV")),
-        loads="Q K V dO",
+        loads=every_input_loaded("Q", "K", "V", "dO"),
         words=(
             *reads(Q="once", K="once", V="once", dO="once"),
             *writes(dQ="once", dK="once", dV="once"),
@@ -377,7 +375,7 @@ EXERCISES = (
         moves=keys_sweep,
         spare=_second_row,
         values=_values(("dS", "dK", "dV")),
-        loads="Q K V dO",
+        loads=every_input_loaded("Q", "K", "V", "dO"),
         words=(
             *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
             *writes(dS="once", dK="once", dV="once"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,11 @@ from numpy.typing import NDArray
 from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Trial, WrongForm, exercise
-from ..properties import LARGE, each, idle, several, values, values_in
-from ..trials.kernel_launch import (
-    any_order,
-    full_products,
-    launch_and_count_programs,
-    launch_in_place,
-    launches_kernels,
-    nothing_in_vain,
-    words_exactly,
-)
+from ..kinds.function import EVERY, Sample
+from ..kinds.kernel import kernel
+from ..properties import LARGE, each, idle, several
+from ..trials.kernel_launch import launch_and_count_programs, nothing_in_vain, words_exactly, words_within
 
-SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
 
 Matrix = NDArray[np.float32]
@@ -34,6 +28,13 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     """A matrix whose rows lie further apart than they are long."""
     return _matrix(rng, rows, columns + 9)[:, 4 : 4 + columns]
+
+
+def _layout(X: Matrix) -> tuple[str, ...]:
+    """What is hard about how the rows lie: nothing where they follow each other."""
+    if X.flags.c_contiguous:
+        return ()
+    return (TURNED,) if X.flags.f_contiguous else (SLICE,)
 
 
 # ---------------------------------------------------------------------- 10A places and mask of a tile
@@ -130,28 +131,25 @@ TILE = exercise(
 
 
 # ---------------------------------------------------------------------- 10B a transposed copy
-def _transpose_cases(rng: np.random.Generator) -> list[Case]:
-    """Ragged in both ways, slices, a transpose, tiles larger than the matrix, one row."""
+def matrices(rng: np.random.Generator) -> Iterator[Sample]:
+    """Ragged in both ways, slices, a transpose, whole tiles, one row, tiles larger than the matrix, and other
+    numbers of the same sizes.
+    """
     rows, columns = int(rng.integers(35, 47)), int(rng.integers(18, 31))
-    asked: list[tuple[str, Matrix, int, int]] = [
-        ("row by row", _matrix(rng, rows, columns), 16, 16),
-        ("row by row", _matrix(rng, rows, columns), 8, 32),
-        (SLICE, _slice(rng, rows, columns), 16, 8),
-        (TURNED, _matrix(rng, columns, rows).T, 16, 16),
-        ("whole tiles", _matrix(rng, 32, 16), 16, 16),
-        ("one row", _matrix(rng, 1, columns), 16, 16),
-        ("one tile", _matrix(rng, 5, 3), 8, 4),
-        ("one tile, other numbers", _matrix(rng, 5, 3), 8, 4),
-    ]
-    return [_transpose_case(label, X, BM, BN) for label, X, BM, BN in asked]
-
-
-def _transpose_case(label: str, X: Matrix, BM: int, BN: int) -> Case:
-    rows, columns = X.shape
-    budget = Ledger(reads={"X": X.size}, writes={"Y": X.size})
-    return Case(
-        f"{label}, {rows} x {columns}, tiles of {BM} x {BN}", {"X": X, "BM": BM, "BN": BN}, X.T, None, budget
-    )
+    for X, BM, BN in [
+        (_matrix(rng, rows, columns), 16, 16),
+        (_matrix(rng, rows, columns), 8, 32),
+        (_slice(rng, rows, columns), 16, 8),
+        (_matrix(rng, columns, rows).T, 16, 16),
+        (_matrix(rng, 32, 16), 16, 16),
+        (_matrix(rng, 1, columns), 16, 16),
+        (_matrix(rng, 5, 3), 8, 4),
+        (_matrix(rng, 5, 3), 8, 4),
+    ]:
+        tile = {"BM": BM, "BN": BN}
+        words = Ledger(reads={"X": X.size}, writes={"Y": X.size})
+        sizes = {"rows": X.shape[0], "columns": X.shape[1], **tile}
+        yield Sample(sizes, {"X": X, **tile}, {"Y": X.T}, words, _layout(X))
 
 
 def _row_by_row(trial: Trial) -> str | None:
@@ -159,25 +157,36 @@ def _row_by_row(trial: Trial) -> str | None:
     return None if lies else "the rows of what you return do not lie one behind the other: it is a view"
 
 
-TRANSPOSE = exercise(
+TRANSPOSE = kernel(
     "10B",
-    cases=_transpose_cases,
-    properties=(
-        values("Y is the transpose of X", 0.0),
+    "Y",
+    matrices,
+    {
+        ("Y", EVERY): "Y is the transpose of X",
+        ("Y", SLICE): "a slice is read where it lies",
+        ("Y", TURNED): "both strides count",
+    },
+    loads="X",
+    words=words_exactly("each word is read once and written once"),
+    also=(
         idle(each("Y lies row by row", _row_by_row)),
-        values_in("a slice is read where it lies", SLICE),
-        values_in("both strides count", TURNED),
-        launches_kernels("X"),
-        words_exactly("each word is read once and written once"),
         nothing_in_vain("every program has words of its own"),
-        any_order(lambda case: 0.0),
     ),
+    products=False,
+    tolerance=0.0,
     run_case=launch_and_count_programs,
 )
 
 
 # ---------------------------------------------------------------------- 10C softmax of long rows
 RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zero"
+
+
+def _largest_first(X: Matrix) -> Matrix:
+    """The rows, in each of which the largest number has changed places with the first: no maximum rises."""
+    rows, largest = np.arange(len(X)), X.argmax(axis=1)
+    X[rows, largest], X[:, 0] = X[:, 0], X[rows, largest]
+    return X
 
 
 def _low(rng: np.random.Generator, n: int) -> Matrix:
@@ -191,98 +200,109 @@ def _large(rng: np.random.Generator, n: int) -> Matrix:
     return rng.permuted(np.stack([steps] * 3), axis=1)
 
 
-def _softmax_cases(rng: np.random.Generator) -> list[Case]:
-    """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; large scores."""
+def long_rows(rng: np.random.Generator) -> Iterator[Sample]:
+    """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; rows whose
+    maximum rises; large scores; a row that is longer than any block of Triton's.
+    """
     n = int(rng.integers(70, 95))
-    asked: list[tuple[str, Matrix, int]] = [
-        ("", 3 * _matrix(rng, 3, n), 16),
-        ("", 3 * _matrix(rng, 4, 64), 32),
-        (SLICE, _slice(rng, 4, n), 32),
-        (SHORT, 3 * _matrix(rng, 3, 21), 64),
-        ("one number", _matrix(rng, 2, 1), 16),
-        (SHORT, 3 * _matrix(rng, 3, 21), 64),
-        (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
-        (LOW, _low(rng, n), 32),
-        (LARGE, _large(rng, n), 32),
-        ("longer than any block of Triton's", _matrix(rng, 1, 2**20 + n), 2**16),
-    ]
-    return [_softmax_case(label, X, BLOCK) for label, X, BLOCK in asked]
+    for X, BLOCK in [
+        (_largest_first(3 * _matrix(rng, 3, n)), 16),
+        (_largest_first(3 * _matrix(rng, 4, 64)), 32),
+        (_largest_first(_slice(rng, 4, n)), 32),
+        (3 * _matrix(rng, 3, 21), 64),
+        (_matrix(rng, 2, 1), 16),
+        (3 * _matrix(rng, 3, 21), 64),  # the same sizes, other numbers
+        (np.tile(np.arange(n, dtype=np.float32) / 2, (2, 1)), 16),
+        (3 * _matrix(rng, 3, n), 16),
+        (_low(rng, n), 32),
+        (_large(rng, n), 32),
+        (_largest_first(_matrix(rng, 1, 2**20 + n)), 2**16),
+    ]:
+        rows, length = X.shape
+        words = Ledger(reads={"X": 2 * X.size}, writes={"Y": X.size})
+        exactly = exact.softmax(X.astype(np.float64))
+        sizes = {"rows": rows, "n": length, "BLOCK": BLOCK}
+        yield Sample(sizes, {"X": X, "BLOCK": BLOCK}, {"Y": exactly}, words, _difficulty(X, BLOCK))
 
 
-def _softmax_case(label: str, X: Matrix, BLOCK: int) -> Case:
-    rows, n = X.shape
-    budget = Ledger(reads={"X": 2 * X.size}, writes={"Y": X.size})
-    name = ", ".join(part for part in (f"{rows} rows of {n}, BLOCK={BLOCK}", label) if part)
-    return Case(name, {"X": X, "BLOCK": BLOCK}, exact.softmax(X.astype(np.float64)), None, budget)
+def _difficulty(X: Matrix, BLOCK: int) -> tuple[str, ...]:
+    if (X.max(axis=1) < -100).all():
+        return (LOW,)
+    if np.abs(X).max() > 1000:
+        return (LARGE,)
+    if X.shape[1] < BLOCK:
+        return (SHORT,)
+    return (RISING,) if (X[:, :BLOCK].max(axis=1) < X.max(axis=1)).any() else _layout(X)
 
 
 def _adds_up(trial: Trial) -> str | None:
     sums = np.asarray(trial.value, dtype=np.float64).sum(axis=-1)
-    wrong = np.flatnonzero(~(np.abs(sums - 1) <= SINGLE))
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= 1e-5))  # of a million rounded numbers too
     return f"row {int(wrong[0])} adds up to {sums[wrong[0]]:.6g}" if wrong.size else None
 
 
-LONG = exercise(
+LONG = kernel(
     "10C",
-    cases=_softmax_cases,
-    properties=(
-        values("each row is the softmax of that row", SINGLE),
-        each("each row adds up to 1", _adds_up),
-        values_in("the sum is rescaled when the maximum rises", RISING, SINGLE),
-        values_in("lanes that hang over count for nothing", SHORT, SINGLE),
-        values_in("a slice is read where it lies", SLICE, SINGLE),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE, SINGLE),
-        values_in("a row far below zero is no exception", LOW, SINGLE),
-        launches_kernels("X"),
-        words_exactly("each number is read twice and written once"),
-        any_order(lambda case: SINGLE),
-    ),
-    run_case=launch_in_place,
+    "Y",
+    long_rows,
+    {
+        ("Y", EVERY): "each row is the softmax of that row",
+        ("Y", SHORT): "lanes that hang over count for nothing",
+        ("Y", RISING): "the sum is rescaled when the maximum rises",
+        ("Y", SLICE): "a slice is read where it lies",
+        ("Y", LARGE): f"{LARGE} neither overflow nor vanish",
+        ("Y", LOW): "a row far below zero is no exception",
+    },
+    loads="X",
+    words=words_within("each number is read twice and written once", "(10.4)"),
+    also=(each("each row adds up to 1", _adds_up),),
+    products=False,
 )
 
 
 # ---------------------------------------------------------------------- 10D the product in tiles
-def _product_cases(rng: np.random.Generator) -> list[Case]:
+DEPTH = "ragged depth"
+
+
+def factors(rng: np.random.Generator) -> Iterator[Sample]:
     """Each size ragged by itself, the depth by one; all of them, slices, unlike tiles, tiles larger than the
-    matrices.
+    matrices, and other numbers of the same sizes.
     """
     m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
-    asked: list[tuple[str, Matrix, Matrix, tuple[int, int, int]]] = [
-        ("whole tiles", _matrix(rng, 32, 32), _matrix(rng, 32, 48), (16, 16, 16)),
-        ("ragged rows", _matrix(rng, m, 32), _matrix(rng, 32, 32), (32, 32, 32)),
-        ("ragged columns", _matrix(rng, 32, 32), _matrix(rng, 32, n), (16, 32, 32)),
-        ("ragged depth", _matrix(rng, 32, 33), _matrix(rng, 33, 32), (32, 32, 16)),
-        ("all ragged", _matrix(rng, m, k), _matrix(rng, k, n), (16, 32, 16)),
-        (SLICE, _slice(rng, m, k), _slice(rng, k, n), (32, 32, 32)),
-        ("one tile", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
-        ("one tile, other numbers", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
-    ]
-    return [_product_case(label, A, B, tiles) for label, A, B, tiles in asked]
+    for A, B, BM, BN, BK in [
+        (_matrix(rng, 32, 32), _matrix(rng, 32, 48), 16, 16, 16),
+        (_matrix(rng, m, 32), _matrix(rng, 32, 32), 32, 32, 32),
+        (_matrix(rng, 32, 32), _matrix(rng, 32, n), 16, 32, 32),
+        (_matrix(rng, 32, 33), _matrix(rng, 33, 32), 32, 32, 16),
+        (_matrix(rng, m, k), _matrix(rng, k, n), 16, 32, 16),
+        (_slice(rng, m, k), _slice(rng, k, n), 32, 32, 32),
+        (_matrix(rng, 5, 7), _matrix(rng, 7, 3), 16, 16, 16),
+        (_matrix(rng, 5, 7), _matrix(rng, 7, 3), 16, 16, 16),
+    ]:
+        (rows, depth), columns = A.shape, B.shape[1]
+        tile = {"BM": BM, "BN": BN, "BK": BK}
+        words = costs.matmul(rows, columns, depth, bm=BM, bn=BN)
+        alone = depth % BK and not rows % BM and not columns % BN
+        yield Sample(
+            {"m": rows, "n": columns, "k": depth, **tile},
+            {"A": A, "B": B, **tile},
+            {"C": A.astype(np.float64) @ B.astype(np.float64)},
+            Ledger(reads=dict(words.reads), writes=dict(words.writes)),
+            (DEPTH,) if alone else _layout(A),
+        )
 
 
-def _product_case(label: str, A: Matrix, B: Matrix, tiles: tuple[int, int, int]) -> Case:
-    (m, k), n = A.shape, B.shape[1]
-    BM, BN, BK = tiles
-    words = costs.matmul(m, n, k, bm=BM, bn=BN)
-    budget = Ledger(reads=dict(words.reads), writes=dict(words.writes))
-    want = A.astype(np.float64) @ B.astype(np.float64)
-    inputs = {"A": A, "B": B, "BM": BM, "BN": BN, "BK": BK}
-    return Case(f"{label}, m={m}, n={n}, k={k}, tiles {BM} x {BN} x {BK}", inputs, want, None, budget)
-
-
-PRODUCT = exercise(
+PRODUCT = kernel(
     "10D",
-    cases=_product_cases,
-    properties=(
-        values("C equals the product", SINGLE),
-        values_in("what hangs over in k adds nothing", "ragged depth", SINGLE),
-        values_in("a slice is read where it lies", SLICE, SINGLE),
-        launches_kernels("A", "B"),
-        words_exactly("the words are those of (10.3)"),
-        full_products(),
-        any_order(lambda case: SINGLE),
-    ),
-    run_case=launch_in_place,
+    "C",
+    factors,
+    {
+        ("C", EVERY): "C equals the product",
+        ("C", DEPTH): "what hangs over in k adds nothing",
+        ("C", SLICE): "a slice is read where it lies",
+    },
+    loads="A B",
+    words=words_exactly("the words are those of (10.3)"),
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

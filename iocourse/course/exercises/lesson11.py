@@ -129,7 +129,7 @@ def heads(rng: np.random.Generator) -> Iterator[Sample]:
         (1, 4, 2, 20, 16, 32, 16, [_plain] * 3),
         (2, 2, 1, 16 + n, 16, 32, 16, [_plain] * 3),
         (2, 4, 2, 20, 16, 32, 16, [_cut_of(3), _padded, _cut_of(5)]),
-        (2, 2, 2, 17, 16, 32, 16, [token_major] * 3),
+        (2, 2, 2, 32, 16, 32, 16, [token_major] * 3),
     ]:
         Q, K, V = (how(normal(rng, B, h, N, d)) for how, h in zip(lies, (H, H_kv, H_kv), strict=True))
         yield _heads(Q, K, V, BM, BN, LAYOUT if lies[0] is not _plain else _of_heads(H, H_kv))

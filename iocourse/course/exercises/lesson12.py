@@ -13,7 +13,7 @@ from ... import exact, traffic
 from ...costs.kernels import KernelProblem, dkdv_plain, dq_plain, fused_backward_plain
 from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, NotJudged, Property, Trial, snapshot, trial_from_error
+from ..exercise import Case, Exercise, Property, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
 from ..kinds.function import EVERY, TOGETHER, Draw, Sample, function
 from ..kinds.kernel import SINGLE, kernel
@@ -201,29 +201,29 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
     shown everywhere, as the gradient of a sum.
 
     The first leaves `causal` as it is given. A second layer of the same sizes, alike or not in what it hides,
-    comes before the backward pass in some; the last but one has the sizes of others, and other numbers.
+    comes before the backward pass in some; a causal one has the sizes of another, and other numbers.
     """
     N = int(rng.integers(33, 48))
     for H, n, causal, second, lies in [
         (2, 32, None, None, np.asarray),
         (1, N, True, False, np.asarray),
-        (2, 32, True, True, _columns_first),
-        (1, N, False, None, _one_word),
+        (2, 32, True, True, np.asarray),
         (1, N, True, None, np.asarray),
+        (1, N, False, None, _one_word),
+        (2, 20, False, None, _columns_first),
         (2, 20, False, None, token_major),
     ]:
         Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
         dO = lies(dO)
         right = _right(Q, K, V, dO, bool(causal))
         inputs = {"Q": Q, "K": K, "V": V, "dO": dO} | ({} if causal is None else {"causal": causal})
-        sizes = {"H": H, "N": n, "d": 16, "causal": causal or False}
+        difficulty = CAUSAL if causal else "" if lies is np.asarray else STRIDED
         if second is not None:
             inputs["layer"] = rng.standard_normal((3, H, n, 16)).astype(np.float32), second
-            sizes["before its backward pass a second layer, causal"] = second
-        tag = CAUSAL if causal else ""
-        tag = tag if lies is np.asarray else STRIDED
+            difficulty = f"before its backward pass a second layer, causal={second}"
+        sizes = {"H": H, "N": n, "d": 16, "causal": causal or False}
         results = {name: right[name] for name in ("O", "dQ", "dK", "dV")}
-        yield Sample(sizes, inputs, results, None, (tag,) if tag else ())
+        yield Sample(sizes, inputs, results, None, (difficulty,) if difficulty else ())
 
 
 def _columns_first(x: Array) -> Array:
@@ -297,7 +297,7 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise NotJudged("returns O alone, one tensor", f"yours returned a {type(O).__name__}")
+        raise wrong_return(O, f"expected O alone, one tensor; yours is a {type(O).__name__}")
     return O
 
 

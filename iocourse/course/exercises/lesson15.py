@@ -374,7 +374,6 @@ TWO_PASSES = schedule(
     moves=_whole_state,
     spare=lambda **_: 4,
     values=(LOW_RANK_VALUES, PSI_USED),
-    loads="Q K V",
     words=(*reads(Q="once", K="once", V="once"), *writes(O="once")),
     total=total_within("4Nd words, whatever the rank is"),
 )
@@ -572,7 +571,6 @@ REPAIR = schedule(
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
     room=_and_right(fits()),
-    loads="Q K V",
     words=(
         _and_right(reads_within("V", "V is read once")),
         *reads(Q="once a turn", K="once a turn"),

@@ -19,6 +19,7 @@ from ..exercise import Case, Property, Trial, exercise
 from ..kinds.schedule import Sample, schedule
 from ..properties import (
     difference,
+    every_input_loaded,
     idle,
     only_where,
     reads,
@@ -244,7 +245,7 @@ SWEEPS = schedule(
     moves=two_sweeps,
     spare=_two_rows,
     values=(values("dQ, dK and dV are right"), values_in("an odd degree is right too", ODD)),
-    loads="Q K V dO",
+    loads=every_input_loaded("Q", "K", "V", "dO"),
     words=(*reads(Q="once", dO="once", K="once", V="once", T="once"), *writes(dQ="once", dK="once")),
     total=total_within("no more than 7Nd words and the state move"),
 )

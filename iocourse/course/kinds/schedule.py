@@ -26,7 +26,7 @@ from ..exercise import (
     exercise,
     run_schedule,
 )
-from ..properties import every_input_loaded, fits, total_within
+from ..properties import arrays_of, every_input_loaded, fits, total_within
 from ..properties import values as values_are_right
 
 
@@ -70,10 +70,16 @@ Draw = Callable[[np.random.Generator], Iterable[Sample]]
 
 
 @dataclass(frozen=True)
-class _ScheduleCase(Case):
+class ScheduleCase(Case):
     """A case with what other schedules would move, by what is said of an answer that moves the same."""
 
     others: Mapping[str, Ledger] = field(default_factory=dict)
+
+
+def one_more_of_each_kind(*, N: int, Br: int, Bc: int, n: int = 0, **_: Any) -> int:
+    """The allowance of one more score tile and four words a row, never the N x N scores (or N x n)."""
+    r, c = min(Br, N), min(Bc, n or N)
+    return r * c + 4 * r
 
 
 def no_spare_word(**_: Any) -> int:
@@ -89,10 +95,9 @@ def schedule(
     moves: Callable[..., Ledger] | None = None,
     values: Sequence[Property] = (),
     words: Sequence[Property] = (),
-    loads: str,
+    loads: Property | None = None,
     spare: Callable[..., int] = no_spare_word,
     room: Property | None = None,
-    loaded: str = "",
     total: Property | None = None,
     mistaken: Mapping[str, Callable[..., Ledger]] | None = None,
     run_case: RunCase = run_schedule,
@@ -108,11 +113,10 @@ def schedule(
             peak is the footprint.
         values: properties of what is returned, which the report lists first.
         words: properties of the words of each array, and of scratch.
-        loads: the inputs of which every word must be loaded, separated by spaces.
+        loads: the property of what must be loaded, where that is not all arrays.
         spare: words of fast memory beyond the footprint, called like the closed form.
         room: the property of fast memory, where it has a name of its own.
         total: the property of all words together, where it has a name of its own.
-        loaded: the name of the property that the inputs are loaded, where it has one of its own.
         mistaken: closed forms of schedules that are likely in place of the one asked for, by what is said of
             an answer that reads the inputs as often as they do.
         run_case: how a case is tried.
@@ -130,7 +134,7 @@ def schedule(
         ("property of its words", words, "words"),
     )
     assert equals is not None and moves is not None
-    arrays, likely = loads.split(), mistaken or {}
+    likely = mistaken or {}
 
     def case(sample: Sample) -> Case:
         expected, budget = equals(**sample.inputs, **sample.facts), sample.of(moves)
@@ -143,16 +147,13 @@ def schedule(
                 )
         M = budget.peak + sample.of(spare)
         others = {said: sample.of(form) for said, form in likely.items()}
-        return _ScheduleCase(
-            sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others
-        )
+        return ScheduleCase(sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others)
 
-    every = every_input_loaded(*arrays)
-    moved = (room or fits(), replace(every, name=loaded or every.name), *words, total or total_within())
+    moved = (room or fits(), loads or every_input_loaded(), *words, total or total_within())
     return exercise(
         id,
         cases=lambda rng: [case(sample) for sample in draw(rng)],
-        properties=(*values, *(_with_cause(one, arrays) for one in moved)),
+        properties=(*values, *(_with_cause(one) for one in moved)),
         run_case=run_case,
         comparison=comparison,
     )
@@ -165,22 +166,25 @@ def require(id: str, *parts: tuple[str, Any, str]) -> None:
             raise ValueError(f"exercise {id} has no {part}: pass {wanted}")
 
 
-def _with_cause(asked: Property, arrays: Sequence[str]) -> Property:
-    """The property; where the answer reads the inputs as another schedule does, it says which."""
+def _with_cause(asked: Property) -> Property:
+    """The property; where the answer reads the inputs as often as another schedule does, it says which."""
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
-        others: Mapping[str, Ledger] = getattr(trials[0].case, "others", {})
-        for cause in others if said and not isinstance(said, Better) else ():
-            if all(_reads(t.ledger, arrays) == _reads(t.case.others[cause], arrays) for t in trials):
+        if not said or isinstance(said, Better):
+            return said
+        others = [one.case.others if isinstance(one.case, ScheduleCase) else {} for one in trials]
+        for cause in others[0]:
+            if all(map(_reads_alike, trials, (known[cause] for known in others))):
                 return f"{cause}: {said}"
         return said
 
     return replace(asked, judge=judge)
 
 
-def _reads(ledger: Ledger, arrays: Sequence[str]) -> list[int]:
-    return [ledger.reads.get(name, 0) for name in arrays]
+def _reads_alike(trial: Trial, form: Ledger) -> bool:
+    names = arrays_of(trial.case)
+    return all(trial.ledger.reads.get(name, 0) == form.reads.get(name, 0) for name in names)
 
 
 def repaired(*asked: Property, name: str = "", right: Property | None = None) -> Property:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import exact
 from ..exercise import Case
 from ..kinds.schedule import Sample
 from ..properties import LARGE
 
 STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
+Array = NDArray[np.float64]
 Tiling = tuple[int, int, int, int]  # (N, d, Br, Bc)
 
 
@@ -72,6 +74,16 @@ def attention_inputs(rng: np.random.Generator, names: str, sizes: Sequence[Seque
     return [*found, *hard_scores(rng, found[0])]
 
 
+def exact_attention(Q: Array, K: Array, V: Array, **_: Any) -> Array:
+    """What a forward schedule must return, of its inputs by name."""
+    return exact.attention(Q, K, V)
+
+
+def exact_gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
+    """dQ, dK and dV: what a backward schedule must return, of its inputs by name."""
+    return tuple(exact.attention_backward(Q, K, V, dO))
+
+
 def with_large(found: list[Sample], draw: Callable[..., Mapping[str, Any]]) -> list[Sample]:
     """The samples and the first once more, with the arrays of `draw(N, d, large=True)`."""
     first = found[0]
@@ -103,19 +115,19 @@ LEVELS = (-210.0, -800.0, -30_000.0)
 BOTTOM = -(2.0**40)  # below -10¹²: lower than the finite numbers that are taken for minus infinity
 
 
-def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> NDArray[np.float64]:
+def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> Array:
     """The level of each row, one after the other in turn. (rows, 1)"""
     return np.resize(np.array(levels), (rows, 1))
 
 
-def low_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+def low_scores(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Scores (rows, columns), those of a row within a few units of its level."""
     return level_of_rows(rows) + rng.standard_normal((rows, columns))
 
 
 def low_queries_and_keys(
     rng: np.random.Generator, Nq: int, Nk: int, d: int, *, levels: Sequence[float] = LEVELS
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Array, Array]:
     """Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are, row by row, within a few units of the row's level.
 
     Queries lie along a direction that all keys point away from; across it both are normal.
@@ -127,7 +139,7 @@ def low_queries_and_keys(
     return Q, K
 
 
-def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> Array:
     """Scores (rows, columns): those of a row are `BOTTOM` times 1, 2, 3, …, in an order of its own.
 
     All the weight is on one of them, and no sum or difference is rounded.
@@ -136,9 +148,7 @@ def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDAr
     return BOTTOM * rng.permuted(steps, axis=1)
 
 
-def bottomless_queries_and_keys(
-    rng: np.random.Generator, N: int, d: int = 4
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bottomless_queries_and_keys(rng: np.random.Generator, N: int, d: int = 4) -> tuple[Array, Array]:
     """Q and K (N, d) whose scores qᵀk/√d are 2/√d times `BOTTOM` times 1, 2, …, N, in one order for all
     queries.
 
@@ -149,7 +159,7 @@ def bottomless_queries_and_keys(
     return Q, K
 
 
-def _across(rng: np.random.Generator, rows: int, along: NDArray[np.float64]) -> NDArray[np.float64]:
+def _across(rng: np.random.Generator, rows: int, along: Array) -> Array:
     """Standard normal rows without their part along a direction of length 1."""
     x = rng.standard_normal((rows, len(along)))
     return np.asarray(x - (x @ along)[:, None] * along)

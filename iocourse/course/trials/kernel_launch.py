@@ -251,10 +251,13 @@ def as_shared_arrays(value: Any) -> Any:
 
 
 def words_exactly(name: str = "loads and stores move exactly what the formula says") -> Property:
-    """Reads of every input, and all reads and writes together, equal the closed form of the case."""
+    """Reads of every input, atomic additions, and all reads and writes equal the closed form of the case."""
 
     def judge(trial: Trial) -> str | None:
         budget = budget_of(trial)
+        added, wanted = sum(trial.ledger.atomics.values()), sum(budget.atomics.values())
+        if added != wanted:
+            return f"yours adds {added:,} words atomically, the formula says {wanted:,}"
         for array in trial.case.inputs:
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:

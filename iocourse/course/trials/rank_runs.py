@@ -23,6 +23,7 @@ from ... import distributed
 from ...distributed.runner import WrongResult
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
+    FORM,
     Case,
     NotJudged,
     Property,
@@ -34,7 +35,6 @@ from ..exercise import (
 )
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 
-RETURNS_ROWS = "every rank returns its part of the result"
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
 
 
@@ -126,10 +126,10 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     except distributed.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
     except WrongResult as wrong:
-        raise NotJudged(RETURNS_ROWS, str(wrong)) from None
+        raise NotJudged(FORM, str(wrong)) from None
     if done.outputs and len(done.outputs) != case.results:
         raise NotJudged(
-            RETURNS_ROWS,
+            FORM,
             f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return",
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
