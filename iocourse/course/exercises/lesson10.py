@@ -205,7 +205,7 @@ def long_rows(rng: np.random.Generator) -> Iterator[Sample]:
     maximum rises; large scores; a row that is longer than any block of Triton's.
     """
     n = int(rng.integers(70, 95))
-    for X, BLOCK in [
+    drawn: list[tuple[Matrix, int]] = [
         (_largest_first(3 * _matrix(rng, 3, n)), 16),
         (_largest_first(3 * _matrix(rng, 4, 64)), 32),
         (_largest_first(_slice(rng, 4, n)), 32),
@@ -217,7 +217,8 @@ def long_rows(rng: np.random.Generator) -> Iterator[Sample]:
         (_low(rng, n), 32),
         (_large(rng, n), 32),
         (_largest_first(_matrix(rng, 1, 2**20 + n)), 2**16),
-    ]:
+    ]
+    for X, BLOCK in drawn:
         rows, length = X.shape
         words = Ledger(reads={"X": 2 * X.size}, writes={"Y": X.size})
         exactly = exact.softmax(X.astype(np.float64))

@@ -116,6 +116,7 @@ BAND = kernel("11C", "O LSE", bands, EDGES | ATTENTION)
 
 # ------------------------------------------------------------------ 11D many heads
 SHARED, LAYOUT = "keys shared", "other layouts"
+Layout = Callable[[Single], Single]  # an array (B, H, N, d) that lies in memory in another way
 
 
 def heads(rng: np.random.Generator) -> Iterator[Sample]:
@@ -123,14 +124,15 @@ def heads(rng: np.random.Generator) -> Iterator[Sample]:
     that of every layer, heads within a token; scores far from 0, with other numbers of the same sizes.
     """
     n = int(rng.integers(1, 15))
-    for B, H, H_kv, N, d, BM, BN, lies in [
+    drawn: list[tuple[int, int, int, int, int, int, int, list[Layout]]] = [
         (1, 1, 1, 40 + n, 16, 16, 32, [_plain] * 3),
         (2, 2, 2, 17, 32, 16, 16, [_plain] * 3),  # a key more than a tile has, and d of another size than it
         (1, 4, 2, 20, 16, 32, 16, [_plain] * 3),
         (2, 2, 1, 16 + n, 16, 32, 16, [_plain] * 3),
         (2, 4, 2, 20, 16, 32, 16, [_cut_of(3), _padded, _cut_of(5)]),
         (2, 2, 2, 32, 16, 32, 16, [token_major] * 3),
-    ]:
+    ]
+    for B, H, H_kv, N, d, BM, BN, lies in drawn:
         Q, K, V = (how(normal(rng, B, h, N, d)) for how, h in zip(lies, (H, H_kv, H_kv), strict=True))
         yield _heads(Q, K, V, BM, BN, LAYOUT if lies[0] is not _plain else _of_heads(H, H_kv))
     for _ in range(2):
@@ -165,7 +167,7 @@ def _padded(x: Single) -> Single:
     return np.pad(x, [(0, 0)] * 3 + [(0, 4)])[..., : x.shape[3]]
 
 
-def _cut_of(times: int) -> Callable[[Single], Single]:
+def _cut_of(times: int) -> Layout:
     """Heads within a token, cut out of rows so many times as long."""
 
     def cut(x: Single) -> Single:

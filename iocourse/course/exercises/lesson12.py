@@ -204,7 +204,7 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
     comes before the backward pass in some; a causal one has the sizes of another, and other numbers.
     """
     N = int(rng.integers(33, 48))
-    for H, n, causal, second, lies in [
+    drawn: list[tuple[int, int, bool | None, bool | None, Callable[[Array], Array]]] = [
         (2, 32, None, None, np.asarray),
         (1, N, True, False, np.asarray),
         (2, 32, True, True, np.asarray),
@@ -212,7 +212,8 @@ def layers(rng: np.random.Generator) -> Iterator[Sample]:
         (1, N, False, None, _one_word),
         (2, 20, False, None, _columns_first),
         (2, 20, False, None, token_major),
-    ]:
+    ]
+    for H, n, causal, second, lies in drawn:
         Q, K, V, dO = rng.standard_normal((4, H, n, 16)).astype(np.float32)
         dO = lies(dO)
         right = _right(Q, K, V, dO, bool(causal))
