@@ -1,7 +1,8 @@
-"""The kernels with the programs of each launch from the last to the first: a GPU runs them in any order. (`test_decode` has
-one of its own, for programs that count who is last.)
+"""The kernels with the programs of each launch from the last to the first: a GPU runs them in any order.
 
-IOCOURSE_PROGRAMS=reversed pytest tests/kernels   runs all tests of the kernels so (see conftest.py)
+`test_decode` has an order of its own, for programs that count who is last. This runs all tests of kernels so:
+
+    IOCOURSE_PROGRAMS=reversed pytest tests/kernels
 """
 
 import fuzz
