@@ -19,12 +19,13 @@ from iocourse.costs.kernels import (
     sliced_forward,
 )
 from iocourse.course import check, diagnosis
-from iocourse.course.checking import judge
+from iocourse.course.checking import judge, report
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
 from iocourse.data.records import load_record
 from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
+from tests.mutation.references import build, exercise_source
 from tools.build.notebook_execution import cannot_run
 
 SOURCE, SECOND = Lesson("13_small"), Lesson("13b")
@@ -475,15 +476,31 @@ def test_the_cases_of_13B_and_13C_have_every_kind_of_tile_and_both_ragged_ends()
             for c in cases
         ]
         assert any(q and not k for q, k in ends) and any(k and not q for q, k in ends)
+        kinds = set()
         for case in find("13C").cases(np.random.default_rng(seed)):
-            spans = case.inputs["spans"]
-            cut, blind = (spans[:, 2] > spans[:, 1]).any(), np.isneginf(case.expected[1]).any()
-            if lesson13.EMPTY not in case.label and lesson13.FAR not in case.label:  # whose ends are ragged
-                assert cut == (lesson13.CUT in case.label)
-            assert blind or lesson13.EMPTY not in case.label
-            if lesson13.CUT in case.label and lesson13.EMPTY in case.label:
-                assert blind_in_a_listed_tile(case), case.label
-            assert (case.expected[0][np.isneginf(case.expected[1])] == 0).all()
+            spans, blind = case.inputs["spans"], np.isneginf(case.expected[1])
+            if case.has(lesson13.EMPTY):
+                kinds.add((bool((spans[:, 2] > spans[:, 1]).any()), blind_in_a_listed_tile(case)))
+            assert (case.expected[0][blind] == 0).all()
+        assert (True, True) in kinds, "rows see nothing in a cut tile that others see"
+
+
+def test_cut_tiles_that_are_alike_may_share_a_pattern():
+    def shared(pairs, BM, BN):
+        spans, entries, slots, patterns, order = lists(pairs, BM, BN)
+        kept, places = np.unique(patterns, axis=0, return_inverse=True)
+        cut = [step for _, first, last in spans for step in range(first, last)]
+        slots[cut] = places.reshape(-1)[slots[cut]]
+        return spans, entries, slots, kept, order
+
+    lists = build("13B", exercise_source("13B", solved=True))
+    verdicts = judge(find("13B"), shared, 0)
+    assert not any(complaint for _, complaint in verdicts)
+    assert "fewer patterns than cut tiles" in report(find("13B"), verdicts, 0)
+    lost = judge(
+        find("13B"), lambda *given: (*shared(*given)[:3], shared(*given)[3][:-1], shared(*given)[4]), 0
+    )
+    assert "and there are" in dict(lost)["every pair that is seen is listed, and no other"]
 
 
 def test_shuffled_lists_are_lists_of_the_same_mask():

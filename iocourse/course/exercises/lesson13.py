@@ -333,12 +333,14 @@ def listed(rng: np.random.Generator) -> Iterator[Sample]:
     holes = _some_blocks(rng, 64 + n, 64 + n, 16)
     blind = holes.copy()
     blind[36:46], blind[:, 40:44] = False, False  # rows that see nothing in tiles that others see
+    gaps = _some_blocks(rng, 64, 64, 16)
+    gaps[16:32] = gaps[:16]  # every row sees something
     late = np.zeros((48, 48 + n), bool)
     late[:, 40:] = True
     late[3:9, 2] = True  # most rows see nothing in a tile that others see, and their keys come later
     for pairs, BM, BN, d in [
         (np.ones((32, 48), bool), 16, 16, 32),
-        (_some_blocks(rng, 64, 64, 16), 16, 16, 32),
+        (gaps, 16, 16, 32),
         (_causal(64 + n), 32, 16, 16),
         (blind, 16, 32, 16),
         (late, 16, 16, 16),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -75,7 +75,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     with (
         kernels_compute(copies=copies),
         _rounded_products() as rounded,
-        _loads() as loads,
+        _loads(arrays.values()) as loads,
         traffic.count(**arrays) as ledger,
     ):
         value = student(*given.values())
@@ -407,10 +407,14 @@ class Loads:
 
 
 @contextmanager
-def _loads() -> Iterator[Loads]:
+def _loads(inputs: Iterable[Any]) -> Iterator[Loads]:
+    """The loads of a block. Lanes count as on where they load one of the inputs: of its own scratch memory a
+    kernel may load nothing in a first round, which has nothing there yet.
+    """
     from triton.runtime.interpreter import InterpreterBuilder
 
     seen, program = Loads(), 0
+    rooms = [(x.data_ptr(), x.data_ptr() + x.untyped_storage().nbytes()) for x in inputs]
     load, begin = InterpreterBuilder.create_masked_load, InterpreterBuilder.set_grid_idx
 
     def set_grid_idx(self: Any, *at: Any) -> Any:
@@ -421,7 +425,10 @@ def _loads() -> Iterator[Loads]:
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         places, lives = np.broadcast_arrays(ptrs.data.astype(np.int64), np.asarray(mask.data, dtype=bool))
-        (seen.on if lives.any() else seen.off)[program, _place_in_kernel()] += 1
+        if not lives.any():
+            seen.off[program, _place_in_kernel()] += 1
+        elif any(start <= places[lives][0] < end for start, end in rooms):
+            seen.on[program, _place_in_kernel()] += 1
         seen.wrapped += any(_turns_back(places, lives, axis) for axis in range(places.ndim))
         return load(self, ptrs, mask, *rest, **options)
 

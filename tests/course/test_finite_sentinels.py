@@ -1,0 +1,39 @@
+"""A finite number in place of minus infinity: refused in every softmax kernel where a score can be lower.
+
+The cases have scores at -10^25 and below. -10^30 is accepted where a row sees a key: it lies below every
+score that float32 inputs of a model can have.
+"""
+
+import re
+
+import pytest
+
+from tools.build.notebook_execution import cannot_run
+
+if reason := cannot_run("import torch, triton\n"):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse.course.checking import judge
+from iocourse.course.exercise import find
+from tests.mutation.references import build, exercise_source
+
+KERNELS = ["10C", "11A", "11B", "11C", "11D", "11E", "13C", "13D", "14C", "14D"]
+SEES_NOTHING = {"11C", "13C", "14C"}  # there a row without a key shows the number itself
+
+
+def failing(exercise_id, number):
+    source = exercise_source(exercise_id, solved=True)
+    infinite = re.compile(r'float\("-inf"\)|-float\("inf"\)')
+    assert infinite.search(source)
+    answer = build(exercise_id, infinite.sub(number, source))
+    return [name for name, complaint in judge(find(exercise_id), answer, 3) if complaint]
+
+
+@pytest.mark.parametrize("exercise_id", KERNELS)
+def test_what_is_above_a_score_is_refused(exercise_id):
+    assert failing(exercise_id, "-1.0e20")
+
+
+@pytest.mark.parametrize("exercise_id", [one for one in KERNELS if one not in SEES_NOTHING])
+def test_what_is_below_every_score_is_accepted(exercise_id):
+    assert failing(exercise_id, "-1.0e30") == []
