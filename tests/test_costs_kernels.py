@@ -21,61 +21,10 @@ from iocourse.costs.kernels import (
     kernel_words,
     ledger_bytes,
     row_products,
-    scores_backward,
     scores_forward,
-    sliced_backward,
     sliced_forward,
 )
 from iocourse.ledger import Ledger
-
-N, d, BM, BN, BD = 100, 24, 32, 16, 16
-OVER_M, OVER_N, SLICES = 4, 7, 2  # ⌈N/BM⌉, ⌈N/BN⌉, ⌈d/BD⌉
-WHOLE = 128  # N up to a whole tile of BM, or of the 32 rows of D's programs
-
-
-def test_sliced_forward_written_out():
-    got = sliced_forward(KernelProblem(N, N, d), BM=BM, BN=BN)
-    between = N * d * (OVER_N - 1)
-    assert got.reads == {"Q": N * d * OVER_N, "K": N * d * OVER_M, "V": N * d * OVER_M, "O_sum": between}
-    assert got.writes == {"O_sum": between, "O": N * d, "LSE": N}
-    assert got.peak == 0 and not got.atomics
-
-
-def test_sliced_backward_written_out():
-    got = sliced_backward(KernelProblem(N, N, d), queries=(BM, BN), keys=(BM, BN))
-    by_rows, by_columns = N * d * OVER_N, N * d * OVER_M
-    assert got.reads == {
-        "O": N * d,
-        "dO": N * d + by_rows + 2 * by_rows,
-        "Q": by_rows + 2 * by_rows,
-        "K": 2 * by_columns + by_columns,
-        "V": by_columns + by_columns,
-        "LSE": N,
-        "LSE2": WHOLE + WHOLE * OVER_N,
-        "D": WHOLE + WHOLE * OVER_N,
-        "dQ_sum": N * d * (OVER_N - 1),
-        "dK_sum": N * d * (OVER_M - 1),
-        "dV_sum": N * d * (OVER_M - 1),
-    }
-    assert got.writes["dQ"] == got.writes["dK"] == got.writes["dV"] == N * d
-    assert got.writes["D"] == got.writes["LSE2"] == WHOLE
-    with_dlse = sliced_backward(KernelProblem(N, N, d), queries=(BM, BN), keys=(BM, BN), dlse=True)
-    assert with_dlse.total - got.total == N
-
-
-def test_scores_written_out():
-    got = scores_forward(KernelProblem(N, N, d), scores=(BM, BN), averages=(BN, BM, BD))
-    assert got.reads == {
-        "Q": N * d * OVER_N, "K": N * d * OVER_M, "S": SLICES * N * N, "V": N * d * OVER_N, "LSE": SLICES * N,
-    }  # fmt: skip
-    assert got.writes == {"S": N * N, "LSE": N, "O": N * d}
-    tiles = {"weights": (BM, BN), "query_gradients": (BM, BN, BD), "key_gradients": (BN, BM, 32)}
-    got = scores_backward(KernelProblem(N, N, d), **tiles)
-    assert got.writes["P"] == got.writes["dS"] == N * N
-    assert got.reads["dS"] == (SLICES + 1) * N * N and got.reads["P"] == N * N
-    assert got.reads["Q"] == N * d * (OVER_N + OVER_M)  # for P and dS, then for dK
-    assert got.reads["dO"] == N * d * (1 + OVER_N + OVER_M)
-    assert got.reads["K"] == N * d * (OVER_M + OVER_M) and got.reads["V"] == N * d * OVER_M
 
 
 def test_materialising_pays_where_tiles_are_small_beside_d():

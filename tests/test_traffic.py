@@ -70,23 +70,6 @@ def test_kernels_move_what_the_closed_forms_say(
     assert ledger.bytes == expected_bytes(closed, dtype.itemsize)
 
 
-def test_the_closed_forms_written_out():
-    """The formulas of the docstrings, for one head and no mask, with other numbers in them."""
-    N, d, BM, BN = 100, 24, 32, 16
-    over_m, over_n = 4, 7  # ⌈N/BM⌉, ⌈N/BN⌉
-    p = KernelProblem(N, N, d)
-    forward = attention_forward(p, BM=BM, BN=BN)
-    assert (forward.read, forward.written) == (N * d + 2 * N * d * over_m, N * d + N)
-    whole = 128  # N up to a whole tile of 32 or 64 rows
-    for keys in ((BM, BN), (2 * BM, BN)):
-        split = attention_split_backward(p, queries=(BM, BN), keys=keys)
-        first = 4 * N * d + N + 2 * N * d * over_m + 2 * whole
-        assert split.total == first + 4 * N * d + over_n * (2 * N * d + 2 * whole)
-    fused = attention_fused_backward(p, BM=BM, BN=BN)
-    assert fused.total == 3 * N * d + N + 2 * whole + 4 * N * d + over_n * (4 * N * d + 2 * whole)
-    assert fused.atomics == {"dQ_sum": over_n * N * d}
-
-
 def test_a_causal_mask_is_met_in_whole_tiles():
     """N = 4 tiles of 16: query tile i loads i + 1 tiles of keys, so 1 + 2 + 3 + 4 in all."""
     assert KernelProblem(64, 64, 8, None, 0).keys_met(16, 16) == 10 * 16
