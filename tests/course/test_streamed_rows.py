@@ -7,12 +7,12 @@ import pytest
 
 from iocourse.course.exercise import Case
 from iocourse.course.trials.operation_count import run_counted
-from iocourse.course.trials.streamed_rows import ONE_PASS, HeldTrial, RowCase, least_held, run_streamed
+from iocourse.course.trials.streamed_rows import LONG, ONE_PASS, HeldTrial, least_held, run_streamed
 
 
 def long_row(pieces):
     row = np.random.default_rng(0).standard_normal(64 * pieces)
-    return RowCase("", {"row": row, "sizes": [64] * pieces}, kind="long")
+    return Case("", {"row": row, "sizes": [64] * pieces}, tags=frozenset({LONG}))
 
 
 def one_pass(student):
