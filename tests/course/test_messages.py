@@ -5,7 +5,7 @@ import pytest
 
 from iocourse.course.checking import NOT_TRIED, RUNS, failed_properties, judge, read_first, report
 from iocourse.course.exercise import FORM, KEEPS_INPUTS, RETURNS, STORES, exercises, find
-from iocourse.course.properties import wrong_factor, wrong_scale
+from iocourse.course.properties import single, whole, wrong_factor, wrong_scale
 from iocourse.exact import attention
 from tests.mutation.references import build, exercise_source, sources_of
 from tools.build.notebook_execution import cannot_run
@@ -214,3 +214,9 @@ def test_each_likely_wrong_scale_is_named(power, sign, named):
     said = wrong_scale(Q, K, V, attention(Q, K, V, scale=sign * 5.0**power))
     assert said == f"yours multiplies QKᵀ by {named} expected 1/√5 = 0.4472"
     assert wrong_scale(Q, K, V, attention(Q, K, V, scale=0.3)) is None
+
+
+def test_a_number_in_an_array_without_axes_is_a_number():
+    assert whole(np.array(3)) == whole(np.int64(3)) == 3 and type(whole(np.array(3))) is int
+    assert isinstance(single(np.array(2.5)), np.floating) and single(np.array([2.5])).shape == (1,)
+    assert whole(np.array([3])) is whole(np.array(2.5)) is whole(np.array(True)) is whole(np.array(0)) is None

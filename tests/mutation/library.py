@@ -250,7 +250,7 @@ def _verdict(copy: Path, mutant: LibraryMutant, runs: list[list[str]], seconds: 
 def _pytest(copy: Path, options: Sequence[str], seconds: float | None, said: Any) -> int | None:
     """pytest's exit code in the copy, None where it had to be stopped, with the processes it started."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.reach"]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    environment = {**os.environ, "PYTHONPATH": str(copy), "COVERAGE_CORE": "ctrace"}  # which knows contexts
     run = subprocess.Popen(
         [*command, *options],
         cwd=copy,
