@@ -43,7 +43,7 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
         (1, 32, 8, N, 128, 2),
         (b, 32, 1, few, 80, 4),
     ]:
-        sizes = {"B": B, "H": H, "H_kv": H_kv, "N": n, "d": d, "itemsize": itemsize}
+        sizes: dict[str, float] = {"B": B, "H": H, "H_kv": H_kv, "N": n, "d": d, "itemsize": itemsize}
         sizes["gbytes_per_s"] = float(rng.integers(300, 8000))
         moved = _decode_bytes(B, H, H_kv, n, d, itemsize)
         results = {"bytes": moved, "microseconds": moved / sizes["gbytes_per_s"] / 1e3}
