@@ -43,10 +43,18 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
         (1, 32, 8, N, 128, 2),
         (b, 32, 1, few, 80, 4),
     ]:
-        sizes: dict[str, float] = {"B": B, "H": H, "H_kv": H_kv, "N": n, "d": d, "itemsize": itemsize}
-        sizes["gbytes_per_s"] = float(rng.integers(300, 8000))
+        bandwidth = float(rng.integers(300, 8000))
+        sizes = {
+            "B": B,
+            "H": H,
+            "H_kv": H_kv,
+            "N": n,
+            "d": d,
+            "itemsize": itemsize,
+            "gbytes_per_s": bandwidth,
+        }
         moved = _decode_bytes(B, H, H_kv, n, d, itemsize)
-        results = {"bytes": moved, "microseconds": moved / sizes["gbytes_per_s"] / 1e3}
+        results = {"bytes": moved, "microseconds": moved / bandwidth / 1e3}
         tag = SHORT if n < H else SHARED if H_kv < H else BATCH if H > 1 else ONE
         yield Sample(sizes, sizes, results, None, (tag,))
 

@@ -11,15 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case, Property
-from ..properties import Where, part
 
 Single = NDArray[np.float32]
 # float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.
 TOLERANCE = 2e-5
 # A score or a log-sum-exp s has a rounding error of about s · 1e-7, and e^s is wrong by that factor.
 LARGE_TOLERANCE = 5e-4
-RESULTS = ("O", "LSE")
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Single:
@@ -34,26 +31,11 @@ def attention_of(Q: Single, K: Single, V: Single, pairs: NDArray[np.bool_] | Non
     return exact.softmax(S) @ v, exact.log_sum_exp(S)
 
 
-def output(name: str, where: Where = "", tolerance: float = TOLERANCE) -> Property:
-    """O, the first of two results, is right in some of the cases."""
-    return part(name, RESULTS, 0, where, tolerance)
-
-
-def log_sums(name: str, where: Where = "", tolerance: float = TOLERANCE) -> Property:
-    """LSE, the second of two results, is right in some of the cases."""
-    return part(name, RESULTS, 1, where, tolerance)
-
-
 # ------------------------------------------------------------------ scores far from 0
 FAR = "scores far from 0"  # in the label of a case
 FAR_NAME = f"{FAR} neither overflow nor vanish"
 KINDS = (None, -200.0, -1e25, 200.0)  # of every four queries; None: scores of ±100 in one row
 # What stands in for minus infinity must lie below every score: -1e6 and -1e9 do not, -1e30 does.
-
-
-def near(case: Case) -> bool:
-    """A case whose scores are of ordinary size."""
-    return not case.has(FAR)
 
 
 def far_apart(Q: Single, K: Single) -> tuple[Single, Single]:
