@@ -22,7 +22,7 @@ def element_by_element(p, q, rows, columns, s0, s1, BM, BN):
 TILE = Suite("10A", right=element_by_element)
 
 # ---------------------------------------------------------------------- 10B
-LIES = "Y lies row by row"
+LIES, OUTSIDE = "Y lies row by row", "no loop has a round outside its array"
 
 
 @triton.jit
@@ -44,6 +44,16 @@ TRANSPOSE = Suite(
     "10B",
     right=gathered,
     wrong={
+        "it has no loop": (
+            Mutant(
+                "a-loop-with-an-empty-round",
+                OUTSIDE,
+                (
+                    "    tl.store(Y",
+                    "    for k in (1, 0):\n        tl.load(X + i, mask=i < k)\n    tl.store(Y",
+                ),
+            ),
+        ),
         "two places that belong together": (
             Mutant(
                 "a-copy-that-is-viewed",
@@ -51,7 +61,7 @@ TRANSPOSE = Suite(
                 ("X.new_empty(columns, rows)", "X.new_empty(rows, columns).T"),
                 ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),
             ),
-        )
+        ),
     },
 )
 

@@ -1,7 +1,7 @@
 """Lesson 13: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Suite
+from harness import Mutant, Suite
 
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 
@@ -114,7 +114,19 @@ def in_one_loop(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
     return o, lse
 
 
-LISTED = Suite("13C", right=in_one_loop)
+LISTED = Suite(
+    "13C",
+    right=in_one_loop,
+    wrong={
+        "its loops end where lists do": (
+            Mutant(
+                "an-empty-round",
+                "no loop has a round outside its array",
+                ("    nothing =", "    for k in (1, 0):\n        tl.load(Q + c, mask=c < k)\n    nothing ="),
+            ),
+        )
+    },
+)
 
 
 # ---------------------------------------------------------------------- 13D
