@@ -1,7 +1,7 @@
 """Lesson 13: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Suite, empty_round
 
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 
@@ -117,15 +117,7 @@ def in_one_loop(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
 LISTED = Suite(
     "13C",
     right=in_one_loop,
-    wrong={
-        "its loops end where lists do": (
-            Mutant(
-                "an-empty-round",
-                "no loop has a round outside its array",
-                ("    nothing =", "    for k in (1, 0):\n        tl.load(Q + c, mask=c < k)\n    nothing ="),
-            ),
-        )
-    },
+    wrong={"its loops end where lists do": (empty_round("Q", "c", "    nothing ="),)},
 )
 
 
