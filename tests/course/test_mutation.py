@@ -14,6 +14,7 @@ from tests.mutation import cover, report
 from tests.mutation import mutants as making
 from tests.mutation.__main__ import main
 from tests.mutation.equivalent_mutants import changes, why_by_rule, why_equivalent, why_open
+from tests.mutation.kernel_operators import FIRST_PROGRAM
 from tests.mutation.listed import EQUIVALENT, OPEN
 from tests.mutation.mutant_process import ENDED, OUT_OF_TIME, Verdict, verdicts
 from tests.mutation.mutants import OPERATORS, Mutant, mutants_of
@@ -124,7 +125,7 @@ def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypat
             "tl.store(O + i, o)",
             [
                 "written = tl.load(O)\n"
-                "tl.store(O + i, tl.where((tl.program_id(0) + tl.program_id(1) == 0) | (written == written), o, 0.0))"
+                f"tl.store(O + i, tl.where({FIRST_PROGRAM} | (written == written), o, 0.0))"
             ],
         ),
         ("repeated_stores", "tl.store(O + i, o)", ["tl.store(O + i, o)"]),

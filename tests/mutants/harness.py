@@ -29,6 +29,21 @@ class Mutant:
         self.name, self.fails, self.edits = name, fails, edits
 
 
+def empty_round(array: str, lanes: str, before: str) -> Mutant:
+    """A kernel with a loop before a line of it, in whose second round no lane of a load is on."""
+    loop = f"    for k in range(2):\n        tl.load({array} + {lanes}, mask={lanes} < 1 - k)\n"
+    return Mutant(
+        "a-loop-with-an-empty-round", "no loop has a round outside its array", (before, loop + before)
+    )
+
+
+def first_program_first(array: str, value: str, before: str) -> Mutant:
+    """A kernel whose programs are right only where the first one wrote to an array before them."""
+    where = f"tl.where((tl.program_id(0) == 0) | (seen == seen), {value}, 0.0)"
+    lines = f"    seen = tl.load({array})\n    {value} = {where}\n"
+    return Mutant("first-program-first", "does not depend on the order of programs", (before, lines + before))
+
+
 @dataclass(frozen=True)
 class Suite:
     """What is known about one exercise beyond its reference and its recorded mutants.

@@ -5,7 +5,7 @@ import math
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite
+from harness import Mutant, Suite, empty_round
 
 
 # ---------------------------------------------------------------------- 10A
@@ -44,6 +44,7 @@ TRANSPOSE = Suite(
     "10B",
     right=gathered,
     wrong={
+        "it has no loop": (empty_round("X", "i", "    tl.store(Y"),),
         "two places that belong together": (
             Mutant(
                 "a-copy-that-is-viewed",
@@ -51,7 +52,7 @@ TRANSPOSE = Suite(
                 ("X.new_empty(columns, rows)", "X.new_empty(rows, columns).T"),
                 ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),
             ),
-        )
+        ),
     },
 )
 

@@ -1,6 +1,6 @@
 """Lesson 11: other right answers, and wrong ones that no recorded mutant stands for."""
 
-from harness import Suite
+from harness import Suite, first_program_first
 
 # isort: split
 import torch
@@ -196,7 +196,11 @@ def three_axes(Q, K, V, o, BM, BN):
     return o
 
 
-HEADS = Suite("11D", right=a_grid_of_three_axes)
+HEADS = Suite(
+    "11D",
+    right=a_grid_of_three_axes,
+    wrong={"its address has a name of its own": (first_program_first("O", "acc", "    tl.store(to"),)},
+)
 
 
 # ---------------------------------------------------------------------- 11E

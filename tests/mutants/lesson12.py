@@ -3,11 +3,9 @@
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite
+from harness import Mutant, Suite, empty_round
 
 CAUSAL = "a causal mask hides what it must"
-
-OUTSIDE = "no loop has a round outside its array"
 
 
 # ---------------------------------------------------------------------- pieces of other right answers
@@ -55,18 +53,7 @@ def a_program_a_row(O, dO, BM=32):
 ROWS = Suite(
     "12A",
     right=a_program_a_row,
-    wrong={
-        "it has no loop": (
-            Mutant(
-                "a-loop-with-an-empty-round",
-                OUTSIDE,
-                (
-                    "    tl.store(D",
-                    "    for k in range(2):\n        tl.load(O + c, mask=c < d - d * k)\n    tl.store(D",
-                ),
-            ),
-        )
-    },
+    wrong={"it has no loop": (empty_round("O", "c", "    tl.store(D"),)},
 )
 
 # ---------------------------------------------------------------------- 12B

@@ -1,7 +1,7 @@
 """Lesson 13: other right answers, and wrong ones that no recorded mutant stands for."""
 
 import numpy as np
-from harness import Suite
+from harness import Suite, empty_round
 
 from iocourse.costs.kernels import KernelProblem, attention_forward, sliced_forward
 
@@ -114,7 +114,11 @@ def in_one_loop(Q, K, V, spans, entries, slots, patterns, order, BM, BN):
     return o, lse
 
 
-LISTED = Suite("13C", right=in_one_loop)
+LISTED = Suite(
+    "13C",
+    right=in_one_loop,
+    wrong={"its loops end where lists do": (empty_round("Q", "c", "    nothing ="),)},
+)
 
 
 # ---------------------------------------------------------------------- 13D

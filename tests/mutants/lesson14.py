@@ -1,6 +1,6 @@
 """Lesson 14: other right answers, and wrong ones that no recorded mutant stands for."""
 
-from harness import Suite
+from harness import Suite, empty_round
 
 from iocourse.costs.kernels import KernelProblem, attention_decode
 
@@ -70,7 +70,9 @@ def one_by_one(O_parts, LSE_parts):
     return o, lse
 
 
-MERGE = Suite("14C", right=one_by_one)
+MERGE = Suite(
+    "14C", right=one_by_one, wrong={"it has no loop": (empty_round("O_parts", "c", "    row = pair"),)}
+)
 
 
 # ---------------------------------------------------------------------- 14D
