@@ -49,11 +49,11 @@ class Case:
     M: int | None = None
     budget: Ledger | tuple[RankLedger, ...] | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
-    tags: frozenset[str] | None = None
+    tags: frozenset[str] = frozenset()
 
     def has(self, tag: str) -> bool:
-        """Return whether the case has this tag; a case without tags is searched by its label."""
-        return tag in (self.label if self.tags is None else self.tags)
+        """Return whether the case has this tag."""
+        return tag in self.tags
 
 
 @dataclass(frozen=True)

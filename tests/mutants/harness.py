@@ -11,11 +11,11 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iocourse.course.checking import failed_properties, judge
-from iocourse.course.exercise import find
+from iocourse.course.exercise import Exercise, find
 from tests.mutation.references import build, exercise_source
 
 SEEDS = range(20)  # a verdict is the same on each of them: `every_seed.py` tries all, the suite one by name
@@ -92,9 +92,15 @@ def mutate(exercise_id: str, mutant: Mutant) -> Answer:
     return build(exercise_id, source)
 
 
-def failures(exercise_id: str, function: Any, seed: int) -> list[str]:
-    """Names of the properties that fail, in the report's order."""
-    return list(failed_properties(judge(find(exercise_id), function, seed)))
+def failures(exercise_id: str, function: Any, seed: int, exercise: Exercise | None = None) -> list[str]:
+    """Names of the properties that fail, in the report's order; `exercise` is judged in place of the id's."""
+    return list(failed_properties(judge(exercise or find(exercise_id), function, seed)))
+
+
+def unlabelled(exercise_id: str) -> Exercise:
+    """The exercise, none of whose cases has a label: labels are shown, and decide nothing."""
+    exercise = find(exercise_id)
+    return replace(exercise, cases=lambda rng: [replace(case, label="") for case in exercise.cases(rng)])
 
 
 def emptied(result: Any) -> Any:

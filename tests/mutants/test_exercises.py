@@ -4,7 +4,7 @@ Each is tried on one seed, drawn by its name; `pytest tests/mutants/every_seed.p
 """
 
 import pytest
-from harness import drawn, emptied, failures, solved
+from harness import drawn, emptied, failures, solved, unlabelled
 from suites import cannot_run_lesson, load_recorded, load_suites
 
 from iocourse.course import check
@@ -66,10 +66,9 @@ def test_another_right_answer_passes(exercise_id):
 def test_a_recorded_mutant_fails_the_properties_it_was_recorded_for(exercise_id, row):
     text = row.made_of(solved(exercise_id))
     assert text is not None, f"line {row.line} has changed: run {recording_command(exercise_id)}"
-    accepting = set(row.properties) - set(
-        failures(exercise_id, build(exercise_id, text), drawn(exercise_id, text))
-    )
-    assert accepting == set()
+    function, exercise = build(exercise_id, text), unlabelled(exercise_id)
+    failed = failures(exercise_id, function, drawn(exercise_id, text), exercise)
+    assert set(row.properties) - set(failed) == set()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

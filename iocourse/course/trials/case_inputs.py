@@ -106,8 +106,7 @@ def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
 
 def labelled_large(case: Case) -> Case:
     """The case, whose scores are large, with a label and a tag that say so."""
-    tags = None if case.tags is None else case.tags | {LARGE}
-    return replace(case, label=f"{case.label}, {LARGE}", tags=tags)
+    return replace(case, label=f"{case.label}, {LARGE}", tags=case.tags | {LARGE})
 
 
 # ------------------------------------------------------------------ rows of scores far below zero
