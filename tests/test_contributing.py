@@ -95,7 +95,13 @@ def printed(python):
 
 
 @pytest.fixture(scope="module")
-def checked(python, text):
+def recorded(printed):
+    """What the command prints that records mistakes of the new exercise."""
+    return printed("-m", "tests.mutation", "--record-cover", "--only", "0B", "--jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def checked(python, text, recorded):
     """All lines "Check: `pytest …`" in one run, as a start takes long: a file -> how many tests passed."""
     chosen = {}  # file of tests -> which of its tests
     for line in CHECK.findall(text):
@@ -191,7 +197,7 @@ print(square, square.words)
     assert checked("tests/explore/test_every_explorer.py") >= 8
 
 
-def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, checked):
+def test_the_exercise_is_in_its_lesson_and_its_mutants_are_rejected(printed, recorded, checked):
     code = """
 from pathlib import Path
 from tools.build.lesson import build
@@ -204,9 +210,7 @@ for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
     assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
-    assert printed("-m", "tests.mutation", "--record-cover", "--only", "0B", "--jobs", "1").startswith(
-        "1 exercises recorded in tests/mutants/recorded.json, 0 properties"
-    )
+    assert recorded.startswith("1 exercises recorded in tests/mutants/recorded.json, 0 properties")
     assert checked("tests/mutants/test_exercises.py") >= 8
 
 

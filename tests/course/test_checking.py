@@ -588,10 +588,11 @@ class TestJudging:
     def test_a_form_is_a_property_and_what_others_ask_of_it_waits_for_it(self, value, kept):
         form = properties.Form("a pair", properties.two_whole, "a tile (bm, bn)")
         small = form.must("small", lambda trial, tile: None if tile < (2, 4) else f"too large: {tile}", "odd")
-        trial = Trial(Case("odd", {}), value=value)
+        odd = Case("odd", {}, tags=frozenset({"odd"}))
+        trial = Trial(odd, value=value)
         missing = f"expected a tile (bm, bn); yours is {value!r} (odd)"
         assert form.kept().judge([trial]) == small.judge([trial]) == (None if kept else missing)
-        assert small.judge([Trial(Case("odd", {}), value=(3, 1))]) == "too large: (3, 1) (odd)"
+        assert small.judge([Trial(odd, value=(3, 1))]) == "too large: (3, 1) (odd)"
         assert small.judge([Trial(Case("even", {}), value=(3, 1))]) is None
         assert len(form.kept().judge([Trial(Case("", {}), value="long" * 99)])) < 110
 
@@ -603,18 +604,21 @@ class TestJudging:
         assert properties.is_number(value) == bool(number)
 
     def test_one_part_of_several_is_judged_where_it_is_asked_for(self):
-        case = Case("edge", {}, expected=(np.zeros(2), np.ones(2)))
+        case = Case("edge", {}, expected=(np.zeros(2), np.ones(2)), tags=frozenset({"edge"}))
         second = properties.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
         assert second.judge([Trial(case, value=(None, np.full(2, 1.5)))]) is None
         assert "entries differ" in second.judge([Trial(case, value=[None, np.full(2, 2.5)])])
         assert second.judge([Trial(case, value=np.ones((2, 2)))]) == "expected 2 results: O, LSE (edge)"
         assert properties.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
 
-    def test_cases_are_chosen_by_their_label_or_by_what_they_are(self):
-        trials = [Trial(Case(label, {"n": n}), value=1.0) for label, n in (("one", 1), ("two", 2))]
+    def test_cases_are_chosen_by_a_tag_or_by_what_they_are_and_never_by_their_label(self):
+        cases = [
+            Case(f"{one}, not three", {"n": n}, tags=frozenset({one})) for one, n in (("one", 1), ("two", 2))
+        ]
+        trials = [Trial(case, value=1.0) for case in cases]
         said = [properties.only_where("", where, lambda trial: "seen").judge(trials)
                 for where in ("two", lambda case: case.inputs["n"] == 1, "three")]  # fmt: skip
-        assert said == ["seen (two)", "seen (one)", None]
+        assert said == ["seen (two, not three)", "seen (one, not three)", None]
 
     def test_sentences_about_words_are_made_of_the_array_and_how_often(self):
         made = (*properties.reads(K="⌈N/Br⌉ times", V="once"), *properties.writes(O="once"))

@@ -136,7 +136,7 @@ def test_fewer_words_are_accepted_with_a_remark_where_they_may_be():
     assert asked.judge([tried(20, 20)]) is None
     assert asked.judge([tried(20, 20, words=40)]) == "fewer than (10.4)"
     assert asked.judge([tried(20, 20, words=19)]).startswith(
-        "yours reads 20 words in all, the formula says 19"
+        "X: 20 words for 19; yours reads 20 words in all, the formula says 19"
     )
 
 

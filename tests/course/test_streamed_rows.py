@@ -104,6 +104,7 @@ def test_what_a_first_call_keeps_for_later_is_not_counted():
         cache.extend([bytes(10**6)] if not cache else [])
         return a + 1
 
-    trial = run_counted(filled_once, Case("", {"a": np.ones(300)}), watched="")
+    case = Case("", {"a": np.ones(300)}, tags=frozenset({LONG}))
+    trial = run_counted(filled_once, case, watched=LONG)
     assert 300 * 8 <= trial.held < 10_000
-    assert run_counted(lambda a: bytes(10**6) and a, Case("", {"a": np.ones(3)}), watched="").held > 10**6
+    assert run_counted(lambda a: bytes(10**6) and a, case, watched=LONG).held > 10**6
