@@ -32,9 +32,10 @@ def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling
     Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
     d = int(rng.integers(least_d, below_d))
     N = Br * Bc + 1  # ragged for both tiles
+    longer = Bc + 2 if Bc + 2 != Br else Bc + 3  # blocks of queries differ too, for whoever takes Br alone
     return [
         (N, d, Br, Bc),
-        (N, d, Bc + 2, Br),
+        (N, d, longer, Br),
         (4 * Br, d, Br, 3 * Br),
         (5, d, 8, 8),
         (9, d + 1, 1, 1),
