@@ -190,6 +190,7 @@ def test_the_checkout_of_the_course_is_searched_by_its_build():
     assert {path.relative_to(ROOT).parts[0] for path in style_check.files(ROOT)} >= set(style_check.FOLDERS)
 
 
-def test_the_build_asks_the_rule(checkout, monkeypatch):
-    monkeypatch.setattr(style_check, "problems", lambda root: [f"asked about {root.name}"])
-    assert f"asked about {ROOT.name}" in course.check(ROOT)
+def test_the_check_of_the_build_applies_the_rule(checkout, monkeypatch):
+    monkeypatch.setattr(style_check, "problems", lambda root: [f"searched {root.name}"])
+    monkeypatch.setattr(course, "_lesson_problems", lambda *_: ())
+    assert f"searched {ROOT.name}" in course.check(ROOT)
