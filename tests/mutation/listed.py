@@ -224,12 +224,12 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
         ),
         (
-            "blocks of one more row fit in the words to spare and move fewer words; the check praises it",
+            "blocks of one more row fit in the spare words, and no case moves more words than the formula",
             "for j in m.blocks(N, Bc):",
             "for j in m.blocks(N, Bc + 1):",
         ),
         (
-            "blocks of one more column fit in the words to spare and move fewer words; the check praises it",
+            "blocks of one more column fit in the spare words, and no case moves more words than the formula",
             "for c in m.blocks(d, Bd):",
             "for c in m.blocks(d, Bd + 1):",
         ),
