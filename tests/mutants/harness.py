@@ -96,8 +96,8 @@ def mutate(exercise_id: str, mutant: Mutant) -> Answer:
 def failures(exercise_id: str, function: Any, seed: int, exercise: Exercise | None = None) -> list[str]:
     """Names of the properties that fail, in the report's order; `exercise` is judged in place of the id's.
 
-    Checks of memory keep up to 50 calls of every allocation. In a thread of its own an answer stands below few
-    calls, as in a student's notebook, and not below pytest's: that takes a third of the time.
+    A check of memory records up to 50 calls above every allocation. The judge runs in a thread of its own,
+    where pytest's calls are not above it: 3A and 3B then take a quarter of the time.
     """
     judged = exercise or find(exercise_id)
     with ThreadPoolExecutor(1) as thread:
