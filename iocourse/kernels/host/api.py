@@ -468,10 +468,14 @@ def _check_device(device: torch.device) -> None:
     _check_chip(device.index or 0)
 
 
-@torch.compiler.assume_constant_result  # torch.compile calls it without tracing torch.cuda's functions
 def _check_chip(index: int) -> None:
     """Raise ValueError if Triton has no backend for this device; warn if it is a Turing GPU."""
     _check_chip_once(index)
+
+
+# torch.compile calls it without tracing torch.cuda's functions. `torch.compiler.assume_constant_result` sets
+# the same mark, but imports the compiler, which doubles the time that importing the kernels takes.
+_check_chip._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

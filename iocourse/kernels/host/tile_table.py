@@ -212,10 +212,14 @@ def architecture(device: torch.device) -> int | None:
     return None if backend.INTERPRETED else _device_row(device.index or 0)
 
 
-@torch.compiler.assume_constant_result  # torch.compile calls it without tracing torch.cuda's functions
 def _device_row(index: int) -> int:
     """The row for a CUDA device."""
     return _device_row_once(index)
+
+
+# torch.compile calls it without tracing torch.cuda's functions. `torch.compiler.assume_constant_result` sets
+# the same mark, but imports the compiler, which doubles the time that importing the kernels takes.
+_device_row._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
