@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..doctor.triton_missing import TritonMissing
+from ..errors import error_text
 from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
@@ -32,7 +33,6 @@ from .exercise import (
     Trial,
     WrongEverywhere,
     WrongForm,
-    error_text,
     exercises_asking_for,
     find,
     raised_in,

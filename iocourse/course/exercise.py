@@ -351,14 +351,6 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
-def error_text(error: BaseException) -> str:
-    """An error in one line: its type and its message, where it has one that can be shown."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__}, whose message cannot be shown"
-
-
 def raised_in(error: BaseException) -> str:
     """The exercise's function in which an error arose, "" for none: the innermost where one calls another."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]

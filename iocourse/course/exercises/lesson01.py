@@ -23,7 +23,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.function import EVERY, Sample, function
+from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,
     difference,
@@ -38,6 +38,7 @@ from ..properties import (
     too_short,
     values,
 )
+from ..sample import Sample
 from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.case_inputs import (
     bottomless_queries_and_keys,

@@ -19,7 +19,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
+from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (
     difference,
     each,
@@ -31,6 +31,7 @@ from ..properties import (
     total_within,
     values_in,
 )
+from ..sample import Sample
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
 from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 
@@ -357,7 +358,7 @@ def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     asked = [*((S, r, c, "plain") for r, c in tilings), (S[:1], Br, Bc, "plain")]
     for scores, r, c, kind in [*asked, (large, Br, Bc, "large"), (below, Br, Bc, "large")]:
         sizes = {"N": len(scores), "n": n, "Br": r, "Bc": c}
-        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, kind, f"{kind} scores")
+        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, tags=(kind,), prefix=f"{kind} scores")
 
 
 def _log_sums(S: Array, **_: int) -> Array:

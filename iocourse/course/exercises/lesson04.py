@@ -12,7 +12,7 @@ from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Trial
 from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import Sample, one_more_of_each_kind, repaired, schedule
+from ..kinds.schedule import one_more_of_each_kind, repaired, schedule
 from ..properties import (
     LARGE,
     block_size,
@@ -27,6 +27,7 @@ from ..properties import (
     writes,
     wrong_scale,
 )
+from ..sample import Sample
 from ..trials.case_inputs import attention_inputs, exact_attention, named, tilings, with_long_blocks
 
 

@@ -17,9 +17,8 @@ from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, exercise
-from ..kinds.function import Sample as Values
 from ..kinds.function import function
-from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
+from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (
     LARGE,
     block_size,
@@ -30,6 +29,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
 
 Array = np.ndarray
@@ -129,7 +129,7 @@ FOR_DQ, FOR_DK = "rows stay for dQ", "columns stay for dK, or for dK and dV"
 V_AWAY, PASSING = "V stays away where dV alone is asked for", "a gradient that passes by counts twice"
 
 
-def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
+def sides_and_gradients(rng: np.random.Generator) -> Iterator[Sample]:
     """Both sides with every set of gradients, in an order of the day."""
     names = ("dQ", "dK", "dV")
     sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
@@ -139,7 +139,7 @@ def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
         inputs = {"stays": stays, "gradients": set(some)}  # a set, as in the notebook
         passing = some & ({"dK", "dV"} if stays == "rows" else {"dQ"})
         tag = PASSING if passing else FOR_DQ if stays == "rows" else V_AWAY if some == {"dV"} else FOR_DK
-        yield Values(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
 
 
 @library_solution

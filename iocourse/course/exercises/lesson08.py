@@ -16,8 +16,7 @@ from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Trial, exercise
 from ..kinds.function import EVERY, function
-from ..kinds.function import Sample as Values
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
@@ -33,6 +32,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import hard_scores, named
 
 Array = np.ndarray
@@ -54,7 +54,7 @@ def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
     return tiles
 
 
-def grids(rng: np.random.Generator) -> Iterator[Values]:
+def grids(rng: np.random.Generator) -> Iterator[Sample]:
     """Equal blocks; a ragged last one that is seen; sides cut unlike each other; a row that sees nothing;
     blocks of millions of rows.
     """
@@ -77,7 +77,7 @@ def grids(rng: np.random.Generator) -> Iterator[Values]:
         met = sum(wide[J] for _, J in np.argwhere(tiles))
         inputs = {"tiles": tiles, "heights": tall, "widths": wide, "d": d}
         sizes = {"tiles": "{}x{}".format(*tiles.shape), "d": d}
-        yield Values(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
 
 
 COUNT = function(
@@ -134,7 +134,8 @@ def _sparse_sample(words: str, QKV: np.ndarray, mask: masks.Mask, Br: int, Bc: i
     _, N, d = QKV.shape
     tiles = {"Br": Br, "Bc": Bc}
     tag = words if words in (CAUSAL, EMPTY) else ""
-    return Sample({"N": N, "d": d, **tiles}, {**named("Q K V", QKV), "mask": mask, **tiles}, tag, words)
+    inputs = {**named("Q K V", QKV), "mask": mask, **tiles}
+    return Sample({"N": N, "d": d, **tiles}, inputs, tags=(tag,), prefix=words)
 
 
 def _masked_attention(Q: Array, K: Array, V: Array, mask: masks.Mask, **_: int) -> Array:
@@ -171,7 +172,7 @@ def window_inputs(rng: np.random.Generator) -> Iterator[Sample]:
 def _window_sample(rng: np.random.Generator, N: int, d: int, w: int) -> Sample:
     tag = ALONE if w == 0 else WIDE if w >= N - 1 else ""
     inputs = {**named("Q K V", rng.standard_normal((3, N, d))), "w": w}
-    return Sample({"N": N, "d": d, "w": w}, inputs, tag)
+    return Sample({"N": N, "d": d, "w": w}, inputs, tags=(tag,))
 
 
 def _attention_in_window(Q: Array, K: Array, V: Array, w: int) -> Array:
@@ -279,7 +280,7 @@ ORDER = exercise(
 PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide", "some see nothing"
 
 
-def pairs_and_memories(rng: np.random.Generator) -> Iterator[Values]:
+def pairs_and_memories(rng: np.random.Generator) -> Iterator[Sample]:
     """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
     N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
     half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
@@ -301,7 +302,7 @@ def pairs_and_memories(rng: np.random.Generator) -> Iterator[Values]:
         once, by_pairs = 2 * d * rows, 4 * nnz * d * d / (M + d * d) - (M + d * d)
         tag = UNASKED if rows < 2 * N else PAIRS_DECIDE if by_pairs > once else WORDS_DECIDE
         inputs, sizes = {"pairs": pairs, "d": d, "M": M}, {"pairs": f"{nnz:,}", "N": N, "d": d, "M": M}
-        yield Values(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
 
 
 LEAST = function(

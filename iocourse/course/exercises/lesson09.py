@@ -16,7 +16,7 @@ from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Trial, exercise
 from ..kinds.choice import choice
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -33,6 +33,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
 
 Array = np.ndarray
@@ -112,7 +113,7 @@ def searches(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _search(words: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str = END) -> Sample:
     inputs = {"sweeps": sweeps, "x": x, "state": state, "goal": goal}
-    return Sample({}, inputs, words=f"{words}, x = {x:.3f}")
+    return Sample({}, inputs, prefix=f"{words}, x = {x:.3f}")
 
 
 class Sequenced(NamedTuple):

@@ -20,8 +20,8 @@ from ..kinds.forward_cases import (
     tiles,
     token_major,
 )
-from ..kinds.function import Sample
 from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel
+from ..sample import Sample
 from ..trials.float32_inputs import FAR, Single, far_apart, normal
 from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
 

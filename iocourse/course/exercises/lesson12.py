@@ -15,9 +15,10 @@ from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
-from ..kinds.function import EVERY, TOGETHER, Draw, Sample, function
+from ..kinds.function import EVERY, TOGETHER, function
 from ..kinds.kernel import SINGLE, kernel
 from ..properties import budget_of, each, idle
+from ..sample import Draw, Sample
 from ..trials.kernel_launch import (
     as_shared_arrays,
     kernels_compute,

@@ -16,9 +16,9 @@ from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Trial, WrongForm, exercise
-from ..kinds.function import Sample
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, is_number, only_where, several
+from ..sample import Sample
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 

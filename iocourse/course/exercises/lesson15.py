@@ -29,7 +29,7 @@ from ..exercise import (
     run_function,
     trial_from_error,
 )
-from ..kinds.schedule import Sample, repaired, schedule
+from ..kinds.schedule import repaired, schedule
 from ..properties import (
     Form,
     describe_value,
@@ -50,6 +50,7 @@ from ..properties import (
     whole,
     writes,
 )
+from ..sample import Sample
 from ..trials.streamed_rows import HeldTrial, least_held, memory_watch
 
 Array = NDArray[np.float64]
@@ -353,7 +354,8 @@ def _low_rank_sample(
     Q *= 0.9 * d**0.5 / abs(Q @ K.T).max()
     sizes = {"N": N, "d": d, "r": comb(d + len(c) - 1, d)}
     tag = "" if np.array_equal(c, taylor(len(c) - 1)) else OTHER
-    return Sample(sizes, {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}, tag, words, {"c": c})
+    inputs = {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}
+    return Sample(sizes, inputs, tags=(tag,), prefix=words, facts={"c": c})
 
 
 def _low_rank_attention(Q: Array, K: Array, V: Array, c: Sequence[float] | Array, **_: Any) -> Array:

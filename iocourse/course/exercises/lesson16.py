@@ -16,7 +16,7 @@ from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
 from ..exercise import Case, Property, Trial, exercise
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     difference,
     every_input_loaded,
@@ -28,6 +28,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
 from ..trials.operation_count import ONCE, TWICE, WorkTrial, linear_work, run_counted
 
@@ -194,7 +195,8 @@ def _sweep_sample(rng: np.random.Generator, words: str, N: int, d: int, g: int, 
     inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
     options = {"phi": machine_features(p), "psi": machine_features(p, weights)}
     sizes = {"N": N, "d": d, "g": g}
-    return Sample(sizes, inputs | options, ODD * (g % 2), words, {"degree": g, "r": p.rank})
+    tags, facts = (ODD * (g % 2),), {"degree": g, "r": p.rank}
+    return Sample(sizes, inputs | options, tags=tags, prefix=words, facts=facts)
 
 
 def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:

@@ -14,7 +14,7 @@ from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..exercise import Case, Trial, WrongForm, exercise, run_function
-from ..kinds.function import EVERY, Sample, function
+from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -26,6 +26,7 @@ from ..properties import (
     several,
     shortened,
 )
+from ..sample import Sample
 from ..side_effects import after, does_not_modify_results
 
 Array = NDArray[np.float64]

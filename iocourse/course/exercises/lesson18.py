@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case
-from ..kinds.distributed import FAR, Sample, distributed, normal, shards
+from ..kinds.distributed import FAR, RankSample, distributed, normal, shards
 from ..properties import LARGE
 from ..trials.rank_runs import RankCase, holds_blocks, holds_within, nothing_else_moves, receives, sends
 
@@ -30,7 +30,7 @@ RING = distributed(
 
 
 # ------------------------------------------------------------------ 18B the grid
-def _grids(rng: np.random.Generator) -> Iterator[Sample]:
+def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
     """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
@@ -60,7 +60,7 @@ GRID = distributed(
 
 
 # ------------------------------------------------------------------ 18C rows travel
-def _with_results(rng: np.random.Generator) -> Iterator[Sample]:
+def _with_results(rng: np.random.Generator) -> Iterator[RankSample]:
     """Even shards; ragged ones; two ranks; one."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d)]:
@@ -96,7 +96,7 @@ ROWS = distributed(
 
 
 # ------------------------------------------------------------------ 18D heads
-def _heads(rng: np.random.Generator) -> Iterator[Sample]:
+def _heads(rng: np.random.Generator) -> Iterator[RankSample]:
     """As many heads as ranks; more; ragged rows; one rank; ranks without a row."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:

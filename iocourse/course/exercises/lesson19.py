@@ -14,7 +14,7 @@ from ...costs import ceil_div
 from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
 from ..exercise import Case, Trial, exercise, student_call, trial_from_error
-from ..kinds.distributed import FAR, Sample, distributed, normal
+from ..kinds.distributed import FAR, RankSample, distributed, normal
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import low_queries_and_keys
 from ..trials.rank_runs import FEW, holds_within, words_within
@@ -209,7 +209,7 @@ PLACEMENT = exercise(
 LOW = "scores near -10,000"
 
 
-def _pools(rng: np.random.Generator) -> Iterator[Sample]:
+def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
     """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0, and with
     them a rank without a frame.
     """
@@ -247,7 +247,7 @@ POOLING = distributed(
 
 
 # ------------------------------------------------------------------ 19D clips
-def _clips(rng: np.random.Generator) -> Iterator[Sample]:
+def _clips(rng: np.random.Generator) -> Iterator[RankSample]:
     """One rank; one clip a rank; several; clips of one row, where all rows are first ones."""
     P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
     sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]

@@ -15,7 +15,8 @@ import numpy as np
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, exercise
 from ..properties import Form, idle, several, whole
-from .schedule import Draw, Sample, require
+from ..sample import Draw, Sample
+from .schedule import require
 
 T = TypeVar("T")
 Tile = dict[str, int]
@@ -87,7 +88,7 @@ def choice(
                 f"exercise {id}: nothing that may be picked fits in the case {sample.label!r}; "
                 "among must yield a pick that does"
             )
-        return Case(sample.label, sample.inputs, found[1], tags=sample.tags)
+        return Case(sample.label, sample.inputs, found[1], tags=sample.tag_set)
 
     def has_room(trial: Trial, pick: T) -> str | None:
         (_, peak), M = costs_of(pick, trial.case.inputs), trial.case.inputs["M"]

@@ -24,6 +24,7 @@ import numpy as np
 
 from ... import traffic
 from ...doctor.triton_missing import require_triton
+from ...errors import error_text
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
     Better,
@@ -31,7 +32,6 @@ from ..exercise import (
     Property,
     Trial,
     differs,
-    error_text,
     modified_inputs_error,
     snapshot,
     student_call,

@@ -11,7 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exercise import Case, Property, Trial, error_text, snapshot, student_call
+from ...errors import error_text
+from ..exercise import Case, Property, Trial, snapshot, student_call
 from ..properties import each, idle, only_where, same_answer_from
 
 LONG = "long"  # the tag of a row that is measured for what is kept of it
