@@ -6,7 +6,7 @@ class UsageError(Exception):
 
 
 def error_text(error: BaseException) -> str:
-    """Return the error in one line: its type and its message, or only its type if the message cannot be made."""
+    """Return the error in one line: its type and its message, or its type if `str(error)` itself fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

@@ -47,7 +47,7 @@ class Sample:
         return frozenset(self.tags) - {""}
 
     def of(self, form: Callable[..., Any]) -> Any:
-        """Call a closed form with the sizes, the facts, and every input that is not an array (tiles, a mask)."""
+        """Call a closed form with the sizes, the facts and the inputs that are not arrays (tiles, a mask)."""
         options = {name: value for name, value in self.inputs.items() if not isinstance(value, np.ndarray)}
         return form(**{**self.sizes, **self.facts, **options})
 

@@ -106,7 +106,8 @@ def rank_case(
         budget = known.run(P, on="dry", **given, **asked).ledgers
     results = len(expected) if isinstance(expected, tuple) else 1
     return RankCase(
-        sample.label, inputs, expected, budget=budget, machine=machine, tags=sample.tag_set, P=P, results=results
+        sample.label, inputs, expected, budget=budget, machine=machine, tags=sample.tag_set, P=P,
+        results=results,
     )  # fmt: skip
 
 
