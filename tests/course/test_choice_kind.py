@@ -14,7 +14,7 @@ from iocourse.ledger import Ledger
 
 IDS = ("2C", "4D", "7D", "9A")
 BEST = "no tile that fits moves fewer words"
-FITS, FORM = "the tile fits in M words", "returns two whole numbers of at least 1"
+FITS, FORM = "the tile fits in M words", "returns two positive integers"
 
 
 def problems(rng):

@@ -162,7 +162,7 @@ def test_a_loop_with_a_round_too_many_is_refused(exercise_id, loop, longer):
     source = exercise_source(exercise_id, solved=True)
     assert loop in source
     verdicts = judge(find(exercise_id), build(exercise_id, source.replace(loop, longer)), 0)
-    assert [name for name, said in verdicts if said] == ["no loop has a round outside its array"]
+    assert [name for name, said in verdicts if said] == ["no loop iteration is completely out of bounds"]
 
 
 # ---------------------------------------------------------------------- factors of products

@@ -123,8 +123,8 @@ def keeps_the_last_row(m, A, *, b):
     return Y
 
 
-TOTAL = "no more words move than the closed form says"
-LOADED = "every word of the input is loaded"
+TOTAL = "moves no more words than the closed form"
+LOADED = "loads every word of its inputs"
 
 
 @pytest.mark.parametrize(

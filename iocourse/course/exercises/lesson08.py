@@ -25,7 +25,6 @@ from ..properties import (
     every_input_loaded,
     idle,
     reads,
-    reads_within,
     same_answer_for,
     total_within,
     values,
@@ -85,11 +84,11 @@ COUNT = function(
     "words",
     grids,
     {
-        ("words", EQUAL): "equal blocks are counted right",
-        ("words", RAGGED): "a smaller last block counts with its own size",
-        ("words", UNLIKE): "queries and keys may be cut differently",
-        ("words", HIDDEN): "a row of hidden tiles still moves its queries and outputs",
-        ("words", EVERY): "the words are exact for every grid",
+        ("words", EQUAL): "is correct for equal blocks",
+        ("words", RAGGED): "is correct for a smaller last block",
+        ("words", UNLIKE): "is correct when queries and keys have different blocks",
+        ("words", HIDDEN): "counts the queries and outputs of a row of empty blocks",
+        ("words", EVERY): "is exact for every grid",
     },
 )
 
@@ -264,9 +263,9 @@ def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
 
 ORDER_PROPERTIES: Sequence[Property] = (
     AN_ORDER.kept(),
-    AN_ORDER.must("the tokens of a bucket stand together", _together),
-    idle(AN_ORDER.must("a causal mask keeps all its pairs below the diagonal", _below_the_diagonal, CAUSAL)),
-    AN_ORDER.must("no more words move than buckets in order need", _few_words),
+    AN_ORDER.must("the tokens of a bucket are adjacent", _together),
+    idle(AN_ORDER.must("keeps all pairs of a causal mask below the diagonal", _below_the_diagonal, CAUSAL)),
+    AN_ORDER.must("moves no more words than sorted buckets", _few_words),
 )
 
 ORDER = exercise(
@@ -310,10 +309,10 @@ LEAST = function(
     "words",
     pairs_and_memories,
     {
-        ("words", PAIRS_DECIDE): "in a small memory the seen pairs decide",
-        ("words", WORDS_DECIDE): "where pairs say little the compulsory words decide",
-        ("words", UNASKED): "who sees nothing and who is never seen costs nothing",
-        ("words", EVERY): "the bound is right for every mask",
+        ("words", PAIRS_DECIDE): "is correct where the visible pairs determine the bound",
+        ("words", WORDS_DECIDE): "is correct where the compulsory traffic determines the bound",
+        ("words", UNASKED): "counts no query and no key without a visible pair",
+        ("words", EVERY): "is correct for every mask",
     },
 )
 
@@ -327,12 +326,12 @@ EXERCISES = (
         spare=_a_tile_of_scores,
         values=(
             values(),
-            values_in("a key after the query has no weight", CAUSAL),
-            values_in("a row that sees no key becomes zeros", EMPTY),
+            values_in("a key after the query has weight 0", CAUSAL),
+            values_in("a row that attends to no key has O = 0", EMPTY),
             same_answer_for(BLOCK_SIZE, _same_problem),
             LARGE_VALUES,
         ),
-        loads=replace(every_input_loaded("Q"), name="every query is loaded"),
+        loads=replace(every_input_loaded("Q"), name="loads every query"),
         words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
         comparison=attention(
             "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
@@ -347,16 +346,14 @@ EXERCISES = (
         values=(
             values(),
             values_in("a window of one key gives its value", ALONE),
-            values_in("a window over everything is plain attention", WIDE),
+            values_in("a window over all keys gives full attention", WIDE),
             LARGE_VALUES,
         ),
         words=(
-            reads_within("K", "each key is read once"),
-            reads_within("V", "each value is read once"),
-            *reads(Q="once"),
+            *reads(K="once", V="once", Q="once"),
             *writes(O="once"),
         ),
-        total=total_within("4Nd words, whatever w is"),
+        total=total_within("moves at most 4Nd words for every w"),
         comparison=attention("forward", N=256, d=64, every_block=True, w=8),
     ),
     ORDER,

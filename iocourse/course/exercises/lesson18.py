@@ -21,9 +21,9 @@ RING = distributed(
     exact.attention,
     shards,
     (
-        receives("every rank receives the keys and values of the others once", "K", "V"),
+        receives("every rank receives K and V of the other ranks once", "K", "V"),
         nothing_else_moves(),
-        holds_blocks("no rank holds more than two blocks of others", 2),
+        holds_blocks("no rank holds more than two blocks of other ranks", 2),
     ),
     where=FAR,
 )
@@ -49,10 +49,14 @@ GRID = distributed(
     lambda Q, K, V, a: exact.attention(Q, K, V),
     _grids,
     (
-        receives("on a square, a rank receives the queries of its row once", "Q", where=_square),
-        receives("where a is not b, too", "Q", where=lambda case: not _square(case)),
-        receives("a rank receives the keys and values of its column once", "K", "V"),
-        sends("a rank sends its part of O and L to whom it is due, once", "O", "L"),
+        receives("on a square grid, a rank receives the queries of its row once", "Q", where=_square),
+        receives(
+            "on any other grid, a rank receives the queries of its row once",
+            "Q",
+            where=lambda case: not _square(case),
+        ),
+        receives("a rank receives K and V of its column once", "K", "V"),
+        sends("a rank sends its parts of O and L to their owners once", "O", "L"),
         nothing_else_moves(),
     ),
     where=FAR,
@@ -85,13 +89,13 @@ ROWS = distributed(
     _gradients,
     _with_results,
     (
-        receives("every rank receives Q and dO of the others once", "Q", "dO"),
-        receives("of O and of the scores a rank receives one number a row each", "LSE", "D"),
-        sends("sums of dQ make P - 1 hops", "dQ"),
-        nothing_else_moves("keys and values, their gradients and O stay at home"),
+        receives("every rank receives Q and dO of the other ranks once", "Q", "dO"),
+        receives("a rank receives one word per row of LSE and of D", "LSE", "D"),
+        sends("partial sums of dQ are sent P - 1 times", "dQ"),
+        nothing_else_moves("sends no K, V, dK, dV or O"),
         holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
     ),
-    values="dQ, dK and dV equal the exact gradients",
+    values="dQ, dK and dV are exact",
 )
 
 
@@ -115,7 +119,7 @@ HEADS = distributed(
     _heads,
     (
         receives("a rank receives all rows of its heads once", "Q", "K", "V"),
-        sends("a rank sends the outputs of its heads home once", "O"),
+        sends("a rank sends the outputs of its heads to their owners once", "O"),
         nothing_else_moves(),
     ),
 )

@@ -29,7 +29,7 @@ def tile_form(*names: str) -> Form[Tile]:
         sizes = [whole(size) for size in several(trial.value, len(names)) or (None,)]
         return None if None in sizes else dict(zip(names, sizes, strict=True))  # type: ignore[arg-type]
 
-    return Form("returns two whole numbers of at least 1", read, f"a tile ({', '.join(names)})")
+    return Form("returns two positive integers", read, f"a tile ({', '.join(names)})")
 
 
 def choice(

@@ -327,7 +327,7 @@ def _otherwise_named(got: distributed.RankLedger, want: distributed.RankLedger) 
     return f" (yours moves {', '.join(own)}: name what moves by its array)" if own else ""
 
 
-def nothing_else_moves(name: str = "nothing else moves", where: Where = "") -> Property:
+def nothing_else_moves(name: str = "sends and receives no other array", where: Where = "") -> Property:
     """No rank sends or receives an array that the closed form does not have."""
 
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:

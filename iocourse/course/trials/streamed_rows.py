@@ -230,7 +230,7 @@ def _held(trial: RowTrial) -> str:
 
 
 ONE_PASS = (
-    idle(each("each piece is visited once", _visited_once)),
-    Property("what is kept does not grow with the row", _keeps_no_more, idle=True),
+    idle(each("reads each piece once", _visited_once)),
+    Property("memory use does not grow with the length of the row", _keeps_no_more, idle=True),
 )
-SAME_ROW = same_answer_from("row", "the cut into pieces does not change the answer")
+SAME_ROW = same_answer_from("row", "the result does not depend on the size of the pieces")
