@@ -63,11 +63,11 @@ doctor.inspect_environment()
 #
 # ```text
 # 0A The words attention must move
-#   FAILS  a query counts in every array that has a row for it: 3 more queries with d=89 add 267 words to yours: 1 × d for each
-#   holds  a key counts in every array that has a row for it
+#   FAILS  counts every array that has one row per query: 3 more queries with d=89 add 267 words to yours: 1 × d for each
+#   holds  counts every array that has one row per key
 #   ...
-#   FAILS  as many words as must move: yours says 78320, which is fewer (Nq=378, Nk=251, d=89)
-# Read "a query counts in every array that has a row for it" first: the others may fail for the same reason.
+#   FAILS  returns the compulsory traffic: yours says 78320, which is fewer (Nq=378, Nk=251, d=89)
+# Read "counts every array that has one row per query" first: the others may fail for the same reason.
 # Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
 #

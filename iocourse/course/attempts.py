@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..errors import error_text
 from . import progress
-from .exercise import cause_of, error_text, exercises_asking_for, raised_in
+from .exercise import cause_of, exercises_asking_for, raised_in
 from .missing_packages import caused_by_missing_package
 from .run_context import is_strict
 from .runtime_errors import line_of

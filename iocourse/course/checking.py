@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..doctor.triton_missing import TritonMissing
+from ..errors import error_text
 from ..solution_guard import LibrarySolutionUsed
 from . import progress
 from .bound_ratio import bound_ratio_message
@@ -32,7 +33,6 @@ from .exercise import (
     Trial,
     WrongEverywhere,
     WrongForm,
-    error_text,
     exercises_asking_for,
     find,
     raised_in,
@@ -54,7 +54,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
-KEEPS_RESULTS = "what it returned stays as it was"
+KEEPS_RESULTS = "does not modify earlier results"
 # What the report on any exercise may say, whatever properties it has.
 COURSE_WIDE = (RUNS, OWN, RETURNS, FORM, STORES, KEEPS_INPUTS, KEEPS_RESULTS)
 REUSED = "a later call writes into what your function returned before; make a new array in each call"

@@ -2,7 +2,7 @@
 
 A lesson's exercises stand in one file of `iocourse.course.exercises`. A check tries the student's function
 on every case, then asks each property about all the trials together. A property has a name that is a
-sentence ("block size does not change the answer") and answers None when it holds, otherwise what it saw.
+sentence ("the result does not depend on the block size"). It returns None if it holds, otherwise what it saw.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ RunCase = Callable[[Callable[..., Any], Case], Trial]
 
 
 RETURNS = "returns a result"
-FORM = "returns what is asked for"
-STORES = "stores its whole result"
-KEEPS_INPUTS = "the inputs are left as they were"
+FORM = "returns a value of the requested form"
+STORES = "stores its complete result"
+KEEPS_INPUTS = "does not modify its inputs"
 
 
 class NotJudged(Exception):
@@ -349,14 +349,6 @@ def find(exercise_id: str) -> Exercise:
     if exercise_id not in known:
         raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
     return known[exercise_id]
-
-
-def error_text(error: BaseException) -> str:
-    """An error in one line: its type and its message, where it has one that can be shown."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__}, whose message cannot be shown"
 
 
 def raised_in(error: BaseException) -> str:

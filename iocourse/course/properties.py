@@ -251,7 +251,7 @@ def exchanged(
 
 
 def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
-    """Trials with the same `key` must give the same values: block size does not change the answer, say."""
+    """Trials with the same `key` must give the same values, whatever their block size, for example."""
 
     def judge(trials: Sequence[Trial]) -> str | None:
         first: dict[Any, Trial] = {}
@@ -265,7 +265,7 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
     return Property(name, judge, idle=True, echo=True)
 
 
-BLOCK_SIZE = "block size does not change the answer"
+BLOCK_SIZE = "the result does not depend on the block size"
 
 
 def same_answer_from(array: str, name: str = BLOCK_SIZE) -> Property:
@@ -385,7 +385,7 @@ def _multiple(ledger: Ledger, array: str, words: int) -> str:
     return f"{words / size:g}× ({words:,} words)" if size else f"{words:,} words"
 
 
-def total_within(name: str = "no more words move than the closed form says") -> Property:
+def total_within(name: str = "moves no more words than the closed form") -> Property:
     """All words together stay within the closed form, scratch arrays of the student's own included; where
     they are fewer, the report of a solved exercise says so.
     """
@@ -447,4 +447,4 @@ def every_input_loaded(*arrays: str) -> Property:
                 return f"{array} has {size:,} words, yours read {read:,}"
         return None
 
-    return idle(each("every word of the input is loaded", judge))
+    return idle(each("loads every word of its inputs", judge))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..errors import error_text
 from ..machine import SlowArray, Tile, UseAfterFree
-from .exercise import error_text
 
 MOST_SHAPES = 6
 INDENT = "\n         "  # under the name of a property in a report

@@ -137,7 +137,8 @@ class SubmissionProcess:
 
     def __init__(self, limits: Limits) -> None:
         from ..course.checking import RUNS, judge
-        from ..course.exercise import error_text, find
+        from ..course.exercise import find
+        from ..errors import error_text
 
         self.judge, self.find, self.runs, self.error_text = judge, find, RUNS, error_text
         self.names = notebook_names()

@@ -106,7 +106,7 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
     assert guide.guide_page(tmp_path) is None and list(guide.guide_problems(tmp_path)) == []
 
 
-OF_4A = '"K is read once" is not one of its properties; correct the key or delete it (properties: values'
+OF_4A = '"K is read once" is not one of its properties; correct the key or delete it (properties: is correct'
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ OF_4A = '"K is read once" is not one of its properties; correct the key or delet
             f"docs/remarks/04.toml, exercise 4A: {OF_4A}",
         ),
         (
-            "remarks/00.toml", '"as many words as must move" =', "#",
-            'docs/remarks/00.toml, exercise 0A: property "as many words as must move" has no sentence; '
+            "remarks/00.toml", '"returns the compulsory traffic" =', "#",
+            'docs/remarks/00.toml, exercise 0A: property "returns the compulsory traffic" has no sentence; '
             'write under ["0A".mistakes], or in shared.toml if many exercises have it, which mistake of a '
             "student fails it",
         ),

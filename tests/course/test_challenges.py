@@ -296,7 +296,7 @@ def test_who_never_loads_an_input_is_refused():
         return O
 
     small = Challenge(**{**vars(FORWARD), "N": 50, "shapes": ((1, 64), (30, 64))})
-    assert refusal(from_slow_memory, small).startswith("every word of the input is loaded: Q has 64 words")
+    assert refusal(from_slow_memory, small).startswith("loads every word of its inputs: Q has 64 words")
 
 
 def test_the_librarys_own_schedule_is_refused():

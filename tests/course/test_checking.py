@@ -238,7 +238,7 @@ class TestSchedules:
     def test_a_report_says_how_often_and_how_often_is_allowed(self):
         verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
         assert "yours 6× (198 words), budget 3× (99 words)" in verdicts["K is read ⌈N/Br⌉ times"]
-        assert verdicts["no more words move than the closed form says"]
+        assert verdicts["moves no more words than the closed form"]
 
     def test_hoarding_fails_by_peak_and_names_what_is_resident(self):
         verdicts = dict(checking.judge(FLASH, variant(keep_all=True), 0))
@@ -472,7 +472,7 @@ class TestWhichFirst:
             return O
 
         check("99.2", nothing)
-        assert 'Read "every word of the input is loaded" first' in capsys.readouterr().out
+        assert 'Read "loads every word of its inputs" first' in capsys.readouterr().out
 
     def test_one_that_fails_alone_needs_no_advice(self, capsys):
         assert failing(FLASH, variant(scale=False)) == ["values equal exact attention"]

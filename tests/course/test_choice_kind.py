@@ -9,12 +9,12 @@ from iocourse import costs
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Trial, find
 from iocourse.course.kinds.choice import choice, tile_form
-from iocourse.course.kinds.schedule import Sample
+from iocourse.course.sample import Sample
 from iocourse.ledger import Ledger
 
 IDS = ("2C", "4D", "7D", "9A")
 BEST = "no tile that fits moves fewer words"
-FITS, FORM = "the tile fits in M words", "returns two whole numbers of at least 1"
+FITS, FORM = "the tile fits in M words", "returns two positive integers"
 
 
 def problems(rng):

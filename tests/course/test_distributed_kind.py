@@ -98,5 +98,5 @@ def test_a_function_that_gathers_moves_what_its_closed_form_does_not_have():
     said = dict(judge(find("18A"), gather, 0))
     assert (
         "rank 0 receives 0 words of K, the closed form"
-        in said["every rank receives the keys and values of the others once"]
+        in said["every rank receives K and V of the other ranks once"]
     )

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 
 from iocourse.course import runtime_errors
-from iocourse.course.exercise import Case, error_text
+from iocourse.course.exercise import Case
+from iocourse.errors import error_text
 from iocourse.course.trials.kernel_launch import launch
 
 CELL = """

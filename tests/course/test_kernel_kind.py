@@ -15,7 +15,8 @@ import triton.language as tl
 
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, exercises, find
-from iocourse.course.kinds.function import EVERY, Sample
+from iocourse.course.kinds.function import EVERY
+from iocourse.course.sample import Sample
 from iocourse.course.kinds.kernel import kernel
 from iocourse.course.trials.float32_inputs import FAR
 from iocourse.course.trials.kernel_launch import full_products, launch, no_tile_outside, words_exactly
@@ -161,7 +162,7 @@ def test_a_loop_with_a_round_too_many_is_refused(exercise_id, loop, longer):
     source = exercise_source(exercise_id, solved=True)
     assert loop in source
     verdicts = judge(find(exercise_id), build(exercise_id, source.replace(loop, longer)), 0)
-    assert [name for name, said in verdicts if said] == ["no loop has a round outside its array"]
+    assert [name for name, said in verdicts if said] == ["no loop iteration is completely out of bounds"]
 
 
 # ---------------------------------------------------------------------- factors of products

@@ -130,13 +130,13 @@ def gradients(Q, K, V, dO, causal=False, least=0.0):
 @pytest.mark.parametrize(
     ("exercise_id", "answer", "fails"),
     [
-        ("1A", lambda S: weights(S, -1e9), "a score of -inf gets the weight 0"),
-        ("1A", lambda S: weights(S, -1e4), "a score of -inf gets the weight 0"),
+        ("1A", lambda S: weights(S, -1e9), "gives a score of -inf the weight 0"),
+        ("1A", lambda S: weights(S, -1e4), "gives a score of -inf the weight 0"),
         ("1A", lambda S: weights(S, least=1e-12), "values equal exact softmax"),
         (
             "1B",
             lambda Q, K, V, causal=False: attention_with(1e-12, Q, K, V, causal),
-            "scores are divided by √d",
+            "divides the scores by √d",
         ),
         ("1D", lambda *given: gradients(*given, least=1e-12), "dV equals the exact gradient"),
     ],

@@ -167,7 +167,7 @@ def rescale_dropped(m, Q, K, V, *, Br, Bc):
 def test_a_mistake_between_blocks_leaves_the_values_of_one_block_right():
     verdicts = dict(judge(find("4A"), rescale_dropped, 0))
     assert verdicts["values equal exact attention"]
-    assert verdicts["values are right where one block holds all keys"] is None
+    assert verdicts["is correct when one block holds all keys"] is None
 
 
 ONE_TILE_MORE = {"product": ("o.add_matmul(s, v)", "o += s @ v"), "queries": ("q *= ", "q = q * ")}
@@ -252,6 +252,6 @@ def test_a_wrong_scale_is_named(exercise, power, named):
                 m.store(o, O, i)
         return O
 
-    said = dict(judge(find(exercise), unscaled, 3))["values are right where one block holds all keys"]
+    said = dict(judge(find(exercise), unscaled, 3))["is correct when one block holds all keys"]
     d = int(said.split("d=")[1].split(",")[0])
     assert f"; yours multiplies QKᵀ by {named.format(d=d)}, expected 1/√{d} = " in said

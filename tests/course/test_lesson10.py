@@ -311,7 +311,7 @@ def test_a_row_that_fits_in_a_block_may_be_read_once(capsys, monkeypatch):
     assert source.count(once[0]) == 2
     check("10C", build("10C", source.replace(*once, 1)), seed=0)
     said = capsys.readouterr().out
-    assert "  holds  each number is read twice and written once: fewer than (10.4)\n" in said
+    assert "  holds  each word is read twice and written once: fewer than (10.4)\n" in said
     assert said.endswith("Solved.\n")
 
 
@@ -321,7 +321,7 @@ def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
     failed, first = refused(
         "10D", ("mask=(i < m) & (along < k)", "mask=along < k"), ("A + i * s_a", "A + i % m * s_a")
     )
-    assert first == "the words are those of (10.3)" and list(failed) == [first]
+    assert first == "moves exactly the words of (10.3)" and list(failed) == [first]
     assert (
         "A: yours reads " in failed[first] and "a lane that wraps is live and moves its word" in failed[first]
     )

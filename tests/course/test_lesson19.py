@@ -176,9 +176,9 @@ def test_a_wrong_answer_is_told_in_ranks_and_words():
         and "times the mean" in said["every rank has the same work"]
     )
     said = dict(judge(find("19E"), lambda mask, P: np.arange(len(mask)) * P // len(mask), 3))
-    assert "by the bound" in said["no rank lacks more than the bound says"]
+    assert "by the bound" in said["no rank receives more than the bound"]
 
 
 @pytest.mark.parametrize("answer", [None, "0", [0.5], [[0]], [[]], [[0, 0]], [[9]], {0: [0]}])
 def test_a_placement_of_another_form_is_refused_by_its_form(answer):
-    assert "each text has a list of ranks" in refused("19B", lambda lengths, P: answer)
+    assert "assigns a list of ranks to every sequence" in refused("19B", lambda lengths, P: answer)

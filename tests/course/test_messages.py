@@ -30,7 +30,7 @@ def test_a_wrong_form_is_told_once_and_the_rest_is_not_tried(exercise_id):
 def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
     exercise = find("4D")
     said = report(exercise, judge(exercise, lambda *given: 0, 3), 3).splitlines()
-    assert said[1].startswith("  FAILS  returns two whole numbers of at least 1: expected a tile (Br, Bc);")
+    assert said[1].startswith("  FAILS  returns two positive integers: expected a tile (Br, Bc);")
     assert said[2:4] == [
         "  not tried  the tile fits in M words",
         "  not tried  no tile that fits moves fewer words",
@@ -39,10 +39,10 @@ def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
 
 
 def test_what_holds_and_fails_beside_a_wrong_form_is_told():
-    assert dict(judge(find("3B"), lambda *given: 0, 3))["each piece is visited once"] is None
+    assert dict(judge(find("3B"), lambda *given: 0, 3))["reads each piece once"] is None
     text = report(find("16A"), judge(find("16A"), lambda *given: 0, 3), 3)
-    assert "  FAILS  twice the tokens take twice the work: " in text
-    assert 'Read "p x is right" first' in text  # the form, before what follows from it
+    assert "  FAILS  the work grows linearly with the number of tokens: " in text
+    assert 'Read "p x is correct" first' in text  # the form, before what follows from it
 
 
 def test_different_forms_in_different_properties_are_told_one_after_the_other():
@@ -97,7 +97,7 @@ def complaint_of(exercise_id, name, *edit):
         ("1D", "dQ equals the exact gradient", "dS @ K", "dS @ K * Q.shape[1] ** 0.5", "√d"),
         ("6A", "ds is the tile's part of dS", "D[:, None])", "D[:, None]) / np.sqrt(q.shape[1])", "1/√d"),
         ("6B", "dQ is exact", "s *= d**-0.5", "pass", "√d"),
-        ("7A", "the tile holds the scores of block i against block j", "q *= d**-0.5", "pass", "√d"),
+        ("7A", "the tile holds the scores of query block i and key block j", "q *= d**-0.5", "pass", "√d"),
         ("9C", "dQ is exact", "dq *= d**-0.5", "pass", "√d"),
         ("9C", "dK is exact", "m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)", "1/√d"),
         ("9D", "dS is exact", "m.store(s, dS, i, j)", "s *= d**-0.5; m.store(s, dS, i, j)", "1/√d"),
@@ -146,7 +146,10 @@ def test_values_wrong_in_every_case_are_read_before_their_echoes(exercise_id):
 
 
 def test_values_wrong_in_some_cases_leave_it_to_the_property_that_says_which():
-    assert advice_on("4A", "stats.update(s, o)", "stats.update(s)") == "block size does not change the answer"
+    assert (
+        advice_on("4A", "stats.update(s, o)", "stats.update(s)")
+        == "the result does not depend on the block size"
+    )
 
 
 # ---------------------------------------------------------------------- results: too many, exchanged, none

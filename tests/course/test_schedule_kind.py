@@ -9,8 +9,9 @@ import pytest
 from iocourse import exact
 from iocourse.course.checking import Held, judge, read_first, report
 from iocourse.course.exercise import Better, Trial, exercises, find
-from iocourse.course.kinds.schedule import Sample, ScheduleCase, repaired, schedule
+from iocourse.course.kinds.schedule import ScheduleCase, repaired, schedule
 from iocourse.course.properties import LARGE, fits, reads, values, values_in, writes
+from iocourse.course.sample import Sample
 from iocourse.ledger import Ledger
 from tests.mutation.references import build, exercise_source
 
@@ -20,7 +21,7 @@ IDS = (*IDS, "8B", "8C", "9C", "9D", "15C", "15E", "16C")
 
 def samples(rng):
     A = rng.standard_normal((5, 4))
-    yield from (Sample({"N": 5, "b": b}, {"A": A, "b": b}, tag="ragged" if 5 % b else "") for b in (2, 5))
+    yield from (Sample({"N": 5, "b": b}, {"A": A, "b": b}, tags=("ragged",) if 5 % b else ()) for b in (2, 5))
 
 
 def words(N, b):
@@ -122,8 +123,8 @@ def keeps_the_last_row(m, A, *, b):
     return Y
 
 
-TOTAL = "no more words move than the closed form says"
-LOADED = "every word of the input is loaded"
+TOTAL = "moves no more words than the closed form"
+LOADED = "loads every word of its inputs"
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,6 @@ def test_both_graders_give_the_same_points(course, tmp_path, monkeypatch):
 def test_the_feedback_names_the_property(course):
     assert "Solved." in feedback(course, "anna") and "FAILS" not in feedback(course, "anna")
     assert "FAILS  runs without an error: ValueError" in feedback(course, "bert")
-    assert "FAILS  two parts make the whole: " in feedback(course, "carla")
+    assert "FAILS  merging two parts gives the result of both together: " in feedback(course, "carla")
     assert "FAILS  runs without an error: not written yet" in feedback(course, "carla")
     assert "careful" in feedback(course, "dora")

@@ -34,7 +34,7 @@ def empty_round(array: str, lanes: str, before: str) -> Mutant:
     """A kernel with a loop before a line of it, in whose second round no lane of a load is on."""
     loop = f"    for k in range(2):\n        tl.load({array} + {lanes}, mask={lanes} < 1 - k)\n"
     return Mutant(
-        "a-loop-with-an-empty-round", "no loop has a round outside its array", (before, loop + before)
+        "a-loop-with-an-empty-round", "no loop iteration is completely out of bounds", (before, loop + before)
     )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from harness import Mutant, Suite
 
-FINITE = "large logits stay finite"
+FINITE = "is finite for large logits"
 
 
 # ---------------------------------------------------------------------- 1A softmax
@@ -52,7 +52,7 @@ SUITES = (
             "its size": (
                 Mutant(
                     "-inf replaced by a small number",
-                    "a score of -inf gets the weight 0",
+                    "gives a score of -inf the weight 0",
                     (
                         "S - S.max(axis=-1, keepdims=True)",
                         "np.maximum(S, S.max(axis=-1, keepdims=True) - 600) - S.max(axis=-1, keepdims=True)",

@@ -38,7 +38,7 @@ def finite_start(pieces):
 
 
 # ---------------------------------------------------------------------- 3C merging
-GROUPING = "the grouping does not matter"
+GROUPING = "the result does not depend on the grouping of the parts"
 FAR = "maxima 10,000 apart neither overflow nor vanish"
 
 

@@ -5,7 +5,7 @@ from harness import Mutant, Suite
 
 from iocourse import pebbling
 
-DOT_WORDS = "no more than 4d − 1 words move"
+DOT_WORDS = "moves at most 4d − 1 words"
 
 
 # ---------------------------------------------------------------------- 5A
@@ -68,7 +68,7 @@ def products_one_by_one(q, k, v, o, s):
     return count
 
 
-ONCE = "a pair with a score that could also be made counts once"
+ONCE = "a resident score that can also be computed counts once"
 
 PRODUCTS = Suite(
     "5C",
@@ -102,8 +102,8 @@ def segments_from_stays(run, T):
     return [{word for word, first, last in stays if first <= n <= last} for n in range(came // T)]
 
 
-FULL = "a segment ends with its T-th word, and full ones alone count"
-START = "what is there when a segment begins belongs to it"
+FULL = "a segment ends with its T-th load; incomplete ones are left out"
+START = "a segment contains the words resident at its start"
 
 CUT = Suite(
     "5E",

@@ -83,7 +83,10 @@ def footprint_to_the_word(m, Q, K, V, *, Br):
     return O
 
 
-BLOCKS, ONE = "block size does not change the answer", ("L = stats.lse()", "L = stats.lse(); L[:] = L.max()")
+BLOCKS, ONE = (
+    "the result does not depend on the block size",
+    ("L = stats.lse()", "L = stats.lse(); L[:] = L.max()"),
+)
 STORED = Suite(
     "7C", right=footprint_to_the_word, wrong={"on every seed": (Mutant("one-sum-for-all", BLOCKS, ONE),)}
 )

@@ -4,7 +4,7 @@ import numpy as np
 from harness import Mutant, Suite
 
 # ---------------------------------------------------------------------- 8A
-EVERY = "the words are exact for every grid"
+EVERY = "is exact for every grid"
 
 
 def column_by_column(tiles, heights, widths, d):

@@ -22,7 +22,7 @@ def element_by_element(p, q, rows, columns, s0, s1, BM, BN):
 TILE = Suite("10A", right=element_by_element)
 
 # ---------------------------------------------------------------------- 10B
-LIES = "Y lies row by row"
+LIES = "stores Y row by row"
 
 
 @triton.jit
@@ -57,7 +57,7 @@ TRANSPOSE = Suite(
 )
 
 # ---------------------------------------------------------------------- 10C
-LOW = "a row far below zero is no exception"
+LOW = "is correct for a row far below zero"
 
 
 @triton.jit

@@ -49,7 +49,7 @@ def whole_rows(Q, K, V, BM):
 FORWARD = Suite("11A", right=all_keys_in_one_tile)
 
 # ---------------------------------------------------------------------- 11B
-CAUSAL = "O is right under a causal mask"
+CAUSAL = "O is correct with a causal mask"
 
 
 @triton.jit

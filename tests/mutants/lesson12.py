@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from harness import Mutant, Suite, empty_round
 
-CAUSAL = "a causal mask hides what it must"
+CAUSAL = "applies the causal mask"
 
 
 # ---------------------------------------------------------------------- pieces of other right answers
@@ -189,9 +189,9 @@ FUSED = Suite("12D", right=other_order)
 # ---------------------------------------------------------------------- 12E
 BOTH_EXACT = "O and the three gradients are exact"
 BOTH_WORK = "kernels do the work, forward and backward"
-BOTH_CAUSAL = "a causal mask hides what it must, in both passes"
-ANY_STRIDES = "dO may have any strides"
-KEEPS = "keeps Q, K, V, O and LSE alone"
+BOTH_CAUSAL = "applies the causal mask in both passes"
+ANY_STRIDES = "is exact for any strides of dO"
+KEEPS = "saves only Q, K, V, O and LSE"
 
 
 @triton.jit
@@ -253,7 +253,7 @@ AUTOGRAD = Suite(
             ),
             Mutant(
                 "kept-on-ctx",
-                "saves its tensors by save_for_backward",
+                "saves its tensors with save_for_backward",
                 ("ctx.save_for_backward(Q, K, V, O, LSE)", "ctx.kept = Q, K, V, O, LSE"),
                 ("ctx.saved_tensors", "ctx.kept"),
             ),

@@ -72,7 +72,7 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
 TWO_PASSES = Suite("15C", right=values_in_one_tile)
 
 # ---------------------------------------------------------------------- 15D
-NO_PAIRS = "no pairs are formed"
+NO_PAIRS = "does not compute the scores of all pairs"
 
 
 def squared_lengths(Q, K, c):

@@ -6,7 +6,7 @@ from harness import Mutant, Suite
 from iocourse.monomials import coordinates
 
 # ---------------------------------------------------------------------- 16A
-SMALL, LINEAR = "nothing larger than the inputs is built", "twice the tokens take twice the work"
+SMALL, LINEAR = "creates nothing larger than the inputs", "the work grows linearly with the number of tokens"
 
 
 def column_of_x_by_column(Phi, Psi, G, h, x):
@@ -51,7 +51,7 @@ PRODUCT = Suite(
 )
 
 # ---------------------------------------------------------------------- 16B
-ONE_PASS = "many coordinates take no more passes over the features"
+ONE_PASS = "the number of passes does not grow with d"
 
 
 def factor_by_factor(df, f, x, p):

@@ -23,7 +23,7 @@ def by_correlation(layers, errors):
 GROWTH = Suite("17A", right=by_correlation)
 
 # ---------------------------------------------------------------------- 17B
-LENGTH = "every row has the length that was asked for"
+LENGTH = "every row has the requested length"
 DIRECTION = "rows keep their direction"
 
 
@@ -116,7 +116,7 @@ def by_own_formulas(N, d, M, sigma, error, w):
 CHOICE = Suite("17D", right=by_own_formulas)
 
 # ---------------------------------------------------------------------- 17E
-NOBODY = "what nobody ran is no baseline"
+NOBODY = "uses only measured baselines"
 
 
 def from_one_baseline_a_place(claims, runs):

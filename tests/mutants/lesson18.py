@@ -6,7 +6,7 @@ from harness import Mutant, Suite
 from iocourse import distributed
 
 # ---------------------------------------------------------------------- 18A
-TWO = "no rank holds more than two blocks of others"
+TWO = "no rank holds more than two blocks of other ranks"
 
 
 def one_by_one(me, Q, K, V):

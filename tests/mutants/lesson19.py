@@ -6,8 +6,8 @@ from harness import Mutant, Suite
 from iocourse import distributed
 
 # ---------------------------------------------------------------------- 19A
-HELD = "no more is held than the first rows of the others"
-LACK = "all ranks together lack no more keys than in zigzag"
+HELD = "holds only the first rows of other ranks"
+LACK = "receives no more keys than zigzag"
 
 
 def by_a_list(t, N, P):

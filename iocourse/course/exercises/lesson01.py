@@ -23,7 +23,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.function import EVERY, Sample, function
+from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,
     difference,
@@ -38,6 +38,7 @@ from ..properties import (
     too_short,
     values,
 )
+from ..sample import Sample
 from ..side_effects import WatchedTrial, changed, does_not_modify_inputs
 from ..trials.case_inputs import (
     bottomless_queries_and_keys,
@@ -80,7 +81,7 @@ def _finite(trial: Trial) -> str | None:
 
 
 LARGE, BELOW = "large logits", "all below -10¹²"
-STAYS_FINITE = idle(only_where("large logits stay finite", LARGE, _finite))
+STAYS_FINITE = idle(only_where("is finite for large logits", LARGE, _finite))
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
@@ -157,15 +158,15 @@ SOFTMAX = function(
     "1A",
     "P",
     _score_matrices,
-    {("P", HEIGHTS): "rows of different height do not disturb each other"},
+    {("P", HEIGHTS): "is correct for rows of very different size"},
     before=(
         replace(VALUES, judge=lambda trials: VALUES.judge(trials) or SMALL.judge(trials)),
         each("every row sums to one", _row_sums),
         STAYS_FINITE,
     ),
     after=(
-        same_answer_for("a number added to a whole row changes nothing", _matrix),
-        idle(only_where("a score of -inf gets the weight 0", HIDDEN, _hidden_weight)),
+        same_answer_for("does not change when a constant is added to a row", _matrix),
+        idle(only_where("gives a score of -inf the weight 0", HIDDEN, _hidden_weight)),
         does_not_modify_inputs(),
     ),
     run_case=call_and_watch,
@@ -261,10 +262,14 @@ ATTENTION = function(
     _attention_inputs,
     {("O", EVERY): "values equal exact attention"},
     after=(
-        only_where("scores are divided by √d", SHOWN, _scale_seen),
+        only_where("divides the scores by √d", SHOWN, _scale_seen),
         idle(only_where("the weights of the visible keys sum to one", ONES, _ones)),
-        idle(Property("no query looks ahead", _looks_ahead)),
-        idle(only_where("with the mask, the first query sees the first key alone", EARLY, _first_row)),
+        idle(Property("no query attends to a later key", _looks_ahead)),
+        idle(
+            only_where(
+                "with the causal mask, the first query attends to the first key only", EARLY, _first_row
+            )
+        ),
         STAYS_FINITE,
         does_not_modify_inputs(),
     ),
@@ -311,8 +316,8 @@ SOFTMAX_BACKWARD = function(
     {("dS", EVERY): "values equal the derivative of softmax"},
     after=(
         idle(each("every row of dS sums to zero", _sums_to_zero)),
-        same_answer_for("a number added to a row of dP changes nothing", _matrix),
-        idle(only_where("a pair of weight 0 gets the gradient 0", EARLY, _weightless)),
+        same_answer_for("does not change when a constant is added to a row of dP", _matrix),
+        idle(only_where("gives a pair of weight 0 the gradient 0", EARLY, _weightless)),
         does_not_modify_inputs(),
     ),
     run_case=call_and_watch,
@@ -438,12 +443,12 @@ BACKWARD = exercise(
     "1D",
     cases=_backward_cases,
     properties=(
-        idle(each("three gradients, with the shapes of Q, K and V", _three)),
+        idle(each("returns three gradients with the shapes of Q, K and V", _three)),
         *(_gradient(k) for k in range(3)),
-        only_where("dQ and dK are as steep as the loss: the scale is in both", OPEN, _steepness),
-        idle(each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys)),
-        each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
-        idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),
+        only_where("dQ and dK include the factor 1/√d", OPEN, _steepness),
+        idle(each("the rows of dK sum to zero", _shifted_keys)),
+        each("the rows of dV have the same sum as the rows of dO", _shifted_values),
+        idle(only_where("masked pairs contribute no gradient", QUIET, _later_keys)),
         STAYS_FINITE,
         does_not_modify_inputs(),
     ),

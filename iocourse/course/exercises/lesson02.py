@@ -10,8 +10,9 @@ from ... import costs
 from ...ledger import Ledger
 from ..bound_ratio import product
 from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import reads, reads_within, same_answer_from, values, writes
+from ..sample import Sample
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from ..exercise import (
     trial_from_error,
     wrong_return,
 )
-from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
+from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (
     difference,
     each,
@@ -31,6 +31,7 @@ from ..properties import (
     total_within,
     values_in,
 )
+from ..sample import Sample
 from ..trials.case_inputs import LEVELS, bottomless_scores, low_scores
 from ..trials.streamed_rows import ONE_PASS, SAME_ROW, Array, of_kind, run_streamed
 
@@ -162,12 +163,12 @@ ATTENTION = exercise(
     cases=attention_cases,
     properties=(
         of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), is_right),
-        of_kind("a new maximum rescales the sum and the output", ("rising",), is_right),
-        of_kind("a piece without a new maximum keeps the old unit", ("falling",), is_right),
+        of_kind("rescales the sum and the output when the maximum rises", ("rising",), is_right),
+        of_kind("keeps the running maximum if a piece has no larger score", ("falling",), is_right),
         SAME_ROW,
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
-        of_kind("a masked piece adds nothing, wherever it comes", ("masked",), is_right),
-        idle(of_kind("a row that is masked throughout gives zeros", ("empty",), is_right)),
+        of_kind("a masked piece adds nothing, at any position", ("masked",), is_right),
+        idle(of_kind("a fully masked row gives zeros", ("empty",), is_right)),
         *ONE_PASS,
     ),
     run_case=run_streamed,
@@ -322,12 +323,16 @@ MERGE = exercise(
     "3C",
     cases=merge_cases,
     properties=(
-        of_kind("two parts make the whole", ("plain", "masked"), _halves_are_right),
-        each("the order does not matter", _either_order),
-        of_kind("the grouping does not matter", ("plain", "masked"), _any_grouping),
-        each("the part (-inf, 0, 0) changes nothing", _empty_changes_nothing),
+        of_kind(
+            "merging two parts gives the result of both together", ("plain", "masked"), _halves_are_right
+        ),
+        each("the result does not depend on the order of the parts", _either_order),
+        of_kind(
+            "the result does not depend on the grouping of the parts", ("plain", "masked"), _any_grouping
+        ),
+        each("merging with (-inf, 0, 0) changes nothing", _empty_changes_nothing),
         of_kind("maxima 10,000 apart neither overflow nor vanish", ("large",), _any_grouping),
-        idle(each("the parts handed in stay as they were", _inputs_kept)),
+        idle(each("does not modify its inputs", _inputs_kept)),
     ),
     run_case=play_merge,
 )
@@ -357,7 +362,7 @@ def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
     asked = [*((S, r, c, "plain") for r, c in tilings), (S[:1], Br, Bc, "plain")]
     for scores, r, c, kind in [*asked, (large, Br, Bc, "large"), (below, Br, Bc, "large")]:
         sizes = {"N": len(scores), "n": n, "Br": r, "Bc": c}
-        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, kind, f"{kind} scores")
+        yield Sample(sizes, {"S": scores, "Br": r, "Bc": c}, tags=(kind,), prefix=f"{kind} scores")
 
 
 def _log_sums(S: Array, **_: int) -> Array:
@@ -371,12 +376,12 @@ LSE = schedule(
     moves=row_lse_cost,
     spare=one_more_of_each_kind,
     values=(
-        values_in("L is m + log l of every whole row", "plain"),
-        same_answer_from("S", "tile size does not change the answer"),
+        values_in("L is m + log l of every row", "plain"),
+        same_answer_from("S"),
         values_in("scores of ±10,000 neither overflow nor vanish", "large"),
     ),
-    words=(reads_within("S", "each score is read once"),),
-    total=total_within("one word is written for each row, and nothing else"),
+    words=(reads_within("S", "S is read once"),),
+    total=total_within("writes one word per row and nothing else"),
 )
 
 EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)

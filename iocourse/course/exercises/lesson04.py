@@ -12,7 +12,7 @@ from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Trial
 from ..kinds.choice import Tile, choice, tile_form
-from ..kinds.schedule import Sample, one_more_of_each_kind, repaired, schedule
+from ..kinds.schedule import one_more_of_each_kind, repaired, schedule
 from ..properties import (
     LARGE,
     block_size,
@@ -27,6 +27,7 @@ from ..properties import (
     writes,
     wrong_scale,
 )
+from ..sample import Sample
 from ..trials.case_inputs import attention_inputs, exact_attention, named, tilings, with_long_blocks
 
 
@@ -49,7 +50,7 @@ def _right_or_scaled(trial: Trial) -> str | None:
 
 
 VALUES = (
-    only_where("values are right where one block holds all keys", _one_block_of_keys, _right_or_scaled),
+    only_where("is correct when one block holds all keys", _one_block_of_keys, _right_or_scaled),
     values(),
     block_size(),
     values_in(f"{LARGE} neither overflow nor vanish", LARGE),
@@ -61,7 +62,7 @@ KEYS_STAY = (
     *writes(O="⌈N/Bc⌉ + 1 times"),
 )
 OVER_QUERIES, OVER_KEYS = "your outer loop is over queries", "your outer loop is over keys"
-TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word")
+TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words")
 
 
 # ------------------------------------------------------------------ 4D: choosing the tile
@@ -133,8 +134,8 @@ EXERCISES = (
         equals=exact_attention,
         moves=costs.flash_optimal,
         values=tuple(map(idle, VALUES)),
-        room=repaired(TIGHT, name="right values, in the footprint of (4.3)"),
+        room=repaired(TIGHT, name="is correct and fits in the footprint of (4.3)"),
         words=QUERIES_STAY,
-        total=repaired(*ONE_Q, total_within(), name="right values, with the words of (4.3)"),
+        total=repaired(*ONE_Q, total_within(), name="is correct and moves no more words than (4.3)"),
     ),
 )

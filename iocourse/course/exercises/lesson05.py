@@ -76,7 +76,7 @@ def _pebbling(
             MOVES.kept(),
             idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
             MOVES.must("every result is stored", _finished),
-            idle(MOVES.must(f"no more than {least} words move", _within)),
+            idle(MOVES.must(f"moves at most {least} words", _within)),
         ),
     )
 
@@ -326,14 +326,14 @@ EXERCISES = (
         cases=_segment_cases,
         properties=(
             A_NUMBER.must(
-                "a score at hand gives a product in every column that has value and output",
+                "a resident score gives a product per column with value and output",
                 _right_count,
                 ONLY_OLD,
             ),
-            A_NUMBER.must("a score can be made from two whole rows", _right_count, ONLY_NEW),
-            A_NUMBER.must("a row that lacks a word makes no score", _right_count, NEARLY),
+            A_NUMBER.must("a score can be computed from two complete rows", _right_count, ONLY_NEW),
+            A_NUMBER.must("an incomplete row gives no score", _right_count, NEARLY),
             A_NUMBER.must(
-                "a pair with a score that could also be made counts once", _right_count, _has_all_kinds
+                "a resident score that can also be computed counts once", _right_count, _has_all_kinds
             ),
         ),
     ),
@@ -342,9 +342,9 @@ EXERCISES = (
         cases=_bound_cases,
         properties=(
             A_NUMBER.kept(),
-            idle(A_NUMBER.must("never claims more than Theorem A proves", _not_above)),
-            A_NUMBER.must("for M ≥ d² no T gives more", _not_below, _large_memory),
-            A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
+            idle(A_NUMBER.must("claims no more than Theorem A proves", _not_above)),
+            A_NUMBER.must("no T gives a larger bound when M ≥ d²", _not_below, _large_memory),
+            A_NUMBER.must("no T gives a larger bound when M < d²", _not_below, _small_memory),
         ),
     ),
     exercise(
@@ -352,10 +352,10 @@ EXERCISES = (
         cases=_run_cases,
         properties=(
             SETS.kept(),
-            SETS.must("a segment ends with its T-th word, and full ones alone count", _as_many),
-            SETS.must("what comes in during a segment belongs to it", _has(1)),
-            SETS.must("what is there when a segment begins belongs to it", _has(0)),
-            idle(SETS.must("what left before it began does not belong to it", _nothing_else)),
+            SETS.must("a segment ends with its T-th load; incomplete ones are left out", _as_many),
+            SETS.must("a segment contains the words loaded during it", _has(1)),
+            SETS.must("a segment contains the words resident at its start", _has(0)),
+            idle(SETS.must("a segment contains no word evicted before its start", _nothing_else)),
         ),
     ),
 )

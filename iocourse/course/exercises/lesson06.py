@@ -17,9 +17,8 @@ from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, exercise
-from ..kinds.function import Sample as Values
 from ..kinds.function import function
-from ..kinds.schedule import Sample, one_more_of_each_kind, schedule
+from ..kinds.schedule import one_more_of_each_kind, schedule
 from ..properties import (
     LARGE,
     block_size,
@@ -30,6 +29,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, tilings, with_large, with_long_blocks
 
 Array = np.ndarray
@@ -79,9 +79,9 @@ def _tile_case(a: Arrays, rows: tuple[int, int], keys: tuple[int, int], label: s
 
 TILE = ("p", "ds")
 TILE_PROPERTIES = (
-    part("p is right where the tile holds all keys", TILE, 0, ALL_KEYS),
+    part("p is correct when the tile holds all keys", TILE, 0, ALL_KEYS),
     part("p is the tile's part of P", TILE, 0),
-    part("ds is right where the tile holds all keys", TILE, 1, ALL_KEYS),
+    part("ds is correct when the tile holds all keys", TILE, 1, ALL_KEYS),
     part("ds is the tile's part of dS", TILE, 1),
 )
 
@@ -125,11 +125,11 @@ INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
 # ------------------------------------------------------------------ 6C: what stays times what passes
-FOR_DQ, FOR_DK = "rows stay for dQ", "columns stay for dK, or for dK and dV"
-V_AWAY, PASSING = "V stays away where dV alone is asked for", "a gradient that passes by counts twice"
+FOR_DQ, FOR_DK = "dQ with resident rows", "dK, or dK and dV, with resident columns"
+V_AWAY, PASSING = "dV only", "streamed gradient"
 
 
-def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
+def sides_and_gradients(rng: np.random.Generator) -> Iterator[Sample]:
     """Both sides with every set of gradients, in an order of the day."""
     names = ("dQ", "dK", "dV")
     sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
@@ -139,7 +139,7 @@ def sides_and_gradients(rng: np.random.Generator) -> Iterator[Values]:
         inputs = {"stays": stays, "gradients": set(some)}  # a set, as in the notebook
         passing = some & ({"dK", "dV"} if stays == "rows" else {"dQ"})
         tag = PASSING if passing else FOR_DQ if stays == "rows" else V_AWAY if some == {"dV"} else FOR_DK
-        yield Values(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"constant": constant(stays, some)}, tags=(tag,))
 
 
 @library_solution
@@ -234,7 +234,12 @@ EXERCISES = (
         "6C",
         "constant",
         sides_and_gradients,
-        {("constant", tag): tag for tag in (FOR_DQ, FOR_DK, V_AWAY, PASSING)},
+        {
+            ("constant", FOR_DQ): f"is correct for {FOR_DQ}",
+            ("constant", FOR_DK): f"is correct for {FOR_DK}",
+            ("constant", V_AWAY): "does not count V when only dV is requested",
+            ("constant", PASSING): "counts a streamed gradient twice",
+        },
     ),
     schedule(
         "6D",
@@ -246,17 +251,17 @@ EXERCISES = (
         words=(
             *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
             *writes(dQ="once", D="once"),
-            reads_within("dQ", "dQ is never read"),
+            reads_within("dQ", "dQ is not read back"),
         ),
     ),
     exercise(
         "6E",
         cases=walk_cases,
         properties=(
-            idle(values_in("nobody pays for rows of its own side", ONE_SIDE)),
-            values_in("a load pays for the rows of the other side, a drop nothing", INPUTS_ALONE),
-            values_in("an exit pays as an entry does", SUMS_ALONE),
-            values_in("any walk is charged what its events find", ""),
+            idle(values_in("charges nothing for rows of the same side", ONE_SIDE)),
+            values_in("charges a load for the rows of the other side, a drop nothing", INPUTS_ALONE),
+            values_in("charges an exit like an entry", SUMS_ALONE),
+            values_in("charges the correct total for every walk", ""),
         ),
     ),
 )

@@ -16,7 +16,7 @@ from ...solution_guard import library_solution
 from ..bound_ratio import attention, product
 from ..exercise import Case, Trial, exercise, run_function, run_schedule, wrong_return
 from ..kinds.choice import choice
-from ..kinds.schedule import Sample, repaired, schedule
+from ..kinds.schedule import repaired, schedule
 from ..properties import (
     LARGE,
     Form,
@@ -31,6 +31,7 @@ from ..properties import (
     whole,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import attention_inputs, exact_attention, named, same_inputs, tilings
 
 Student = Callable[..., Any]
@@ -343,7 +344,7 @@ EXERCISES = (
         tile_inputs,
         equals=lambda Q, K, Br, Bc: exact.scores(Q, K),
         moves=_scores_by_columns,
-        values=(values("the tile holds the scores of block i against block j"), block_size()),
+        values=(values("the tile holds the scores of query block i and key block j"), block_size()),
         room=replace(fits(), name="fits in Br·Bc + Br + Bc words"),
         words=reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         run_case=lambda student, case: run_schedule(tile_by_tile(student), case),
@@ -389,9 +390,9 @@ EXERCISES = (
         "7E",
         cases=gradient_cases,
         properties=(
-            each("agrees with nudging X", _by_nudging),
+            each("agrees with finite differences in X", _by_nudging),
             values("values equal the paper's formula A1ᵀ p A2"),
-            values_in("right with a mask inside forward and backward", MASKED),
+            values_in("is correct when forward and backward apply a mask", MASKED),
             each("calls forward once and backward once", _called_once),
         ),
         run_case=call_and_count,
@@ -402,7 +403,7 @@ EXERCISES = (
         equals=exact_attention,
         moves=costs.scores_stored_tiled,
         values=(idle(values_in("values equal exact attention", "")), block_size(), idle(LARGE_VALUES)),
-        room=repaired(replace(fits(), name="fits in the footprint of (7.6), to the word")),
+        room=repaired(replace(fits(), name="fits in the footprint of (7.6)")),
         words=(
             *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
             repaired(*reads(LSE="once")),

@@ -16,8 +16,7 @@ from ...ledger import Ledger
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Trial, exercise
 from ..kinds.function import EVERY, function
-from ..kinds.function import Sample as Values
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     BLOCK_SIZE,
     LARGE,
@@ -26,13 +25,13 @@ from ..properties import (
     every_input_loaded,
     idle,
     reads,
-    reads_within,
     same_answer_for,
     total_within,
     values,
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import hard_scores, named
 
 Array = np.ndarray
@@ -54,7 +53,7 @@ def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
     return tiles
 
 
-def grids(rng: np.random.Generator) -> Iterator[Values]:
+def grids(rng: np.random.Generator) -> Iterator[Sample]:
     """Equal blocks; a ragged last one that is seen; sides cut unlike each other; a row that sees nothing;
     blocks of millions of rows.
     """
@@ -77,7 +76,7 @@ def grids(rng: np.random.Generator) -> Iterator[Values]:
         met = sum(wide[J] for _, J in np.argwhere(tiles))
         inputs = {"tiles": tiles, "heights": tall, "widths": wide, "d": d}
         sizes = {"tiles": "{}x{}".format(*tiles.shape), "d": d}
-        yield Values(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"words": 2 * d * (sum(tall) + met)}, tags=(tag,))
 
 
 COUNT = function(
@@ -85,11 +84,11 @@ COUNT = function(
     "words",
     grids,
     {
-        ("words", EQUAL): "equal blocks are counted right",
-        ("words", RAGGED): "a smaller last block counts with its own size",
-        ("words", UNLIKE): "queries and keys may be cut differently",
-        ("words", HIDDEN): "a row of hidden tiles still moves its queries and outputs",
-        ("words", EVERY): "the words are exact for every grid",
+        ("words", EQUAL): "is correct for equal blocks",
+        ("words", RAGGED): "is correct for a smaller last block",
+        ("words", UNLIKE): "is correct when queries and keys have different blocks",
+        ("words", HIDDEN): "counts the queries and outputs of a row of empty blocks",
+        ("words", EVERY): "is exact for every grid",
     },
 )
 
@@ -134,7 +133,8 @@ def _sparse_sample(words: str, QKV: np.ndarray, mask: masks.Mask, Br: int, Bc: i
     _, N, d = QKV.shape
     tiles = {"Br": Br, "Bc": Bc}
     tag = words if words in (CAUSAL, EMPTY) else ""
-    return Sample({"N": N, "d": d, **tiles}, {**named("Q K V", QKV), "mask": mask, **tiles}, tag, words)
+    inputs = {**named("Q K V", QKV), "mask": mask, **tiles}
+    return Sample({"N": N, "d": d, **tiles}, inputs, tags=(tag,), prefix=words)
 
 
 def _masked_attention(Q: Array, K: Array, V: Array, mask: masks.Mask, **_: int) -> Array:
@@ -171,7 +171,7 @@ def window_inputs(rng: np.random.Generator) -> Iterator[Sample]:
 def _window_sample(rng: np.random.Generator, N: int, d: int, w: int) -> Sample:
     tag = ALONE if w == 0 else WIDE if w >= N - 1 else ""
     inputs = {**named("Q K V", rng.standard_normal((3, N, d))), "w": w}
-    return Sample({"N": N, "d": d, "w": w}, inputs, tag)
+    return Sample({"N": N, "d": d, "w": w}, inputs, tags=(tag,))
 
 
 def _attention_in_window(Q: Array, K: Array, V: Array, w: int) -> Array:
@@ -263,9 +263,9 @@ def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
 
 ORDER_PROPERTIES: Sequence[Property] = (
     AN_ORDER.kept(),
-    AN_ORDER.must("the tokens of a bucket stand together", _together),
-    idle(AN_ORDER.must("a causal mask keeps all its pairs below the diagonal", _below_the_diagonal, CAUSAL)),
-    AN_ORDER.must("no more words move than buckets in order need", _few_words),
+    AN_ORDER.must("the tokens of a bucket are adjacent", _together),
+    idle(AN_ORDER.must("keeps all pairs of a causal mask below the diagonal", _below_the_diagonal, CAUSAL)),
+    AN_ORDER.must("moves no more words than sorted buckets", _few_words),
 )
 
 ORDER = exercise(
@@ -279,7 +279,7 @@ ORDER = exercise(
 PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide", "some see nothing"
 
 
-def pairs_and_memories(rng: np.random.Generator) -> Iterator[Values]:
+def pairs_and_memories(rng: np.random.Generator) -> Iterator[Sample]:
     """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
     N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
     half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
@@ -301,7 +301,7 @@ def pairs_and_memories(rng: np.random.Generator) -> Iterator[Values]:
         once, by_pairs = 2 * d * rows, 4 * nnz * d * d / (M + d * d) - (M + d * d)
         tag = UNASKED if rows < 2 * N else PAIRS_DECIDE if by_pairs > once else WORDS_DECIDE
         inputs, sizes = {"pairs": pairs, "d": d, "M": M}, {"pairs": f"{nnz:,}", "N": N, "d": d, "M": M}
-        yield Values(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
+        yield Sample(sizes, inputs, {"words": max(once, by_pairs)}, tags=(tag,))
 
 
 LEAST = function(
@@ -309,10 +309,10 @@ LEAST = function(
     "words",
     pairs_and_memories,
     {
-        ("words", PAIRS_DECIDE): "in a small memory the seen pairs decide",
-        ("words", WORDS_DECIDE): "where pairs say little the compulsory words decide",
-        ("words", UNASKED): "who sees nothing and who is never seen costs nothing",
-        ("words", EVERY): "the bound is right for every mask",
+        ("words", PAIRS_DECIDE): "is correct where the visible pairs determine the bound",
+        ("words", WORDS_DECIDE): "is correct where the compulsory traffic determines the bound",
+        ("words", UNASKED): "counts no query and no key without a visible pair",
+        ("words", EVERY): "is correct for every mask",
     },
 )
 
@@ -326,12 +326,12 @@ EXERCISES = (
         spare=_a_tile_of_scores,
         values=(
             values(),
-            values_in("a key after the query has no weight", CAUSAL),
-            values_in("a row that sees no key becomes zeros", EMPTY),
+            values_in("a key after the query has weight 0", CAUSAL),
+            values_in("a row that attends to no key has O = 0", EMPTY),
             same_answer_for(BLOCK_SIZE, _same_problem),
             LARGE_VALUES,
         ),
-        loads=replace(every_input_loaded("Q"), name="every query is loaded"),
+        loads=replace(every_input_loaded("Q"), name="loads every query"),
         words=(*reads(Q="once", K=NEEDED, V=NEEDED), *writes(O="once")),
         comparison=attention(
             "forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32
@@ -346,16 +346,14 @@ EXERCISES = (
         values=(
             values(),
             values_in("a window of one key gives its value", ALONE),
-            values_in("a window over everything is plain attention", WIDE),
+            values_in("a window over all keys gives full attention", WIDE),
             LARGE_VALUES,
         ),
         words=(
-            reads_within("K", "each key is read once"),
-            reads_within("V", "each value is read once"),
-            *reads(Q="once"),
+            *reads(K="once", V="once", Q="once"),
             *writes(O="once"),
         ),
-        total=total_within("4Nd words, whatever w is"),
+        total=total_within("moves at most 4Nd words for every w"),
         comparison=attention("forward", N=256, d=64, every_block=True, w=8),
     ),
     ORDER,

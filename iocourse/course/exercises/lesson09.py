@@ -16,7 +16,7 @@ from ...solution_guard import library_solution
 from ..bound_ratio import attention
 from ..exercise import Case, Property, Trial, exercise
 from ..kinds.choice import choice
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     LARGE,
     TOLERANCE,
@@ -33,6 +33,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..trials.case_inputs import STRETCH, exact_gradients, same_inputs, with_large
 
 Array = np.ndarray
@@ -112,7 +113,7 @@ def searches(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _search(words: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str = END) -> Sample:
     inputs = {"sweeps": sweeps, "x": x, "state": state, "goal": goal}
-    return Sample({}, inputs, words=f"{words}, x = {x:.3f}")
+    return Sample({}, inputs, prefix=f"{words}, x = {x:.3f}")
 
 
 class Sequenced(NamedTuple):
@@ -337,7 +338,7 @@ EXERCISES = (
         fewest="no sequence moves fewer words",
         also=(
             A_SEQUENCE.must("the sweeps lead from the first state to the goal", _leads_there),
-            idle(A_SEQUENCE.must("the words are those of the sweeps", _own_words)),
+            idle(A_SEQUENCE.must("the words equal those of the sweeps", _own_words)),
         ),
         unit="N²",
         clue=lambda best: f" N² in {best}",
@@ -347,10 +348,10 @@ EXERCISES = (
         cases=envelope_cases,
         properties=(
             A_GUESS.kept(),
-            *(A_GUESS.must(f"words of {sign} where it is best", _right_words, sign) for sign in SIGNS),
-            A_GUESS.must("where all fits, nobody makes less than one pass", _right_words, ALL_FITS),
-            A_GUESS.must("words of the best schedule, everywhere", _right_words),
-            A_GUESS.must("the sign is that of the schedule with the fewest words", _right_sign),
+            *(A_GUESS.must(f"is correct where {sign} is best", _right_words, sign) for sign in SIGNS),
+            A_GUESS.must("counts at least one pass where everything fits", _right_words, ALL_FITS),
+            A_GUESS.must("returns the words of the best schedule for every M", _right_words),
+            A_GUESS.must("the sign is that of the best schedule", _right_sign),
         ),
     ),
     schedule(
@@ -365,7 +366,7 @@ EXERCISES = (
             *reads(Q="once", K="once", V="once", dO="once"),
             *writes(dQ="once", dK="once", dV="once"),
         ),
-        total=total_within("no more than 7Nd + N words move"),
+        total=total_within("moves at most 7Nd + N words"),
         comparison=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
     ),
     schedule(
@@ -380,6 +381,6 @@ EXERCISES = (
             *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
             *writes(dS="once", dK="once", dV="once"),
         ),
-        total=total_within("no more words move than (9.4) says"),
+        total=total_within("moves no more words than (9.4)"),
     ),
 )

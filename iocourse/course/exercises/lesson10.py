@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Trial, WrongForm, exercise
-from ..kinds.function import EVERY, Sample
+from ..kinds.function import EVERY
 from ..kinds.kernel import kernel
 from ..properties import LARGE, each, idle, several
+from ..sample import Sample
 from ..trials.kernel_launch import launch_and_count_programs, nothing_in_vain, words_exactly, words_within
 
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
@@ -123,9 +124,9 @@ TILE = exercise(
     "10A",
     cases=_tile_cases,
     properties=(
-        idle(each("returns places and mask, a word a lane", _two_arrays)),
-        each("a lane is on where its element exists", _right_mask),
-        each("every element is looked for where it lies", _right_places),
+        idle(each("returns offsets and a mask, one value per lane", _two_arrays)),
+        each("masks exactly the lanes that are out of bounds", _right_mask),
+        each("every offset is that of its element", _right_places),
     ),
 )
 
@@ -163,14 +164,14 @@ TRANSPOSE = kernel(
     matrices,
     {
         ("Y", EVERY): "Y is the transpose of X",
-        ("Y", SLICE): "a slice is read where it lies",
-        ("Y", TURNED): "both strides count",
+        ("Y", SLICE): "uses the row stride of a slice",
+        ("Y", TURNED): "uses both strides",
     },
     loads="X",
     words=words_exactly("each word is read once and written once"),
     also=(
-        idle(each("Y lies row by row", _row_by_row)),
-        nothing_in_vain("every program has words of its own"),
+        idle(each("stores Y row by row", _row_by_row)),
+        nothing_in_vain("every program stores part of the result"),
     ),
     products=False,
     tolerance=0.0,
@@ -248,15 +249,15 @@ LONG = kernel(
     long_rows,
     {
         ("Y", EVERY): "each row is the softmax of that row",
-        ("Y", SHORT): "lanes that hang over count for nothing",
+        ("Y", SHORT): "out-of-bounds lanes do not change the result",
         ("Y", RISING): "the sum is rescaled when the maximum rises",
-        ("Y", SLICE): "a slice is read where it lies",
+        ("Y", SLICE): "uses the row stride of a slice",
         ("Y", LARGE): f"{LARGE} neither overflow nor vanish",
-        ("Y", LOW): "a row far below zero is no exception",
+        ("Y", LOW): "is correct for a row far below zero",
     },
     loads="X",
-    words=words_within("each number is read twice and written once", "(10.4)"),
-    also=(each("each row adds up to 1", _adds_up),),
+    words=words_within("each word is read twice and written once", "(10.4)"),
+    also=(each("every row sums to one", _adds_up),),
     products=False,
 )
 
@@ -299,11 +300,11 @@ PRODUCT = kernel(
     factors,
     {
         ("C", EVERY): "C equals the product",
-        ("C", DEPTH): "what hangs over in k adds nothing",
-        ("C", SLICE): "a slice is read where it lies",
+        ("C", DEPTH): "out-of-bounds lanes in k add nothing",
+        ("C", SLICE): "uses the row stride of a slice",
     },
     loads="A B",
-    words=words_exactly("the words are those of (10.3)"),
+    words=words_exactly("moves exactly the words of (10.3)"),
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

@@ -20,12 +20,12 @@ from ..kinds.forward_cases import (
     tiles,
     token_major,
 )
-from ..kinds.function import Sample
 from ..kinds.kernel import ATTENTION, FAR_FROM_0, LSE, O, kernel
+from ..sample import Sample
 from ..trials.float32_inputs import FAR, Single, far_apart, normal
 from ..trials.kernel_launch import launch_and_count_masks, masks_only, words_exactly
 
-ALONE = {("O", ONE_TILE): "O is right where one tile holds all keys"}
+ALONE = {("O", ONE_TILE): "O is correct when one tile holds all keys"}
 
 FORWARD = kernel("11A", "O LSE", tiles(), ALONE | ATTENTION, loads="Q K V")
 REPAIR = kernel("11E", "O LSE", tiles(high=0), ALONE | ATTENTION, loads="Q K V")
@@ -72,13 +72,13 @@ LOOPS = kernel(
     "O LSE",
     causal_and_full,
     {
-        ("O", FULL): "O is right without a causal mask",
-        ("O", CAUSAL): "O is right under a causal mask",
+        ("O", FULL): "O is correct without a causal mask",
+        ("O", CAUSAL): "O is correct with a causal mask",
         **LSE,
         **FAR_FROM_0,
     },
     loads="Q K V",
-    words=words_exactly("tiles that no query sees are not loaded"),
+    words=words_exactly("does not load empty blocks"),
     also=(masks_only(cut_tiles),),
     run_case=launch_and_count_masks,
 )
@@ -106,10 +106,10 @@ def bands(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 EDGES = {
-    ("O", ALL): "O is right where every row sees a key in every tile",
-    ("O", LATE): "a row that sees its first key late is right",
-    ("O", NOTHING): "a row that sees nothing has O = 0",
-    ("LSE", NOTHING): "a row that sees nothing has LSE = -∞",
+    ("O", ALL): "O is correct when every row attends to a key in every tile",
+    ("O", LATE): "O is correct for rows whose first key is in a later tile",
+    ("O", NOTHING): "a row that attends to no key has O = 0",
+    ("LSE", NOTHING): "a row that attends to no key has LSE = -∞",
 }
 BAND = kernel("11C", "O LSE", bands, EDGES | ATTENTION)
 
@@ -182,10 +182,10 @@ HEADS = kernel(
     "O",
     heads,
     {
-        ("O", "one head"): "one head is right",
-        ("O", "several heads"): "each head meets its own keys",
-        ("O", SHARED): "heads that share keys are right",
-        ("O", LAYOUT): "strides are taken from the tensors",
+        ("O", "one head"): "O is correct for one head",
+        ("O", "several heads"): "each head uses its own keys",
+        ("O", SHARED): "O is correct when heads share keys",
+        ("O", LAYOUT): "uses the strides of the tensors",
         **O,
         **FAR_FROM_0,
     },

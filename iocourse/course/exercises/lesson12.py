@@ -15,9 +15,10 @@ from ...doctor.triton_missing import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..exercise import Case, Exercise, Property, Trial, snapshot, trial_from_error, wrong_return
 from ..kinds.forward_cases import token_major
-from ..kinds.function import EVERY, TOGETHER, Draw, Sample, function
+from ..kinds.function import EVERY, TOGETHER, function
 from ..kinds.kernel import SINGLE, kernel
 from ..properties import budget_of, each, idle
+from ..sample import Draw, Sample
 from ..trials.kernel_launch import (
     as_shared_arrays,
     kernels_compute,
@@ -101,9 +102,9 @@ ROWS = kernel(
     row_blocks,
     {
         (TOGETHER, EVERY): "D is exact",
-        (TOGETHER, HEADS): "every head is exact",
-        (TOGETHER, RAGGED): "a ragged last tile is exact",
-        (TOGETHER, STRIDED): "O and dO may lie in memory in any order of rows and heads",
+        (TOGETHER, HEADS): "is exact for every head",
+        (TOGETHER, RAGGED): "is exact for ragged tiles",
+        (TOGETHER, STRIDED): "is exact for any strides of O and dO",
     },
     loads="O dO",
     also=(nothing_in_vain(),),
@@ -159,10 +160,10 @@ def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) 
         _tiles(takes, returns, words),
         {
             (TOGETHER, EVERY): f"{', '.join(some)} and {last} are exact",
-            (TOGETHER, HEADS): "every head is exact",
-            (TOGETHER, RAGGED): "ragged tiles are exact",
-            (TOGETHER, CAUSAL): "a causal mask hides what it must",
-            (TOGETHER, LOW): "scores near -100 overflow nowhere",
+            (TOGETHER, HEADS): "is exact for every head",
+            (TOGETHER, RAGGED): "is exact for ragged tiles",
+            (TOGETHER, CAUSAL): "applies the causal mask",
+            (TOGETHER, LOW): "scores near -100 do not overflow",
         },
         loads=takes,
         also=also,
@@ -178,7 +179,7 @@ def added_atomically() -> Property:
         got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
         return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
 
-    return each("dQ is added to atomically", judge)
+    return each("accumulates dQ with atomic additions", judge)
 
 
 DQ = _backward("12B", "Q K V O dO LSE", "dQ D", dq_plain)
@@ -326,7 +327,7 @@ def keeps_little() -> Property:
             None if kept <= allowed else f"yours keeps {kept:,} words, 4Nd + N for each head are {allowed:,}"
         )
 
-    return idle(each("keeps Q, K, V, O and LSE alone", judge))
+    return idle(each("saves only Q, K, V, O and LSE", judge))
 
 
 def both_passes_launch() -> Property:
@@ -356,7 +357,7 @@ def saved_for_backward() -> Property:
         hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
         return f"{hung} {hold} tensors, which autograd cannot free; save them by ctx.save_for_backward"
 
-    return idle(each("saves its tensors by save_for_backward", judge))
+    return idle(each("saves its tensors with save_for_backward", judge))
 
 
 AUTOGRAD = function(
@@ -365,8 +366,8 @@ AUTOGRAD = function(
     layers,
     {
         (TOGETHER, EVERY): "O and the three gradients are exact",
-        (TOGETHER, CAUSAL): "a causal mask hides what it must, in both passes",
-        (TOGETHER, STRIDED): "dO may have any strides",
+        (TOGETHER, CAUSAL): "applies the causal mask in both passes",
+        (TOGETHER, STRIDED): "is exact for any strides of dO",
     },
     before=(both_passes_launch(),),
     after=(keeps_little(), saved_for_backward()),

@@ -16,9 +16,9 @@ from ...costs.kernel_masks import BlockLists
 from ...costs.kernels import KernelProblem, attention_forward, sliced_forward
 from ...solution_guard import library_solution
 from ..exercise import Better, Case, Property, Trial, WrongForm, exercise
-from ..kinds.function import Sample
 from ..kinds.kernel import ATTENTION, kernel
 from ..properties import Form, budget_of, difference, each, is_number, only_where, several
+from ..sample import Sample
 from ..trials.float32_inputs import FAR, attention_of, far_apart, normal
 from ..trials.kernel_launch import heavy_first, launch_and_count_programs, words_exactly
 
@@ -122,10 +122,10 @@ CHOICE = exercise(
     "13A",
     cases=_choice_cases,
     properties=(
-        A_CHOICE.must("a tile that spills or does not fit is not taken", _must_fit),
-        A_CHOICE.must("the bytes of whole rows are exact", _right_bytes(slices=False)),
+        A_CHOICE.must("returns no tile that spills or does not fit", _must_fit),
+        A_CHOICE.must("the bytes of complete rows are exact", _right_bytes(slices=False)),
         A_CHOICE.must("the bytes of slices are exact", _right_bytes(slices=True)),
-        A_CHOICE.must("the tile that moves the fewest bytes is taken", _least),
+        A_CHOICE.must("returns the tile that moves the fewest bytes", _least),
     ),
 )
 
@@ -311,12 +311,12 @@ LISTS = exercise(
     "13B",
     cases=_lists_cases,
     properties=(
-        Property("the five parts have the lengths that the mask asks for", _lengths, idle=True),
-        _of_the_lists("every pair that is seen is listed, and no other", _same_pairs),
-        _of_the_lists("whole tiles come first and need no pattern", _cut_where_needed),
-        _of_the_lists("queries past the last make no tile cut", _cut_where_needed, LATE_QUERIES),
-        _of_the_lists("keys past the last make a tile cut", _same_pairs, LATE_KEYS),
-        _of_the_lists("heavy rows come first", _heavy_first),
+        Property("the five parts have the lengths that the mask requires", _lengths, idle=True),
+        _of_the_lists("lists exactly the visible pairs", _same_pairs),
+        _of_the_lists("full blocks come first and have no pattern", _cut_where_needed),
+        _of_the_lists("out-of-bounds queries do not make a block partial", _cut_where_needed, LATE_QUERIES),
+        _of_the_lists("out-of-bounds keys make a block partial", _same_pairs, LATE_KEYS),
+        _of_the_lists("rows with more blocks come first", _heavy_first),
     ),
 )
 
@@ -384,14 +384,14 @@ LISTED = kernel(
     "O LSE",
     listed,
     {
-        ("O", PLAIN): "O is right where tiles are seen whole",
-        ("O", CUT): "a pattern hides what it must",
-        ("O", EMPTY): "a row that sees nothing has O = 0",
-        ("LSE", EMPTY): "a row that sees nothing has LSE = -∞",
+        ("O", PLAIN): "O is correct when all blocks are full",
+        ("O", CUT): "applies the patterns of partial blocks",
+        ("O", EMPTY): "a row that attends to no key has O = 0",
+        ("LSE", EMPTY): "a row that attends to no key has LSE = -∞",
         **ATTENTION,
     },
     loads="Q",
-    words=words_exactly("loads and stores move exactly what the formula says, lists included"),
+    words=words_exactly("moves exactly the words of the closed form, lists included"),
     also=(heavy_first(),),
     run_case=launch_and_count_programs,
 )
@@ -439,7 +439,7 @@ def _sums_travel() -> Property:
         got, want = trial.ledger.written, budget_of(trial).written
         return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
 
-    return each("sums go to slow memory between two tiles of keys, and only there", judge)
+    return each("stores partial sums only between two tiles of keys", judge)
 
 
 SLICED = kernel(
@@ -447,9 +447,9 @@ SLICED = kernel(
     "O LSE",
     sliced,
     {
-        ("O", ONE): "O is right where one tile holds all keys",
-        ("O", RAGGED_D): "O is right where slices do not divide d",
-        ("O", LARGE): "a sum that is there already is rescaled",
+        ("O", ONE): "O is correct when one tile holds all keys",
+        ("O", RAGGED_D): "O is correct when slices do not divide d",
+        ("O", LARGE): "rescales partial sums that are already stored",
         **ATTENTION,
     },
     loads="Q K V",

@@ -14,9 +14,10 @@ from ...costs.kernel_masks import PackedSequences
 from ...costs.kernels import KernelProblem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Trial, WrongForm
-from ..kinds.function import EVERY, Sample, function
+from ..kinds.function import EVERY, function
 from ..kinds.kernel import kernel
 from ..properties import budget_of, each, idle, several
+from ..sample import Sample
 from ..trials.float32_inputs import (
     FAR,
     FAR_NAME,
@@ -69,10 +70,10 @@ STEP = function(
     "bytes microseconds",
     steps,
     {
-        ("bytes", ONE): "the bytes of one head are right",
-        ("bytes", BATCH): "every text and every head has a cache of its own",
-        ("bytes", SHARED): "keys that heads share are read once",
-        ("bytes", SHORT): "queries and outputs are counted: a short cache shows it",
+        ("bytes", ONE): "the bytes of one head are correct",
+        ("bytes", BATCH): "counts one cache per sequence and head",
+        ("bytes", SHARED): "counts shared keys once",
+        ("bytes", SHORT): "counts queries and outputs",
         ("microseconds", EVERY): "the time is in microseconds",
     },
 )
@@ -80,6 +81,8 @@ STEP = function(
 
 # ------------------------------------------------------------------ 14B which roof
 MEMORY, PRODUCTS = "memory", "products"
+BOUND_BY = {MEMORY: "memory-bound", PRODUCTS: "compute-bound"}
+STEP_TAG = "decode step"
 FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode": lambda n: 4 * n}
 
 
@@ -111,7 +114,7 @@ def _roof(
         {"pass_": pass_, **sizes, "tflops": peak, "gbytes_per_s": bandwidth},
         {"time": max(moving, multiplying), "limit": limit},
         None,
-        ("a decode step" if pass_ == "decode" else f"{pass_}, limited by {limit}",),
+        (STEP_TAG if pass_ == "decode" else f"{BOUND_BY[limit]} {pass_} pass",),
     )
 
 
@@ -137,17 +140,13 @@ ROOF = function(
     "time limit",
     passes,
     {
-        ("time", tag): tag
+        ("time", tag): f"is correct for a {tag}"
         for tag in (
-            *(
-                f"{pass_}, limited by {limit}"
-                for pass_ in ("forward", "backward")
-                for limit in (MEMORY, PRODUCTS)
-            ),
-            "a decode step",
+            *(f"{bound} {pass_} pass" for pass_ in ("forward", "backward") for bound in BOUND_BY.values()),
+            STEP_TAG,
         )
     },
-    after=(each("the limit is named", _limit),),
+    after=(each("returns the correct limit", _limit),),
 )
 
 
@@ -222,18 +221,18 @@ MERGE = kernel(
     "O LSE",
     merges,
     {
-        ("O", ALONE): "O of one head is right",
-        ("O", GROUPS): "parts of one head are found between those of others",
+        ("O", ALONE): "O is correct for one head",
+        ("O", GROUPS): "finds the parts of a head between those of other heads",
         ("LSE", EVERY): "LSE is the log-sum-exp of all parts",
-        ("O", EMPTY): "a part without a key has no weight",
-        ("O", NOTHING): "no part with a key: O = 0",
-        ("LSE", NOTHING): "no part with a key: LSE = -∞",
+        ("O", EMPTY): "a part without keys has weight 0",
+        ("O", NOTHING): "O is 0 when no part has a key",
+        ("LSE", NOTHING): "LSE is -∞ when no part has a key",
         ("O", LARGE): f"log-sum-exps of {LARGE} neither overflow nor vanish",
-        ("O", LOW): "parts that are all low are merged as others are",
-        ("LSE", LARGE): "LSE is right there too",
+        ("O", LOW): "O is correct when all log-sum-exps are very negative",
+        ("LSE", LARGE): "LSE is correct for log-sum-exps of ±200",
     },
     loads="LSE_parts",  # rows of O_parts that a part without a key has left need not be read
-    words=words_within("loads and stores move no more than the formula says", "the words of all parts"),
+    words=words_within("moves no more words than the closed form", "the words of all parts"),
     products=False,
     looser={LARGE: LARGE_TOLERANCE, LOW: LARGE_TOLERANCE, NOTHING: TOLERANCE},
 )
@@ -317,14 +316,14 @@ PACKED = kernel(
     "O",
     packed,
     {
-        ("O", SINGLE_TEXT): "one text is right",
-        ("O", SEVERAL): "texts of several lengths are right",
-        ("O", NONE): "empty texts change nothing",
-        ("O", HEADS): "heads that lie side by side are told apart",
+        ("O", SINGLE_TEXT): "is correct for one sequence",
+        ("O", SEVERAL): "is correct for sequences of different lengths",
+        ("O", NONE): "empty sequences change nothing",
+        ("O", HEADS): "is correct for heads that are adjacent in memory",
         ("O", FAR): FAR_NAME,
     },
     loads="Q K V",
-    words=idle(each("no word of padding or of a neighbour is read", _rows_exactly)),
+    words=idle(each("reads no word of padding or of another sequence", _rows_exactly)),
 )
 
 EXERCISES = (STEP, ROOF, MERGE, PACKED)

@@ -29,7 +29,7 @@ from ..exercise import (
     run_function,
     trial_from_error,
 )
-from ..kinds.schedule import Sample, repaired, schedule
+from ..kinds.schedule import repaired, schedule
 from ..properties import (
     Form,
     describe_value,
@@ -50,6 +50,7 @@ from ..properties import (
     whole,
     writes,
 )
+from ..sample import Sample
 from ..trials.streamed_rows import HeldTrial, least_held, memory_watch
 
 Array = NDArray[np.float64]
@@ -161,11 +162,11 @@ FEATURES = exercise(
     "15A",
     cases=_feature_cases,
     properties=(
-        each("scalar products of features are Taylor's polynomial", _products),
-        each("there are C(d + g, g) features a row", _count),
-        only_where("one coordinate has the powers alone", _one_coordinate, _products),
-        only_where("degree 1 is the row with a 1", _degree_1, _products),
-        idle(each("a row's features depend on that row alone", _row_alone)),
+        each("inner products of features equal the Taylor polynomial", _products),
+        each("returns C(d + g, g) features per row", _count),
+        only_where("for one coordinate, the features are its powers", _one_coordinate, _products),
+        only_where("for degree 1, the features are the row and a 1", _degree_1, _products),
+        idle(each("the features of a row depend on that row only", _row_alone)),
     ),
     run_case=_play_features,
 )
@@ -303,12 +304,10 @@ DEGREE = exercise(
     "15B",
     cases=_degree_cases,
     properties=(
-        DEGREE_AND_ERROR.must("it is the smallest degree", _right_degree),
-        DEGREE_AND_ERROR.must("the largest error is right to eight digits", _right_error),
-        DEGREE_AND_ERROR.must("an error inside the interval is seen", _right_error, INSIDE),
-        DEGREE_AND_ERROR.must(
-            "degrees are tried in order, for one may be worse than the one before", _right_degree, UNEVEN
-        ),
+        DEGREE_AND_ERROR.must("returns the smallest degree", _right_degree),
+        DEGREE_AND_ERROR.must("the largest error is correct to eight digits", _right_error),
+        DEGREE_AND_ERROR.must("finds the largest error inside the interval", _right_error, INSIDE),
+        DEGREE_AND_ERROR.must("tries the degrees in increasing order", _right_degree, UNEVEN),
     ),
     run_case=_play_degree,
 )
@@ -353,7 +352,8 @@ def _low_rank_sample(
     Q *= 0.9 * d**0.5 / abs(Q @ K.T).max()
     sizes = {"N": N, "d": d, "r": comb(d + len(c) - 1, d)}
     tag = "" if np.array_equal(c, taylor(len(c) - 1)) else OTHER
-    return Sample(sizes, {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}, tag, words, {"c": c})
+    inputs = {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}
+    return Sample(sizes, inputs, tags=(tag,), prefix=words, facts={"c": c})
 
 
 def _low_rank_attention(Q: Array, K: Array, V: Array, c: Sequence[float] | Array, **_: Any) -> Array:
@@ -366,7 +366,7 @@ def _whole_state(N: int, d: int, r: int, c: Sequence[float] | Array, **_: Any) -
 
 
 LOW_RANK_VALUES = values("values equal attention with the same polynomial")
-PSI_USED = values_in("the weights that psi carries are used", OTHER)
+PSI_USED = values_in("uses the weights in psi", OTHER)
 TWO_PASSES = schedule(
     "15C",
     pass_inputs,
@@ -375,7 +375,7 @@ TWO_PASSES = schedule(
     spare=lambda **_: 4,
     values=(LOW_RANK_VALUES, PSI_USED),
     words=(*reads(Q="once", K="once", V="once"), *writes(O="once")),
-    total=total_within("4Nd words, whatever the rank is"),
+    total=total_within("moves at most 4Nd words for every rank"),
 )
 
 
@@ -491,13 +491,13 @@ SAFE = exercise(
     "15D",
     cases=_safe_cases,
     properties=(
-        idle(each("no row is called safe that is not", _never_wrongly)),
-        idle(each("every safe row is called safe", _whenever_it_is)),  # so does one that always says True
+        idle(each("calls no unsafe row safe", _never_wrongly)),
+        idle(each("calls every safe row safe", _whenever_it_is)),  # so does one that always says True
         idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
-        only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
-        only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
+        only_where("positive roots count like negative ones", RIGHT, _told_apart),
+        only_where("calls no row safe whose scores can reach beyond a root", AGAIN, _told_apart),
         only_where("each row is judged by its own length", BORDER, _each_row),
-        idle(only_where("no pairs are formed", MANY, _no_pairs)),
+        idle(only_where("does not compute the scores of all pairs", MANY, _no_pairs)),
     ),
     run_case=_play_safe,
 )
@@ -560,8 +560,8 @@ def turn_inputs(rng: np.random.Generator) -> Iterator[Sample]:
         yield replace(one, sizes={**one.sizes, "Bd": Bd}, inputs={**one.inputs, "Bd": Bd})
 
 
-def _and_right(asked: Property) -> Property:
-    return repaired(asked, name=f"{asked.name}, and the values are right", right=LOW_RANK_VALUES)
+def _and_right(asked: Property, name: str) -> Property:
+    return repaired(asked, name=name, right=LOW_RANK_VALUES)
 
 
 REPAIR = schedule(
@@ -570,13 +570,13 @@ REPAIR = schedule(
     equals=_low_rank_attention,
     moves=columns_in_turn,
     values=(idle(LOW_RANK_VALUES), idle(PSI_USED)),
-    room=_and_right(fits()),
+    room=_and_right(fits(), "is correct and fits in fast memory"),
     words=(
-        _and_right(reads_within("V", "V is read once")),
-        *reads(Q="once a turn", K="once a turn"),
+        _and_right(reads_within("V", "V is read once"), "is correct and reads V once"),
+        *reads(Q="once per iteration", K="once per iteration"),
         *writes(O="once"),
     ),
-    total=total_within("no more words move than 2Nd a turn and 2Nd"),
+    total=total_within("moves at most 2Nd words per iteration plus 2Nd"),
 )
 
 EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

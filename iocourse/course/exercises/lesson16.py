@@ -16,7 +16,7 @@ from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ...solution_guard import library_solution
 from ..exercise import Case, Property, Trial, exercise
-from ..kinds.schedule import Sample, schedule
+from ..kinds.schedule import schedule
 from ..properties import (
     difference,
     every_input_loaded,
@@ -28,6 +28,7 @@ from ..properties import (
     values_in,
     writes,
 )
+from ..sample import Sample
 from ..side_effects import after, detect_side_effects, does_not_modify_inputs, does_not_modify_results
 from ..trials.operation_count import ONCE, TWICE, WorkTrial, linear_work, run_counted
 
@@ -84,12 +85,12 @@ PRODUCT = exercise(
     "16A",
     cases=_product_cases,
     properties=(
-        values("p x is right"),
+        values("p x is correct"),
         idle(values_in("rows of p sum to zero", ONES)),
-        values_in("queries and keys may differ in number", UNLIKE),
-        values_in("h may have more columns than there are features", WIDE),
-        idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
-        linear_work("twice the tokens take twice the work"),
+        values_in("is correct when queries and keys differ in number", UNLIKE),
+        values_in("is correct when h has more columns than features", WIDE),
+        idle(only_where("creates nothing larger than the inputs", MANY, _no_wider_than_the_inputs)),
+        linear_work("the work grows linearly with the number of tokens"),
     ),
     run_case=does_not_modify_results(detect_side_effects(partial(run_counted, watched=MANY))),
 )
@@ -148,11 +149,11 @@ PULL_BACK = exercise(
     "16B",
     cases=_pull_back_cases,
     properties=(
-        values_in("a coordinate is a feature too", LINEAR, DERIVED),
-        values_in("powers of one coordinate", POWERS, DERIVED),
-        values_in("features made of features", DEEP, DERIVED),
-        values("the slopes of all features are right", DERIVED),
-        only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
+        values_in("is correct for features of degree 1", LINEAR, DERIVED),
+        values_in("is correct for powers of one coordinate", POWERS, DERIVED),
+        values_in("is correct for features computed from features", DEEP, DERIVED),
+        values("the gradients of all features are correct", DERIVED),
+        only_where("the number of passes does not grow with d", MANY_COORDINATES, _one_pass),
     ),
     run_case=does_not_modify_results(detect_side_effects(run_counted, "df")),
 )
@@ -194,7 +195,8 @@ def _sweep_sample(rng: np.random.Generator, words: str, N: int, d: int, g: int, 
     inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
     options = {"phi": machine_features(p), "psi": machine_features(p, weights)}
     sizes = {"N": N, "d": d, "g": g}
-    return Sample(sizes, inputs | options, ODD * (g % 2), words, {"degree": g, "r": p.rank})
+    tags, facts = (ODD * (g % 2),), {"degree": g, "r": p.rank}
+    return Sample(sizes, inputs | options, tags=tags, prefix=words, facts=facts)
 
 
 def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:
@@ -244,10 +246,10 @@ SWEEPS = schedule(
     equals=_gradients,
     moves=two_sweeps,
     spare=_two_rows,
-    values=(values("dQ, dK and dV are right"), values_in("an odd degree is right too", ODD)),
+    values=(values("dQ, dK and dV are exact"), values_in("is exact for an odd degree", ODD)),
     loads=every_input_loaded("Q", "K", "V", "dO"),
     words=(*reads(Q="once", dO="once", K="once", V="once", T="once"), *writes(dQ="once", dK="once")),
-    total=total_within("no more than 7Nd words and the state move"),
+    total=total_within("moves at most 7Nd words and the state"),
 )
 
 
@@ -351,11 +353,11 @@ CAUSAL = exercise(
     "16D",
     cases=_causal_cases,
     properties=(
-        values("values are those of the causal weights"),
-        values_in("within a tile exp is exact", INSIDE),
-        values_in("a smaller last tile is right", RAGGED),
-        idle(Property("no row depends on later ones", _blind_to_the_future)),
-        linear_work("twice the tokens take twice the work"),
+        values("values equal attention with the causal weights"),
+        values_in("uses the exact exp within a tile", INSIDE),
+        values_in("is correct for a smaller last tile", RAGGED),
+        idle(Property("no row depends on later rows", _blind_to_the_future)),
+        linear_work("the work grows linearly with the number of tokens"),
         does_not_modify_inputs(),
     ),
     run_case=run_counted,

@@ -14,7 +14,7 @@ from ...data import misleading_table
 from ...ledger import Ledger
 from ...solution_guard import library_solution
 from ..exercise import Case, Trial, WrongForm, exercise, run_function
-from ..kinds.function import EVERY, Sample, function
+from ..kinds.function import EVERY, function
 from ..properties import (
     TOLERANCE,
     Form,
@@ -26,6 +26,7 @@ from ..properties import (
     several,
     shortened,
 )
+from ..sample import Sample
 from ..side_effects import after, does_not_modify_results
 
 Array = NDArray[np.float64]
@@ -105,11 +106,11 @@ GROWTH = function(
     "exponent rate law",
     _growths,
     {
-        ("exponent", EVERY): "the exponent of the power is fitted",
-        ("rate", EVERY): "the rate of the exponential is fitted",
-        ("exponent", SHRINKING): "errors that shrink are fitted too",
+        ("exponent", EVERY): "fits the exponent of the power law",
+        ("rate", EVERY): "fits the rate of the exponential law",
+        ("exponent", SHRINKING): "fits decreasing errors",
     },
-    after=(each("the law is the one that lies closer", _nearer_law),),
+    after=(each("returns the law that fits better", _nearer_law),),
     tolerance=1e-6,
 )
 
@@ -210,13 +211,13 @@ BOUNDED = exercise(
     cases=_bounded_cases,
     properties=(
         Y_AND_DX.kept(),
-        Y_AND_DX.must("every row has the length that was asked for", _long_as_asked),
-        idle(Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond)),
+        Y_AND_DX.must("every row has the requested length", _long_as_asked),
+        idle(Y_AND_DX.must("no logit exceeds the bound", _no_logit_beyond)),
         Y_AND_DX.must("rows keep their direction", _same_rows),
         idle(Y_AND_DX.must("the gradient is orthogonal to its row", _across)),
-        Y_AND_DX.must("the gradient is right, for short and for long rows", _right_gradient),
-        Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
-        Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
+        Y_AND_DX.must("the gradient is correct for short and long rows", _right_gradient),
+        Y_AND_DX.must("a row of zeros gives zeros in both results", _right_gradient, ZERO),
+        Y_AND_DX.must("is correct for arrays with leading axes", _right_gradient, HEADS),
     ),
     run_case=does_not_modify_results(run_function),
 )
@@ -272,11 +273,11 @@ RANGE = function(
     "least largest",
     _ranges,
     {
-        ("least", EVERY): "the least is reached",
-        ("largest", LIMITED): "the largest is reached",
-        ("largest", UNLIMITED): "from 1 on there is no upper end",
+        ("least", EVERY): "the lower end can be reached",
+        ("largest", LIMITED): "the upper end can be reached",
+        ("largest", UNLIMITED): "the upper end is infinite for errors of 1 or more",
     },
-    before=(each("every pair of vectors lies in the range", _holds_every_pair),),
+    before=(each("every pair of vectors is in the range", _holds_every_pair),),
 )
 
 
@@ -498,19 +499,13 @@ CHOICE = exercise(
     cases=_choice_cases,
     properties=(
         AN_ANSWER.kept(),
-        AN_ANSWER.must("it computes the attention that was asked for", _own_attention),
-        idle(AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit)),
-        idle(AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger)),
-        idle(
-            AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule)
-        ),
+        AN_ANSWER.must("computes the requested attention", _own_attention),
+        idle(AN_ANSWER.must("the tiles fit in fast memory", _tiles_fit)),
+        idle(AN_ANSWER.must("the words equal those of the closed form", _words_are_those_of_the_ledger)),
+        idle(AN_ANSWER.must("the claim follows the rule and is 0 for exact attention", _claim_is_the_rule)),
         idle(AN_ANSWER.must("the claim holds for this problem", _claim_holds)),
-        idle(
-            AN_ANSWER.must(
-                "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
-            )
-        ),
-        AN_ANSWER.must("within a tenth of the fewest words", _few_words),
+        idle(AN_ANSWER.must("approximates only where this moves fewer words", _exact_where_it_costs_nothing)),
+        AN_ANSWER.must("moves at most 10 % more words than the best choice", _few_words),
     ),
 )
 
@@ -624,7 +619,7 @@ def _rows(trial: Trial) -> list[Row] | None:
 
 
 A_TABLE = Form(
-    "a row for each claim", _rows, "a list of (speed-up or None, error, True or False), one a claim"
+    "returns one row per claim", _rows, "a list of (speed-up or None, error, True or False), one a claim"
 )
 
 
@@ -680,16 +675,16 @@ EXPOSED = exercise(
     cases=_table_cases,
     properties=(
         A_TABLE.kept(),
-        A_TABLE.must("honest claims keep their numbers", _told_by("none", BETTER, WORSE, TOO_GOOD)),
-        A_TABLE.must("one baseline: the fastest exact attention", _told_by("the slower of two baselines")),
-        A_TABLE.must("medians on both sides", _told_by("own lower quartile, their upper one")),
+        A_TABLE.must("fair claims keep their numbers", _told_by("none", BETTER, WORSE, TOO_GOOD)),
+        A_TABLE.must("the baseline is the fastest exact attention", _told_by("the slower of two baselines")),
+        A_TABLE.must("compares medians with medians", _told_by("own lower quartile, their upper one")),
         A_TABLE.must(
-            "as many passes and one thread on both sides",
+            "compares equal passes on one thread",
             _told_by("two threads against one", "one pass against two"),
         ),
-        A_TABLE.must("what nobody ran is no baseline", _told_by(NOBODY)),
+        A_TABLE.must("uses only measured baselines", _told_by(NOBODY)),
         A_TABLE.must("the error is that of the worst output", _worst_output),
-        A_TABLE.must("a claim stands where both of its numbers do", _stands_or_falls),
+        A_TABLE.must("accepts a claim only if both numbers hold", _stands_or_falls),
     ),
 )
 

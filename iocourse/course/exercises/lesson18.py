@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case
-from ..kinds.distributed import FAR, Sample, distributed, normal, shards
+from ..kinds.distributed import FAR, RankSample, distributed, normal, shards
 from ..properties import LARGE
 from ..trials.rank_runs import RankCase, holds_blocks, holds_within, nothing_else_moves, receives, sends
 
@@ -21,16 +21,16 @@ RING = distributed(
     exact.attention,
     shards,
     (
-        receives("every rank receives the keys and values of the others once", "K", "V"),
+        receives("every rank receives K and V of the other ranks once", "K", "V"),
         nothing_else_moves(),
-        holds_blocks("no rank holds more than two blocks of others", 2),
+        holds_blocks("no rank holds more than two blocks of other ranks", 2),
     ),
     where=FAR,
 )
 
 
 # ------------------------------------------------------------------ 18B the grid
-def _grids(rng: np.random.Generator) -> Iterator[Sample]:
+def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
     """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
@@ -49,10 +49,14 @@ GRID = distributed(
     lambda Q, K, V, a: exact.attention(Q, K, V),
     _grids,
     (
-        receives("on a square, a rank receives the queries of its row once", "Q", where=_square),
-        receives("where a is not b, too", "Q", where=lambda case: not _square(case)),
-        receives("a rank receives the keys and values of its column once", "K", "V"),
-        sends("a rank sends its part of O and L to whom it is due, once", "O", "L"),
+        receives("on a square grid, a rank receives the queries of its row once", "Q", where=_square),
+        receives(
+            "on any other grid, a rank receives the queries of its row once",
+            "Q",
+            where=lambda case: not _square(case),
+        ),
+        receives("a rank receives K and V of its column once", "K", "V"),
+        sends("a rank sends its parts of O and L to their owners once", "O", "L"),
         nothing_else_moves(),
     ),
     where=FAR,
@@ -60,7 +64,7 @@ GRID = distributed(
 
 
 # ------------------------------------------------------------------ 18C rows travel
-def _with_results(rng: np.random.Generator) -> Iterator[Sample]:
+def _with_results(rng: np.random.Generator) -> Iterator[RankSample]:
     """Even shards; ragged ones; two ranks; one."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d)]:
@@ -85,18 +89,18 @@ ROWS = distributed(
     _gradients,
     _with_results,
     (
-        receives("every rank receives Q and dO of the others once", "Q", "dO"),
-        receives("of O and of the scores a rank receives one number a row each", "LSE", "D"),
-        sends("sums of dQ make P - 1 hops", "dQ"),
-        nothing_else_moves("keys and values, their gradients and O stay at home"),
+        receives("every rank receives Q and dO of the other ranks once", "Q", "dO"),
+        receives("a rank receives one word per row of LSE and of D", "LSE", "D"),
+        sends("partial sums of dQ are sent P - 1 times", "dQ"),
+        nothing_else_moves("sends no K, V, dK, dV or O"),
         holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
     ),
-    values="dQ, dK and dV equal the exact gradients",
+    values="dQ, dK and dV are exact",
 )
 
 
 # ------------------------------------------------------------------ 18D heads
-def _heads(rng: np.random.Generator) -> Iterator[Sample]:
+def _heads(rng: np.random.Generator) -> Iterator[RankSample]:
     """As many heads as ranks; more; ragged rows; one rank; ranks without a row."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:
@@ -115,7 +119,7 @@ HEADS = distributed(
     _heads,
     (
         receives("a rank receives all rows of its heads once", "Q", "K", "V"),
-        sends("a rank sends the outputs of its heads home once", "O"),
+        sends("a rank sends the outputs of its heads to their owners once", "O"),
         nothing_else_moves(),
     ),
 )

@@ -14,7 +14,7 @@ from ...costs import ceil_div
 from ...distributed import RankLedger, load_balance
 from ...distributed.layouts import blocks_of
 from ..exercise import Case, Trial, exercise, student_call, trial_from_error
-from ..kinds.distributed import FAR, Sample, distributed, normal
+from ..kinds.distributed import FAR, RankSample, distributed, normal
 from ..properties import LARGE, Form, idle, whole
 from ..trials.case_inputs import low_queries_and_keys
 from ..trials.rank_runs import FEW, holds_within, words_within
@@ -51,7 +51,9 @@ def _checked_owners(value: Any, P: int) -> NDArray[np.int64] | None:
     return np.array(found) if all(one is not None and one < P for one in found) else None
 
 
-OWNERS = Form("each row has one of the P ranks", _owners, "a whole number from 0 to P - 1 for every row")
+OWNERS = Form(
+    "assigns every row to one of the P ranks", _owners, "a whole number from 0 to P - 1 for every row"
+)
 
 
 def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -94,9 +96,9 @@ OWNER = exercise(
     cases=_owner_cases,
     properties=(
         OWNERS.kept(),
-        OWNERS.must("every rank has as many rows", _same_rows),
+        OWNERS.must("every rank has the same number of rows", _same_rows),
         OWNERS.must("every rank has the same work", _same_work),
-        idle(OWNERS.must("all ranks together lack no more keys than in zigzag", _few_words)),
+        idle(OWNERS.must("receives no more keys than zigzag", _few_words)),
     ),
     run_case=_play_owner,
 )
@@ -172,7 +174,7 @@ def _placement(trial: Trial) -> load_balance.Placement | None:
 
 
 PLACED = Form(
-    "each text has a list of ranks",
+    "assigns a list of ranks to every sequence",
     _placement,
     "for every text a list of one or more different ranks, 0 to P - 1",
 )
@@ -198,9 +200,9 @@ PLACEMENT = exercise(
     cases=_placement_cases,
     properties=(
         PLACED.kept(),
-        PLACED.must("a single text is shared by all", _even_work, ONE_TEXT),
-        PLACED.must("every rank has the same work, as far as lengths allow", _even_work),
-        idle(PLACED.must("no text is split without need", _sparing)),
+        PLACED.must("splits a single sequence over all ranks", _even_work, ONE_TEXT),
+        PLACED.must("balances the work as far as the lengths allow", _even_work),
+        idle(PLACED.must("splits no sequence unnecessarily", _sparing)),
     ),
 )
 
@@ -209,7 +211,7 @@ PLACEMENT = exercise(
 LOW = "scores near -10,000"
 
 
-def _pools(rng: np.random.Generator) -> Iterator[Sample]:
+def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
     """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0, and with
     them a rank without a frame.
     """
@@ -235,19 +237,19 @@ POOLING = distributed(
     "decode",
     exact.attention,
     _pools,
-    (words_within("each rank sends m(d + 1) words to each other, however many frames there are"),),
+    (words_within("every rank sends at most m(d + 1) words to each other rank"),),
     values="values equal exact attention over all frames",
     where={
-        FEW: "a rank without a frame has no weight",
+        FEW: "a rank without frames has weight 0",
         **FAR,
-        LOW: "scores far below 0, and a rank without a frame, give no sum of 0",
+        LOW: "low scores and a rank without frames give no sum of 0",
     },
     shared=("Q",),
 )
 
 
 # ------------------------------------------------------------------ 19D clips
-def _clips(rng: np.random.Generator) -> Iterator[Sample]:
+def _clips(rng: np.random.Generator) -> Iterator[RankSample]:
     """One rank; one clip a rank; several; clips of one row, where all rows are first ones."""
     P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
     sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]
@@ -273,8 +275,8 @@ CLIPS = distributed(
     _under_the_mask,
     _clips,
     (
-        words_within("first rows travel and no others"),
-        holds_within("no more is held than the first rows of the others"),
+        words_within("sends and receives only first rows"),
+        holds_within("holds only the first rows of other ranks"),
     ),
     values="values equal exact attention under the mask",
 )
@@ -346,7 +348,9 @@ def _positions(trial: Trial) -> NDArray[np.int64] | None:
 
 
 POSITIONS = Form(
-    "each position has one of the P ranks", _positions, "a whole number from 0 to P - 1 for every position"
+    "assigns every position to one of the P ranks",
+    _positions,
+    "a whole number from 0 to P - 1 for every position",
 )
 
 
@@ -368,9 +372,9 @@ GROUPS = exercise(
     cases=_group_cases,
     properties=(
         POSITIONS.kept(),
-        POSITIONS.must("every rank has as many positions", _same_share),
-        POSITIONS.must("groups that see whole groups are found", _few_lacked, "whole groups"),
-        POSITIONS.must("no rank lacks more than the bound says", _few_lacked),
+        POSITIONS.must("every rank has the same number of positions", _same_share),
+        POSITIONS.must("finds groups that attend to complete groups", _few_lacked, "whole groups"),
+        POSITIONS.must("no rank receives more than the bound", _few_lacked),
     ),
 )
 

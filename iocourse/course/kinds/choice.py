@@ -15,7 +15,8 @@ import numpy as np
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, exercise
 from ..properties import Form, idle, several, whole
-from .schedule import Draw, Sample, require
+from ..sample import Draw, Sample
+from .schedule import require
 
 T = TypeVar("T")
 Tile = dict[str, int]
@@ -28,7 +29,7 @@ def tile_form(*names: str) -> Form[Tile]:
         sizes = [whole(size) for size in several(trial.value, len(names)) or (None,)]
         return None if None in sizes else dict(zip(names, sizes, strict=True))  # type: ignore[arg-type]
 
-    return Form("returns two whole numbers of at least 1", read, f"a tile ({', '.join(names)})")
+    return Form("returns two positive integers", read, f"a tile ({', '.join(names)})")
 
 
 def choice(
@@ -87,7 +88,7 @@ def choice(
                 f"exercise {id}: nothing that may be picked fits in the case {sample.label!r}; "
                 "among must yield a pick that does"
             )
-        return Case(sample.label, sample.inputs, found[1], tags=sample.tags)
+        return Case(sample.label, sample.inputs, found[1], tags=sample.tag_set)
 
     def has_room(trial: Trial, pick: T) -> str | None:
         (_, peak), M = costs_of(pick, trial.case.inputs), trial.case.inputs["M"]

@@ -17,8 +17,8 @@ from ..properties import LARGE, values_in
 from ..trials.rank_runs import ClosedForm, rank_case, right_on_every_rank, run_distributed
 
 FAR = {LARGE: f"{LARGE} neither overflow nor vanish"}
-Sample = tuple[str, int, dict[str, Any]]  # the difficulty, "" to compute it; P; the inputs by name
-Draw = Callable[[np.random.Generator], Iterator[Sample]]
+RankSample = tuple[str, int, dict[str, Any]]  # the difficulty, "" to compute it; P; the inputs by name
+Draw = Callable[[np.random.Generator], Iterator[RankSample]]
 
 
 def distributed(
@@ -89,7 +89,7 @@ def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = Fals
     return arrays
 
 
-def shards(rng: np.random.Generator) -> Iterator[Sample]:
+def shards(rng: np.random.Generator) -> Iterator[RankSample]:
     """Even shards; ragged ones; two ranks; one; ranks without a row; scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (5, 5 * n + 3, d), (2, 2 * n + 1, d + 1), (1, n, d), (4, 3, d)]:

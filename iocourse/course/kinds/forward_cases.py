@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costs.kernels import KernelProblem, attention_forward
+from ..sample import Draw, Sample
 from ..trials.float32_inputs import FAR, Single, attention_of, far_apart, normal
-from .function import Draw, Sample
 
 Pairs = NDArray[np.bool_]
 Difficulty = Callable[[Pairs, int, int], str]  # of seen pairs (Nq, Nk), BM and BN; "" for none

@@ -6,13 +6,11 @@ label of a case is made of its sizes and its tags, and is only shown. A sentence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, RunCase, Trial, WrongForm, exercise, run_function
 from ..properties import (
     TOLERANCE,
@@ -24,31 +22,12 @@ from ..properties import (
     several,
     values_in,
 )
+from ..sample import Draw, Sample
 
 EVERY = ""  # in place of a tag: every case with the usual tolerance
 TOGETHER = "*"  # in place of a result: all results in one property, and messages name the one that is wrong
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The data of one case.
-
-    Args:
-        sizes: what the label shows, by name.
-        inputs: arguments of the student's function, by name and in its order.
-        results: the exact results by name, in the order in which the function returns them.
-        words: the closed form, for kernels.
-        tags: the difficulties of this case, in the order in which the label shows them; "" is none.
-    """
-
-    sizes: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-    results: Mapping[str, Any]
-    words: Ledger | None = None
-    tags: tuple[str, ...] = ()
-
-
-Draw = Callable[[np.random.Generator], Iterable[Sample]]
 Sentences = Mapping[tuple[str, str], str]  # (result or TOGETHER, tag or EVERY): the name of a property
 
 
@@ -122,21 +101,19 @@ def function(
 
 
 def _case(id: str, names: list[str], sample: Sample) -> Case:
-    tags = tuple(filter(None, sample.tags))
-    label = ", ".join([*(f"{name}={size}" for name, size in sample.sizes.items()), *tags])
     for name in names:
         if sample.results.get(name) is None:
             raise ValueError(
-                f"exercise {id}: the case {label!r} has no exact result {name!r}; "
+                f"exercise {id}: the case {sample.label!r} has no exact result {name!r}; "
                 f"a sample gives {', '.join(names)} by name"
             )
     expected = tuple(sample.results[name] for name in names)
     return Case(
-        label,
+        sample.label,
         sample.inputs,
         expected if len(names) > 1 else expected[0],
         budget=sample.words,
-        tags=frozenset(tags),
+        tags=sample.tag_set,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ..exercise import Case, Exercise, Property, RunCase
+from ..sample import Draw, Sample
 from ..trials.float32_inputs import FAR, FAR_NAME, LARGE_TOLERANCE
 from ..trials.kernel_launch import (
     any_order,
@@ -21,7 +22,7 @@ from ..trials.kernel_launch import (
     no_tile_outside,
     words_exactly,
 )
-from .function import EVERY, Draw, Sample, Sentences, function
+from .function import EVERY, Sentences, function
 
 O = {("O", EVERY): "O equals exact attention"}
 LSE = {("LSE", EVERY): "LSE is the natural logarithm of the row sums"}

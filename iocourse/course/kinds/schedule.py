@@ -7,11 +7,9 @@ shown; properties select cases by their tags.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from ...ledger import Ledger
 from ..exercise import (
@@ -28,45 +26,7 @@ from ..exercise import (
 )
 from ..properties import arrays_of, every_input_loaded, fits, total_within
 from ..properties import values as values_are_right
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The inputs of one case.
-
-    Attributes:
-        sizes: what the label shows, by name.
-        inputs: arguments of the student's function by name, in its order.
-        tag: the difficulty of this case, "" for none.
-        words: what the label begins with.
-        facts: what the exact result and the closed form are called with besides, by name.
-    """
-
-    sizes: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-    tag: str = ""
-    words: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The words, the sizes, and the tag where the words do not contain it."""
-        tag = "" if self.tag in self.words else self.tag
-        sizes = (f"{name}={size}" for name, size in self.sizes.items())
-        return ", ".join(part for part in (self.words, *sizes, tag) if part)
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """The tag as a set, which is empty where there is none."""
-        return frozenset({self.tag} - {""})
-
-    def of(self, form: Callable[..., Any]) -> Any:
-        """Call a closed form with the sizes, the facts and what is no array of the inputs: tiles, a mask."""
-        options = {name: value for name, value in self.inputs.items() if not isinstance(value, np.ndarray)}
-        return form(**{**self.sizes, **self.facts, **options})
-
-
-Draw = Callable[[np.random.Generator], Iterable[Sample]]
+from ..sample import Draw, Sample
 
 
 @dataclass(frozen=True)
@@ -147,7 +107,9 @@ def schedule(
                 )
         M = budget.peak + sample.of(spare)
         others = {said: sample.of(form) for said, form in likely.items()}
-        return ScheduleCase(sample.label, sample.inputs, expected, M, budget, tags=sample.tags, others=others)
+        return ScheduleCase(
+            sample.label, sample.inputs, expected, M, budget, tags=sample.tag_set, others=others
+        )
 
     moved = (room or fits(), loads or every_input_loaded(), *words, total or total_within())
     return exercise(

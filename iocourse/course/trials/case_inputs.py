@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case
-from ..kinds.schedule import Sample
 from ..properties import LARGE
+from ..sample import Sample
 
 STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
 Array = NDArray[np.float64]
@@ -89,7 +89,7 @@ def with_large(found: list[Sample], draw: Callable[..., Mapping[str, Any]]) -> l
     """The samples and the first once more, with the arrays of `draw(N, d, large=True)`."""
     first = found[0]
     large = draw(first.sizes["N"], first.sizes["d"], large=True)
-    return [*found, replace(first, inputs={**first.inputs, **large}, tag=LARGE)]
+    return [*found, replace(first, inputs={**first.inputs, **large}, tags=(LARGE,))]
 
 
 def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
@@ -102,7 +102,7 @@ def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
         low_queries_and_keys(rng, len(Q), len(K), Q.shape[1]),
         bottomless_queries_and_keys(rng, len(Q), Q.shape[1]),
     ):
-        yield replace(sample, inputs={**sample.inputs, "Q": q, "K": k}, tag=LARGE)
+        yield replace(sample, inputs={**sample.inputs, "Q": q, "K": k}, tags=(LARGE,))
 
 
 def labelled_large(case: Case) -> Case:

@@ -24,6 +24,7 @@ import numpy as np
 
 from ... import traffic
 from ...doctor.triton_missing import require_triton
+from ...errors import error_text
 from ...solution_guard import LibrarySolutionUsed
 from ..exercise import (
     Better,
@@ -31,7 +32,6 @@ from ..exercise import (
     Property,
     Trial,
     differs,
-    error_text,
     modified_inputs_error,
     snapshot,
     student_call,
@@ -250,7 +250,7 @@ def as_shared_arrays(value: Any) -> Any:
     return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def words_exactly(name: str = "loads and stores move exactly what the formula says") -> Property:
+def words_exactly(name: str = "moves exactly the words of the closed form") -> Property:
     """Reads of every input, atomic additions, and all reads and writes equal the closed form of the case."""
 
     def judge(trial: Trial) -> str | None:
@@ -382,7 +382,7 @@ def full_products() -> Property:
         times = "once" if len(rounded) == 1 else f"{len(rounded):,} times"
         return f"tl.dot was called {times} {rounded[0]}"
 
-    return idle(each("float32 is multiplied as float32", judge))
+    return idle(each("multiplies in full float32 precision", judge))
 
 
 # ------------------------------------------------------------------ loads, tile by tile
@@ -464,7 +464,7 @@ def no_tile_outside() -> Property:
         times = "1 load of a loop has" if outside == 1 else f"{outside:,} loads of a loop have"
         return f"{times} no lane that is on: the loop has rounds outside its array"
 
-    return idle(each("no loop has a round outside its array", judge))
+    return idle(each("no loop iteration is completely out of bounds", judge))
 
 
 # ------------------------------------------------------------------ tiles that are masked
@@ -537,7 +537,7 @@ def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
             return None
         return f"{needed} tiles hold a hidden pair, and tl.where works on {trial.masked}"
 
-    return idle(each("tiles without a hidden pair pay for no mask", judge))
+    return idle(each("computes no mask for full blocks", judge))
 
 
 # ------------------------------------------------------------------ what each program does
@@ -607,7 +607,7 @@ def _programs() -> Iterator[Programs]:
         yield seen
 
 
-def nothing_in_vain(name: str = "every program has rows of its own") -> Property:
+def nothing_in_vain(name: str = "every program stores part of the result") -> Property:
     """Each program stores a word at least."""
 
     def judge(trial: Trial) -> str | None:
@@ -628,7 +628,7 @@ def heavy_first() -> Property:
                     return f"program {at} makes {one} products of tiles, and program {at + 1} makes {after}"
         return None
 
-    return idle(each("the programs with the most tiles begin first", judge))
+    return idle(each("programs with more blocks start first", judge))
 
 
 # ------------------------------------------------------------------ programs in another order

@@ -34,6 +34,7 @@ from ..exercise import (
     trial_from_error,
 )
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
+from ..sample import Sample
 
 SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
 
@@ -95,7 +96,7 @@ def rank_case(
     tag = tag or (FEW if N < P else RAGGED if N % P else "")
     sizes = {"P": P, "N": N, **({} if m == N else {"queries": m})}
     sizes |= {**dict(zip("Hd" if columns[1:] else "d", columns, strict=True)), **options}
-    label = ", ".join([*([tag] if tag else []), *(f"{name}={value}" for name, value in sizes.items())])
+    sample = Sample(sizes, inputs, tags=(tag,), prefix=tag)
     if callable(form):
         budget = (form(P, **inputs),) * P
     else:
@@ -104,8 +105,10 @@ def rank_case(
         asked = {name: value for name, value in options.items() if name in known.options}
         budget = known.run(P, on="dry", **given, **asked).ledgers
     results = len(expected) if isinstance(expected, tuple) else 1
-    tags = frozenset([tag] if tag else [])
-    return RankCase(label, inputs, expected, budget=budget, machine=machine, tags=tags, P=P, results=results)
+    return RankCase(
+        sample.label, inputs, expected, budget=budget, machine=machine, tags=sample.tag_set, P=P,
+        results=results,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ a run, watched
@@ -324,7 +327,7 @@ def _otherwise_named(got: distributed.RankLedger, want: distributed.RankLedger) 
     return f" (yours moves {', '.join(own)}: name what moves by its array)" if own else ""
 
 
-def nothing_else_moves(name: str = "nothing else moves", where: Where = "") -> Property:
+def nothing_else_moves(name: str = "sends and receives no other array", where: Where = "") -> Property:
     """No rank sends or receives an array that the closed form does not have."""
 
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:

@@ -11,7 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exercise import Case, Property, Trial, error_text, snapshot, student_call
+from ...errors import error_text
+from ..exercise import Case, Property, Trial, snapshot, student_call
 from ..properties import each, idle, only_where, same_answer_from
 
 LONG = "long"  # the tag of a row that is measured for what is kept of it
@@ -229,7 +230,7 @@ def _held(trial: RowTrial) -> str:
 
 
 ONE_PASS = (
-    idle(each("each piece is visited once", _visited_once)),
-    Property("what is kept does not grow with the row", _keeps_no_more, idle=True),
+    idle(each("reads each piece once", _visited_once)),
+    Property("memory use does not grow with the length of the row", _keeps_no_more, idle=True),
 )
-SAME_ROW = same_answer_from("row", "the cut into pieces does not change the answer")
+SAME_ROW = same_answer_from("row", "the result does not depend on the size of the pieces")

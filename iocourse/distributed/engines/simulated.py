@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ...errors import error_text
 from ..rank import (
     Deadlock,
     Mismatch,
@@ -106,11 +107,7 @@ def rank_error(rank: int, error: BaseException) -> RankError:
     """The error of a rank, with the rank's number in front; one that names ranks already stays."""
     if isinstance(error, RankError):
         return error
-    try:
-        said = f": {error}"
-    except Exception:
-        said = ", whose message cannot be shown"
-    failed = RankFailed(f"rank {rank} raised {type(error).__name__}{said}")
+    failed = RankFailed(f"rank {rank} raised {error_text(error)}")
     failed.__cause__ = error
     return failed
 
