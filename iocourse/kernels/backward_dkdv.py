@@ -1,5 +1,5 @@
-"""dK and dV: a tile of keys stays, queries stream past. With dQ also that: the whole backward pass
-in one kernel.
+"""dK and dV: a tile of keys stays, queries stream past. With dQ also that: the whole backward pass in one
+kernel.
 
 Without dQ it is the second half of the split backward pass. With it, each tile of scores is computed once
 and feeds five products instead of seven; dQ's rows then get a share from every tile of keys, by atomic
@@ -34,8 +34,8 @@ def absorb_queries(
     dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start, first, last, q0, pairs, d, scale,
     lists, TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and to dQ_sum what they get, if
-    it is there.
+    """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and to dQ_sum what they get, if it
+    is there.
 
     The tiles of scores are transposed, (BN, BM): Pᵀ and dSᵀ are the left factors of dV and dK as they stand.
     """

@@ -1,5 +1,5 @@
-"""The forward pass in FlashAttention-2's order (2307.08691, Algorithm 1): a tile of queries stays,
-keys stream past.
+"""The forward pass in FlashAttention-2's order (2307.08691, Algorithm 1): a tile of queries stays, keys
+stream past.
 
 One program computes BM rows of O. It is the emulator's `flash2`, with `tl.load` for the machine's load.
 """
@@ -25,8 +25,8 @@ def average_keys(
     acc, m, l, q_tile, K, V, batch, head, start, first, last, k0, pairs, d, scale, lists,
     TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the keys first … last - 1, in tiles of BN. Returns the new acc (BM, DIM), m
-    and l (BM,).
+    """Online softmax over the keys first … last - 1, in tiles of BN. Returns the new acc (BM, DIM), m and l
+    (BM,).
 
     Scores are in units of log 2 (`scale` holds log₂ e), because the hardware's exponential is 2ˣ. m is the
     running maximum of the scaled scores; `LOWEST` until a row has seen a key with a score above it.

@@ -81,10 +81,10 @@ class Tiling(NamedTuple):
     """What a kernel is compiled for: BM queries by BN keys, DIM columns.
 
     PADDED: columns from d on hold zeros. DESCRIPTORS: tiles that stream past come by tensor descriptor.
-    PRECISION: of products of float32. SKIPPING: do not enter a loop with no iteration. On sm_90 no
-    other instruction may set the sums next to a loop whose products are in flight; otherwise ptxas
-    waits for every product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward
-    pass use descriptors, too.
+    PRECISION: of products of float32. SKIPPING: do not enter a loop with no iteration. On sm_90 no other
+    instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits for every
+    product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass use
+    descriptors, too.
     """
 
     BM: int

@@ -318,8 +318,8 @@ def plain(value: Any) -> Any:
 def checked_inputs(
     q: Any, k: Any, v: Any, scale: Any, largest: int = LARGEST_HEAD
 ) -> tuple[Tensor, Tensor, Tensor, float]:
-    """q, k, v as autocast wants them, checked, with heads no larger than `largest`, and a positive
-    factor of QKᵀ.
+    """q, k, v as autocast wants them, checked, with heads no larger than `largest`, and a positive factor of
+    QKᵀ.
 
     The kernels find the largest score before they scale it: so the sign of a scale goes into Q.
     """
@@ -524,8 +524,8 @@ def _own_band(causal: Any, window: Any, align: Any, rows: int) -> tuple[Band, bo
 def band_parts(
     causal: Any, window: Any, align: Any, rows: int
 ) -> tuple[int | None, int | None, str]:  # fmt: skip
-    """Keys to the left and to the right of a query's own, None for no limit; and which key is its own,
-    one of `ALIGNMENTS`.
+    """Keys to the left and to the right of a query's own, None for no limit; and which key is its own, one of
+    `ALIGNMENTS`.
 
     No sequence has more than `rows` queries or keys, and so many in either direction are all: no kernel is
     given such a limit, which might not fit its 32-bit numbers.

@@ -288,8 +288,8 @@ def prepare(
     table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, total: Tensor | None,
     seen: VisiblePairs, *tiles: int,
 ) -> RowNumbers:  # fmt: skip
-    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, for kernels whose tiles have so many queries; and
-    zeros in `total`.
+    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, for kernels whose tiles have so many queries; and zeros in
+    `total`.
     """
     H, n_q, d = q.shape[1:]
     tile = row_products_tile(d)

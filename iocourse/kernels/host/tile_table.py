@@ -1,8 +1,8 @@
 """Tile sizes, warps and stages: one small table for each architecture, head size and width of a number.
 
-Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled
-for its architecture (`tools.bench resources`). What `tools.bench gpu` measured goes before
-them (see `gpu.tuned_tiles`).
+Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled for its
+architecture (`tools.bench resources`). What `tools.bench gpu` measured goes before them (see
+`gpu.tuned_tiles`).
 """
 
 from __future__ import annotations

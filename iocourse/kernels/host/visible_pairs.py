@@ -60,10 +60,10 @@ class Packed(NamedTuple):
 class Side(NamedTuple):
     """The lists of one side: tiles of queries that list keys, or tiles of keys that list queries.
 
-    spans (mb, mh, tiles, 3): where a tile's whole entries begin, where they end and cut ones begin,
-    where those end. entries, slots (total,): the other side's tile, and the pattern of a cut one.
-    patterns (cut, rows, columns): pair by pair. order (mb, mh, tiles): the tiles, most work first. All
-    are int32, patterns uint8.
+    spans (mb, mh, tiles, 3): where a tile's whole entries begin, where they end and cut ones begin, where
+    those end. entries, slots (total,): the other side's tile, and the pattern of a cut one. patterns (cut,
+    rows, columns): pair by pair. order (mb, mh, tiles): the tiles, most work first. All are int32, patterns
+    uint8.
     """
 
     spans: Tensor
