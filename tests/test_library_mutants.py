@@ -58,10 +58,24 @@ def test_rooms_are_drawn_from_by_their_lines_each_line_once_and_again_the_same(s
     assert {mutant.file for mutant in draw(small, 2, seed=3, only="iocourse/two.py")} == {"iocourse/two.py"}
 
 
-def test_the_share_has_an_interval():
-    said = library.summary([library.KILLED] * 81 + [library.SURVIVED] * 12 + [library.OUT_OF_TIME] * 7)
-    assert "81 killed, 7 out of time, 12 survived, 0 reached by no test" in said
-    assert said.endswith("Noticed 88%; 95 % interval 80% to 93%.")
+def test_the_share_has_an_interval_and_leaves_equivalents_out():
+    verdicts = [library.KILLED] * 81 + [library.SURVIVED] * 12 + [library.OUT_OF_TIME] * 7
+    said = library.summary([*verdicts, *[library.EQUIVALENT] * 5])
+    assert "105 mutants: 81 killed, 7 out of time, 12 survived, 0 reached by no test, 5 equivalent" in said
+    assert said.endswith("Noticed 88% of 100; 95 % interval 80% to 93%.")
+
+
+def test_every_listed_equivalent_is_still_a_mutant():
+    listed = library.listed_equivalents(ROOT)
+    for file, line, before, after in listed:
+        numbers = [
+            n for n, text in enumerate((ROOT / file).read_text().splitlines(), 1) if text.strip() == line
+        ]
+        found = [mutant for n in numbers for mutant in mutants_at(ROOT, file, n)]
+        assert any((one.before, one.after) == (before, after) for one in found), (
+            f"{library.LISTED} lists a change of {file} that is no longer made: {line}: {before} -> {after}"
+        )
+    assert all(why.strip() for why in listed.values())
 
 
 def test_a_group_is_a_function_and_an_exercise():

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import sqrt
@@ -36,8 +37,11 @@ LEFT_OUT = (
     "test_lint.py",
 )
 KILLED, SURVIVED, OUT_OF_TIME, UNREACHED = "killed", "survived", "out of time", "reached by no test"
+EQUIVALENT = "equivalent"  # survived, and listed
+LISTED = Path("tests") / "mutation" / "library_equivalents.toml"
 BATCHES = (12, 60)  # groups of the first two runs, as most mutants die at once; the third run takes the rest
 NEAR = (2, 6)  # files of tests in the first run, and in the second
+Change = tuple[str, str, str, str]  # file, line of code, what is replaced in it, and by what
 Reach = dict[str, Any]  # `groups`: [name, seconds, failed]; `lines`: of each file, the groups that reach each
 
 
@@ -93,27 +97,49 @@ def mutate(arguments: argparse.Namespace) -> int:
         copy = Path(folder) / "checkout"
         _copied(root, copy)
         reach = None if arguments.near else _reach(copy, arguments.reach, arguments.jobs)
-        verdicts = []
+        verdicts, equivalent = [], listed_equivalents(root)
         for mutant in mutants:
             runs, left = (
                 _near(copy, mutant) if reach is None else _reaching(copy, mutant, reach, arguments.seconds)
             )
             verdict, why = _verdict(copy, mutant, runs, arguments.seconds)
+            if verdict == SURVIVED and (reason := equivalent.get(change_of(root, mutant))):
+                verdict, why = EQUIVALENT, reason
             verdicts.append(verdict)
             print(f"{verdict:8} {mutant}\n         {why}{left}", flush=True)
     print(summary(verdicts))
     return 0
 
 
+def listed_equivalents(root: Path) -> dict[Change, str]:
+    """Read `library_equivalents.toml`: the reason why each change that it lists is not a mistake."""
+    path = root / LISTED
+    files = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {
+        (file, entry["line"], entry["before"], entry["after"]): entry["why"]
+        for file, entries in files.items()
+        for entry in entries
+    }
+
+
+def change_of(root: Path, mutant: LibraryMutant) -> Change:
+    """The change of a mutant as `library_equivalents.toml` lists it; line numbers would move."""
+    lines = (root / mutant.file).read_text(encoding="utf-8").splitlines()
+    return mutant.file, lines[mutant.line - 1].strip(), mutant.before, mutant.after
+
+
 def summary(verdicts: Sequence[str]) -> str:
-    """How many of each verdict, and the share that was noticed with its 95 % interval (Wilson)."""
+    """Count each verdict, and give the share of mistakes that tests noticed, with its Wilson 95 % interval."""
     count = Counter(verdicts)
-    noticed, n = count[KILLED] + count[OUT_OF_TIME], len(verdicts)
+    noticed, n = count[KILLED] + count[OUT_OF_TIME], len(verdicts) - count[EQUIVALENT]
     share, z = noticed / n, 1.96
     middle, half = share + z * z / (2 * n), z * sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
-    counts = ", ".join(f"{count[one]} {one}" for one in (KILLED, OUT_OF_TIME, SURVIVED, UNREACHED))
-    return f"{n} mutants: {counts}. Noticed {share:.0%}; 95 % interval {low:.0%} to {high:.0%}."
+    counts = ", ".join(
+        f"{count[one]} {one}" for one in (KILLED, OUT_OF_TIME, SURVIVED, UNREACHED, EQUIVALENT)
+    )
+    interval = f"95 % interval {low:.0%} to {high:.0%}"
+    return f"{len(verdicts)} mutants: {counts}. Noticed {share:.0%} of {n}; {interval}."
 
 
 def _copied(root: Path, copy: Path) -> None:
