@@ -129,7 +129,7 @@ def change_of(root: Path, mutant: LibraryMutant) -> Change:
 
 
 def summary(verdicts: Sequence[str]) -> str:
-    """Count each verdict, and give the share of mistakes that tests noticed, with its Wilson 95 % interval."""
+    """Count each verdict, and give the share that tests noticed, with its Wilson 95 % interval."""
     count = Counter(verdicts)
     noticed, n = count[KILLED] + count[OUT_OF_TIME], len(verdicts) - count[EQUIVALENT]
     share, z = noticed / n, 1.96
