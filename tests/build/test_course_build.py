@@ -550,7 +550,7 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     ):
         kept = (released / page).read_text()
         (released / page).write_text(kept.replace(old, "0.5"))
-        assert f"{page}: what stands below <!-- {name} --> is stale" in checked(capsys)[1]
+        assert f"{page}: the part below <!-- {name} --> is stale" in checked(capsys)[1]
         (released / page).write_text("no markers")
         assert f"{page} has no lines <!-- {name} --> and <!-- /{name} -->" in checked(capsys)[1]
         (released / page).write_text(kept)
@@ -582,7 +582,7 @@ def test_check_follows_relative_links(released, capsys):
 
 def test_check_wants_every_notebook_timed(released, capsys):
     (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
-    assert "times other notebooks than there are" in checked(capsys)[1]
+    assert "has the times of other notebooks than those of solutions/" in checked(capsys)[1]
 
 
 @pytest.mark.parametrize("arguments", [["now"], ["--colab", "x", "--only", "01"], ["--chek"]])
