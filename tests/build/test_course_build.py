@@ -484,10 +484,10 @@ def test_an_expected_exception_is_kept_without_its_paths():
     error = {
         "output_type": "error",
         "ename": "FastMemoryFull",
-        "evalue": "no room",
+        "evalue": "M is too small",
         "traceback": ["/home/me"],
     }
-    assert execution.normalise([error])[0]["traceback"] == ["FastMemoryFull: no room"]
+    assert execution.normalise([error])[0]["traceback"] == ["FastMemoryFull: M is too small"]
 
 
 # --- release --check -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Tests of the texts of exercises, which raw cells of the sources contain and the build stores as data."""
+"""Tests of the fields of exercises, which raw cells of the sources contain and the build stores as data."""
 
 import json
 from pathlib import Path

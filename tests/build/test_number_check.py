@@ -53,7 +53,7 @@ def found(text, solved=None, labels=()):
         ("near to 4.10, a little above", "4.10"),
         ("2.6× as fast", "2.6"),
         ("7× as fast", "7"),
-        ("$7$ times the words", "7"),
+        ("$7$ times the words", "7"),  # style: ok (a claim, as a lesson may write it)
         ("85 % of them", "85"),
         ("85 percent of them", "85"),
         ("by a factor of $2$", "2"),
@@ -71,7 +71,7 @@ def test_what_is_a_claim(text, number):
 @pytest.mark.parametrize(
     "text",
     [
-        "as section 4.5 says, and sections 4.6 and 4.9, and Theorem 12.1",
+        "as in section 4.5, and sections 4.6 and 4.9, and Theorem 12.1",
         'by (4.1), and by (4.1, 4.8) too, and `predict("4.8")`',
         "## 4.1 Keys outside",
         "$$ W = 2Nd . \\tag{4.1} $$",

@@ -136,8 +136,8 @@ ABSENT = "ERROR: No matching distribution found for iocourse~=0.2.0"
         ("fatal: Could not resolve host: github.com\nerror: git failed", "no network (error: git failed). "),
         (f"ERROR: from versions: 0.1.0\n{ABSENT}\n", f"no such version ({ABSENT}). "),
         (
-            "ERROR: it is no zip file",
-            f"cannot install {WHEEL} (ERROR: it is no zip file). ",
+            "ERROR: it is not a zip file",
+            f"cannot install {WHEEL} (ERROR: it is not a zip file). ",
         ),
         ("", f"cannot install {WHEEL} (no message). "),
     ],

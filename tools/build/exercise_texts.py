@@ -1,4 +1,4 @@
-"""Generate `iocourse/data/exercises.json`: titles, hints and other texts of the exercises, for the library.
+"""Generate `iocourse/data/exercises.json`: titles, hints and other fields of the exercises, for the library.
 
 Before the cell of exercise 4B, the source of its lesson has a raw cell in TOML, which is in neither notebook:
 
@@ -72,7 +72,7 @@ def _in_order(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def texts_of(cells: Sequence[Cell], path: Path) -> dict[str, dict[str, Any]]:
-    """Return the texts of a lesson's exercises by id. Raises SourceError as `data_text` does."""
+    """Return the fields of a lesson's exercises by id. Raises SourceError as `data_text` does."""
     about = {cell.name.removeprefix("about-"): cell for cell in cells if cell.kind == "raw"}
     asked = dict(_checks(cells))
     found = {}
