@@ -5,7 +5,7 @@ Read the modules in this order: `percent_format` (cells of a source, solved and 
 `exercise_tables` (tables and boxes of exercises in a lesson), `lesson` (both notebooks of a source),
 `notebook_execution`, `setup_cell`, `course` (write or check everything). Independent of this order are
 `generated_sections` and `instructor_guide` (generated pages), `absolute_links` (notebooks for Colab) and the
-other `rules`.
+other modules of `rules`.
 """
 
 

@@ -39,7 +39,7 @@ HEAD = (
 INTRODUCTION = """\
 # Exercise by exercise
 
-For instructors. Each exercise has a sentence for a student who is stuck, and a table with a row for each
+For instructors. Each exercise has advice for a student who is stuck, and a table with a row for each
 property of its check: the line that the student's report shows, and a mistake that causes it. Ask the student
 for the lines that fail, and look them up here. [Teaching](teaching.md) describes how to plan a course.
 
@@ -262,7 +262,7 @@ def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
         "",
         f"{exercise.box.capitalize()}.",
         "",
-        f"**Say:** {remark.say}",
+        f"**If a student is stuck:** {remark.say}",
         "",
         "| line that fails | a mistake that causes it |",
         "| --- | --- |",

@@ -2,8 +2,7 @@
 
 One `.py` file contains the solved side and the student's side. A cell starts with ``# %%`` (code) or
 ``# %% [markdown]``, optionally followed by ``tags=["exercise"] name="ex-4A"``. A cell with the marker
-``# %% [raw] name="about-4A"`` has the TOML that `exercise_texts` reads, and is in neither notebook. In code
-cells
+``# %% [raw] name="about-4A"`` has TOML for `exercise_texts`, and is in neither notebook. In code cells
 
 * the lines between ``### BEGIN SOLUTION hint`` and ``### END SOLUTION`` are the solution; the student's side
   has ``# YOUR CODE HERE - hint`` and ``raise NotImplementedError`` instead;
@@ -15,8 +14,7 @@ The student's notebook has no outputs, except for cells tagged ``shown``, copied
 The format is jupytext's, and a test compares both parsers on every lesson. This parser reports each fault
 with its line, also inside a cell; jupytext reads many faults as something else. The solution markers are
 nbgrader's. Sources contain no magics, so that a linter can read them as plain Python; the builder adds the
-only magic that the notebooks need. The declarations of numbers in a markdown cell are on neither side (see
-`rules.declared_numbers`).
+only magic that the notebooks need. Declarations of numbers (`rules.declared_numbers`) are on neither side.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ def reference_lines(reference: str) -> list[str]:
 def change_between(reference: str, text: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     """Return the first line in which `text` differs, the removed lines, and the inserted lines.
 
-    If lines were only inserted, an adjacent line is part of both, so that a reference without this line is
-    detected.
+    If lines were only inserted, an adjacent line is part of both: a reference without it is then detected.
     """
     old, new = reference_lines(reference), reference_lines(text)
     same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])

@@ -1,7 +1,6 @@
 """Measure the heads of a model and select one of each kind by rule.
 
-The statistics of a head describe its logits, the sharpness of its rows, and the positions and tokens it
-attends to.
+The statistics of a head describe its logits, the sharpness of its rows, and where it attends to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 r"""Parse the numbers in a lesson's text, and decide which of them are claims that need evidence.
 
 A number is a claim if it has three digits or more, or if it looks like a measurement: it has a decimal point,
-is followed by a unit of `UNITS`, or preceded by "factor (of)". The following are not claims, whatever their
-size:
+is followed by a unit of `UNITS`, or preceded by "factor (of)". The following numbers are not claims:
 
 * references: a number after a word of `WORDS` (section 4.5), a label in brackets or quotes, such as (4.1),
   that belongs to a heading or a `\tag` of the course, and the numbers of headings and lists;
