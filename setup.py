@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the folder lessons/ goes into the wheel, as iocourse/lessons."""
+"""Copy the folder lessons/ into the wheel as iocourse/lessons, which pyproject.toml cannot declare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from setuptools.command.build_py import build_py
 
 
 class WithLessons(build_py):
-    """Puts the students' notebooks beside the modules; an editable install finds them in the checkout."""
+    """Build step that copies the students' notebooks; an editable install finds them in the checkout."""
 
     def run(self) -> None:
         super().run()
@@ -18,7 +18,7 @@ class WithLessons(build_py):
             self._bring_lessons(Path(self.build_lib) / "iocourse" / "lessons")
 
     def _bring_lessons(self, target: Path) -> None:
-        shutil.rmtree(target, ignore_errors=True)  # of an earlier build, perhaps with a lesson that has gone
+        shutil.rmtree(target, ignore_errors=True)  # from an earlier build, possibly with a deleted lesson
         target.mkdir()
         for path in [*Path("lessons").glob("*.ipynb"), *Path("lessons").glob("*.md")]:
             self.copy_file(str(path), str(target / path.name))

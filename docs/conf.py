@@ -1,6 +1,6 @@
-"""Sphinx's settings: `sphinx-build docs FOLDER`, in the root of a checkout, builds the site into FOLDER.
+"""Settings of Sphinx. `sphinx-build docs FOLDER`, in the root of a checkout, builds the site into FOLDER.
 
-`-D iocourse_lite=FOLDER` adds pages that docs/lite/build.py has made, and the links to them.
+`-D iocourse_lite=FOLDER` adds the pages that docs/lite/build.py has made, and links to them.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from sphinx.errors import ConfigError
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # the extension, and the library of this checkout
 os.environ.setdefault("TRITON_INTERPRET", "1")
-# JupyterLab installs a checker of web addresses, which takes two seconds to import and is not needed here.
+# JupyterLab installs a URL checker, which takes two seconds to import and is not needed here.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 from iocourse import __version__  # noqa: E402
@@ -32,7 +32,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
-    "sphinx.ext.githubpages",  # writes .nojekyll: GitHub Pages would leave out folders that begin with _
+    "sphinx.ext.githubpages",  # writes .nojekyll; otherwise GitHub Pages omits folders that begin with _
     "site_extension",
 ]
 templates_path = ["_templates"]
@@ -45,12 +45,12 @@ myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-# ---- formulas: from the site itself ----------------------------------------------------------------------
+# ---- formulas: MathJax is served from the site -----------------------------------------------------------
 mathjax_path = "mathjax/tex-chtml.js"
 mathjax_package = importlib.util.find_spec("sphinx-mathjax-offline")
 if mathjax_package is None or mathjax_package.origin is None:
     raise ConfigError('MathJax is not installed here: python -m pip install -e ".[test]"')
-# Parts of MathJax for what no page has.
+# Parts of MathJax that no page needs.
 exclude_patterns = [
     f"mathjax/{part}" for part in ("*svg*", "*mml*", "*full*", "input/asciimath", "input/mml")
 ]

@@ -1,4 +1,4 @@
-"""nbgrader's settings for these lessons: copy this file into the folder of your nbgrader course."""
+"""Settings of nbgrader for these lessons; copy this file into the folder of your nbgrader course."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from iocourse.course.nbgrader_submission import Source, transplanted
 class AnswersInTheirPlaces(NbGraderPreprocessor):
     """Find the answers as `iocourse grade` does, and run them in the cells of the assignment.
 
-    nbgrader by itself needs its metadata in every cell: without them it ends with a KeyError, and a copied
+    By default nbgrader needs its metadata in every cell. Without them it ends with a KeyError, and a copied
     cell ends the grading of the whole class (https://github.com/jupyter/nbgrader/issues/1083).
     """
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """Put the cells of the assignment in place of those handed in; say what was found in the log."""
+        """Return the cells of the assignment with the student's answers, and log which cells were found."""
         told = resources["nbgrader"]
         with Gradebook(told["db_url"]) as gradebook:
             of = gradebook.find_notebook(told["notebook"], told["assignment"])
@@ -52,8 +52,8 @@ c = get_config()  # noqa: F821 (nbgrader brings it)
 kept = [AnswersInTheirPlaces, ClearOutput, OverwriteKernelspec, OverwriteCells, CheckCellMetadata]
 c.Autograde.sanitize_preprocessors = kept
 
-# The exercise cells of lessons/ are blank already. nbgrader would clear them whole, names and docstrings too.
+# The exercise cells of lessons/ are already blank. nbgrader would also remove their names and docstrings.
 c.ClearSolutions.enabled = False
 
-# Seconds that a cell may take. nbgrader's 30 are few for the check of a Triton kernel.
+# Time limit of a cell in seconds. nbgrader's default of 30 is too short for the check of a Triton kernel.
 c.Execute.timeout = 120

@@ -408,7 +408,7 @@ def test_colab_and_binder_links_name_the_published_place_and_this_version_or_the
 def test_the_page_on_publishing_says_that_name_and_address_are_to_be_claimed_while_they_are_not():
     text = " ".join(GUIDE["publishing.md"].split())
     told = (
-        "Nobody has claimed the address in `pyproject.toml`, nor the name `iocourse` on the package index"
+        "The address in `pyproject.toml` and the name `iocourse` on the package index have not been claimed"
         in text
     )
     assert told != read_project(ROOT).claimed

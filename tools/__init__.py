@@ -1,6 +1,6 @@
-"""What makes the course and its records, and is not part of the package: run from the root of a checkout.
+"""Programs that make the course and its records. They are not part of the package; run them in a checkout.
 
-`python -m tools.build` writes the notebooks and pages from their sources, `tools.bench WHAT` measures,
+`python -m tools.build` writes the notebooks and pages from their sources, `python -m tools.bench` measures,
 `python -m tools.heads` extracts the attention heads of a trained model. docs/guide/tools.md lists them.
 """
 
@@ -18,7 +18,7 @@ def run_main(
     """Parse `argv`, by default the arguments of the process, and run the command on them.
 
     Returns:
-        The exit code: the command's own, 2 for bad arguments, which are named in one line.
+        The exit code of the command; 2 for invalid arguments, after a one-line message.
     """
     print_anything()
     arguments = parser.parse_args(argv)

@@ -1,7 +1,7 @@
-"""Pictures one after another as one animated PNG: a PNG to everyone who knows no animation.
+"""Write pictures as one animated PNG; a program without support for animation shows the first picture.
 
-Run as a program it draws the film that opens the course, `iocourse/data/two_memories.png`, anew:
-`python -m tools.film`. The format: W3C, Portable Network Graphics, third edition (2025), 11.3.6.
+`python -m tools.film` draws the animation that opens the course, `iocourse/data/two_memories.png`. The format
+is W3C, Portable Network Graphics, third edition (2025), 11.3.6.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ import numpy as np
 from iocourse.explore.draw.picture import Picture, Raster, chunk
 from iocourse.explore.figures.two_memories import FILM, sides, steps_of, two_memories_picture
 
-SCALE = 1.25  # pixels in one of a picture
-COLOURS = 63  # of a film, beside the one that lets the picture before show through
-THROUGH = COLOURS  # its place in the palette
-FRAME, HOLD, END = 90, 1500, 4000  # milliseconds of a picture, of the one in which a run ends, of the last
-PLAYS = 3  # then it stands still: what moves for ever is a burden beside a text
+SCALE = 1.25  # output pixels per pixel of a picture
+COLOURS = 63  # colours of an animation, without the transparent one, which shows the previous picture
+THROUGH = COLOURS  # palette index of the transparent colour
+FRAME, HOLD, END = (
+    90,
+    1500,
+    4000,
+)  # milliseconds of a picture, of the end of the first run, of the last picture
+PLAYS = 3  # repetitions; after these the animation stops, because endless motion disturbs a reader
 
 
 class Frame(NamedTuple):
-    """A picture and for how many milliseconds it is shown."""
+    """A picture and its duration in milliseconds."""
 
     picture: Picture
     ms: int
 
 
 def opening() -> list[Frame]:
-    """The film of the two memories: both runs done, which says the point by itself, then step by step.
+    """Return the frames of the two memories: the end of both runs as a summary, then both step by step.
 
-    Once the shorter run is done every second step is left out, and the others stand twice as long.
+    After the end of the shorter run every second step is omitted, and the others are shown twice as long.
     """
     first, second = sorted(steps_of(side) for side in sides())
     frames = [Frame(two_memories_picture(), END)]
@@ -47,17 +51,17 @@ def opening() -> list[Frame]:
 
 
 def film(frames: Sequence[Frame], plays: int = PLAYS) -> bytes:
-    """The pictures as an animated PNG, the same bytes on every call.
+    """Return the pictures as an animated PNG, the same bytes on every call.
 
     Args:
-        frames: one or more, all of one size; the first is what is seen where nothing moves.
-        plays: how often it runs.
+        frames: one or more frames of one size; the first is shown where animation is not supported.
+        plays: number of repetitions.
 
     Raises:
-        ValueError: there is no frame, or frames differ in size.
+        ValueError: there are no frames, or they differ in size.
     """
     if not frames or len({(frame.picture.width, frame.picture.height) for frame in frames}) != 1:
-        raise ValueError(f"a film needs one frame or more, all of one size; these are {len(frames)}")
+        raise ValueError(f"frames must be one or more pictures of one size, got {len(frames)}")
     indices, palette = _few_colours(frames)
     height, width = indices[0].shape
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
@@ -75,21 +79,24 @@ def film(frames: Sequence[Frame], plays: int = PLAYS) -> bytes:
 
 
 def _packed(pixels: np.ndarray) -> np.ndarray:
-    """Pixels of 3 bytes, each as a whole number of 24 bits."""
+    """Return pixels of 3 bytes as 24-bit integers."""
     red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
     packed: np.ndarray = red << 16 | green << 8 | blue
     return packed
 
 
 def _words(picture: Picture) -> set[int]:
-    """The colours of its rasters, however few pixels have them: there each pixel says something."""
+    """Return the colours of the rasters of a picture, where every pixel is data."""
     rasters = (element.pixels for element in picture.elements if isinstance(element, Raster))
     found = [np.unique(_packed(np.frombuffer(pixels, np.uint8).reshape(-1, 3))) for pixels in rasters]
     return {int(colour) for one in found for colour in one}
 
 
 def _few_colours(frames: Sequence[Frame]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Each picture as places in one palette, and that, (COLOURS + 1, 3); rasters keep their colours."""
+    """Return the palette indices of each picture, and the palette (COLOURS + 1, 3).
+
+    Colours of rasters are exact; the others are the most frequent ones.
+    """
     pictures = [_packed(frame.picture.to_pixels(SCALE)) for frame in frames]
     often = Counter[int]()
     for one in pictures:
@@ -110,7 +117,7 @@ def _channels(colours: Sequence[int]) -> np.ndarray:
 
 
 def _chunks(pictures: Sequence[np.ndarray], times: Sequence[int]) -> Iterator[bytes]:
-    """The first picture whole, of the others what has changed: elsewhere they let the one before through."""
+    """Yield the PNG chunks: the complete first picture, then the changed rectangle of each other picture."""
     number = 0
     for at, (picture, ms) in enumerate(zip(pictures, times, strict=True)):
         shown, (top, left) = picture, (0, 0)
@@ -125,7 +132,7 @@ def _chunks(pictures: Sequence[np.ndarray], times: Sequence[int]) -> Iterator[by
 
 
 def _changed(before: np.ndarray, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """The least box around what has changed, and where it stands; one pixel where nothing has."""
+    """Return the smallest rectangle with all changed pixels and its position; one pixel without changes."""
     differs = before != picture
     rows, columns = (np.flatnonzero(differs.any(axis=axis)) for axis in (1, 0))
     if not rows.size:

@@ -1,9 +1,9 @@
-// A command can be copied: a button below it.
+// Add a button below each command that copies it.
 
 async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch { // a page that came without https
+  } catch { // the page was loaded without https
     const field = document.createElement("textarea");
     field.value = text;
     document.body.append(field);
@@ -17,7 +17,7 @@ function copyable(command) {
   const button = document.createElement("button");
   const text = command.textContent.trimEnd();
   Object.assign(button, { type: "button", className: "copy", textContent: "copy" });
-  button.setAttribute("aria-live", "polite"); // what it says afterwards is spoken
+  button.setAttribute("aria-live", "polite"); // a screen reader announces its new text
   button.addEventListener("click", async () => {
     await copied(text);
     button.textContent = "copied";

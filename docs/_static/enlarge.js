@@ -1,9 +1,9 @@
-// On a narrow screen a picture is shown whole, and its letters become small. A tap on it, or the button below it,
-// shows the picture in its own size, to be moved about, and shows it whole again. A tap shows the place tapped.
+// On a narrow screen a picture is scaled down, and its letters become small. A tap on it, or the button below it,
+// shows the picture in full size with scrolling, or scales it down again. A tap scrolls to the tapped place.
 
-const SMALL = 0.8; // of its own width: what is shown narrower gets a button
+const SMALL = 0.8; // fraction of the full width; a picture shown narrower gets a button
 
-/** The width in pixels that a picture is made for. */
+/** Return the full width of a picture in pixels. */
 const ownWidth = (img) => parseFloat(img.style.width) || Number(img.getAttribute("width")) || img.naturalWidth;
 
 function enlargeable(img) {
@@ -16,7 +16,7 @@ function enlargeable(img) {
   const turn = (on) => {
     frame.className = on ? "enlargeable large" : "enlargeable";
     frame.style.setProperty("--own-width", `${ownWidth(img)}px`);
-    on ? frame.setAttribute("tabindex", "0") : frame.removeAttribute("tabindex"); // arrow keys move it
+    on ? frame.setAttribute("tabindex", "0") : frame.removeAttribute("tabindex"); // arrow keys scroll it
     button.setAttribute("aria-pressed", on);
     button.textContent = on ? "show the whole picture" : "enlarge the picture";
   };

@@ -1,10 +1,10 @@
-"""The lessons that need NumPy alone, 00 to 09b, as pages that run in the reader's browser: JupyterLite.
+"""Build the JupyterLite pages of lessons 00 to 09b, which need only NumPy and run in the reader's browser.
 
     python docs/lite/build.py build/lite WHEEL...
 
-WHEEL is that of iocourse, and those that Pyodide does not have: they are served from the site itself. How to
-get them, and what must be installed, stands in `.github/workflows/jupyterlite.yml`. Nothing is fetched while
-the site is built. When a page is opened, Python, NumPy and Matplotlib come from Pyodide's server.
+The wheels are that of iocourse and those that Pyodide does not have; the site serves them. The workflow
+`.github/workflows/jupyterlite.yml` shows how to get them and what must be installed. The build downloads
+nothing. When a page is opened, Python, NumPy and Matplotlib are loaded from Pyodide's server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def copy_lessons(root: Path, folder: Path) -> None:
-    """Put the lessons and the pages beside them into `folder`; links to what is not there lead to the web."""
+    """Copy the lessons and `PAGES` to `folder`; links to other files become absolute."""
     lessons = sorted((root / "lessons").glob(NUMPY_ALONE))
     beside = {path.name for path in lessons} | set(PAGES)
     for path in lessons:
@@ -42,10 +42,10 @@ def copy_lessons(root: Path, folder: Path) -> None:
 
 
 def build(root: Path, out: Path, wheels: list[Path]) -> None:
-    """Write the site to `out`, with `wheels` in its own package index.
+    """Write the site to `out`, with `wheels` in its package index.
 
     Raises:
-        subprocess.CalledProcessError: JupyterLite failed, and has printed why.
+        subprocess.CalledProcessError: JupyterLite failed; it has printed the reason.
     """
     with tempfile.TemporaryDirectory(prefix="iocourse-lite-") as made:
         scratch = Path(made)
@@ -60,15 +60,15 @@ def build(root: Path, out: Path, wheels: list[Path]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, help="the folder to write")
-    parser.add_argument(
-        "wheels", type=Path, nargs="+", help="pure Python wheels, that of iocourse among them"
-    )
+    parser.add_argument("out", type=Path, help="folder to write to")
+    parser.add_argument("wheels", type=Path, nargs="+", help="pure Python wheels, including that of iocourse")
     given = parser.parse_args()
     if not any(wheel.name.startswith("iocourse-") for wheel in given.wheels):
-        parser.error(f"no wheel of iocourse among {', '.join(wheel.name for wheel in given.wheels)}")
+        parser.error(
+            f"WHEEL must include a wheel of iocourse, got {', '.join(wheel.name for wheel in given.wheels)}"
+        )
     build(find_checkout(), given.out, given.wheels)
 
 

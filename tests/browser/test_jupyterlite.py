@@ -43,7 +43,7 @@ def test_without_the_courses_wheel_nothing_is_built(tmp_path):
     command = [sys.executable, str(SCRIPT), str(tmp_path / "out"), "other-1.0-py3-none-any.whl"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "no wheel of iocourse among other-1.0" in done.stderr
+    assert done.returncode == 2 and "WHEEL must include a wheel of iocourse, got other-1.0" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""What Colab opens: the notebooks with every link in full, and the workflow that keeps them on a branch."""
+"""Tests of the notebooks for Colab, whose links are absolute, and of the workflow that stores them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ANY_LINK = re.compile(r"(?:\]\(|(?:href|src)=[\"'])([^)\"'\s]+)")
 
 
 def links_of(path):
-    """Every target of a link or a picture in a notebook's text, formulas aside."""
+    """Return the target of every link and picture in a notebook's text, without formulas and code."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     return ANY_LINK.findall(re.sub(r"`[^`]*`|\$[^$]*\$", "", text))
@@ -32,7 +32,7 @@ def links_of(path):
 
 @pytest.fixture(scope="module")
 def branch(tmp_path_factory):
-    """What Colab would open, had the address been claimed."""
+    """Write the notebooks for Colab as if the address were claimed, and return their folder."""
     folder = tmp_path_factory.mktemp("colab")
     (folder / "v0.0.1").mkdir()
     (folder / "v0.0.1" / "old.ipynb").write_text("{}")
@@ -117,12 +117,12 @@ def test_where_there_is_no_notebook_or_another_option_it_is_refused(tmp_path, mo
         write_for_colab(tmp_path, tmp_path / "out")
     monkeypatch.chdir(ROOT)
     assert main(["--check", "--colab", str(tmp_path / "out")]) == 2
-    assert "leave --check" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "cannot be combined with --check" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs a POSIX bash")
 def test_the_workflow_puts_each_release_beside_the_others_on_the_branch(tmp_path):
-    """Its own lines run, with a repository on this disk in place of GitHub's."""
+    """Run the lines of the workflow with a local repository instead of GitHub."""
     steps = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["colab"]["steps"]
     lines = [step["run"].replace("python -m tools.build", '"$PYTHON" -m tools.build') for step in steps[3:]]
     assert len(lines) == 2

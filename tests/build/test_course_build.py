@@ -1,4 +1,4 @@
-"""The builder: one source, two notebooks, the same bytes every time; nothing is written when a cell fails."""
+"""Tests of the build: one source gives two notebooks, always the same bytes; a failing cell stops it."""
 
 import json
 import re
@@ -29,7 +29,7 @@ TITLE = "# %% [markdown]\n# # Title\n\n"
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A checkout with one lesson, the current folder."""
+    """Make a checkout with one lesson and change to its folder."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT + URLS)
     (tmp_path / "lessons").mkdir()
     (tmp_path / "solutions").mkdir()
@@ -146,7 +146,7 @@ def test_the_parser_agrees_with_jupytext(path):
     ]
 
 
-# --- what is said of exercises ---------------------------------------------------------------------------
+# --- facts of exercises ----------------------------------------------------------------------------------
 
 TABLE = """| Exercise | Title | Difficulty | Importance | Minutes |
 | --- | --- | --- | --- | --- |
@@ -196,11 +196,11 @@ def again(a, b):
     [
         ("# <!-- exercises -->", "#", "59: the text before ex-0A has no <!-- exercises -->"),
         ("<!-- exercise 0A -->", "", "59: the text before ex-0A has no <!-- exercise 0A -->"),
-        ("Here it is", "<!-- exercise 4B -->", "56: <!-- exercise 4B --> is none of this lesson's markers"),
+        ("Here it is", "<!-- exercise 4B -->", "56: <!-- exercise 4B --> is not a marker of this lesson"),
         (
             "Here it is",
             "<!-- minuts -->",
-            "56: <!-- minuts --> is none of this lesson's markers: exercises, ",
+            "56: <!-- minuts --> is not a marker of this lesson; expected exercises, minutes, ",
         ),
         ('name="ex-0A"', 'name="ex-0Z"', '59: exercise 0Z needs a cell # %% [raw] name="about-0Z"'),
         (
@@ -276,7 +276,7 @@ def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls
 @pytest.mark.parametrize("claimed", ["1", '"no"'])
 def test_whether_the_address_is_claimed_is_true_or_false(course, claimed):
     (course / "pyproject.toml").write_text(PYPROJECT + URLS + f"[tool.iocourse]\nclaimed = {claimed}\n")
-    with pytest.raises(UsageError, match=r"claimed is .*; allowed: true or false"):
+    with pytest.raises(UsageError, match=r"claimed in .* must be true or false, got"):
         read_project(course)
 
 
@@ -290,14 +290,14 @@ def test_without_a_version_release_says_so(course):
 
 BAD = {
     "must be the title": "# %%\nx = 1\n",
-    "unknown; allowed: setup": f'{TITLE}# %% tags=["solution_only"]\nx = 1\n',
-    "option 'tag' is unknown": f'{TITLE}# %% tag=["setup"]\nx = 1\n',
-    "allowed is # %%": f"{TITLE}# %%timeit\nx = 1\n",
+    "unknown tag 'solution_only'; expected one of setup": f'{TITLE}# %% tags=["solution_only"]\nx = 1\n',
+    "unknown option 'tag'; expected tags or name": f'{TITLE}# %% tag=["setup"]\nx = 1\n',
+    "must have the form # %%": f"{TITLE}# %%timeit\nx = 1\n",
     "must alternate": f"{TITLE}# %%\ndef f():\n    ### END SOLUTION\n    pass\n",
-    "answer would be handed out": f'{TITLE}# %% tags=["exercise"] name="ex-1"\nx = 1\n',
+    "mark its answer, or students get it": f'{TITLE}# %% tags=["exercise"] name="ex-1"\nx = 1\n',
     "needs a name": f'{TITLE}# %% tags=["exercise"]\nx = 1  #> x = 2\n',
-    "the student's side is not Python": f"{TITLE}# %%\nx = f(\n    1\n)  # > x = 2\n",
-    "the solved side is not Python": f"{TITLE}# %%\n%pip list\n",
+    "the student's side is not valid Python": f"{TITLE}# %%\nx = f(\n    1\n)  # > x = 2\n",
+    "the solved side is not valid Python": f"{TITLE}# %%\n%pip list\n",
     "two cells have the id": f'{TITLE}# %% name="a.b"\n1\n# %% name="a-b"\n2\n',
 }
 
@@ -309,10 +309,11 @@ def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
     assert message in str(caught.value)
 
 
-IN_A_CELL = {  # the line of the source where the fault is -> what is said of it, and the source
+FORM = 'a cell marker must have the form # %% [markdown] tags=["…"] name="…", or [raw], got'
+IN_A_CELL = {  # the line and beginning of the message -> the source
     "5: text before the first cell": "# ---\n# jupyter: 3\n# ---\n\nx = 1\n" + TITLE,
-    "5: a markdown line must start with '# ', this one is 'x = 1'": f"{TITLE}# %% [markdown]\nx = 1\n",
-    "6: a cell marker must stand at the start of its line": f"{TITLE}# %%\nx = 1\n  # %%\n",
+    "5: a markdown line must start with '# ', got 'x = 1'": f"{TITLE}# %% [markdown]\nx = 1\n",
+    "6: a cell marker must be at the start of its line": f"{TITLE}# %%\nx = 1\n  # %%\n",
     "7: ### BEGIN SOLUTION and ### END SOLUTION must alternate": (
         f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    ### BEGIN SOLUTION\n"
     ),
@@ -322,18 +323,18 @@ IN_A_CELL = {  # the line of the source where the fault is -> what is said of it
     "5: a solution outside a function would stop the student's Run all": (
         f"{TITLE}# %%\n### BEGIN SOLUTION\nx = 1\n### END SOLUTION\n"
     ),
-    "8: the solved side is not Python: invalid syntax": (
+    "8: the solved side is not valid Python: invalid syntax": (
         f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n    x = = 2\n    ### END SOLUTION\n"
     ),
-    "10: the student's side is not Python: unexpected indent": (  # a blank line comes first
+    "10: the student's side is not valid Python: unexpected indent": (  # below a blank line
         f"{TITLE}# %%\n\ndef f():\n    ### BEGIN SOLUTION\n    if f:\n    ### END SOLUTION\n        pass\n"
     ),
     "6: the cell tagged setup must be the first code cell": f'{TITLE}# %%\n1\n# %% tags=["setup"]\n2\n',
-    "4: '# %% tags=[setup]': allowed is # %%": f"{TITLE}# %% tags=[setup]\n",
-    "4: \"# %% tags=['setup']\": allowed is # %%": f"{TITLE}# %% tags=['setup']\n",
-    "4: '# %% tags=\"setup\"': allowed is # %%": f'{TITLE}# %% tags="setup"\n',
-    "4: '# %% tags=[\"given\"] [markdown]': allowed": f'{TITLE}# %% tags=["given"] [markdown]\n# x\n',
-    "4: '# %% My title': allowed is # %%": f"{TITLE}# %% My title\n",
+    f"4: {FORM} '# %% tags=[setup]'": f"{TITLE}# %% tags=[setup]\n",
+    f"4: {FORM} \"# %% tags=['setup']\"": f"{TITLE}# %% tags=['setup']\n",
+    f"4: {FORM} '# %% tags=\"setup\"'": f'{TITLE}# %% tags="setup"\n',
+    f"4: {FORM} '# %% tags=[\"given\"] [markdown]'": f'{TITLE}# %% tags=["given"] [markdown]\n# x\n',
+    f"4: {FORM} '# %% My title'": f"{TITLE}# %% My title\n",
     "1: the first cell must be the title": "",
 }
 
@@ -372,7 +373,7 @@ def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch
     ran = []
     monkeypatch.setattr(whole_course, "run_solved", lambda lesson, root: ran.append(lesson.stem))
     assert main([]) == 0 and not ran and files(course) == before
-    write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, the outputs stay
+    write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, outputs are kept
     assert main([]) == 0 and not ran
     monkeypatch.undo()
     monkeypatch.chdir(course)
@@ -424,7 +425,7 @@ def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
 
 
 def test_a_setup_cell_that_shows_something_is_refused(course, capsys):
-    """It would be the log of an installation."""
+    """Such output would be the log of an installation."""
     write(course, "import os", "import os; print(1)")
     assert main([]) == 1
     assert "(id setup)" in (said := capsys.readouterr().err) and "must find iocourse installed" in said
@@ -436,13 +437,17 @@ OUTPUTS = {
     "HTML('<b>1</b>')": "shows only text/html, text/plain",
     "object()": "shows a memory address (at 0x",
     "import sys; print('careful', file=sys.stderr)": "writes to standard error: careful",
-    "Image(chunk(b'', os.urandom(62_000)), format='png')": "shows a PNG of 62008 bytes; allowed are 61440",
-    "Image(chunk(b'acTL', os.urandom(300_000)), format='png')": "shows a PNG of 300012 bytes; allowed are 3",
+    "Image(chunk(b'', os.urandom(62_000)), format='png')": (
+        "shows a PNG of 62008 bytes, expected at most 61440"
+    ),
+    "Image(chunk(b'acTL', os.urandom(300_000)), format='png')": (
+        "shows a PNG of 300012 bytes, expected at most 300000"
+    ),
 }
 
 
 def test_outputs_that_cannot_be_saved_are_refused_with_their_cell(course, capsys):
-    """One run for all: each fault is reported."""
+    """Run all outputs in one notebook; each fault is reported."""
     write(course, '# %% tags=["solution-only"]\nadd(20, 22)', "# %%\n" + "\n\n# %%\n".join(OUTPUTS))
     assert main([]) == 1
     said = capsys.readouterr().err
@@ -463,7 +468,7 @@ def test_widgets_leave_their_picture_and_their_text(course):
 
 
 def test_output_widgets_are_not_emulated(tmp_path):
-    """Emulating them makes nbclient wait for ever in some runs; which ones, chance decides."""
+    """Emulating them makes nbclient wait for ever in some runs, at random."""
     pytest.importorskip("nbclient")
     assert execution._client(build(tmp_path, FIXTURE.read_text()).solved, tmp_path).comm_open_handlers == {}
 
@@ -479,10 +484,10 @@ def test_an_expected_exception_is_kept_without_its_paths():
     error = {
         "output_type": "error",
         "ename": "FastMemoryFull",
-        "evalue": "no room",
+        "evalue": "M is too small",
         "traceback": ["/home/me"],
     }
-    assert execution.normalise([error])[0]["traceback"] == ["FastMemoryFull: no room"]
+    assert execution.normalise([error])[0]["traceback"] == ["FastMemoryFull: M is too small"]
 
 
 # --- release --check -------------------------------------------------------------------------------------
@@ -499,7 +504,7 @@ RECORD = {
 
 @pytest.fixture
 def released(course):
-    """The same, released, with run times recorded."""
+    """Make a checkout as in `course`, with recorded run times, and build it."""
     for path in (sections.TIMES, sections.RUN_TIMES):
         (course / path).parent.mkdir(parents=True)
     (course / sections.TIMES).write_text(json.dumps(RECORD))
@@ -550,7 +555,7 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     ):
         kept = (released / page).read_text()
         (released / page).write_text(kept.replace(old, "0.5"))
-        assert f"{page}: what stands below <!-- {name} --> is stale" in checked(capsys)[1]
+        assert f"{page}: the part below <!-- {name} --> is stale" in checked(capsys)[1]
         (released / page).write_text("no markers")
         assert f"{page} has no lines <!-- {name} --> and <!-- /{name} -->" in checked(capsys)[1]
         (released / page).write_text(kept)
@@ -582,7 +587,7 @@ def test_check_follows_relative_links(released, capsys):
 
 def test_check_wants_every_notebook_timed(released, capsys):
     (released / sections.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
-    assert "times other notebooks than there are" in checked(capsys)[1]
+    assert "has the times of other notebooks than those of solutions/" in checked(capsys)[1]
 
 
 @pytest.mark.parametrize("arguments", [["now"], ["--colab", "x", "--only", "01"], ["--chek"]])
@@ -598,7 +603,7 @@ def test_a_bad_argument_is_named_in_one_line(course, capsys, arguments):
 
 def test_release_of_one_lesson_and_of_none(course, capsys):
     assert main(["--only", "07"]) == 2
-    assert "there are: 01_sum" in capsys.readouterr().err
+    assert "the sources are: 01_sum" in capsys.readouterr().err
 
 
 # --- the linter ------------------------------------------------------------------------------------------
@@ -622,10 +627,10 @@ def test_the_fixture_lesson_has_all_parts():
         ("## References", "## Literature", 'no "references"'),
         ("[notation](notation.md)", "notation", "no link to the notation page"),
         ('predict("2 + 3 =", 5)  # > predict("2 + 3 =")', "pass", "no predict"),
-        ("5 minutes", "a while", "how many minutes it takes"),
+        ("5 minutes", "a while", "no minutes before the first section"),
         ('tags=["exercise"] ', "", "no exercise"),
         ("## Take-away", "## Take-away!", "exclamation mark in the heading"),
-        ("c = a + b", f"c = a + b  # {'because ' * 12}", "characters, allowed 96: c = a + b"),
+        ("c = a + b", f"c = a + b  # {'because ' * 12}", "characters, expected at most 96: c = a + b"),
         ("## Take-away", "## Take-away \N{ROCKET}", "emoji in the heading"),
     ],
 )

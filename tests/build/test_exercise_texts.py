@@ -1,4 +1,4 @@
-"""What a source says of its exercises in cells that no notebook shows, and what becomes of it."""
+"""Tests of the fields of exercises, which raw cells of the sources contain and the build stores as data."""
 
 import json
 from pathlib import Path
@@ -52,17 +52,25 @@ def test_the_library_has_the_texts_of_every_source():
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('# title = "A sum"\n', "", "about-0A: title must be a text, got nothing"),
+        ('# title = "A sum"\n', "", "about-0A: title must be a non-empty string, got nothing"),
         (
             "difficulty = 1",
             "difficulty = 6",
-            "difficulty must be a whole number from 1 to 5, got 6",
+            "difficulty must be an integer from 1 to 5, got 6",
         ),
-        ("importance = 4", "importance = true", "importance must be a whole number from 1 to 5, got True"),
-        ("minutes = 5", "minutes = 0", "minutes must be a whole number from 1, got 0"),
-        (', "The sign is a plus."]', "]", "hints must be three texts, got ['Two numbers.', "),
-        ("minutes = 5", "minuts = 5", "'minuts' is unknown; allowed: title, difficulty, importance, minutes"),
-        ("minutes = 5", "minutes is 5", "about-0A is not TOML"),
+        ("importance = 4", "importance = true", "importance must be an integer from 1 to 5, got True"),
+        ("minutes = 5", "minutes = 0", "minutes must be an integer of at least 1, got 0"),
+        (
+            ', "The sign is a plus."]',
+            "]",
+            "hints must be a list of three non-empty strings, got ['Two numbers.', ",
+        ),
+        (
+            "minutes = 5",
+            "minuts = 5",
+            "unknown field 'minuts'; expected title, difficulty, importance, minutes",
+        ),
+        ("minutes = 5", "minutes is 5", "about-0A is not valid TOML"),
         ('name="about-0A"', 'name="about-0B"', 'exercise 0A needs a cell # %% [raw] name="about-0A"'),
         ('check("0A", add', 'print("0A", add', 'exercise 0A needs a check cell, check("0A", function)'),
         ('# %% tags=["exercise"]', "# %%", "must be about an exercise of this lesson, got '0A'"),

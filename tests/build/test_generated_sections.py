@@ -1,4 +1,4 @@
-"""What the build writes into pages: README's figure, results and tables of lessons, links, the run times."""
+"""Tests of the generated parts of pages: README's figure, results and lesson tables, links, and run times."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_the_alt_text_and_the_sentence_below_the_figure_give_the_counted_words()
     alt = sections.first_figure().alt
     for count in (totals["naive"], totals["flash1"], totals["flash2"], least):
         assert f"{count:,}" in alt
-    said = f"{totals['flash2'] / least:.2f} times the lower bound"
+    said = f"{totals['flash2'] / least:.2f} × the lower bound"
     assert said in alt and f"M = {M:,} words" in README and said in README.split("<!-- /figure -->")[1]
     crossing = int(re.search(r"Up to about M = ([\d,]+)", alt)[1].replace(",", ""))
     for M, fewer in ((crossing, True), (crossing * 2, False)):
@@ -62,12 +62,13 @@ def test_the_result_that_was_counted_is_counted_again():
     N, d, M = (int(n.replace(",", "")) for n in re.findall(r"[NdM] = ([\d,]+\d)", counted))
     shapes, flash = np.zeros((3, N, d), dtype=np.float32), schedules.flash2
     dry = run(flash, M=M, dry=True, Q=shapes[0], K=shapes[1], V=shapes[2], **flash.tiles(N, d, M)).ledger
-    assert f"{dry.total:,}, {dry.total / bounds.lower_bound('forward', N, d, M)[0]:.2f} times" in counted
+    least = bounds.lower_bound("forward", N, d, M)[0]
+    assert f"{dry.total:,}, {dry.total / least:.2f} × the lower bound" in counted
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """A picture that takes no time to draw, with numbers that a test may change."""
+    """Replace README's figure by a 2 × 2 image whose numbers a test can change."""
     from PIL import Image
 
     class Drawn:
@@ -158,7 +159,7 @@ def test_what_a_lesson_needs_is_read_off_its_code(code, what):
 
 
 def table(name):
-    """Number of a lesson -> its cells in one of README's tables, in order."""
+    """Return the cells of each row in one of README's tables, by lesson number, in order."""
     rows = (sections.marked(README, name) or "").splitlines()[2:]
     found = [[part.strip() for part in row.split("|")[1:-1]] for row in rows]
     return {re.match(r"\[(\w+) ", row[0])[1]: row for row in found}

@@ -1,4 +1,4 @@
-"""The instructor's guide: its page is what its sources say, its commands are ours, and its record is true."""
+"""Tests of the instructor's guide: its page matches the sources; commands, links and minutes are valid."""
 
 import json
 import os
@@ -22,13 +22,13 @@ from tools.build import instructor_guide as guide
 from tools.build.__main__ import parser as options_of_build
 
 ROOT = find_checkout()
-# Their links lead to pages of the site, and the site's own check follows them; most have no command.
+# Their links lead to pages of the site, which the test of the site follows; most have no command.
 OF_THE_SITE = {
     "api.md", "bench.md", "bounds.md", "changelog.md", "errata.md", "index.md", "schedules.md",
 }  # fmt: skip
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in OF_THE_SITE]
 KNOWN = {"lab", "doctor", "count", "progress", "grade", "profile"}
-OUTSIDE = {"python -m tools.build": options_of_build}  # of the checkout -> what reads its options
+OUTSIDE = {"python -m tools.build": options_of_build}  # command of the checkout -> its parser
 
 
 @pytest.mark.quick
@@ -37,7 +37,7 @@ def test_the_page_is_what_its_sources_say():
 
 
 def test_every_property_of_every_exercise_has_a_sentence():
-    """And no key is anything else: the page is written only then."""
+    """There are no other keys either; the page is written only if both hold."""
     remarks = guide.read_remarks(ROOT)
     assert list(remarks.exercises) == list(exercises())
     for exercise in exercises().values():
@@ -55,7 +55,7 @@ def test_what_is_said_to_a_student_is_one_sentence_of_its_own_and_no_hint():
 
 
 def test_a_sentence_on_a_property_names_a_mistake_and_no_mutant():
-    """In the third person, and without the name that a mutant has in the tests."""
+    """The sentence is in the third person and does not contain the name of a mutant of the tests."""
     remarks = guide.read_remarks(ROOT)
     sentences = [*remarks.shared.values()]
     for remark in remarks.exercises.values():
@@ -83,7 +83,7 @@ def test_an_exercise_has_a_row_for_each_property(name):
 # ------------------------------------------------------------------ a small checkout
 @pytest.fixture
 def checkout(tmp_path):
-    """The checkout's own guide, in a folder where it may be broken."""
+    """Copy the guide and its sources to a folder in which a test can break them."""
     shutil.copytree(ROOT / guide.REMARKS, tmp_path / guide.REMARKS)
     (tmp_path / "solutions").mkdir()
     for path in [
@@ -135,7 +135,7 @@ OF_4A = '"K is read once" is not one of its properties; correct the key or delet
             "remarks/00.toml", '"returns the compulsory traffic" =', "#",
             'docs/remarks/00.toml, exercise 0A: property "returns the compulsory traffic" has no sentence; '
             'write under ["0A".mistakes], or in shared.toml if many exercises have it, which mistake of a '
-            "student fails it",
+            "student violates it",
         ),
         (
             "remarks/shared.toml", "Q is read once", "Q is read",
@@ -143,7 +143,8 @@ OF_4A = '"K is read once" is not one of its properties; correct the key or delet
         ),
         (
             "remarks/shared.toml", f'"{OWN}" =', "#",
-            f'docs/remarks/shared.toml: "{OWN}" has no sentence; write which mistake of a student fails it',
+            f'docs/remarks/shared.toml: "{OWN}" has no sentence; write which mistake of a student '
+            "violates it",
         ),
         (
             "mutants.json", "by machine", "by chance",
@@ -183,9 +184,9 @@ def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
 
 def test_release_writes_and_checks_the_page(monkeypatch):
     assert list(guide.guide_problems(ROOT)) == []
-    monkeypatch.setattr(course, "guide_problems", lambda root: iter(["the guide is asked"]))
+    monkeypatch.setattr(course, "guide_problems", lambda root: iter(["a guide problem"]))
     monkeypatch.setattr(course, "_lesson_problems", lambda *args: iter(()))
-    assert "the guide is asked" in course.check(ROOT)
+    assert "a guide problem" in course.check(ROOT)
 
 
 def test_a_page_is_left_alone_while_something_is_missing(checkout):
@@ -194,6 +195,7 @@ def test_a_page_is_left_alone_while_something_is_missing(checkout):
 
 
 OF_0A = '["0A"]\nsay = "So."\n'
+LINE = 'must be a sentence on one line, without "|", got'
 
 
 @pytest.mark.parametrize(
@@ -205,21 +207,13 @@ OF_0A = '["0A"]\nsay = "So."\n'
         ("00.toml", '["0A"]', "docs/remarks/00.toml, exercise 0A: found nothing; expected say"),
         ("00.toml", OF_0A, "docs/remarks/00.toml, exercise 0A: found say; expected say"),
         ("00.toml", OF_0A + "errors = []", "docs/remarks/00.toml, exercise 0A: found say, errors; expected"),
-        ("00.toml", '["0A"]\nsay = ""\nmistakes = {}', "exercise 0A: \"say\" is ''; write a sentence on one"),
+        ("00.toml", '["0A"]\nsay = ""\nmistakes = {}', f"exercise 0A: \"say\" {LINE} ''"),
         ("00.toml", OF_0A + "mistakes = []", 'exercise 0A: found []; expected the table ["0A".mistakes]'),
-        (
-            "00.toml",
-            OF_0A + 'mistakes = {p = " "}',
-            "exercise 0A: \"p\" is ' '; write a sentence on one line",
-        ),
-        ("00.toml", OF_0A + "mistakes = {p = 8}", 'exercise 0A: "p" is 8; write a sentence on one line'),
-        (
-            "00.toml",
-            OF_0A + 'mistakes = {p = "a|b"}',
-            "\"p\" is 'a|b'; write a sentence on one line, without",
-        ),
-        ("shared.toml", 'p = ""', "docs/remarks/shared.toml: \"p\" is ''; write a sentence on one line"),
-        ("shared.toml", 'p = """So.\nSo."""', "shared.toml: \"p\" is 'So.\\nSo.'; write a sentence"),
+        ("00.toml", OF_0A + 'mistakes = {p = " "}', f"exercise 0A: \"p\" {LINE} ' '"),
+        ("00.toml", OF_0A + "mistakes = {p = 8}", f'exercise 0A: "p" {LINE} 8'),
+        ("00.toml", OF_0A + 'mistakes = {p = "a|b"}', f"exercise 0A: \"p\" {LINE} 'a|b'"),
+        ("shared.toml", 'p = ""', f"docs/remarks/shared.toml: \"p\" {LINE} ''"),
+        ("shared.toml", 'p = """So.\nSo."""', f"shared.toml: \"p\" {LINE} 'So.\\nSo.'"),
     ],
 )
 def test_a_faulty_file_of_remarks_is_refused_in_a_line(tmp_path, file, text, message):
@@ -233,7 +227,7 @@ def test_a_faulty_file_of_remarks_is_refused_in_a_line(tmp_path, file, text, mes
 def test_a_broken_record_is_refused(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / guide.RECORD).write_text("{")
-    with pytest.raises(UsageError, match=r"mutants\.json is not JSON"):
+    with pytest.raises(UsageError, match=r"mutants\.json is not valid JSON"):
         guide.read_record(tmp_path)
 
 
@@ -263,7 +257,7 @@ def test_a_score_of_some_operators_is_not_recorded(capsys):
     assert "--record keeps the score of all operators" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------ what the pages say
+# ------------------------------------------------------------------ the hand-written pages
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_commands_of_the_pages_are_understood(path):
     text = path.read_text(encoding="utf-8")

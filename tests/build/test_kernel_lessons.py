@@ -1,4 +1,4 @@
-"""Which lessons need triton, and what is said where it is missing."""
+"""Tests of the lessons that need triton, and of the message if it is not installed."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def no_triton(monkeypatch):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_lessons_10_to_14_run_kernels_and_the_others_run_everywhere(source, no_triton):
-    """The same is read off the source and off both notebooks."""
+    """The source and both notebooks give the same result."""
     texts = [source.read_text(encoding="utf-8")]
     for folder in ("lessons", "solutions"):
         notebook = ROOT / folder / f"{source.stem}.ipynb"

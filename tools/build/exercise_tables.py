@@ -1,11 +1,11 @@
-"""What a lesson says of its exercises: the table, the boxes and the minutes, written from `Exercise` alone.
+"""Fill in the facts of exercises in a lesson's text: the table, the boxes and the minutes.
 
-The markdown of a source has the markers
+The facts come from `Exercise`. The markdown of a source has these markers:
 
-* ``<!-- exercises -->``, a line by itself: the table of the lesson's exercises;
-* ``<!-- exercise 4B -->``, in the text before the exercise's cell: its number, title and box;
-* ``<!-- minutes -->``: what the lesson takes, in two numbers; ``<!-- minutes without 2D -->`` leaves out what
-  is optional.
+* ``<!-- exercises -->``, on a separate line, is replaced by the table of the lesson's exercises;
+* ``<!-- exercise 4B -->``, in the text before the exercise's cell, by its number, title and box;
+* ``<!-- minutes -->`` by the minutes of reading and of exercises; ``<!-- minutes without 2D -->`` does not
+  count optional exercises.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TYPED = re.compile(r"\| *Exercise *\||\*\*Exercise \d+[A-Z]\*\*|\bdifficulty:? 
 
 
 def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """The cells with every marker filled in.
+    """Return the cells with every marker replaced by its text.
 
     Raises:
-        SourceError: an exercise that is unknown or has no marker before its cell, a marker that is none of
-            the lesson's, or facts of an exercise typed by hand.
+        SourceError: an exercise is unknown or has no marker before its cell, a marker is unknown, or facts
+            of an exercise are typed by hand.
     """
     own = exercises_of(cells, path)
     reading = length_of(cells).reading
@@ -42,14 +42,14 @@ def announce(cells: Sequence[Cell], path: Path) -> list[Cell]:
         elif "exercise" in cell.tags:
             for marker in ("exercises", cell.name.replace("ex-", "exercise ", 1)):
                 if marker not in markers:
-                    message = f"the text before {cell.name} has no <!-- {marker} -->"
+                    message = f"the text before {cell.name} has no <!-- {marker} -->: add it"
                     raise SourceError(path, cell.line, message)
         filled.append(cell)
     return filled
 
 
 def exercises_of(cells: Sequence[Cell], path: Path) -> dict[str, Exercise]:
-    """The exercises whose cells these are, by id. Raises SourceError where there is no such exercise."""
+    """Return the exercises of these cells by id. Raises SourceError for an unknown exercise."""
     own: dict[str, Exercise] = {}
     for cell in cells:
         if "exercise" in cell.tags:
@@ -62,7 +62,7 @@ def exercises_of(cells: Sequence[Cell], path: Path) -> dict[str, Exercise]:
 
 
 def minutes_of(cells: Sequence[Cell], path: Path) -> int:
-    """The minutes of the exercises that are not optional. Raises SourceError as `exercises_of` does."""
+    """Return the total minutes of the exercises that are not optional. Raises as `exercises_of`."""
     text = "\n".join(line for cell in cells if cell.kind == "markdown" for line in cell.lines)
     markers = [marker.split() for marker in _MARKER.findall(text)]
     optional = {name for words in markers if words[:2] == ["minutes", "without"] for name in words[2:]}
@@ -70,14 +70,14 @@ def minutes_of(cells: Sequence[Cell], path: Path) -> int:
 
 
 def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -> Iterator[str]:
-    """The lines of a markdown cell with its markers filled in."""
+    """Yield the lines of a markdown cell with every marker replaced by its text."""
     for n, line in enumerate(cell.lines, cell.line + 1):
         if is_declaration(line):
             yield line
             continue
         if typed := _TYPED.search(line):
             message = f"{typed[0]!r} is typed by hand; write <!-- exercises --> or <!-- exercise ID -->, and "
-            raise SourceError(path, n, message + "the build fills in what the exercise says")
+            raise SourceError(path, n, message + "the build fills in the facts")
         try:
             yield from _MARKER.sub(lambda marker: _said(marker[1].split(), own, reading), line).split("\n")
         except LookupError as error:
@@ -85,7 +85,7 @@ def _filled(cell: Cell, own: Mapping[str, Exercise], reading: int, path: Path) -
 
 
 def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> str:
-    """The text in place of a marker of these words. Raises LookupError where there is no such marker."""
+    """Return the text that replaces a marker of these words. Raises LookupError for an unknown marker."""
     match words:
         case ["exercises"]:
             rows = (
@@ -100,13 +100,13 @@ def _said(words: Sequence[str], own: Mapping[str, Exercise], reading: int) -> st
         case ["minutes", "without", *names] if names and own.keys() >= set(names):
             return _minutes(own, names, reading)
     raise LookupError(
-        f"<!-- {' '.join(words)} --> is none of this lesson's markers: exercises, minutes, "
-        f"minutes without ID, exercise ID; with ID one of {', '.join(own) or 'none'}"
+        f"<!-- {' '.join(words)} --> is not a marker of this lesson; expected exercises, minutes, "
+        f"minutes without ID or exercise ID, with one of the IDs {', '.join(own) or 'none'}"
     )
 
 
 def _minutes(own: Mapping[str, Exercise], optional: Sequence[str], reading: int) -> str:
-    """Minutes of reading and of exercises, and those of the optional ones apart."""
+    """Return the text on the minutes: reading plus exercises, then the optional exercises."""
     if kept := [one for one in own.values() if one.id not in optional]:
         exercises = sum(one.minutes for one in kept)
         told = f"{reading + exercises}: {reading} to read and predict"
@@ -120,6 +120,6 @@ def _minutes(own: Mapping[str, Exercise], optional: Sequence[str], reading: int)
 
 
 def _named(ids: Sequence[str]) -> str:
-    """Exercises by name: "exercise 4A", "exercises 4A, 4B and 4C"."""
+    """Return a list of exercises in words: "exercise 4A", "exercises 4A, 4B and 4C"."""
     *rest, last = ids
     return f"exercises {', '.join(rest)} and {last}" if rest else f"exercise {last}"

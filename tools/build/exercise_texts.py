@@ -1,20 +1,20 @@
-"""`iocourse/data/exercises.json`: what the lessons' sources say of their exercises, as the library reads it.
+"""Generate `iocourse/data/exercises.json`: titles, hints and other fields of the exercises, for the library.
 
-Before the cell of exercise 4B its lesson's source has a cell in TOML, which no notebook shows:
+Before the cell of exercise 4B, the source of its lesson has a raw cell in TOML, which is in neither notebook:
 
     # %% [raw] name="about-4B"
-    # title = "Keys stay: FlashAttention-1's loop order"
+    # title = "Key blocks in the outer loop"
     # difficulty = 3
     # importance = 4
     # minutes = 15
     # hints = [
-    #   "A nudge.",
-    #   "The way.",
-    #   "Nearly the whole idea, never the code of the answer.",
+    #   "A first step.",
+    #   "A smaller step.",
+    #   "Nearly the complete idea, but no code.",
     # ]
 
-Difficulty and importance are from 1 to 5; minutes are those of somebody who has read the lesson up to there.
-The function's name is the one that the exercise's check cell asks for.
+Difficulty and importance are from 1 to 5. The minutes are an estimate for a student who has read the lesson
+up to the exercise. The name of the student's function is read from the check cell.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ def _text(value: Any) -> bool:
 
 
 _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "title": ("a text", _text),
-    "difficulty": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
-    "importance": ("a whole number from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
-    "minutes": ("a whole number from 1", lambda value: _whole(value) and value >= 1),
+    "title": ("a non-empty string", _text),
+    "difficulty": ("an integer from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
+    "importance": ("an integer from 1 to 5", lambda value: _whole(value) and 1 <= value <= 5),
+    "minutes": ("an integer of at least 1", lambda value: _whole(value) and value >= 1),
     "hints": (
-        "three texts",
+        "a list of three non-empty strings",
         lambda value: isinstance(value, list) and len(value) == 3 and all(map(_text, value)),
     ),
 }
 
 
 def data_text(root: Path) -> str:
-    """Return the text of `DATA` as the sources below `root` have it.
+    """Return the JSON text of `DATA`, computed from the sources below `root`.
 
     Raises:
-        SourceError: an exercise without such a cell or a check, such a cell without an exercise, faulty TOML,
-            or a field that is missing, unknown or of another form.
+        SourceError: an exercise has no such cell or no check, a cell has no exercise, its TOML is invalid,
+            or a field is missing, unknown or invalid.
     """
     found: dict[str, Any] = {}
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
@@ -72,7 +72,7 @@ def _in_order(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def texts_of(cells: Sequence[Cell], path: Path) -> dict[str, dict[str, Any]]:
-    """The texts of a lesson's exercises by id. Raises SourceError as `data_text` does."""
+    """Return the fields of a lesson's exercises by id. Raises SourceError as `data_text` does."""
     about = {cell.name.removeprefix("about-"): cell for cell in cells if cell.kind == "raw"}
     asked = dict(_checks(cells))
     found = {}
@@ -94,7 +94,7 @@ def texts_of(cells: Sequence[Cell], path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _checks(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
-    """(exercise, name of the student's function) of each check cell."""
+    """Yield (exercise id, name of the student's function) for each check cell."""
     for cell in cells:
         if "check" in cell.tags:
             match ast.parse("\n".join(side(cell, solved=True))).body:
@@ -106,9 +106,9 @@ def _fields(cell: Cell, path: Path) -> dict[str, Any]:
     try:
         fields = tomllib.loads("\n".join(cell.lines))
     except tomllib.TOMLDecodeError as error:
-        raise SourceError(path, cell.line, f"{cell.name} is not TOML: {error}") from None
+        raise SourceError(path, cell.line, f"{cell.name} is not valid TOML: {error}") from None
     if unknown := sorted(fields.keys() - _FORMS.keys()):
-        message = f"{cell.name}: {unknown[0]!r} is unknown; allowed: {', '.join(_FORMS)}"
+        message = f"{cell.name}: unknown field {unknown[0]!r}; expected {', '.join(_FORMS)}"
         raise SourceError(path, cell.line, message)
     for name, (wanted, right) in _FORMS.items():
         if name not in fields or not right(fields[name]):

@@ -1,7 +1,7 @@
-"""The parts that the build writes into pages otherwise written by hand, each between two markers.
+"""Generate the parts of hand-written pages that the build writes between two markers.
 
-README.md gets its figure with alt text, the table of results and the two tables of lessons. The guide gets
-the run times, and the links to Colab and Binder once the repository's address is claimed.
+In README.md these are the figure with its alt text, the table of results and the two tables of lessons; in
+the guide the run times, and the links to Colab and Binder once the repository's address is claimed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GUIDE = Path("docs") / "guide"
 README, RUN_TIMES, INSTALL = Path("README.md"), GUIDE / "run-times.md", GUIDE / "install.md"
 FIGURE = Path("docs") / "words-moved.png"
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
-SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG that says which numbers it shows
+SIGNED = b"tEXt", b"iocourse\0"  # the chunk of a PNG with the hash of the numbers that it shows
 N, d, M = 8192, 64, 58_368  # of README's figure: tokens, head size, fast memory in words (228 KiB)
 DRAWN = {  # name in the figure -> schedule
     "standard attention": "naive",
@@ -42,24 +42,24 @@ DRAWN = {  # name in the figure -> schedule
     "split-d": "small_cache",
 }
 CUDNN = "SDPA cuDNN"
-TIMED = (  # pass, contender, name in README's table; all relative to PyTorch's FlashAttention-2
+TIMED = (  # pass, kernel in the record, name in README's table; all relative to PyTorch's FlashAttention-2
     ("forward", "fused", "speed of the forward kernel"),
     ("backward", "two-pass", "speed of the two-pass backward kernels"),
 )
-# The lessons to take first, in order. The test of README's table holds that they build on each other alone.
+# The lessons to take first, in order. A test of README's table checks that they build only on each other.
 SPINE = ("00", "01", "02", "03", "04", "05", "06", "08", "10", "11", "15", "16")
 HEAD = ("lesson", "minutes", "builds on", "needs")
 _ASIDE = re.compile(r"\d+\.\d+|Signs and terms.*")  # sections and formulas, and the link to the signs
 
 
 def marked(text: str, name: str) -> str | None:
-    """What stands between ``<!-- name -->`` and ``<!-- /name -->``; None where one of them is missing."""
+    """Return the text between ``<!-- name -->`` and ``<!-- /name -->``, or None if one of them is missing."""
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
     return found[1] if found else None
 
 
 def with_marked(text: str, pieces: Mapping[str, str]) -> str:
-    """The text with each of the pieces, by name, between its markers; those that are missing stay missing."""
+    """Return the text with each piece, by name, between its markers. A piece without markers is left out."""
     for name, piece in pieces.items():
         if (old := marked(text, name)) is not None:
             text = text.replace(f"<!-- {name} -->\n{old}", f"<!-- {name} -->\n{piece}\n", 1)
@@ -67,12 +67,12 @@ def with_marked(text: str, pieces: Mapping[str, str]) -> str:
 
 
 def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, dict[str, str]]:
-    """What the build writes into each page, by marker.
+    """Return the generated text of each page, by marker name.
 
     Args:
         root: the checkout.
-        rows: number of a lesson -> its row of README's tables; the tables stay as they are if it is empty.
-        project: whose links are written once its address is claimed.
+        rows: lesson number -> its row in README's tables; if it is empty, the tables are not generated.
+        project: source of the links, which are written once its address is claimed.
     """
     readme, text = {}, _read(root / README)
     if marked(text, "figure") is not None:
@@ -92,21 +92,21 @@ def pieces(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, 
 
 
 def pages(root: Path, rows: Mapping[str, str], project: Project) -> dict[Path, str]:
-    """The text of every page that the build has a part in, as it must be; a page that is missing stays so."""
+    """Return the current text of every page that has generated parts. Missing pages are not created."""
     wanted = pieces(root, rows, project)
     return {page: with_marked(text, wanted[page]) for page in wanted if (text := _read(root / page))}
 
 
 def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[str]:
-    """Pieces that are missing or out of date, one line each."""
+    """Yield one message for each generated part that is missing or stale."""
     for page, wanted in pieces(root, rows, project).items():
         text = _read(root / page)
         for name, piece in wanted.items():
             found = marked(text, name)
             if found is None:
-                yield f"{page.as_posix()} has no lines <!-- {name} --> and <!-- /{name} -->"
+                yield f"{page.as_posix()} has no lines <!-- {name} --> and <!-- /{name} -->: add both"
             elif found != f"{piece}\n":
-                below = f"{page.as_posix()}: what stands below <!-- {name} -->"
+                below = f"{page.as_posix()}: the part below <!-- {name} -->"
                 yield f"{below} is stale: run python -m tools.build"
     if marked(_read(root / README), "figure") is not None and not figure_is_current(root):
         yield f"{FIGURE.as_posix()} is stale: run python -m tools.build"
@@ -114,12 +114,12 @@ def problems(root: Path, rows: Mapping[str, str], project: Project) -> Iterator[
 
 
 def records_without_origin(root: Path) -> list[str]:
-    """The records that lack device, versions, date or commit, one line each."""
+    """Return one message for each benchmark record without device, versions, date or commit."""
     faults = []
     for path in sorted((root / TIMES).parent.glob("*.json")):
         if missing := missing_metadata(json.loads(path.read_text(encoding="utf-8"))):
             at = path.relative_to(root).as_posix()
-            faults.append(f"{at} has no {' and no '.join(missing)}: record it again, or add what is known")
+            faults.append(f"{at} has no {' and no '.join(missing)}: record it again, or add the known values")
     return faults
 
 
@@ -130,7 +130,7 @@ def _unrecorded(root: Path) -> Iterator[str]:
     elif set(json.loads(record)["notebooks"]) != {
         path.stem for path in (root / "solutions").glob("[0-9]*.py")
     }:
-        yield f"{TIMES.as_posix()} times other notebooks than there are; {how}"
+        yield f"{TIMES.as_posix()} has the times of other notebooks than those of solutions/; {how}"
 
 
 def _read(path: Path) -> str:
@@ -145,7 +145,10 @@ def _read(path: Path) -> str:
 
 @cache
 def first_figure() -> Picture:
-    """Words moved against M by the schedules of `DRAWN`, each with its best tiles, and the lower bound."""
+    """Return README's figure: words moved against M by the schedules of `DRAWN`, and the lower bound.
+
+    Each schedule uses its best tile sizes for M. The alt text states the numbers at M = 58,368.
+    """
     sizes = memories(256, 2**22, 4)
     lines = {
         label: [(size, _words(name, size)) for size in sizes if REGISTRY[name].smallest_M(N, d) <= size]
@@ -159,7 +162,7 @@ def first_figure() -> Picture:
         f"Line chart of words moved against fast memory M, from {sizes[0]:,} to {sizes[-1]:,} words, both "
         f"axes logarithmic, at N = {N:,} and d = {d}. At M = {M:,}, standard attention moves "
         f"{_words('naive', M):,} words, FlashAttention-1 {_words('flash1', M):,} and FlashAttention-2 "
-        f"{best:,}, which is {best / least:.2f} times the lower bound of {least:,}. Up to about "
+        f"{best:,}, which is {best / least:.2f} × the lower bound of {least:,}. Up to about "
         f"M = {_last_memory_where_split_d_moves_less(sizes):,}, split-d moves fewer words than "
         "FlashAttention-2."
     )
@@ -176,11 +179,11 @@ def _last_memory_where_split_d_moves_less(sizes: Sequence[int]) -> int:
 
 
 def results() -> str:
-    """README's table of results: words against the lower bound, and the kernels' recorded times."""
+    """Return README's table of results: traffic relative to the lower bound, and recorded kernel speeds."""
     best, least = _words("flash2", M), lower_bound("forward", N, d, M)[0]
     counted = (
         f"words moved by FlashAttention-2, N = {N:,}, d = {d}, M = {M:,}",
-        f"{best:,}, {best / least:.2f} times the lower bound",
+        f"{best:,}, {best / least:.2f} × the lower bound",
         f"counted by iocourse {__version__}; equal on every machine",
     )
     return "\n".join(
@@ -190,7 +193,7 @@ def results() -> str:
 
 
 def _timed() -> Iterator[tuple[str, str, str]]:
-    """A row for each pass of the kernels, from the recorded run."""
+    """Yield (name, value, source) for each pass of the kernels, from the recorded run."""
     record = load_record("attention")
     means = {(one["pass"], one["d"], one["contender"]): one for one in record["means"]} if record else {}
     for n, (pass_, contender, name) in enumerate(TIMED):
@@ -204,12 +207,12 @@ def _timed() -> Iterator[tuple[str, str, str]]:
 
 
 def signature(picture: Picture) -> bytes:
-    """Which numbers a picture shows; two machines may draw the same numbers with other bytes."""
+    """Return a hash of the numbers of a picture; its pixels may differ between machines."""
     return hashlib.sha256(f"{picture.alt}\n{picture.numbers}".encode()).hexdigest().encode()
 
 
 def signed_png(picture: Picture) -> bytes:
-    """The picture as a PNG that says which numbers it shows."""
+    """Return the picture as a PNG with the hash of its numbers in a text chunk."""
     png, (kind, key) = picture.to_png(), SIGNED
     body = kind + key + signature(picture)
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
@@ -217,13 +220,13 @@ def signed_png(picture: Picture) -> bytes:
 
 
 def figure_is_current(root: Path) -> bool:
-    """Whether the figure on disk shows today's numbers."""
+    """Return True if the PNG on disk has the hash of the current numbers."""
     path = root / FIGURE
     return path.is_file() and b"".join(SIGNED) + signature(first_figure()) in path.read_bytes()
 
 
 def write_figure(root: Path) -> list[str]:
-    """Draw the figure where README shows it and it is not current; returns the files written."""
+    """Draw README's figure if it is stale, and return the paths written."""
     if marked(_read(root / README), "figure") is None or figure_is_current(root):
         return []
     atomic_write(root / FIGURE, signed_png(first_figure()))
@@ -234,14 +237,14 @@ def write_figure(root: Path) -> list[str]:
 
 
 def lesson_table(rows: Sequence[str], project: Project) -> str:
-    """A table of lessons. Each has a link to Colab once the repository's address is claimed."""
+    """Return a Markdown table of lessons, with links to Colab once the repository's address is claimed."""
     head = [*HEAD, "opens in"] if project.claimed else list(HEAD)
     rule = ["---", "---:", *["---"] * (len(head) - 2)]
     return "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(rule)} |", *rows])
 
 
 def lesson_row(stem: str, cells: Sequence[Cell], minutes: int, project: Project) -> str:
-    """A lesson's row: both notebooks, its minutes, the lessons it builds on, and the packages it needs."""
+    """Return the table row of a lesson: both notebooks, minutes, prerequisites and required packages."""
     title = cells[0].lines[0].removeprefix("# ")
     code = "\n".join(line for cell in cells if cell.kind == "code" for line in cell.lines)
     links = f"[{title}](lessons/{stem}.ipynb) · [solution](solutions/{stem}.ipynb)"
@@ -252,11 +255,11 @@ def lesson_row(stem: str, cells: Sequence[Cell], minutes: int, project: Project)
 
 
 def published(project: Project) -> str:
-    """The guide's lines on Colab and Binder: links if the address is claimed, otherwise the reason."""
+    """Return the guide's lines on Colab and Binder: links if the address is claimed, otherwise the reason."""
     if not project.claimed:
         return (
-            "This copy of the course is not published: nobody has claimed its address, so there are no\n"
-            "links to Colab or Binder here. [Publishing a copy](publishing.md) says how to claim it."
+            "This copy of the course is not published: its address has not been claimed, so there are no\n"
+            "links to Colab or Binder here. [Publishing a copy](publishing.md) explains how to claim it."
         )
     first = "lessons/00_start_here.ipynb"
     binder = f"https://mybinder.org/v2/gh/{project.slug}/{project.tag}?urlpath=lab/tree/{first}"
@@ -264,14 +267,14 @@ def published(project: Project) -> str:
 
 
 def builds_on(cells: Iterable[Cell]) -> list[str]:
-    """The numbers of the lessons that a lesson names as its prerequisites, in order."""
+    """Return the numbers of the lessons that a lesson lists as prerequisites, in order."""
     lines = [line for cell in cells if cell.kind == "markdown" for line in cell.lines]
     said = next((line for line in lines if line.startswith("**Prerequisites**")), "")
     return sorted(set(re.findall(r"\b(?<!/)([01]\db?)\b(?!_)", _ASIDE.sub("", said))))
 
 
 def needs(code: str) -> str:
-    """What must be installed for a lesson's code, beside what every lesson needs."""
+    """Return the packages that the code of a lesson needs, as the last column of the lesson table."""
     if runs_kernels(code):
         return "Triton"
     return "NumPy, torch in part" if re.search(r"^\s*import torch\b", code, re.MULTILINE) else "NumPy"
@@ -281,7 +284,7 @@ def needs(code: str) -> str:
 
 
 def times_table(record: dict[str, Any]) -> str:
-    """The run times recorded by `python -m tools.bench notebooks` as a markdown table."""
+    """Return the record of `python -m tools.bench notebooks` as a Markdown table of run times."""
     rows = [f"| {name} | {one['median_s']:.1f} |" for name, one in sorted(record["notebooks"].items())]
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     total = sum(one["median_s"] for one in record["notebooks"].values())

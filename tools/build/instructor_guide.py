@@ -1,4 +1,4 @@
-"""`docs/exercises.md`, the instructor's guide to the exercises: made from remarks and a record of scores.
+"""Generate `docs/exercises.md`, the instructor's guide to the exercises, from remarks and recorded scores.
 
 The remarks on the exercises are in `docs/remarks/NN.toml`, one file per lesson:
 
@@ -6,11 +6,11 @@ The remarks on the exercises are in `docs/remarks/NN.toml`, one file per lesson:
     say = "One sentence for a student who is stuck."
 
     ["4A".mistakes]
-    "K is read once" = "The mistake of a student that fails this property."
+    "K is read once" = "The mistake of a student that violates this property."
 
-`docs/remarks/shared.toml` has one sentence for each property that many exercises share; an exercise's own
-sentence replaces it. How many mutants each check rejects is recorded in `docs/mutants.json` by
-`python -m tests.mutation --record`; the scores of exercises that were not run stay as they were.
+`docs/remarks/shared.toml` has one sentence for each property that many exercises share; a sentence of the
+exercise replaces it. `python -m tests.mutation --record` records in `docs/mutants.json` how many mutants each
+check rejects, and keeps the scores of exercises that it does not run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ HEAD = (
 INTRODUCTION = """\
 # Exercise by exercise
 
-For instructors. Each exercise has a sentence for a student who is stuck, and a table with a row for each
-property of its check: the line that the student sees fail, and a mistake that causes it. Ask a student to
-read the failing lines to you, and look them up here. How to plan a course is described in
-[teaching](teaching.md).
+For instructors. Each exercise has advice for a student who is stuck, and a table with a row for each
+property of its check: the line that the student's report shows, and a mistake that causes it. Ask the student
+for the lines that fail, and look them up here. [Teaching](teaching.md) describes how to plan a course.
 
-These lines can appear in the report of every exercise. They have a row only where one mistake is typical.
+These lines can appear in the report of every exercise. An exercise has a row for them only if one mistake is
+typical of it.
 
 {course_wide}
 
@@ -52,15 +52,15 @@ The minutes of a lesson are computed from its words, formulas, predictions and e
 exercise are estimates for a reader who has read the lesson up to that exercise; no class has been timed yet.
 Importance is the weight of an exercise in a grade.
 
-Each solution was also changed by a program, one place at a time, and the check was run on each of these
-mutants. A mutant that is a mistake and is accepted would be a wrong answer with full marks. Where only a
-sample of the mutants was run, the line gives its size.
+A program also changed each solution in one place at a time, and the check was run on each of these mutants. A
+mutant that is a mistake but is accepted would be a wrong answer with full marks. If only a sample of the
+mutants was run, the line gives the size of the sample.
 
 *Written by `python -m tools.build` from the exercises, `docs/remarks/` and `docs/mutants.json`: edit those.*
 """
 
 
-# ---- what it is made of ------------------------------------------------------------------------------------
+# ---- the sources -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Remark:
 
     Attributes:
         file: the file that it is read from.
-        say: what to tell a student who is stuck.
-        mistakes: by property, the mistake that fails it.
+        say: a sentence for a student who is stuck.
+        mistakes: by property, a mistake that violates it.
     """
 
     file: str
@@ -115,30 +115,32 @@ def _remark(entry: Any, file: str, name: str) -> Remark:
     where = f"{file}, exercise {name}"
     if not isinstance(entry, dict) or entry.keys() != {"say", "mistakes"}:
         has = ", ".join(entry) or "nothing" if isinstance(entry, dict) else repr(entry)
-        raise UsageError(f'{where}: found {has}; expected say = "…" and a table ["{name}".mistakes]')
-    said = _sentences({"say": entry["say"]}, where, "a sentence to say")
+        raise UsageError(
+            f'{where}: found {has}; expected say = "…" and a table ["{name}".mistakes]'  # style: ok (a key)
+        )
+    said = _sentences({"say": entry["say"]}, where, "a sentence on one line")
     return Remark(file, said["say"], _sentences(entry["mistakes"], where, f'the table ["{name}".mistakes]'))
 
 
 def _sentences(entries: Any, where: str, expected: str) -> dict[str, str]:
-    """The entries, each of which must be a sentence that fits in a cell of a table."""
+    """Return the entries. Raises UsageError unless each is a sentence that fits in a cell of a table."""
     if not isinstance(entries, dict):
         raise UsageError(f"{where}: found {entries!r}; expected {expected}")
     for key, text in entries.items():
         if not isinstance(text, str) or not text.strip() or "\n" in text or "|" in text:
-            raise UsageError(f'{where}: "{key}" is {text!r}; write a sentence on one line, without "|"')
+            raise UsageError(f'{where}: "{key}" must be a sentence on one line, without "|", got {text!r}')
     return entries
 
 
 def read_record(root: Path) -> Record:
-    """What is recorded, by exercise; nothing where there is no file. Raises UsageError where it is broken."""
+    """Return the recorded scores by exercise, empty without a file. Raises UsageError for invalid JSON."""
     path = root / RECORD
     try:
         record: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
+        raise UsageError(f"{path} is not valid JSON: {error}") from None
     return dict(record)
 
 
@@ -146,10 +148,10 @@ def read_record(root: Path) -> Record:
 
 
 def guide_page(root: Path) -> str | None:
-    """The page as it must be; None where remarks are missing, or a score was not recorded.
+    """Return the current text of the page, or None if remarks or scores are missing.
 
     Raises:
-        UsageError: remarks or record cannot be read.
+        UsageError: the remarks or the record cannot be read.
     """
     remarks, record = read_remarks(root), read_record(root)
     if not remarks.exercises or any(_faults(remarks, record)):
@@ -172,7 +174,10 @@ def guide_page(root: Path) -> str | None:
 
 
 def guide_problems(root: Path) -> Iterator[str]:
-    """Why the page does not follow from its sources, a line each; nothing in a checkout without remarks."""
+    """Yield one message for each fault of the sources, or one if the page is stale.
+
+    A checkout without remarks has no page and no problems.
+    """
     remarks, record = read_remarks(root), read_record(root)
     if not remarks.exercises:
         return
@@ -185,7 +190,7 @@ def guide_problems(root: Path) -> Iterator[str]:
 
 
 def _faults(remarks: Remarks, record: Record) -> Iterator[str]:
-    """What the remarks and the record lack, and what they have in excess."""
+    """Yield one message for each missing or superfluous entry of the remarks and the record."""
     known = exercises()
     for name, remark in remarks.exercises.items():
         if name not in known:
@@ -211,7 +216,7 @@ def _faults(remarks: Remarks, record: Record) -> Iterator[str]:
         yield f'{shared}: no exercise needs the sentence on "{name}"; correct the key or delete it'
     for name in COURSE_WIDE:
         if name not in remarks.shared:
-            yield f'{shared}: "{name}" has no sentence; write which mistake of a student fails it'
+            yield f'{shared}: "{name}" has no sentence; write which mistake of a student violates it'
 
 
 def _faults_of(exercise: Exercise, remarks: Remarks) -> Iterator[str]:
@@ -227,7 +232,7 @@ def _faults_of(exercise: Exercise, remarks: Remarks) -> Iterator[str]:
         if remarks.mistake(exercise.id, name) is None:
             yield (
                 f'{where}: property "{name}" has no sentence; write under ["{exercise.id}".mistakes], '
-                f"or in {SHARED} if many exercises have it, which mistake of a student fails it"
+                f"or in {SHARED} if many exercises have it, which mistake of a student violates it"
             )
 
 
@@ -240,12 +245,12 @@ def _rejected(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share, rounded down: only all of them are 100 %."""
+    """Return a share in percent, rounded down, so that only the complete share gives 100 %."""
     return f"{1000 * part // whole / 10 if whole else 100.0:.1f} %"
 
 
 def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
-    """The part of the page on one exercise."""
+    """Return the section of the page on one exercise."""
     remark = remarks.exercises[exercise.id]
     own = [prop.name for prop in exercise.properties]
     names = [*(name for name in COURSE_WIDE if name in remark.mistakes and name not in own), *own]
@@ -257,7 +262,7 @@ def _part(exercise: Exercise, remarks: Remarks, run: Mapping[str, Any]) -> str:
         "",
         f"{exercise.box.capitalize()}.",
         "",
-        f"**Say:** {remark.say}",
+        f"**If a student is stuck:** {remark.say}",
         "",
         "| line that fails | a mistake that causes it |",
         "| --- | --- |",

@@ -1,9 +1,9 @@
-"""A lesson: one source with its two notebooks, not yet run and without their first cell.
+"""Build both notebooks of a lesson from its source, without outputs and without the first cell.
 
-The student's notebook is an assignment for nbgrader. Its exercise cells are solutions, its check cells are
-grades with the exercise's importance as their points, and its set-up and given cells are locked, as
-`iocourse grade` takes them from the lesson too. A check cell imports for itself what the set-up imported:
-nbgrader restores its text, and no name that a student has bound in between may stand in for `check`.
+The student's notebook is an assignment for nbgrader. Its exercise cells are solutions, and its check cells
+are grades whose points are the importance of the exercise. Its set-up and given cells are locked, because
+`iocourse grade` also takes them from the lesson. A check cell repeats the imports that it needs. nbgrader
+restores the text of this cell, so a name that the student has bound in between cannot replace `check`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Lesson:
 
     Attributes:
         stem: the name of its files, such as ``04_flash_forward``.
-        project: whose address its links have.
-        cells: the source, with what it says of its exercises.
+        project: source of the address in its links.
+        cells: the source, with the facts of its exercises filled in.
         solved: the solved notebook, without outputs.
         student: the student's notebook, without outputs.
-        length: what a student reads.
+        length: words, formulas, predictions and cells that a student reads.
         exercises: minutes of the exercises that are not optional.
     """
 
@@ -51,23 +51,23 @@ class Lesson:
 
 
 def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list[Lesson]:
-    """Build both notebooks of every source in `root`/solutions, or of those whose name starts as in `only`.
+    """Build both notebooks of every source in `root`/solutions whose name starts with an entry of `only`.
 
     Raises:
         SourceError: a source cannot be read.
-        UsageError: there is no source, or none that `only` names.
+        UsageError: there is no source, or no source of this name.
     """
     paths = sorted((root / "solutions").glob("[0-9]*.py"))
     chosen = [path for path in paths if not only or path.stem.startswith(tuple(only))]
     if not chosen:
         have = ", ".join(path.stem for path in paths) or "none"
         wanted = " or ".join(only) or "[0-9]*.py"
-        raise UsageError(f"no source {wanted} in {root / 'solutions'}; there are: {have}")
+        raise UsageError(f"no source {wanted} in {root / 'solutions'}; the sources are: {have}")
     return [build(path, path.relative_to(root), project) for path in chosen]
 
 
 def build(path: Path, label: Path, project: Project) -> Lesson:
-    """Both notebooks of one source; `label` is the file's name in messages."""
+    """Return the lesson of one source with both notebooks; `label` is the file's name in messages."""
     written = parse(path.read_text(encoding="utf-8"), label)
     cells = announce(written, label)
     _name_setup(cells, label)
@@ -96,7 +96,7 @@ def _name_setup(cells: list[Cell], label: Path) -> None:
 
 
 def _with_links_to_colab(title: Cell, stem: str, project: Project) -> Cell:
-    """The title with links to both notebooks in Colab: words, not a badge from another server."""
+    """Return the title cell with links to both notebooks in Colab, as text and not as a badge of a server."""
     exercises, solutions = (project.colab(f"{folder}/{stem}.ipynb") for folder in ("lessons", "solutions"))
     line = f"Open in Colab: [exercises]({exercises}) · [solutions]({solutions})"
     return replace(title, lines=(title.lines[0], "", line, *title.lines[1:]))
@@ -104,7 +104,7 @@ def _with_links_to_colab(title: Cell, stem: str, project: Project) -> Cell:
 
 def _as_json(cell: Cell, cell_id: str, *, solved: bool) -> Json:
     text = "\n".join(side(cell, solved=solved))
-    if solved and cell.kind == "markdown":  # the notation page lies beside the student's notebooks
+    if solved and cell.kind == "markdown":  # the notation page is in the folder of the student's notebooks
         text = NOTATION.sub("](../lessons/notation.md", text)
     metadata: Json = {"tags": list(cell.tags)} if cell.tags else {}
     if cell.name:
@@ -123,7 +123,7 @@ def _notebook(cells: list[Json]) -> Json:
 
 
 def _handed_out(cell: Cell, cell_id: str, imports: Mapping[str, str], label: Path) -> Json:
-    """A cell of the student's notebook, with what nbgrader must know of it."""
+    """Return a cell of the student's notebook as nbformat JSON, with the metadata that nbgrader needs."""
     told: Json = {"schema_version": 3, "grade_id": cell_id}
     told |= {"grade": False, "solution": False, "locked": False, "task": False}
     if "check" in cell.tags:
@@ -146,7 +146,7 @@ def _handed_out(cell: Cell, cell_id: str, imports: Mapping[str, str], label: Pat
 
 
 def _imports(cells: Sequence[Cell]) -> dict[str, str]:
-    """What the set-up imports `from` somewhere: for each name the line that does."""
+    """Return the import line of each name that the set-up cell imports with `from … import`."""
     lines = [line for cell in cells if "setup" in cell.tags for line in cell.lines]
     return {
         alias.asname or alias.name: ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
@@ -157,10 +157,10 @@ def _imports(cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def _checked(code: ast.Module, cell: Cell, label: Path) -> Exercise:
-    """The exercise that a check cell checks.
+    """Return the exercise of a check cell.
 
     Raises:
-        SourceError: the cell does more or something else, or there is no such exercise.
+        SourceError: the cell is not a single call of `check`, or there is no such exercise.
     """
     match code.body:
         case [ast.Expr(ast.Call(ast.Name("check"), [ast.Constant(str(name)), *_]))]:
@@ -169,5 +169,5 @@ def _checked(code: ast.Module, cell: Cell, label: Path) -> Exercise:
             except ValueError as error:
                 raise SourceError(label, cell.line, str(error)) from None
     raise SourceError(
-        label, cell.line, 'a check cell is check("ID", function) alone: its value is the points'
+        label, cell.line, 'a check cell must be only check("ID", function), because its value is the points'
     )

@@ -1,6 +1,6 @@
-"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable.
+"""Run a notebook for its saved outputs, and normalise these: PNG and plain text, equal in every run.
 
-Lessons 10 to 14 run Triton kernels; `cannot_run` says why they cannot run here, where they cannot.
+Lessons 10 to 14 run Triton kernels; `cannot_run` returns the reason if they cannot run on this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.build import BuildFailed
 Json = dict[str, Any]
 KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")
 LARGEST_PNG = 60 * 1024  # bytes: larger pictures make a repository of notebooks slow to clone
-LARGEST_FILM = 300_000  # of an animated one, which is rare
+LARGEST_FILM = 300_000  # bytes of an animated PNG
 CELL_TIMEOUT = 120  # seconds
 SEED = "0"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,25 +38,25 @@ _NO_VIEW = re.compile(r"^<IPython\.core\.display\.\w+ object>$")
 
 
 class ExecutionFailed(BuildFailed):
-    """A cell raised, ran too long or killed its kernel; the message names notebook and cell."""
+    """A cell raised an error, timed out or killed its kernel; the message names notebook and cell."""
 
 
 def runs_kernels(code: str) -> bool:
-    """Whether this code, of a source or a notebook's JSON, imports Triton or the library's kernels."""
+    """Return True if this code (of a source or a notebook's JSON) imports Triton or the library's kernels."""
     return _KERNELS.search(code) is not None
 
 
 def cannot_run(code: str) -> str:
-    """Why a lesson's code cannot run here: "needs triton: …" and what to do; "" where it can.
+    """Return the reason why a lesson's code cannot run here ("needs triton: …" and what to do), or "".
 
-    Code that runs no kernels runs everywhere. Nothing is imported to find out.
+    Code without kernels runs everywhere. The function imports nothing.
     """
     reason = explanation() or cannot_interpret(installed("triton"), installed("numpy"))
     return f"needs triton: {reason}" if reason and runs_kernels(code) else ""
 
 
 def cell_label(cell: Json, index: int) -> str:
-    """How a message names a cell: its position from 0, its id and its first line."""
+    """Return the name of a cell for messages: its position from 0, its id and its first line."""
     text = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
     first = text.strip().splitlines()[0] if text.strip() else "(empty)"
     return f"cell {index} (id {cell.get('id', '?')}): {first[:70]}"
@@ -64,35 +64,35 @@ def cell_label(cell: Json, index: int) -> str:
 
 @contextmanager
 def lesson_environment(root: Path, *, strict: bool) -> Iterator[dict[str, str]]:
-    """The environment in which a notebook runs the same way every time, in folders of its own.
+    """Yield environment variables for a reproducible run of a notebook, with temporary folders.
 
     Args:
         root: the checkout whose `iocourse` the kernel imports.
-        strict: whether a failing check raises (IOCOURSE_STRICT).
+        strict: whether a failing check raises an error (IOCOURSE_STRICT).
     """
     with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as home:
         env = dict(os.environ)
-        # The checkout's own iocourse, or the one that runs now: a lesson must never install another one.
+        # The iocourse of the checkout, or the one that runs now, because a lesson must not install another.
         paths = (str(root), str(Path(__file__).resolve().parents[2]), env.get("PYTHONPATH", ""))
         env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         env |= {"IOCOURSE_HOME": home, "IPYTHONDIR": home, "IOCOURSE_SEED": SEED, "PYTHONHASHSEED": "0"}
         env["IOCOURSE_STRICT"] = "1" if strict else "0"
-        # What a kernel that is killed leaves behind goes with the folder.
+        # Temporary files of a killed kernel are deleted with the folder.
         env |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), home)
         yield env
 
 
 def execute(notebook: Json, *, name: str, folder: Path, env: dict[str, str]) -> Json:
-    """A copy of `notebook` with the outputs of a run from top to bottom in a fresh kernel.
+    """Run `notebook` from top to bottom in a fresh kernel and return a copy with its outputs.
 
     Args:
         notebook: nbformat 4 JSON.
-        name: what messages call the notebook.
-        folder: the kernel's working folder.
-        env: see `lesson_environment`.
+        name: name of the notebook in messages.
+        folder: working folder of the kernel.
+        env: environment variables, see `lesson_environment`.
 
     Raises:
-        ExecutionFailed: with the cell and its traceback.
+        ExecutionFailed: a cell failed; the message has the cell and its traceback.
         UsageError: nbclient or ipykernel is not installed.
     """
     client = _client(notebook, folder)
@@ -118,7 +118,7 @@ def _client(notebook: Json, folder: Path) -> Any:
         raise UsageError(
             f"running notebooks needs {error.name}: python -m pip install nbclient ipykernel"
         ) from None
-    # No kernel folders: the kernel is this very Python, whatever kernels the user has registered.
+    # No kernel folders, so that the kernel is this Python and not one that the user has registered.
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
     where = {"metadata": {"path": str(folder)}}
     reads: Any = nbformat.reads  # untyped
@@ -128,15 +128,16 @@ def _client(notebook: Json, folder: Path) -> Any:
     client.owns_km = True  # so that the kernel is shut down after the last cell
     client.log = logging.getLogger("iocourse.execution")
     client.log.setLevel(logging.ERROR)
-    # Emulating ipywidgets' Output widget makes nbclient wait for ever now and then (its issue 312).
+    # Emulating ipywidgets' Output widget sometimes makes nbclient wait for ever (its issue 312).
     client.comm_open_handlers = {}
     return client
 
 
 def normalise(outputs: list[Json]) -> list[Json]:
-    """The outputs without what changes from run to run: widget views, HTML, SVG, paths in tracebacks.
+    """Return the outputs without parts that change from run to run or are not saved.
 
-    Neighbouring pieces of a stream become one, standard output before standard error.
+    Widget views, HTML, SVG and the paths in tracebacks are removed. Adjacent pieces of streams are joined,
+    standard output before standard error.
     """
     kept: list[Json] = []
     for is_stream, group in itertools.groupby(outputs, lambda one: one["output_type"] == "stream"):
@@ -171,9 +172,9 @@ def _joined(text: str | list[str]) -> str:
 
 
 def faults(cell: Json, outputs: list[Json]) -> Iterator[str]:
-    """Why a cell's outputs, as they came from the kernel, cannot be saved."""
+    """Yield the reasons why the outputs of a cell, as received from the kernel, cannot be saved."""
     if outputs and "setup" in cell["metadata"].get("tags", []):
-        yield "is the setup cell and shows something: it must find iocourse installed, and stay silent"
+        yield "is the setup cell and has output: it must find iocourse installed and print nothing"
     for output in outputs:
         if output["output_type"] == "stream" and output["name"] == "stderr":
             yield f"writes to standard error: {_joined(output['text']).strip()[:200]}"
@@ -189,11 +190,11 @@ def _data_faults(data: Json) -> Iterator[str]:
     for kind, value in data.items():
         text = _joined(value) if isinstance(value, str | list) else ""
         if "javascript" in kind or "plotly" in kind or "bokeh" in kind or "<script" in text.lower():
-            yield f"shows JavaScript ({kind}); saved outputs are PNG and plain text"
+            yield f"shows JavaScript ({kind}); saved outputs must be PNG or plain text"
     if "image/png" in data:
         png = base64.b64decode(_joined(data["image/png"]))
         size, allowed = len(png), LARGEST_FILM if b"acTL" in png[:100] else LARGEST_PNG
         if size > allowed:
-            yield f"shows a PNG of {size} bytes; allowed are {allowed}: draw it smaller or at a lower dpi"
+            yield f"shows a PNG of {size} bytes, expected at most {allowed}: reduce its size or its dpi"
     elif not any(kind in data and not _NO_VIEW.match(_joined(data[kind])) for kind in KEPT):
-        yield f"shows only {', '.join(sorted(data))}; a saved output needs PNG or plain text beside it"
+        yield f"shows only {', '.join(sorted(data))}; a saved output also needs PNG or plain text"

@@ -1,4 +1,4 @@
-"""The repository's address and the version, as in pyproject.toml, and the links made of them."""
+"""Read the repository's address and the version from pyproject.toml, and build links from them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ URL_LINE = 'Repository = "https://github.com/OWNER/REPO"'
 
 @dataclass(frozen=True)
 class Project:
-    """What the notebooks must know about the repository they come from.
+    """The repository of the notebooks, for links and installation.
 
     Attributes:
-        slug: ``OWNER/REPO`` on GitHub, the only host that Colab opens notebooks from.
+        slug: ``OWNER/REPO`` on GitHub, the only host from which Colab opens notebooks.
         tag: the git tag of this version, ``v`` + version.
-        claimed: whether slug, and the name on the package index, belong to those who publish the course;
-            nothing is installed from them otherwise.
+        claimed: True if the slug and the name on the package index belong to the publisher of the course;
+            otherwise nothing is installed from them.
     """
 
     slug: str
@@ -30,37 +30,35 @@ class Project:
 
     @property
     def version(self) -> str:
-        """As in `pyproject.toml`."""
+        """The version, as in `pyproject.toml`."""
         return self.tag.removeprefix("v")
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What pip is asked for where iocourse is not installed: one after the other, until one is there;
-        nothing while they are not claimed.
-        """
-        by_name = f"iocourse~={self.version}"  # this version, or one that mends it
+        """Arguments of pip to try, in this order, if iocourse is not installed; empty if not claimed."""
+        by_name = f"iocourse~={self.version}"  # this version or a bug fix of it
         repository = f"iocourse @ git+https://github.com/{self.slug}@{self.tag}"
         return (by_name, repository) if self.claimed else ()
 
     def colab(self, path: str) -> str:
-        """The link that opens a notebook in Colab, on the branch that `python -m tools.build --colab` fills.
+        """Return the link that opens a notebook in Colab, from the branch of `python -m tools.build --colab`.
 
         Args:
-            path: in the checkout, such as ``lessons/00_start_here.ipynb``.
+            path: path in the checkout, such as ``lessons/00_start_here.ipynb``.
         """
         return f"https://colab.research.google.com/github/{self.slug}/blob/{COLAB_BRANCH}/{self.tag}/{path}"
 
     def page(self, path: str) -> str:
-        """The link to the file at `path` as GitHub shows it."""
+        """Return the link to the page of the file at `path` on GitHub."""
         return f"https://github.com/{self.slug}/blob/{self.tag}/{path}"
 
 
 def read_project(root: Path) -> Project:
-    """Repository and version from `root`/pyproject.toml, and whether the repository's address is claimed.
+    """Return the project of `root`/pyproject.toml.
 
     Raises:
-        UsageError: the repository's URL or the version is missing, or `claimed` is neither true nor false;
-            the message names the line.
+        UsageError: the repository's URL or the version is missing, or `claimed` is not a boolean; the message
+            names the line.
     """
     table = pyproject_table(root)
     url = str(table.get("urls", {}).get("Repository", ""))
@@ -68,12 +66,14 @@ def read_project(root: Path) -> Project:
     if match is None or match[1] == "OWNER/REPO":
         came = f"is {url!r}" if url else "is not set"
         raise UsageError(
-            f"the repository's GitHub address {came}; in {root / 'pyproject.toml'} add under [project.urls] "
-            f"the line: {URL_LINE}"
+            f"the repository's GitHub address {came}; in {root / 'pyproject.toml'}, add the line {URL_LINE} "
+            "under [project.urls]"
         )
     if "version" not in table:
-        raise UsageError(f'in {root / "pyproject.toml"} add under [project] the line: version = "0.1.0"')
+        raise UsageError(
+            f'{root / "pyproject.toml"} has no version; add the line version = "0.1.0" under [project]'
+        )
     claimed = pyproject_table(root, "tool", "iocourse").get("claimed", False)
     if not isinstance(claimed, bool):
-        raise UsageError(f"in {root / 'pyproject.toml'} claimed is {claimed!r}; allowed: true or false")
+        raise UsageError(f"claimed in {root / 'pyproject.toml'} must be true or false, got {claimed!r}")
     return Project(match[1], f"v{table['version']}", claimed)

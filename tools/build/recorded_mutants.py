@@ -1,8 +1,8 @@
-"""`tests/mutants/recorded.json`: for each property of each exercise a mistake that it must refuse.
+"""Read and write `tests/mutants/recorded.json`: one mistake for each property that must reject it.
 
-`python -m tests.mutation --record-cover` writes it: a mistake is a change of the reference in one place, by
-an operator of `tests.mutation`. The suite makes it again and asks the check. Where the reference has changed
-so that a mistake no longer applies, the build stops.
+`python -m tests.mutation --record-cover` writes the file. A mistake is a change of the reference solution in
+one place, by an operator of `tests.mutation`. The tests repeat the change and run the check on it. The build
+stops if the reference has changed so that a recorded mistake no longer applies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ RECORDED = Path("tests") / "mutants" / "recorded.json"
 
 @dataclass(frozen=True)
 class RecordedMutant:
-    """A change of a reference, by lines as `ast.unparse` writes them.
+    """A change of a reference solution, in lines as `ast.unparse` writes them.
 
     Attributes:
-        properties: those that are seen to refuse it here; it may fail others.
-        operator: what made it, by its name in `tests.mutation`.
-        line: where the change begins, from 1.
-        removed: the lines of the reference that are no longer there; at least one.
-        inserted: the lines in their place.
+        properties: properties that reject it; others may reject it too.
+        operator: name of the operator of `tests.mutation` that made the change.
+        line: first changed line, from 1.
+        removed: the removed lines of the reference, at least one.
+        inserted: the lines that replace them.
     """
 
     properties: tuple[str, ...]
@@ -42,7 +42,7 @@ class RecordedMutant:
     inserted: tuple[str, ...]
 
     def made_of(self, reference: str) -> str | None:
-        """The reference with the change; None where it does not apply."""
+        """Return the reference with this change, or None if the change does not apply."""
         lines, at = reference_lines(reference), self.line - 1
         after = at + len(self.removed)
         if not self.removed or tuple(lines[at:after]) != self.removed:
@@ -54,15 +54,14 @@ Record = dict[str, tuple[RecordedMutant, ...]]  # by exercise
 
 
 def reference_lines(reference: str) -> list[str]:
-    """The lines that a record counts: without comments, each statement as Python writes it."""
+    """Return the lines of a reference as a record counts them: unparsed, without comments."""
     return ast.unparse(ast.parse(reference)).splitlines()
 
 
 def change_between(reference: str, text: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Where `text` begins to differ, which lines it has not, and which it has in their place.
+    """Return the first line in which `text` differs, the removed lines, and the inserted lines.
 
-    Where it only has more lines, the line around which they stand is among both, so that a reference without
-    that line is noticed.
+    If lines were only inserted, an adjacent line is part of both: a reference without it is then detected.
     """
     old, new = reference_lines(reference), reference_lines(text)
     same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
@@ -76,10 +75,10 @@ def change_between(reference: str, text: str) -> tuple[int, tuple[str, ...], tup
 
 
 def read_recorded(root: Path) -> Record:
-    """What is recorded in a checkout, by exercise; nothing where there is no file.
+    """Return the recorded mistakes of a checkout by exercise, empty without a file.
 
     Raises:
-        UsageError: the file is broken.
+        UsageError: the file is not valid.
     """
     path = root / RECORDED
     try:
@@ -107,11 +106,11 @@ def write_recorded(root: Path, record: Record) -> None:
 
 
 def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator[str]:
-    """What is recorded of these lessons and no longer applies, a line each.
+    """Yield one message for each recorded mistake of these lessons that no longer applies.
 
     Args:
-        root: the checkout; one without a record has no problems.
-        lessons: the cells of each.
+        root: the checkout; without a record there are no problems.
+        lessons: the cells of each lesson.
     """
     references = {
         cell.name.removeprefix("ex-"): "\n".join(side(cell, solved=True))
@@ -121,14 +120,14 @@ def recorded_problems(root: Path, lessons: Iterable[Sequence[Cell]]) -> Iterator
     }
     for name, rows in read_recorded(root).items():
         if name not in exercises():
-            yield _told(name, "is no exercise")
+            yield _told(name, "is not an exercise")
             continue
         own = {*COURSE_WIDE, *(one.name for one in find(name).properties)}
         for row in rows:
             of = f'"{row.properties[0]}"'
             yield from (_told(name, f'has no property "{one}"') for one in row.properties if one not in own)
             if name in references and row.made_of(references[name]) is None:
-                yield _told(name, f"line {row.line} has changed, which the mistake for {of} is made of")
+                yield _told(name, f"the mistake for {of} changes line {row.line}, which is different now")
 
 
 def _told(name: str, problem: str) -> str:
@@ -137,5 +136,5 @@ def _told(name: str, problem: str) -> str:
 
 
 def recording_command(exercise_id: str) -> str:
-    """The command that records mistakes for the properties that have none which applies."""
+    """Return the command that records mistakes for the properties without an applicable one."""
     return f"python -m tests.mutation --record-cover --missing --only {exercise_id}"

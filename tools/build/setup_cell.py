@@ -1,9 +1,9 @@
-"""The first code cell of each notebook: it finds iocourse, or installs it where it is missing.
+"""Build the first code cell of each notebook, which finds iocourse or installs it.
 
-It stands in the notebook as text, since nothing can be imported before it has run, and it is folded: Colab
-shows its title alone, JupyterLab three dots, and a site leaves it out. It is no part of a lesson's code. So
-solved notebooks are run without it, and a new version of the course makes no saved output stale.
-In a solved notebook it ends with the mark by which `course.run_context` knows one, wherever it is copied to.
+The cell contains its complete code, because nothing can be imported before it has run. It is folded: Colab
+shows only its title, JupyterLab three dots, and a site omits it. It is not part of the lesson's code, so
+solved notebooks are run without it, and a new version of the course does not make saved outputs stale. In a
+solved notebook its last line is the mark by which `course.run_context` recognises a copy of it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ METADATA: Json = {
     "jupyter": {"source_hidden": True},
     "tags": ["install", "remove-cell"],  # the second is MyST-NB's
 }
-# What depends on whether the repository's address and the name on the package index are claimed. Until then
-# the index would give out whatever somebody else publishes under this name.
+# Texts that depend on whether the repository's address and the name on the package index are claimed. Until
+# then another package could be published under this name, so nothing is installed from the index.
 CLAIMED = {
     "others": "; the package index; the repository",
     "nothing": "nothing could be installed.",
@@ -32,18 +32,18 @@ UNCLAIMED = {
     "others": "",
     "nothing": "it is not installed, it is not on the package index yet, and no wheel of it was found.",
     "network": "Put",
-    "site_only": "        piplite.piplite._PIPLITE_DISABLE_PYPI = True  # the name there is not ours yet\n",
+    "site_only": "        piplite.piplite._PIPLITE_DISABLE_PYPI = True  # the name is not claimed on PyPI\n",
 }
 TEXT = """\
-# @title Finds iocourse, and installs it where it is missing
-# In this order: installed; a wheel beside this notebook or on a mounted Drive{others}.
+# @title Find iocourse, or install it
+# In this order: installed packages; a wheel next to this notebook or on a mounted Drive{others}.
 import glob, importlib.util, os, subprocess, sys
 
 
 def _iocourse_is_here():
     importlib.invalidate_caches()
     found = importlib.util.find_spec("iocourse")
-    if found is None or found.origin is None:  # a mere folder of that name has no origin
+    if found is None or found.origin is None:  # a folder of this name that is not a package has no origin
         sys.modules.pop("iocourse", None)
         return False
     return True
@@ -61,7 +61,7 @@ def _wheels(drive="/content/drive/MyDrive"):
 
 
 def _reason(place, said):
-    last = (said.strip().splitlines() or ["it said nothing"])[-1]
+    last = (said.strip().splitlines() or ["no message"])[-1]
     if "No module named pip" in last:
         python = sys.executable
         return (
@@ -77,18 +77,18 @@ def _say_it_is_missing(shell, *error, tb_offset=None):
     if _iocourse_is_here():
         shell.showtraceback(error)
     else:
-        print("iocourse is missing: the first cell says what to do.")
+        print("iocourse is missing: run the first cell, which prints what to do.")
 
 
 _why = ""
 _what_to_do = (
     "{network} its wheel (iocourse-{version}-py3-none-any.whl) "
-    "beside this notebook or into MyDrive/iocourse and run this cell again. "
-    "`python -m build` makes the wheel in a clone, where `iocourse lab` needs none."
+    "next to this notebook or into MyDrive/iocourse and run this cell again. "
+    "`python -m build` makes the wheel in a clone; `iocourse lab` in a clone does not need it."
 )
 if _folder_of_that_name():
-    _why = f"the folder {{_folder_of_that_name()}} has its name and hides it, so nothing was installed."
-    _what_to_do = "If it is a clone, run `pip install -e` on it; if not, rename it. Then restart the kernel."
+    _why = f"the folder {{_folder_of_that_name()}} has the same name and hides it, so nothing was installed."
+    _what_to_do = "For a clone, run `pip install -e` on it; otherwise rename it. Then restart the kernel."
 elif not _iocourse_is_here() and sys.platform == "emscripten":  # JupyterLite has the wheel in its site
     try:
         import piplite
@@ -108,13 +108,13 @@ if not _iocourse_is_here():
 
 
 MARKED = (
-    f"\n{SOLVED_MARK} = True  # the answers are in here: a check that fails is an error, "
-    "and nobody's progress changes"
+    f"\n{SOLVED_MARK} = True  # a solved notebook: a failing check raises an error, "
+    "and no progress is recorded"
 )
 
 
 def first_cell(project: Project, *, solved: bool = False) -> Json:
-    """The cell, as nbformat 4 has it; it asks only for what `project` may be installed from."""
+    """Return the cell as nbformat 4 JSON; it installs only from the sources that `project` allows."""
     text = TEXT.format(
         name=f"iocourse~={project.version}",
         places="".join(f', "{place}"' for place in project.requirements),
@@ -127,12 +127,12 @@ def first_cell(project: Project, *, solved: bool = False) -> Json:
 
 
 def with_first_cell(notebook: Json, project: Project, *, solved: bool = False) -> Json:
-    """`notebook` with the cell before its first code cell."""
+    """Return `notebook` with the cell inserted before its first code cell."""
     cells = notebook["cells"]
     at = next((n for n, cell in enumerate(cells) if cell["cell_type"] == "code"), len(cells))
     return notebook | {"cells": [*cells[:at], first_cell(project, solved=solved), *cells[at:]]}
 
 
 def without_first_cell(notebook: Json) -> Json:
-    """A notebook as it stands on disk, without the cell."""
+    """Return a notebook, read from disk, without the cell."""
     return notebook | {"cells": [cell for cell in notebook["cells"] if cell.get("id") != ID]}

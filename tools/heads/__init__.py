@@ -1,1 +1,1 @@
-"""What made `iocourse/data/heads.npz`: attention heads of a trained model, computed and chosen."""
+"""Program that made `iocourse/data/heads.npz`: compute and select attention heads of a trained model."""

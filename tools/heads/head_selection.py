@@ -1,6 +1,6 @@
-"""Which heads to store: one of each kind, picked by what was measured, not by eye.
+"""Measure the heads of a model and select one of each kind by rule.
 
-Measured of each head are its logits, how sharp its rows are, and where they look.
+The statistics of a head describe its logits, the sharpness of its rows, and where it attends to.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from iocourse.exact import scores, softmax
 
-# ---------------------------------------------------------------------- what one head does, in numbers
+# ---------------------------------------------------------------------- statistics of one head
 Array = NDArray[np.float64]
 Stats = dict[str, float]
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-HALF_LIMIT = float(np.log(65504.0))  # exp of more than this, 11.09, is not a float16 number
-TRAINED_LENGTH = 128  # tokens a sequence had while the sentence model was fine-tuned
+HALF_LIMIT = float(np.log(65504.0))  # 11.09; exp of a larger number overflows float16
+TRAINED_LENGTH = 128  # tokens per sequence when the sentence model was fine-tuned
 
 
 def head_stats(Q: NDArray[Any], K: NDArray[Any], tokens: Sequence[str]) -> Stats:
-    """Statistics of one dense head; Q, K are (N, d) without the scale 1/√d, which the logits include.
+    """Return the statistics of one dense head; Q and K are (N, d) without the scale 1/√d, the logits with it.
 
-    Shares are parts of a row's attention, averaged over the rows; entropies are in bits (uniform: log2 N).
-    Every number is rounded to four decimals, so that two machines write the same file.
+    Shares are fractions of a row's attention, averaged over the rows; entropies are in bits (uniform: log2
+    N). Every number is rounded to four decimals, so that every machine writes the same file.
     """
     S = scores(Q.astype(np.float64), K.astype(np.float64))  # (N, N)
     P = softmax(S)  # (N, N)
@@ -35,7 +35,7 @@ def head_stats(Q: NDArray[Any], K: NDArray[Any], tokens: Sequence[str]) -> Stats
 
 
 def row_entropy(P: Array) -> Array:
-    """Entropy of each row of P (N, N) in bits, (N,); 0·log 0 counts as 0."""
+    """Return the entropy of each row of P (N, N) in bits, (N,); 0·log 0 counts as 0."""
     logs = np.log2(P, out=np.zeros_like(P), where=P > 0)
     return np.asarray(-(P * logs).sum(axis=-1))
 
@@ -110,14 +110,14 @@ Pair = tuple[int, int]  # (layer, head)
 
 
 class Rule(NamedTuple):
-    """A kind of head: the largest `score` decides, and `sentence` is filled in with the head's statistics."""
+    """A kind of head: the head with the largest `score`, described by `sentence` with its statistics."""
 
     name: str
     score: Callable[[Stats], float]
     sentence: str
 
 
-# Each rule takes the best head that no earlier rule took.
+# Each rule selects the best head among those that no earlier rule selected.
 RULES = (
     Rule(
         "largest share on the previous token",
@@ -171,7 +171,7 @@ RULES = (
 
 
 def choose(stats: Mapping[Pair, Stats]) -> dict[Pair, Rule]:
-    """One head for each rule, in the rules' order."""
+    """Return the selected head of each rule, in the order of the rules."""
     middle = float(np.median([s["entropy_mean"] for s in stats.values()]))
     chosen: dict[Pair, Rule] = {}
     for rule in RULES:

@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2 in NumPy: WordPiece, the weights, and a forward pass that keeps every head's Q, K, V.
+"""all-MiniLM-L6-v2 in NumPy: WordPiece, weights, and a forward pass that returns Q, K, V of every head.
 
-Only `heads` needs this. The model is BERT (Devlin et al., 1810.04805) with 6 layers, 12 heads of d = 32
-and width 384; MiniLM is 2002.10957. Dropout is off, there is one sequence, and nothing is padded or masked.
+The model is BERT (Devlin et al., 1810.04805) with 6 layers, 12 heads of d = 32 and width 384; MiniLM is
+2002.10957. There is one sequence, without dropout, padding or mask.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ LAYERS, HEADS, HEAD_WIDTH, LAYER_NORM_EPS = 6, 12, 32, 1e-12
 
 @dataclass(frozen=True)
 class Trace:
-    """What one forward pass leaves behind; `Q`, `K`, `V` are (layers, heads, N, d), before the scale 1/√d."""
+    """Results of one forward pass; `Q`, `K`, `V` are (layers, heads, N, d), without the scale 1/√d."""
 
     Q: Array
     K: Array
     V: Array
     hidden: Array  # (N, 384), after the last layer
     worst_row_sum: float  # largest |sum of an attention row - 1|
-    worst_norm: float  # how far a LayerNorm row is from mean 0 and variance 1, before weight and bias
+    worst_norm: (
+        float  # largest deviation of a LayerNorm row from mean 0 and variance 1, before weight and bias
+    )
 
 
 # ---- files -------------------------------------------------------------------------------------------------
 
 
 def safetensors(raw: bytes) -> dict[str, Array]:
-    """The float32 arrays of a safetensors file: an 8-byte length, a JSON header, the bytes it points to."""
+    """Return the float32 arrays of a safetensors file (an 8-byte length, a JSON header, then the data)."""
     (length,) = struct.unpack("<Q", raw[:8])
     entries = json.loads(raw[8 : 8 + length])
     body = memoryview(raw)[8 + length :]
@@ -56,16 +58,19 @@ def safetensors(raw: bytes) -> dict[str, Array]:
 
 
 def _basic_words(text: str) -> list[str]:
-    """Lower case, accents stripped, split at white space and around every punctuation mark.
+    """Return the lower-case words of `text` without accents; every punctuation mark is a word.
 
-    Enough for European text; BERT also splits around every Chinese character, which this does not.
+    This is sufficient for European text. BERT also splits around every Chinese character.
     """
     plain = "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
     return re.findall(r"\w+|[^\w\s]|_", plain.replace("_", " _ "))
 
 
 def _pieces(word: str, vocab: Mapping[str, int]) -> Iterator[str]:
-    """Longest piece first; pieces after the first are written with ##. A word that cannot be cut is [UNK]."""
+    """Split a word greedily into the longest pieces of `vocab`; pieces after the first start with ##.
+
+    A word that cannot be split is [UNK].
+    """
     start, found = 0, []
     while start < len(word):
         prefix = "##" if start else ""
@@ -79,13 +84,13 @@ def _pieces(word: str, vocab: Mapping[str, int]) -> Iterator[str]:
 
 
 def tokenize(text: str, vocab: Mapping[str, int]) -> list[str]:
-    """WordPiece tokens of `text` between [CLS] and [SEP]; `vocab` maps a piece to its row."""
+    """Return the WordPiece tokens of `text` between [CLS] and [SEP]; `vocab` maps a piece to its row."""
     inner = [piece for word in _basic_words(text) for piece in _pieces(word, vocab)]
     return ["[CLS]", *inner, "[SEP]"]
 
 
 def read_vocab(raw: bytes) -> dict[str, int]:
-    """vocab.txt: one piece a line, the line number is its row."""
+    """Return vocab.txt as a map from a piece to its row; the file has one piece per line."""
     return {piece: row for row, piece in enumerate(raw.decode("utf-8").splitlines())}
 
 
@@ -96,32 +101,32 @@ _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf
 
 
 def gelu(x: Array) -> Array:
-    """x times the normal distribution function of x, the exact form BERT uses."""
+    """Return GELU(x), x times the normal distribution function of x, in the exact form that BERT uses."""
     erf: Array = np.asarray(_erf(x / math.sqrt(2.0)), dtype=x.dtype)
     return x * (0.5 * (1.0 + erf))
 
 
 def softmax(S: Array) -> Array:
-    """Row softmax over the last axis, in the precision of S."""
+    """Return the softmax over the last axis, in the precision of S."""
     E: Array = np.exp(S - S.max(axis=-1, keepdims=True))
     return np.asarray(E / E.sum(axis=-1, keepdims=True))
 
 
 def scaled_logits(Q: Array, K: Array) -> Array:
-    """QKᵀ/√d over the last two axes, in the precision of Q and K."""
+    """Return QKᵀ/√d over the last two axes, in the precision of Q and K."""
     scale = np.asarray(Q.shape[-1] ** -0.5, dtype=Q.dtype)
     return np.asarray(Q @ K.swapaxes(-1, -2) * scale)
 
 
 class MiniLM:
-    """The encoder; `run(tokens)` returns a `Trace`. All arithmetic happens in `dtype`."""
+    """The encoder; `run(tokens)` returns a `Trace`. All arithmetic is in `dtype`."""
 
     def __init__(self, weights: Weights, vocab: Mapping[str, int], dtype: DTypeLike = np.float64) -> None:
         self.weights, self.vocab, self.dtype = weights, vocab, np.dtype(dtype)
         self._worst_norm = self._worst_row_sum = 0.0
 
     def run(self, tokens: list[str]) -> Trace:
-        """Embed `tokens` (N ≤ 512, [CLS] first, [SEP] last), pass the layers, keep every head's Q, K, V."""
+        """Return the trace of `tokens` (N ≤ 512, [CLS] first, [SEP] last) with Q, K, V of every head."""
         self._worst_norm = self._worst_row_sum = 0.0
         x = self._embed([self.vocab[token] for token in tokens])  # (N, 384)
         kept = []
@@ -168,6 +173,6 @@ class MiniLM:
 
 
 def sentence_embedding(hidden: Array) -> Array:
-    """Mean of the token rows, scaled to length 1: what the sentence-transformers package returns, (384,)."""
+    """Return the mean of the token rows, scaled to length 1, as sentence-transformers does, (384,)."""
     mean = hidden.mean(axis=0)
     return np.asarray(mean / np.linalg.norm(mean))

@@ -1,1 +1,1 @@
-"""What every lesson must keep to, read off its source and its saved outputs."""
+"""Rules that every lesson must satisfy, checked in its source and its saved outputs."""

@@ -1,16 +1,17 @@
-"""Expressions that a source declares for the numbers of a text, and what they give.
+"""Read and evaluate the declarations of a source: expressions that compute the numbers of its text.
 
-In a markdown cell a line of its own, at best the last, which neither notebook shows, says one of
+A declaration is a separate line of a markdown cell, preferably the last, which is in neither notebook. It has
+one of these forms:
 
     <!-- 8,832 = costs.flash1(64, 8, Br=16, Bc=16).total -->
     <!-- 12.25, 4.09 = 12 * (1 + 4 / (3 * 64)), 4 * (1 + 3 / (2 * 64)) -->
     <!-- f2 = costs.flash2(64, 8, Br=16, Bc=16) -->
     <!-- 4.673 from https://arxiv.org/abs/2408.13233 -->
 
-The first two compute the number as it is written, rounded; the third names a value for the lines below it, in
-this cell and later ones; the last says where a number comes from that nobody here can compute, by a link that
-the lesson shows its reader. Known are Python's own functions, the names in `PLACES`, the public names of
-`iocourse` and its subpackages. No notebook is run.
+The first two compute the number as it is written, rounded. The third names a value for the lines below it, in
+this cell and later ones. The last gives the source of a number that cannot be computed here, by a link in the
+text of the lesson. Expressions can use Python's built-in functions, the names in `PLACES`, the public names
+of `iocourse` and its subpackages. No notebook is run.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ _NAMES = re.compile(r"[A-Za-z_]\w*(?:, [A-Za-z_]\w*)*")
 
 
 class DeclarationError(ValueError):
-    """A declaration that cannot be read, or does not give its numbers."""
+    """A declaration cannot be read or does not give its numbers."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One line: the numbers it bears out or the names it binds, and how.
+    """One declaration: the numbers that it computes or the names that it binds, and the expression.
 
     Attributes:
-        numbers: as on the left; empty where names stand there.
-        names: as on the left; empty where numbers stand there.
-        right: the expression, or the source of a number that is quoted.
-        quoted: whether `right` is a source.
+        numbers: the numbers on the left; empty if names are there.
+        names: the names on the left; empty if numbers are there.
+        right: the expression, or the source of a quoted number.
+        quoted: True if `right` is a source.
     """
 
     numbers: tuple[Numeral, ...]
@@ -65,29 +66,34 @@ class Declaration:
 
 
 def read(line: str) -> Declaration:
-    """The declaration on a line.
+    """Return the declaration on a line.
 
     Raises:
-        DeclarationError: says what is wrong with its form.
+        DeclarationError: the line has another form.
     """
     found = LINE.match(line)
     if not found:
-        raise DeclarationError("a declaration reads <!-- 8,832 = expression --> on a line of its own")
+        raise DeclarationError(
+            "a declaration must have the form <!-- 8,832 = expression -->, on a separate line"
+        )
     left, quoted = found["left"], found["sign"] == "from"
     if _NAMES.fullmatch(left) and not quoted:
         return Declaration((), tuple(left.split(", ")), found["right"], quoted)
     parts = left.split(", ")
     read_numbers = [list(numerals([part])) for part in parts]
     if any(len(one) != 1 or one[0].text != part for one, part in zip(read_numbers, parts, strict=True)):
-        raise DeclarationError(f"{left!r} is neither numbers nor names, separated by a comma and a space")
+        raise DeclarationError(
+            f"the left side must be numbers or names, separated by a comma and a space, got {left!r}"
+        )
     return Declaration(tuple(one[0] for one in read_numbers), (), found["right"], quoted)
 
 
 def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
-    """One value for each number or name of the declaration; `known` are the names bound above it.
+    """Return one value for each number or name of the declaration; `known` has the names bound above it.
 
     Raises:
-        DeclarationError: the expression does not parse, has an unknown name, raises, or gives too few values.
+        DeclarationError: the expression is not valid Python, has an unknown name, raises an error, or gives
+            another number of values.
     """
     names = used_names(declaration.right)
     scope = {name: known[name] if name in known else _look_up(name) for name in names}
@@ -98,27 +104,27 @@ def evaluate(declaration: Declaration, known: Mapping[str, Any]) -> list[Any]:
     except Exception as error:
         raise DeclarationError(f"{declaration.right} raises {type(error).__name__}: {error}") from None
     if len(given) != wanted:
-        raise DeclarationError(f"{declaration.right} gives {len(given)} values for {wanted}")
+        raise DeclarationError(f"{declaration.right} must give {wanted} values, got {len(given)}")
     return given
 
 
 def parse(expression: str) -> ast.Expression:
-    """The expression's tree. Raises DeclarationError where it is no Python."""
+    """Return the syntax tree of the expression. Raises DeclarationError if it is not valid Python."""
     try:
         return ast.parse(expression, mode="eval")
     except SyntaxError as error:
-        raise DeclarationError(f"{expression} does not parse: {error.msg}") from None
+        raise DeclarationError(f"{expression} is not valid Python: {error.msg}") from None
 
 
 def refuse_bare_numbers(expression: str) -> None:
-    """Raises DeclarationError where the expression, or a value it lists, is a number written down."""
+    """Raise DeclarationError if the expression, or a value in its tuple, is a constant."""
     body = parse(expression).body
     if any(isinstance(one, ast.Constant) for one in (body.elts if isinstance(body, ast.Tuple) else [body])):
-        raise DeclarationError(f"{expression} computes nothing: a number is no reason for itself")
+        raise DeclarationError(f"{expression} is a constant: write an expression that computes the number")
 
 
 def literals(expression: str) -> Iterator[Numeral]:
-    """The numbers of three digits or more that the expression itself writes down."""
+    """Yield the literal numbers of three digits or more in the expression."""
     for node in ast.walk(parse(expression)):
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             for one in numerals([(ast.get_source_segment(expression, node) or "").replace("_", "")]):
@@ -127,7 +133,7 @@ def literals(expression: str) -> Iterator[Numeral]:
 
 
 def used_names(expression: str) -> set[str]:
-    """The names an expression reads and does not bind itself."""
+    """Return the free names of an expression."""
     nodes = list(ast.walk(parse(expression)))
     loaded = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -135,16 +141,16 @@ def used_names(expression: str) -> set[str]:
 
 
 def refuse_unless_it_gives(numeral: Numeral, value: object, expression: str) -> None:
-    """Raises DeclarationError where `value`, rounded as `numeral` is written, is another number."""
+    """Raise DeclarationError unless `value`, rounded to the digits of `numeral`, is this number."""
     exact = as_decimal(value)
     if exact is None:
-        raise DeclarationError(f"{expression} gives {value!r}, which is no number")
+        raise DeclarationError(f"{expression} must give a finite real number, got {value!r}")
     if not numeral.rounds(exact):
-        raise DeclarationError(f"{expression} gives {exact:,}, the text says {numeral.text}")
+        raise DeclarationError(f"{expression} gives {exact:,}, but the text has {numeral.text}")
 
 
 def as_decimal(value: object) -> Decimal | None:
-    """A finite real number, of Python or NumPy; None for everything else, truth values among it."""
+    """Return a finite real number of Python or NumPy as a Decimal; None for other values, also booleans."""
     plain = value.item() if hasattr(value, "item") and getattr(value, "size", 0) == 1 else value
     if isinstance(plain, bool) or not isinstance(plain, numbers.Real):
         return None
@@ -165,4 +171,4 @@ def _look_up(name: str) -> Any:
         return getattr(found, attribute) if attribute else found
     if importlib.util.find_spec(f"iocourse.{name}"):
         return importlib.import_module(f"iocourse.{name}")
-    raise DeclarationError(f"{name} is not known here: {', '.join(PLACES)}, or a public name of iocourse")
+    raise DeclarationError(f"unknown name {name}; expected {', '.join(PLACES)}, or a public name of iocourse")

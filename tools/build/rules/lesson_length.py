@@ -1,8 +1,8 @@
-"""Whether a lesson fits an evening: its words, formulas, predictions, cells and minutes, computed.
+"""Compute the length of a lesson (words, formulas, predictions, cells, minutes) and check its limits.
 
-A formula in a line counts as a word. What is read takes a minute for 130 words, a quarter of a minute for a
-displayed formula, one minute for a prediction that is a guess and two for one that is computed. Exercises
-take the minutes that they say. The build writes the two sums at the head of the lesson.
+Reading takes one minute for 130 words and a quarter of a minute for a displayed formula; an inline formula
+counts as one word. A prediction takes one minute if it is a guess, two if it is computed. Exercises take the
+minutes that they state. The build writes the minutes of reading and of exercises at the head of the lesson.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from tools.build.percent_format import Cell, shown, side
 
-WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # a lesson at most; pictures at least
-FIRST = {"words": 1800, "pictures": 2}  # for lesson 00, which somebody opens who has not decided yet
-OPENING = 5  # cells, one of which shows a picture
+WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # limits of a lesson: maxima, and the minimum of figures
+FIRST = {"words": 1800, "pictures": 2}  # limits of lesson 00, for readers who have not chosen the course yet
+OPENING = 5  # cells, at least one of them with a figure
 WORDS_A_MINUTE = 130
 FORMULA = 0.25  # minutes
 PREDICTION = {"guess": 1, "compute": 2}  # minutes
@@ -31,13 +31,13 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(")
 
 @dataclass(frozen=True)
 class LessonLength:
-    """What a student of one lesson reads.
+    """The length of a student's notebook.
 
     Attributes:
-        words: of the text, a formula in a line counting as one.
-        formulas: displayed ones.
+        words: words of the text, with one for each inline formula.
+        formulas: displayed formulas.
         predictions: minutes of the predictions.
-        cells: of the student's notebook, without the folded one that finds iocourse.
+        cells: cells, without the folded cell that finds iocourse.
     """
 
     words: int
@@ -47,12 +47,12 @@ class LessonLength:
 
     @property
     def reading(self) -> int:
-        """Minutes of reading and predicting, rounded up."""
+        """Minutes for reading and predicting, rounded up."""
         return math.ceil(self.words / WORDS_A_MINUTE + FORMULA * self.formulas + self.predictions)
 
 
 def length_of(cells: Sequence[Cell]) -> LessonLength:
-    """What is in a source. Facts of exercises that the build writes into it are not counted."""
+    """Return the length of a source, without the facts of exercises that the build fills in."""
     read = [cell for cell in cells if shown(cell, solved=False)]
     texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
@@ -61,19 +61,19 @@ def length_of(cells: Sequence[Cell]) -> LessonLength:
 
 
 def words_of(text: str) -> int:
-    """The words of a text in Markdown; a formula in a line is one, a displayed one is none."""
+    """Return the number of words of a Markdown text: 1 for an inline formula, 0 for a displayed one."""
     plain = _HIDDEN.sub(" ", _INLINE.sub(" formula ", _DISPLAYED.sub(" ", text)))
     return sum(any(map(str.isalnum, word)) for word in plain.split())
 
 
 def problems(length: LessonLength, exercises: int, solved: dict[str, Any], path: Path) -> Iterator[str]:
-    """Where a lesson is longer than an evening or shows too little, each as ``file:1: what``.
+    """Yield ``file:1: message`` for each limit that a lesson exceeds and for each missing figure.
 
     Args:
-        length: what its source has.
-        exercises: minutes of those that are not optional.
-        solved: its notebook with outputs.
-        path: what messages call the source.
+        length: the length of its source.
+        exercises: minutes of the exercises that are not optional.
+        solved: its solved notebook with outputs.
+        path: name of the source in messages.
     """
     first = FIRST if path.name.startswith("00_") else {}
     minutes = length.reading + exercises
@@ -83,16 +83,16 @@ def problems(length: LessonLength, exercises: int, solved: dict[str, Any], path:
         ("minutes", minutes, MINUTES),
     ):
         if found > most:
-            yield f"{path}:1: {found:,} {name}, at most {most:,} in an evening; the rest moves to a second"
+            yield f"{path}:1: {found:,} {name}, expected at most {most:,}: move the rest to a part b"
     least = first.get("pictures", PICTURES)
     if (drawn := sum(map(_pictures, solved["cells"]))) < least:
-        yield f"{path}:1: {drawn} pictures, at least {least}"
+        yield f"{path}:1: {drawn} figures, expected at least {least}"
     if not any(map(_pictures, solved["cells"][:OPENING])):
-        yield f"{path}:1: no picture in its first {OPENING} cells"
+        yield f"{path}:1: no figure in the first {OPENING} cells: add one"
 
 
 def _pictures(cell: dict[str, Any]) -> int:
-    """How many pictures a cell of a solved notebook shows."""
+    """Return the number of figures in a cell of a solved notebook."""
     if cell["cell_type"] == "markdown":
         return len(_PICTURE.findall("".join(cell["source"])))
     return sum(any(kind.startswith("image/") for kind in one.get("data", {})) for one in cell["outputs"])

@@ -1,4 +1,4 @@
-"""What every lesson must have, read off its source."""
+"""Check that the source of a lesson has all required parts, valid headings and no wide code lines."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ SECTIONS = {
 MINUTES = re.compile(r"\b\d+\s*min(utes?)?\b|\bminutes\W+\d+", re.IGNORECASE)
 NOTATION = re.compile(r"\]\((\./)?notation\.md(#[\w-]+)?\)")
 
-WIDTH = 96  # characters a code cell shows without scrolling in a browser window of 1280 pixels
+WIDTH = 96  # characters of a code cell that fit in a browser window of 1280 pixels without scrolling
 
 
 def problems(cells: Sequence[Cell], path: Path) -> list[str]:
-    """Everything that is missing in a lesson, each as ``file:line: what``."""
+    """Return ``file:line: message`` for each fault of a lesson."""
     found = [*_missing_parts(cells), *_heading_problems(cells), *_wide_code(cells)]
     return [f"{path}:{line}: {message}" for line, message in found]
 
 
 def _wide_code(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
-    """Code that a reader would have to scroll sideways, on either side."""
+    """Yield (line, message) for each code line of either side that is too wide to read without scrolling."""
     for cell in (cell for cell in cells if cell.kind == "code"):
         for line in sorted({line for solved in (True, False) for line in side(cell, solved=solved)}):
             if len(line) > WIDTH:
-                yield cell.line, f"code line of {len(line)} characters, allowed {WIDTH}: {line.strip()[:40]}…"
+                yield (
+                    cell.line,
+                    f"code line of {len(line)} characters, expected at most {WIDTH}: {line.strip()[:40]}…",
+                )
 
 
 def _markdown(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
@@ -46,20 +49,20 @@ def _markdown(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
 def _missing_parts(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
     lines = [text for _, text in _markdown(cells)]
     for name, pattern in SECTIONS.items():
-        # A heading, or a line (perhaps a list item) that opens in bold.
+        # A heading, or a line (possibly a list item) that starts in bold.
         label = re.compile(rf"^(#+ |[-*]? ?\*\*).*\b({pattern})\b", re.IGNORECASE)
         if not any(label.search(text) for text in lines):
-            yield 1, f'no "{name}": needs a heading or a line that opens with it in bold'
+            yield 1, f'no "{name}": add a heading or a line that starts with it in bold'
     if not any(NOTATION.search(text) for text in lines):
-        yield 1, "no link to the notation page: [notation](notation.md)"
+        yield 1, "no link to the notation page: add [notation](notation.md)"
     code = [text for cell in cells if cell.kind == "code" for text in cell.lines]
     if not any(re.search(r"(?<!def )\bpredict\(", text) for text in code):
-        yield 1, "no predict(…): a lesson asks for a prediction before it measures"
+        yield 1, "no predict(…): add a prediction before a measurement"
     if not any("exercise" in cell.tags for cell in cells):
-        yield 1, 'no exercise: no code cell is tagged "exercise"'
+        yield 1, 'no exercise: add a code cell with the tag "exercise"'
     opening = itertools.takewhile(lambda line: not line[1].startswith("## "), _markdown(cells))
     if not any(MINUTES.search(text) for _, text in opening):
-        yield 1, "does not say before its first section how many minutes it takes"
+        yield 1, "no minutes before the first section: add <!-- minutes -->"
 
 
 def _heading_problems(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
@@ -67,11 +70,11 @@ def _heading_problems(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
         if not re.match(r"#{1,6} ", text):
             continue
         if "!" in text:
-            yield line, f"exclamation mark in the heading {text!r}"
+            yield line, f"exclamation mark in the heading {text!r}: remove it"
         if any(_is_emoji(character) for character in text):
-            yield line, f"emoji in the heading {text!r}"
+            yield line, f"emoji in the heading {text!r}: remove it"
 
 
 def _is_emoji(character: str) -> bool:
-    """Pictographs count, mathematical signs such as × and ∂ do not."""
+    """Return True for a pictograph, False for mathematical signs such as × and ∂."""
     return ord(character) == 0xFE0F or (unicodedata.category(character) == "So" and ord(character) > 0x2190)

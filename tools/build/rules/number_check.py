@@ -1,9 +1,8 @@
-"""Whether every number of a lesson's text stands in the same lesson's outputs or code, or is declared.
+"""Check that every number in a lesson's text has evidence in its outputs or code, or is declared.
 
-What counts as a number that has to be borne out stands in `number_parsing`, how one is declared in
-`declared_numbers`. A number is borne out where an output (text, or the words beside a picture) or a line of
-code shows it, as written or with more digits; where a declaration of its own cell computes it; or of an
-earlier one.
+`number_parsing` defines which numbers need evidence, `declared_numbers` how one is declared. Evidence is an
+output (text, or the description of a figure) or a line of code with the number, as written or with more
+digits, or a declaration of the same cell or an earlier one that computes it.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from tools.build.rules.number_parsing import Numeral, labels_of, numerals, value
 
 Json = dict[str, Any]
 Problem = tuple[int, str]  # line of the source, what is wrong there
-NOWHERE = "stands in no output and no line of code of this lesson, and no expression is declared for it"
+NOWHERE = "is not in an output or a line of code of this lesson, and no expression is declared for it"
 
 
 def course_labels(lessons: Sequence[Sequence[Cell]]) -> set[str]:
-    """The items, such as 4.1, that the texts of these lessons may refer to."""
+    """Return the labels, such as 4.1, to which these lessons can refer."""
     texts = ("\n".join(cell.lines) for cell in chain.from_iterable(lessons) if cell.kind == "markdown")
     return set().union(*map(labels_of, texts))
 
 
 def problems(cells: Sequence[Cell], solved: Json, path: Path, labels: Collection[str]) -> list[str]:
-    """Every number of the text that nothing bears out, every faulty declaration, each as ``file:line: what``.
+    """Return ``file:line: message`` for each number without evidence and each faulty declaration.
 
     Args:
         cells: the source.
-        solved: its notebook with outputs.
-        path: what messages call the source.
+        solved: its solved notebook with outputs.
+        path: name of the source in messages.
         labels: see `course_labels`.
     """
     lesson = _Lesson(cells, solved, labels)
@@ -46,12 +45,12 @@ def problems(cells: Sequence[Cell], solved: Json, path: Path, labels: Collection
 
 
 def without_declarations(cell: Cell) -> list[str]:
-    """The lines of a cell, blank where they declare something."""
+    """Return the lines of a cell, with each declaration replaced by an empty line."""
     return ["" if is_declaration(line) else line for line in cell.lines]
 
 
 class _Lesson:
-    """What a lesson has shown and declared, filled from its top to its bottom."""
+    """The numbers that a lesson has shown and declared so far, filled from top to bottom."""
 
     def __init__(self, cells: Sequence[Cell], solved: Json, labels: Collection[str]) -> None:
         self.labels = labels
@@ -64,7 +63,7 @@ class _Lesson:
         self.waiting: dict[str, int] = {}  # names not yet used -> their line
 
     def judge(self, cell: Cell) -> Iterator[Problem]:
-        """What is wrong with a cell's declarations, and with the numbers that are left."""
+        """Yield the faults of a cell: wrong declarations, and numbers without evidence."""
         visible = without_declarations(cell)
         stands = list(numerals(visible, self.labels))
         for n, line in enumerate(cell.lines, cell.line + 1):
@@ -78,19 +77,19 @@ class _Lesson:
                 yield cell.line + 1 + one.line, f'{one.text} {NOWHERE}: "{one.sentence}"'
 
     def unused(self) -> Iterator[Problem]:
-        """The names that are bound and never used."""
+        """Yield a fault for each name that is declared but never used."""
         for name, line in self.waiting.items():
-            yield line, f"the name {name} is declared and never used"
+            yield line, f"the name {name} is declared but never used: delete the line"
 
     def _declare(self, line: str, n: int, stands: Sequence[Numeral]) -> None:
         declaration = declared_numbers.read(line)
-        self.borne += declaration.numbers  # also where the value is wrong: one fault, one message
+        self.borne += declaration.numbers  # also if the value is wrong, so that one fault gives one message
         for one in declaration.numbers:
             if not any(one.same(other) for other in stands):
-                raise DeclarationError(f"{one.text} is declared and does not stand in this cell")
+                raise DeclarationError(f"{one.text} is declared but does not appear in this cell")
         if declaration.quoted:
             if declaration.right not in self.links:
-                raise DeclarationError(f"{declaration.right} is no link that the text of this lesson shows")
+                raise DeclarationError(f"{declaration.right} must be a link in the text of this lesson")
             return
         if declaration.numbers:
             declared_numbers.refuse_bare_numbers(declaration.right)
@@ -108,7 +107,7 @@ class _Lesson:
             others = [one for one in self.written if not any(one.same(own) for own in declaration.numbers)]
             if not (self._is_shown(literal) or any(literal.same(one) for one in others)):
                 raise DeclarationError(
-                    f"{literal.text} in {declaration.right} stands nowhere else in this lesson"
+                    f"{literal.text} in {declaration.right} does not appear elsewhere in this lesson"
                 )
 
     def _is_shown(self, numeral: Numeral) -> bool:
@@ -118,7 +117,7 @@ class _Lesson:
 
 
 def _shown(solved: Json) -> Iterator[str]:
-    """Code, text outputs and the descriptions of pictures."""
+    """Yield the code, the text outputs and the descriptions of figures in a solved notebook."""
     for cell in solved["cells"]:
         if cell["cell_type"] == "code":
             yield "".join(cell["source"])

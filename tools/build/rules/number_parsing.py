@@ -1,14 +1,14 @@
-r"""The numbers of a lesson's text, and which of them are claims that something has to bear out.
+r"""Parse the numbers in a lesson's text, and decide which of them are claims that need evidence.
 
-A number is a claim where it has three digits or more, or reports a measurement: it has a decimal point, a
-unit of `UNITS` behind it, or "factor (of)" before it. No claims are, whatever their size:
+A number is a claim if it has three digits or more, or if it looks like a measurement: it has a decimal point,
+is followed by a unit of `UNITS`, or preceded by "factor (of)". The following numbers are not claims:
 
-* references: what stands behind a word of `WORDS` (section 4.5), an item in brackets or quotes, such as
-  (4.1), that a heading or a `\tag` of the course carries, the numbers of headings and lists;
-* places in the literature: links, arXiv ids, dois, years from 1900 to 2030 (but 2000; not in a formula);
-* names: digits that hang on a letter (float32, sm_90, H100), versions of what `PRODUCTS` names;
-* what only sets a formula (`\tag`, the columns of an array), powers of small numbers (2^{20}, 10^{-6});
-* what an exercise says of itself, "3 of 5" and minutes: other checks hold those.
+* references: a number after a word of `WORDS` (section 4.5), a label in brackets or quotes, such as (4.1),
+  that belongs to a heading or a `\tag` of the course, and the numbers of headings and lists;
+* the literature: links, arXiv ids, DOIs, years from 1900 to 2030 (except 2000, and not in a formula);
+* names: digits next to a letter (float32, sm_90, H100), and versions of the names in `PRODUCTS`;
+* typesetting of formulas (`\tag`, the columns of an array), powers of small numbers (2^{20}, 10^{-6});
+* facts of an exercise, "3 of 5" and minutes, which other rules check.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ _FACTOR = re.compile(r"factors? (?:of |is )?(?:about |nearly )?\$?$")
 
 @dataclass(frozen=True)
 class Numeral:
-    r"""A number as a text writes it.
+    r"""A number as written in a text.
 
     Attributes:
         text: the characters, such as ``16\,384`` or ``3.4 million``.
-        value: what they say; without a sign, a magnitude.
-        place: the value of the last digit written, by which 4.10 is not 4.1.
+        value: its value; a number without a sign is a magnitude.
+        place: the value of the last written digit, which distinguishes 4.10 from 4.1.
         line: its line, counted from 0.
-        sentence: the sentence it stands in.
-        claims: whether something has to bear it out.
+        sentence: the sentence that contains it.
+        claims: True if it needs evidence.
     """
 
     text: str
@@ -79,16 +79,16 @@ class Numeral:
     claims: bool = True
 
     def same(self, other: Numeral) -> bool:
-        """Whether both say the same to the same digit, however they are written."""
+        """Return True if both have the same magnitude and the same last digit, in any spelling."""
         return abs(self.value) == abs(other.value) and self.place == other.place
 
     def rounds(self, value: Decimal) -> bool:
-        """Whether `value`, rounded to the last digit written, is this number."""
+        """Return True if `value`, rounded to the last written digit, is this number."""
         return any(abs(one - self.value) <= self.place / 2 for one in (value, abs(value)))
 
 
 def numerals(lines: Sequence[str], labels: Collection[str] = ()) -> Iterator[Numeral]:
-    """The numbers of a markdown cell; `labels` are the items, such as 4.1, that texts refer to."""
+    """Yield the numbers of a markdown cell; `labels` are the labels, such as 4.1, that are not claims."""
     text = "\n".join(lines)
     masked = _masked(text, labels)
     formulas = _formulas(masked)
@@ -100,14 +100,14 @@ def numerals(lines: Sequence[str], labels: Collection[str] = ()) -> Iterator[Num
 
 
 def values(text: str) -> Iterator[tuple[Decimal, Decimal]]:
-    """Every number in an output or a line of code, signed and as a magnitude, with its last digit's value."""
+    """Yield (value, place) of every number in an output or a line of code, signed and as a magnitude."""
     for found in _NUMBER.finditer(re.sub(r"(?<=\d)_(?=\d{3})", ",", text)):
         value, place = _read(found)
         yield from ((value, place), (abs(value), place))
 
 
 def labels_of(text: str) -> set[str]:
-    """The items that a text carries: of headings and equations."""
+    """Return the labels of the headings and equations in a text."""
     return {
         label
         for pattern in (rf"^#+ ({_LABEL})", rf"\\tag\{{({_LABEL})")
@@ -116,7 +116,7 @@ def labels_of(text: str) -> set[str]:
 
 
 def _masked(text: str, labels: Collection[str]) -> str:
-    """The text with blanks in place of all that is no claim, whatever its size."""
+    """Return the text with spaces in place of every number that is not a claim."""
     for pattern in _EXEMPT:
         text = pattern.sub(_blank, text)
     text = _ITEM.sub(lambda m: _blank(m) if set(re.findall(_LABEL, m[0])) <= set(labels) else m[0], text)
@@ -137,7 +137,7 @@ def _inside(at: int, spans: Sequence[tuple[int, int]]) -> bool:
 
 
 def _is_name(text: str, found: re.Match[str], formulas: Sequence[tuple[int, int]]) -> bool:
-    """Whether the digits hang on letters: L6-v2, or outside of formulas 7B."""
+    """Return True if the digits are part of a name, such as L6-v2, or 7B outside a formula."""
     if re.search(r"[A-Za-z]-$", text[max(found.start() - 2, 0) : found.start()]):
         return True
     letter = _LETTER.match(text, found.end()) and not _UNIT.match(text, found.end())
@@ -153,7 +153,7 @@ def _claims(text: str, found: re.Match[str]) -> bool:
 
 
 def _read(found: re.Match[str]) -> tuple[Decimal, Decimal]:
-    """The value, and that of the last digit written."""
+    """Return the value of a number and the value of its last written digit."""
     whole, rest = re.sub(r"\D", "", found["whole"]), found["rest"] or ""
     shift = int(found["e"] or found["braced"] or found["power"] or 0) + _SCALES.get(found["scale"], 0)
     value = Decimal(whole + rest).scaleb(shift)

@@ -1,9 +1,9 @@
-"""Whether a prediction can be made: nothing that stands open below it tells its answer.
+"""Check that the answer of a prediction is not visible in the text below it.
 
 Each cell tagged `predict` follows a text with ``**Predict** (guess)`` or ``**Predict** (compute)``. The text
-that reads what `measured` printed is folded: the first markdown below it begins with
-``<details><summary>…</summary>``. And no number of two digits or more that was asked for stands in the open
-text of the rest of its section, unless it stood in the text above the prediction.
+that explains the output of `measured` is folded: the first markdown below this call begins with
+``<details><summary>…</summary>``. The open text in the rest of the section must not contain an answer of two
+digits or more, unless the text above the prediction already contains this number.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MEASURED = re.compile(r"^\w+: (-?[\d.,]+(?:e[+-]?\d+)?) measured, ", re.MULTILI
 
 
 def problems(cells: Sequence[Cell], solved: dict[str, Any], path: Path, labels: Collection[str]) -> list[str]:
-    """Every prediction that is spoiled or cannot be read as one, each as ``file:line: what``.
+    """Return ``file:line: message`` for each prediction that is malformed or whose answer is visible.
 
     Args:
         cells: the source.
-        solved: its notebook with outputs.
-        path: what messages call the source.
-        labels: items, such as 4.1, that are no numbers.
+        solved: its solved notebook with outputs.
+        path: name of the source in messages.
+        labels: labels, such as 4.1, that do not count as numbers.
     """
     found = [*_unbalanced(cells)]
     cells = [part for cell in cells for part in _at_headings(cell)]
@@ -46,7 +46,7 @@ def problems(cells: Sequence[Cell], solved: dict[str, Any], path: Path, labels: 
 
 
 def _open_text(cell: Cell) -> str:
-    """What a reader of a markdown cell sees before unfolding anything; nothing of a cell of code."""
+    """Return the text of a markdown cell without its folded parts; "" for a code cell."""
     return _FOLDED.sub("", "\n".join(side(cell, solved=False))) if cell.kind == "markdown" else ""
 
 
@@ -54,17 +54,17 @@ def _unbalanced(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
     for cell in cells:
         text = "\n".join(cell.lines)
         if cell.kind == "markdown" and text.count("<details>") != text.count("</details>"):
-            yield cell.line, "a <details> and its </details> stand in one cell"
+            yield cell.line, "<details> and its </details> must be in the same cell"
 
 
 def _spoiled(
     cells: Sequence[Cell], n: int, solved: dict[str, Any], told: Sequence[Sequence[Numeral]]
 ) -> Iterator[tuple[int, str]]:
-    """What is wrong with the prediction in cell `n`; `told` are the numbers in the open text of each cell."""
+    """Yield the faults of the prediction in cell `n`; `told` has the numbers in each cell's open text."""
     line = cells[n].line
     question = _QUESTION.search("\n".join(cells[n].lines))
     if question is None:
-        yield line, 'a cell tagged predict calls predict("…", …)'
+        yield line, 'a cell tagged predict must call predict("…", …)'
         return
     above = next((c for c in reversed(cells[:n]) if c.kind == "markdown"), None)
     kinds = KIND.findall("\n".join(above.lines)) if above else []
@@ -73,18 +73,21 @@ def _spoiled(
     below = list(takewhile(lambda c: not _opens_section(c), cells[n + 1 :]))
     reading = _first_text_after(f'measured("{question[1]}"', below)
     if reading is not None and not "\n".join(reading.lines).startswith(FOLD):
-        yield reading.line, f"prediction {question[1]}: the text that reads it must begin with {FOLD}"
+        yield reading.line, f"prediction {question[1]}: the text that explains it must begin with {FOLD}"
     known = [one for numbers in told[: n + 1] for one in numbers]
     answers = _answers(cells[n], question[1], solved)
     for cell, numbers in zip(below, told[n + 1 :], strict=False):
         for one in numbers:
             asked_for = len(re.findall(r"\d", one.text)) > 1 and any(map(one.rounds, answers))
             if asked_for and not any(one.same(other) for other in known):
-                yield cell.line, f"prediction {question[1]}: {one.text} stands in open text below it"
+                yield (
+                    cell.line,
+                    f"prediction {question[1]}: {one.text} appears in open text below it: fold it",
+                )
 
 
 def _at_headings(cell: Cell) -> Iterator[Cell]:
-    """A markdown cell cut before each heading of a section, so that a section ends where its text does."""
+    """Yield the parts of a markdown cell, split before each section heading."""
     starts = [n for n, line in enumerate(cell.lines) if cell.kind == "markdown" and line.startswith("## ")]
     for a, b in pairwise([0, *(n for n in starts if n), len(cell.lines)]):
         yield replace(cell, lines=cell.lines[a:b], line=cell.line + a)
@@ -100,7 +103,7 @@ def _first_text_after(call: str, cells: Sequence[Cell]) -> Cell | None:
 
 
 def _answers(cell: Cell, question: str, solved: dict[str, Any]) -> list[Decimal]:
-    """The numbers asked for: those the solved notebook predicts and those it measured."""
+    """Return the answers of a prediction: the numbers that the solved notebook predicts and measures."""
     tree = ast.parse("\n".join(side(cell, solved=True)))
     given = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)]
     numbers = [ast.literal_eval(value) for value in given if isinstance(value, (ast.Constant, ast.UnaryOp))]
