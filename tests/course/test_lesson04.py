@@ -254,4 +254,4 @@ def test_a_wrong_scale_is_named(exercise, power, named):
 
     said = dict(judge(find(exercise), unscaled, 3))["is correct when one block holds all keys"]
     d = int(said.split("d=")[1].split(",")[0])
-    assert f"; yours multiplies QKᵀ by {named.format(d=d)}, expected 1/√{d} = " in said
+    assert f"; QKᵀ is multiplied by {named.format(d=d)}, expected 1/√{d} = " in said

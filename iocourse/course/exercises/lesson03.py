@@ -277,7 +277,7 @@ def _halves_are_right(trial: Trial) -> str | None:
 
 def _either_order(trial: Trial) -> str | None:
     complaint = triple_difference(trial.value.b_a, _as_part(trial.value.a_b))
-    return complaint and complaint.replace("yours", "b with a").replace("expected", "a with b")
+    return complaint and complaint.replace("got", "b with a gives").replace("expected", "a with b")
 
 
 def _any_grouping(trial: Trial) -> str | None:
