@@ -224,7 +224,7 @@ def test_what_is_handed_out_is_worth_nothing_and_each_repair_something(edits, sh
     assert (points_of(exercise, verdicts) > 0) == (share > 0)
     assert (points_of(exercise, verdicts) == exercise.importance) == (share == 2)
     failed = {name for name, complaint in verdicts if complaint}
-    assert sum(name.startswith("right values") for name in failed) == 2 - share
+    assert sum(name.startswith("is correct and") for name in failed) == 2 - share
 
 
 def test_both_copies_of_the_leaking_schedule_are_one():

@@ -72,9 +72,9 @@ def nothing_stored(m, Q, K, V, **tiles):
             "0A",
             lambda Nq, Nk, d: 23296.0,
             FORM,
-            "expected a whole number of words; yours is the float 23296.0 (",
+            "expected an integer number of words, got the float 23296.0 (",
         ),
-        ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned nothing: does it print"),
+        ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned None; does it print"),
         ("1A", lambda S: None, RETURNS, "your function returned None; does it end with a return?"),
         ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),
         ("4A", nothing_stored, STORES, "some of its words were never stored ("),
@@ -163,7 +163,7 @@ def first_complaint(exercise_id, answer):
 def test_a_gradient_right_to_nine_digits_is_not_called_by_its_own_name():
     nearly = reference("1D", "return dQ, dK, dV", "return dQ + 1e-11, dK, dV")
     said = first_complaint("1D", nearly)
-    assert "right to 9 digits, as differences of the loss are" in said and "got dQ" not in said
+    assert "correct to 9 digits, like finite differences" in said and "got dQ" not in said
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_nothing_returned_is_asked_for():
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda a, b: a[1] + b[1], "yours returned float"),
+        (lambda a, b: a[1] + b[1], "got float"),
         (lambda a, b: (a[2] + b[2], 0.0, 0.0), "m and l are numbers"),
     ],
 )

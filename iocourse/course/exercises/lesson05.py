@@ -21,7 +21,7 @@ PEBBLES = 3  # red pebbles of both pebbling exercises
 
 # ---------------------------------------------------------------------- 5A and 5B: pebblings by hand
 def _moves(trial: Trial) -> Sequence[Any] | None:
-    """The moves, texts or (kind, vertex, parent), where the answer is a list of them."""
+    """Return the moves if the result is a list of texts or triples (kind, vertex, parent)."""
     value = trial.value if isinstance(trial.value, (list, tuple)) else [None]
     known = (isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value)
     return value if all(known) else None
@@ -39,7 +39,7 @@ def _legal(trial: Trial, moves: Sequence[Any]) -> str | None:
 
 
 def _understood(trial: Trial, moves: Sequence[Any]) -> Iterator[pebbling.Move]:
-    """The moves up to the first one that is none; `_legal` says what is wrong with that one."""
+    """Yield the moves before the first illegal one; `_legal` reports that one."""
     game = pebbling.Game(trial.case.expected[0], PEBBLES)
     with suppress(pebbling.IllegalMove):
         for move in moves:
@@ -55,14 +55,15 @@ def _finished(trial: Trial, moves: Sequence[Any]) -> str | None:
 def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
     words = sum(move.kind in ("load", "store") for move in _understood(trial, moves))
     allowed = trial.case.expected[1]
-    return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
+    return None if words <= allowed else f"moves {words} words, expected at most {allowed}"
 
 
 def _pebbling(
     id: str, name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int], least: str
 ) -> Exercise:
-    """A pebbling by hand that moves at most `words` words, as a formula `least`: of small graphs, one of
-    medium size, and one too large for any search.
+    """Return the exercise of a pebbling by hand that moves at most `words(n)` words (formula `least`).
+
+    The graphs are small, medium, and too large for a search.
     """
 
     def cases(rng: np.random.Generator) -> list[Case]:
@@ -143,7 +144,7 @@ def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
 
 @library_solution
 def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
-    """The products p·v that can be formed, one after the other."""
+    """Count the products p·v that can be formed."""
     (queries, d), keys = q.shape, len(k)
     return sum(
         bool(v[j, c] and o[i, c] and (s[i, j] or (all(q[i]) and all(k[j]))))
@@ -160,7 +161,7 @@ A_NUMBER = Form("returns a number of words", _number, "a number")
 
 def _right_count(trial: Trial, count: float) -> str | None:
     want = trial.case.expected
-    return None if count == want else f"yours counts {count:g}, there are {want}"
+    return None if count == want else f"got {count:g} products, expected {want}"
 
 
 # ---------------------------------------------------------------------- 5D: Theorem A
@@ -183,18 +184,18 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, _proved(N, d, M)) for N, d, M in sizes]
 
 
-SLACK = 1e-9  # at the best T the quotient is often just a whole number, and a float may miss it either way
+SLACK = 1e-9  # at the best T the quotient is often exactly an integer, and rounding can go either way
 
 
 def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The best words and T of Theorem A, with quotients a rounding error too small, and as much too large."""
+    """Return the best words and T of Theorem A for quotients slightly too small and slightly too large."""
     low, high = (best_segment(N, d, M, factor) for factor in (1 - SLACK, 1 + SLACK))
     return low, high
 
 
 @library_solution
 def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
-    """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
+    """Return (words, T) with the largest T·⌊factor·N²d / F(M + T)⌋, found by trying every T."""
     best, T = (0, 1), 1
     while segments := int(_certain(factor, M + T, d) * N * N * d / _most_products(M + T, d)):
         best = max(best, (T * segments, T))
@@ -203,7 +204,7 @@ def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
 
 
 def _certain(factor: float, R: int, d: int) -> float:
-    """The factor, or 1 where every float on the way to the quotient is exact: a quotient by powers of two."""
+    """Return the factor, or 1 if all floats in the quotient are exact (division by powers of two)."""
     return 1.0 if 3 * d * d <= R and d & (d - 1) == 0 else factor
 
 
@@ -215,12 +216,12 @@ def _not_above(trial: Trial, words: float) -> str | None:
     most = trial.case.expected[1][0]
     if words <= most * (1 + SLACK):
         return None
-    return f"yours says {words:,.10g}, and no T gives more than {most:,}"
+    return f"got {words:,.10g}, but no T gives more than {most:,}"
 
 
 def _not_below(trial: Trial, words: float) -> str | None:
     most, T = trial.case.expected[0]
-    return None if words >= most * (1 - SLACK) else f"yours says {words:,.10g}, T = {T:,} gives {most:,}"
+    return None if words >= most * (1 - SLACK) else f"got {words:,.10g}, but T = {T:,} gives {most:,}"
 
 
 def _large_memory(case: Case) -> bool:
@@ -265,7 +266,7 @@ def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
 
 @library_solution
 def _segments(run: Run, T: int) -> list[tuple[set[str], set[str]]]:
-    """For each full segment the words there at its start, and those that come in during it."""
+    """Return, per full segment, the words resident at its start and the words loaded during it."""
     ends = [n for n, (event, _) in enumerate(run, 1) if event == "in"][T - 1 :: T]
     starts = [0, *ends]
     return [
@@ -291,11 +292,11 @@ SETS = Form("returns a list of sets", _sets, "a list of sets of words")
 
 def _as_many(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
     want = len(trial.case.expected)
-    return None if len(got) == want else f"yours has {len(got)} sets, there are {want} full segments"
+    return None if len(got) == want else f"got {len(got)} sets, expected {want}, one per full segment"
 
 
 def _has(part: int) -> Callable[[Trial, Sequence[frozenset[str]]], str | None]:
-    """Whether each set has the words there at the start (0), or those that come in (1)."""
+    """Return a test that each set has the words resident at the start (part 0) or loaded (part 1)."""
 
     def judge(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
         for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
@@ -309,12 +310,12 @@ def _has(part: int) -> Callable[[Trial, Sequence[frozenset[str]]], str | None]:
 def _nothing_else(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
     for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
         if more := one - (want[0] | want[1]):
-            return f"segment {number} has {min(more, key=str)}, which is not there in it"
+            return f"segment {number} has {min(more, key=str)}, which is not in fast memory during it"
     return None
 
 
 def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """As many sets as there are full segments: empty ones in place of those that lack."""
+    """Return one set per full segment; missing sets are empty."""
     return [*got, *[frozenset()] * len(trial.case.expected)][: len(trial.case.expected)]
 
 

@@ -79,7 +79,7 @@ def tile_by_tile(student: Student) -> Student:
 def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
     """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
     if not isinstance(made, Tile):
-        seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
+        seen = f"expected a tile of shape {(i.size, j.size)}, got {type(made).__name__}"
         raise wrong_return(made, seen)
     with made:
         m.store(made, S, i, j)
@@ -112,7 +112,7 @@ def _scratch(trial: Trial) -> str | None:
     N, d = trial.case.inputs["Q"].shape
     allowed = N * d + trial.case.inputs["Br"] * N
     made = sum(words for name, words in trial.ledger.sizes.items() if name not in "QKV")
-    return None if made <= allowed else f"yours makes {made:,} words in slow memory, allowed are {allowed:,}"
+    return None if made <= allowed else f"creates {made:,} words in slow memory, expected at most {allowed:,}"
 
 
 LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
@@ -321,12 +321,12 @@ def _by_nudging(trial: Trial) -> str | None:
     X = trial.case.inputs["X"]
     got = exact.real_numbers(trial.value)
     if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference
-        return None if got.shape == X.shape else f"yours has shape {got.shape}, X has {X.shape}"
+        return None if got.shape == X.shape else f"got shape {got.shape}, expected {X.shape} as X"
     way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)
     up, down = (_loss(trial.case.inputs, X + h * way) for h in (STEP, -STEP))
     slope, mine = (up - down) / (2 * STEP), float((got * way).sum())
     close = bool(abs(slope - mine) <= 1e-6 * (1 + abs(slope)))
-    return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
+    return None if close else f"the slope of the loss is {slope:.6g}, but the gradient gives {mine:.6g}"
 
 
 # ------------------------------------------------------------------ 7F: a schedule to repair

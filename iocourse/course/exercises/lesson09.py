@@ -145,9 +145,9 @@ def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
     sweeps, state, goal = (trial.case.inputs[name] for name in ("sweeps", "state", "goal"))
     for number, sweep in enumerate(answer.sweeps, 1):
         if sweep not in sweeps.get(state, ()):
-            return f"sweep {number} of yours, {sweep}, does not begin at {state!r} in this table"
+            return f"sweep {number}, {sweep}, does not start at {state!r} in this table"
         state = sweep[3]
-    return None if state == goal else f"after the last sweep slow memory is at {state!r}, not at {goal!r}"
+    return None if state == goal else f"the last sweep ends at {state!r}, expected {goal!r}"
 
 
 def _words_of_all(answer: Sequenced, x: float, **_: Any) -> float:
@@ -158,7 +158,7 @@ def _own_words(trial: Trial, answer: Sequenced) -> str | None:
     want = _words_of_all(answer, **trial.case.inputs)
     if isclose(answer.words, want, rel_tol=1e-9):
         return None
-    return f"yours {answer.words:.6g} N², and by (9.1) your sweeps move {want:.6g} N²"
+    return f"got {answer.words:.6g} N², but by (9.1) your sweeps move {want:.6g} N²"
 
 
 def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
@@ -231,12 +231,12 @@ def _right_words(trial: Trial, guess: Guess) -> str | None:
     if abs(got - want) <= 1e-6 * want:
         return None
     mine, right = format_apart(got, want, ",")
-    return f"yours {mine} words, expected {right}"
+    return f"got {mine} words, expected {right}"
 
 
 def _right_sign(trial: Trial, guess: Guess) -> str | None:
     want = trial.case.expected[0]
-    return None if guess[0] == want else f"yours {guess[0]}, fewer words has {want}"
+    return None if guess[0] == want else f"got {guess[0]}, but {want} moves fewer words"
 
 
 # ------------------------------------------------------------------ 9C: a backward pass when all fits

@@ -96,7 +96,7 @@ def _two_arrays(trial: Trial) -> str | None:
         return WrongForm(f"expected two arrays of shape {shape}, got {shapes or 'none'}")
     places, mask = (np.asarray(part).dtype for part in parts)
     if places.kind not in "iu" or not _tells_on_from_off(np.asarray(parts[1])):
-        return f"expected whole numbers and True or False, got {places} and {mask}"
+        return f"expected integers and booleans, got {places} and {mask}"
     return None
 
 
@@ -107,7 +107,7 @@ def _tells_on_from_off(mask: NDArray[Any]) -> bool:
 
 def _right_mask(trial: Trial) -> str | None:
     wrong = np.asarray(trial.value[1], dtype=bool) != trial.case.expected[1]
-    return f"{int(wrong.sum())} of {wrong.size} lanes are on or off by mistake" if wrong.any() else None
+    return f"the mask is wrong in {int(wrong.sum())} of {wrong.size} lanes" if wrong.any() else None
 
 
 def _right_places(trial: Trial) -> str | None:
@@ -117,7 +117,7 @@ def _right_places(trial: Trial) -> str | None:
     if not len(wrong):
         return None
     first = tuple(int(x) for x in wrong[0])
-    return f"{len(wrong)} places differ, first in lane {first}: yours {got[first]}, expected {places[first]}"
+    return f"{len(wrong)} offsets differ, first in lane {first}: got {got[first]}, expected {places[first]}"
 
 
 TILE = exercise(
@@ -155,7 +155,7 @@ def matrices(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _row_by_row(trial: Trial) -> str | None:
     lies = np.asarray(trial.value).flags.c_contiguous
-    return None if lies else "the rows of what you return do not lie one behind the other: it is a view"
+    return None if lies else "the rows of the result are not contiguous; is it a view of X?"
 
 
 TRANSPOSE = kernel(
@@ -240,7 +240,7 @@ def _difficulty(X: Matrix, BLOCK: int) -> tuple[str, ...]:
 def _adds_up(trial: Trial) -> str | None:
     sums = np.asarray(trial.value, dtype=np.float64).sum(axis=-1)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= 1e-5))  # of a million rounded numbers too
-    return f"row {int(wrong[0])} adds up to {sums[wrong[0]]:.6g}" if wrong.size else None
+    return f"row {int(wrong[0])} sums to {sums[wrong[0]]:.6g}, expected 1" if wrong.size else None
 
 
 LONG = kernel(

@@ -177,7 +177,7 @@ def added_atomically() -> Property:
 
     def judge(trial: Trial) -> str | None:
         got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
-        return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
+        return None if got == want else f"adds {got:,} words atomically, expected {want:,}"
 
     return each("accumulates dQ with atomic additions", judge)
 
@@ -290,7 +290,7 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise wrong_return(O, f"expected O alone, one tensor; yours is a {type(O).__name__}")
+        raise wrong_return(O, f"expected one tensor O, got a {type(O).__name__}")
     return O
 
 
@@ -324,7 +324,9 @@ def keeps_little() -> Property:
         allowed = 4 * H * N * d + H * N
         kept = trial.ledger.peak
         return (
-            None if kept <= allowed else f"yours keeps {kept:,} words, 4Nd + N for each head are {allowed:,}"
+            None
+            if kept <= allowed
+            else f"saves {kept:,} words, expected at most {allowed:,} (4Nd + N per head)"
         )
 
     return idle(each("saves only Q, K, V, O and LSE", judge))
@@ -339,8 +341,8 @@ def both_passes_launch() -> Property:
             moved = trial.ledger.phases[phase]
             if moved.read < inputs * words or moved.written < outputs * words:
                 return (
-                    f"{phase}: your kernels read {moved.read:,} words and write {moved.written:,}; "
-                    f"{inputs} arrays in and {outputs} out have {inputs * words:,} and {outputs * words:,}"
+                    f"{phase}: your kernels read {moved.read:,} words and write {moved.written:,}, expected at "
+                    f"least {inputs * words:,} and {outputs * words:,}"
                 )
         return None
 
@@ -355,7 +357,7 @@ def saved_for_backward() -> Property:
         if not names:
             return None
         hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
-        return f"{hung} {hold} tensors, which autograd cannot free; save them by ctx.save_for_backward"
+        return f"{hung} {hold} tensors that autograd cannot free; use ctx.save_for_backward"
 
     return idle(each("saves its tensors with save_for_backward", judge))
 

@@ -88,12 +88,12 @@ def _chosen(trial: Trial) -> tuple[Tile, float] | None:
     return (found[0], found[1]) if found and found[0] in trial.case.inputs["tiles"] else None
 
 
-A_CHOICE = Form("", _chosen, "one of the tiles as it was given, and its bytes")
+A_CHOICE = Form("", _chosen, "one of the tiles, unchanged, and its bytes")
 
 
 def _must_fit(trial: Trial, choice: tuple[Tile, float]) -> str | None:
     tile, room = choice[0], trial.case.inputs["room"]
-    return None if fits(tile, room) else f"yours is {tile}, room {room:,}"
+    return None if fits(tile, room) else f"{tile} spills or does not fit in {room:,} bytes of shared memory"
 
 
 def _bytes_at(trial: Trial, tile: Tile) -> int:
@@ -108,14 +108,14 @@ def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | No
             return None
         right = _bytes_at(trial, tile)
         complaint = difference(moved, right, 0.0)
-        return f"yours {moved:,}, expected {right:,}" if complaint and is_number(moved) else complaint
+        return f"got {moved:,}, expected {right:,}" if complaint and is_number(moved) else complaint
 
     return judge
 
 
 def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
     got, least = _bytes_at(trial, choice[0]), trial.case.expected
-    return None if got <= least else f"yours moves {got:,} bytes, another {least:,}"
+    return None if got <= least else f"the tile moves {got:,} bytes, but another one moves {least:,}"
 
 
 CHOICE = exercise(
@@ -224,7 +224,7 @@ def _shapes(trial: Trial) -> str | None:
         if shape != want.shape and not shared and not (want.size == 0 and np.size(got) == 0):
             return WrongForm(f"{name} has shape {shape}, expected {want.shape}")
         if np.asarray(got).dtype.kind not in "iub" and np.size(got):
-            return WrongForm(f"{name} holds {np.asarray(got).dtype}, expected whole numbers")
+            return WrongForm(f"{name} has dtype {np.asarray(got).dtype}, expected integers")
     return None
 
 
@@ -232,7 +232,7 @@ def _lengths(trials: Sequence[Trial]) -> str | None:
     """`_shapes`, with a remark where cut tiles that are alike share a pattern."""
     complaint = each("", _shapes).judge(trials)
     if complaint is None and any(len(t.value[3]) < len(t.case.expected[3]) for t in trials):
-        return Better("fewer patterns than cut tiles: those that are alike share one")
+        return Better("fewer patterns than partial blocks: equal blocks share one")
     return complaint
 
 
@@ -258,14 +258,14 @@ def _beyond(trial: Trial) -> str | None:
     columns = ceil_div(trial.case.inputs["pairs"].shape[1], trial.case.inputs["BN"])
     for row, (begin, cut, end) in enumerate(spans):
         if not (begin == cut == end or 0 <= begin <= cut <= end <= len(entries)):
-            return f"row {row} has the span {begin}, {cut}, {end}, and there are {len(entries)} entries"
+            return f"row {row} has the span {begin}, {cut}, {end}, but there are {len(entries)} entries"
         for name, numbers, first, limit, there in (
-            ("entries", entries, begin, columns, "columns of tiles"),
+            ("entries", entries, begin, columns, "columns of blocks"),
             ("slots", slots, cut, len(patterns), "patterns"),
         ):
             for step in range(first, end):
                 if not 0 <= numbers[step] < limit:
-                    return f"{name}[{step}] is {numbers[step]}, and there are {limit} {there}"
+                    return f"{name}[{step}] is {numbers[step]}, but there are {limit} {there}"
     return None
 
 
@@ -281,9 +281,9 @@ def _same_pairs(trial: Trial) -> str | None:
     if not len(wrong):
         return None
     i, j = wrong[0]
-    there = "" if j < pairs.shape[1] else ", a key that does not exist"
-    verb = "sees" if seen[i, j] else "does not see"
-    return f"{len(wrong)} pairs differ: by your lists query {i} {verb} key {j}{there}"
+    there = "" if j < pairs.shape[1] else ", which is out of bounds"
+    verb = "attends to" if seen[i, j] else "does not attend to"
+    return f"{len(wrong)} pairs differ: in your lists, query {i} {verb} key {j}{there}"
 
 
 def _cut_where_needed(trial: Trial) -> str | None:
@@ -294,7 +294,7 @@ def _cut_where_needed(trial: Trial) -> str | None:
         return None
     row = wrong[0]
     return (
-        f"row {row} of tiles: yours {got[row, 0]} whole and {got[row, 1]} cut, "
+        f"row {row} of blocks has {got[row, 0]} full and {got[row, 1]} partial ones, "
         f"expected {want[row, 0]} and {want[row, 1]}"
     )
 
@@ -304,7 +304,7 @@ def _heavy_first(trial: Trial) -> str | None:
     if sorted(order.tolist()) != list(range(len(spans))):
         return f"order is {order.tolist()}, expected each of the {len(spans)} rows once"
     work = (np.asarray(trial.case.expected[0])[:, 2] - np.asarray(trial.case.expected[0])[:, 0])[order]
-    return None if (np.diff(work) <= 0).all() else f"in your order the rows have {work.tolist()} tiles"
+    return None if (np.diff(work) <= 0).all() else f"in this order the rows have {work.tolist()} blocks"
 
 
 LISTS = exercise(
@@ -437,7 +437,7 @@ def _sums_travel() -> Property:
 
     def judge(trial: Trial) -> str | None:
         got, want = trial.ledger.written, budget_of(trial).written
-        return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
+        return None if got == want else f"writes {got:,} words, expected {want:,}"
 
     return each("stores partial sums only between two tiles of keys", judge)
 

@@ -130,9 +130,9 @@ def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
 def _limit(trial: Trial) -> str | None:
     found = several(trial.value, 2)
     if found is None:
-        return WrongForm("expected 2 results: a time, a limit")
+        return WrongForm("expected 2 results: time, limit")
     got, want = found[1], trial.case.expected[1]
-    return None if got == want else f"yours {got!r}, expected {want!r}"
+    return None if got == want else f"got {got!r}, expected {want!r}"
 
 
 ROOF = function(
@@ -299,15 +299,15 @@ def _rows_exactly(trial: Trial) -> str | None:
     for array in ("Q", "K", "V"):
         got, want = trial.ledger.reads.get(array, 0), budget.reads[array]
         if got != want:
-            return f"{array}: yours reads {got:,} words, the texts' own rows are {want:,}"
+            return f"reads {got:,} words of {array}, expected {want:,}: the rows of the sequences"
     numbers, allowed = trial.ledger.reads.get("cu", 0), budget.reads["cu"]
     if numbers > allowed:
-        return f"cu: yours reads {numbers:,} words, allowed are {allowed:,}"
+        return f"reads {numbers:,} words of cu, expected at most {allowed:,}"
     others = set(trial.ledger.reads) - {"Q", "K", "V", "cu"}
     if others:
-        return f"yours also reads {', '.join(sorted(others))}"
+        return f"also reads {', '.join(sorted(others))}"
     if trial.ledger.written != budget.written:
-        return f"yours writes {trial.ledger.written:,} words, O has {budget.written:,}"
+        return f"writes {trial.ledger.written:,} words, expected {budget.written:,}"
     return None
 
 

@@ -127,7 +127,7 @@ def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
 def _not_features(trial: Trial) -> WrongForm:
     wrong = next(value for value in trial.value if one_array(value) is None)
     return WrongForm(
-        f"expected one array of real numbers, a row for each row of X; yours is {describe_value(wrong)}"
+        f"expected one array of real numbers with one row per row of X, got {describe_value(wrong)}"
     )
 
 
@@ -138,7 +138,9 @@ def _products(trial: Trial) -> str | None:
     phi, psi, _ = three
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
         shapes = f"{phi.shape} and {psi.shape}"
-        return WrongForm(f"features of Q and of K have shapes {shapes}; a row each, as many columns")
+        return WrongForm(
+            f"features of Q and of K have shapes {shapes}, expected one row per token and equal columns"
+        )
     return difference(phi @ psi.T, trial.case.expected)
 
 
@@ -148,7 +150,7 @@ def _count(trial: Trial) -> str | None:
         return _not_features(trial)
     d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
     got, want = three[0].shape, (len(trial.case.inputs["Q"]), comb(d + g, g))
-    return None if got == want else WrongForm(f"yours has shape {got}, expected {want}")
+    return None if got == want else WrongForm(f"got shape {got}, expected {want}")
 
 
 def _row_alone(trial: Trial) -> str | None:
@@ -285,19 +287,21 @@ def _pair(trial: Trial) -> Found | None:
 
 
 DEGREE_AND_ERROR = Form(
-    "returns a degree and an error", _pair, "a pair (g, error), g a whole number from 1 and error a number"
+    "returns a degree and an error",
+    _pair,
+    "a pair (g, error), with an integer g of at least 1 and a number error",
 )
 
 
 def _right_degree(trial: Trial, found: Found) -> str | None:
     got, want = found[0], trial.case.expected[0]
-    return None if got == want else f"yours {got}, expected {want}"
+    return None if got == want else f"got {got}, expected {want}"
 
 
 def _right_error(trial: Trial, found: Found) -> str | None:
     """Eight digits, and what rounding leaves of 1 - 1."""
     got, want = found[1], trial.case.expected[1]
-    return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
+    return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"got {got:.12g}, expected {want:.12g}"
 
 
 DEGREE = exercise(
@@ -445,7 +449,7 @@ def _never_wrongly(trial: Trial) -> str | None:
     if isinstance(said, WrongForm):
         return said
     wrong = np.flatnonzero(said & ~want)
-    return f"row {wrong[0]} is called safe, and is not" if len(wrong) else None
+    return f"row {wrong[0]} is called safe, but it is not" if len(wrong) else None
 
 
 def _whenever_it_is(trial: Trial) -> str | None:
@@ -453,7 +457,7 @@ def _whenever_it_is(trial: Trial) -> str | None:
     if isinstance(said, WrongForm):
         return said
     missed = np.flatnonzero(want & ~said)
-    return f"row {missed[0]} is safe, and is not called so" if len(missed) else None
+    return f"row {missed[0]} is safe, but it is not called safe" if len(missed) else None
 
 
 def _told_apart(trial: Trial) -> str | None:
@@ -461,7 +465,7 @@ def _told_apart(trial: Trial) -> str | None:
     said = _truths(trial)
     if isinstance(said, WrongForm) or said.any():
         return _never_wrongly(trial)
-    return f"{int(trial.case.expected.sum())} rows are safe, and none is called so"
+    return f"{int(trial.case.expected.sum())} rows are safe, but none is called safe"
 
 
 def _each_row(trial: Trial) -> str | None:
@@ -473,7 +477,7 @@ def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
     found = one_array(said)
     if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
         yours = describe_value(said) if found is None or found.shape != (rows,) else shortened(said)
-        return WrongForm(f"expected True or False for each of {rows} rows; yours is {yours}")
+        return WrongForm(f"expected True or False for each of {rows} rows, got {yours}")
     return found.astype(bool)
 
 
@@ -484,7 +488,7 @@ def _no_pairs(trial: Trial) -> str | None:
     held = trial.held if isinstance(trial, HeldTrial) else 0
     if held <= allowed:
         return None
-    return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
+    return f"{held / 8:,.0f} words are held, expected at most {allowed / 8:,.0f}"
 
 
 SAFE = exercise(

@@ -78,7 +78,7 @@ def _no_wider_than_the_inputs(trial: Trial) -> str | None:
     held = trial.held // 8 if isinstance(trial, WorkTrial) else 0
     if held <= 1.5 * inputs:
         return None
-    return f"yours held {held:,} words at once, the inputs are {inputs:,}"
+    return f"{held:,} words are held, but the inputs have {inputs:,}"
 
 
 PRODUCT = exercise(
@@ -141,8 +141,14 @@ def _one_pass(trial: Trial) -> str | None:
     df = trial.case.inputs["df"]
     work = trial.work if isinstance(trial, WorkTrial) else 0
     if work < df.size:
-        return f"only {work:,} operations were seen for {df.size:,} numbers: compute with arrays as they come"
-    return None if work <= PASSES * df.size else f"{work / df.size:.0f} operations for each number of df"
+        return (
+            f"only {work:,} operations were counted for {df.size:,} elements; compute with the passed arrays"
+        )
+    return (
+        None
+        if work <= PASSES * df.size
+        else f"{work / df.size:.0f} operations per element of df, expected at most {PASSES}"
+    )
 
 
 PULL_BACK = exercise(
@@ -345,7 +351,7 @@ def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
         now, later = real_numbers(now)[:cut], real_numbers(later)[:cut]
         complaint = difference(later, now, 1e-12, wanted="with other rows after them")
         if complaint or not np.isfinite(later).all():
-            return f"rows before {cut} change with the rows after: {complaint}"
+            return f"rows before {cut} change if later rows change: {complaint}"
     return None
 
 

@@ -98,7 +98,7 @@ def _nearer_law(trial: Trial) -> str | None:
     found, want = several(trial.value, 3), trial.case.expected[2]
     if found is None:
         return WrongForm("expected 3 results: exponent, rate, law")
-    return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
+    return None if found[2] == want else f"got {found[2]!r}, but {want!r} fits better"
 
 
 GROWTH = function(
@@ -182,7 +182,11 @@ def _no_logit_beyond(trial: Trial, found: Pair) -> str | None:
     """Y as queries, and as keys of length 1: no product is larger than `length`."""
     Y, length = found[0], trial.case.inputs["length"]
     largest = float(np.abs(Y @ np.swapaxes(Y, -1, -2) / length).max(initial=0.0))
-    return None if largest <= length * (1 + TOLERANCE) else f"one is {largest:.4g}, the bound is {length:.4g}"
+    return (
+        None
+        if largest <= length * (1 + TOLERANCE)
+        else f"a logit is {largest:.4g}, but the bound is {length:.4g}"
+    )
 
 
 def _same_rows(trial: Trial, found: Pair) -> str | None:
@@ -201,9 +205,9 @@ def _across(trial: Trial, found: Pair) -> str | None:
     """dX of a row is orthogonal to the row: its length has no say in Y."""
     X, dX = trial.case.inputs["X"], found[1]
     if not np.isfinite(dX).all():
-        return "dX holds numbers that are not finite"
+        return "dX has entries that are not finite"
     along = np.abs((X * dX).sum(axis=-1))  # of the size of |dY|, if it does not cancel
-    return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in some row"
+    return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in a row, expected 0"
 
 
 BOUNDED = exercise(
@@ -249,13 +253,13 @@ def _holds_every_pair(trial: Trial) -> str | None:
     theirs = trial.case.inputs["theirs"]
     ends = [one_array(end) for end in several(trial.value, 2) or ()]
     if not ends or any(end is None or end.size != 1 for end in ends):
-        return WrongForm(f"expected 2 numbers, least and largest; yours is {shortened(trial.value)}")
+        return WrongForm(f"expected 2 numbers, least and largest, got {shortened(trial.value)}")
     least, largest = (float(end.item()) for end in ends if end is not None)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
         slack = TOLERANCE * (1 + (usual or 0))
         if usual is not None and not least - slack <= usual <= largest + slack:
-            return f"some x and y with this printed error have a usual one of {usual:.5g}"
+            return f"some x and y with this printed error have a usual error of {usual:.5g}"
     return None
 
 
@@ -414,16 +418,16 @@ def _is_whole(x: Any) -> bool:
 AN_ANSWER = Form(
     "returns a name, tiles, words and a claim",
     _answer,
-    f"(name, tiles, words, claim), a name of {', '.join(NAMES)}, tiles and words whole numbers",
+    f"(name, tiles, words, claim), with a name of {', '.join(NAMES)}, and integer tiles and words",
 )
 
 
 def _own_attention(trial: Trial, a: Answer) -> str | None:
     p: Problem = trial.case.expected[0]
     if p.w is None and a.name in SPARSE:
-        return f"{a.name} leaves out keys that this model looks at"
+        return f"{a.name} leaves out keys that this model attends to"
     if p.w is not None and a.name not in SPARSE:
-        return f"{a.name} looks at keys outside the window"
+        return f"{a.name} attends to keys outside the window"
     return None
 
 
@@ -434,13 +438,13 @@ def _tiles_fit(trial: Trial, a: Answer) -> str | None:
         return ledger
     if ledger.peak <= p.M:
         return None
-    return f"{a.name} with {dict(a.tiles)} needs {ledger.peak:,} words, M is {p.M:,}"
+    return f"{a.name} with {dict(a.tiles)} needs {ledger.peak:,} words, but M = {p.M:,}"
 
 
 def _ledger(p: Problem, a: Answer) -> Ledger | str:
     """What the answer's schedule moves with the answer's tiles, or why it cannot run."""
     if a.name in SPARSE and p.w is None:
-        return f"there is no window to run {a.name} under"
+        return f"{a.name} needs a window, but this problem has none"
     try:
         return ledger_of(p, a.name, a.tiles)
     except (TypeError, ValueError) as error:
@@ -451,25 +455,25 @@ def _words_are_those_of_the_ledger(trial: Trial, a: Answer) -> str | None:
     ledger = _ledger(trial.case.expected[0], a)
     if isinstance(ledger, str):
         return ledger
-    return None if ledger.total == a.words else f"yours says {a.words:,} words, its ledger {ledger.total:,}"
+    return None if ledger.total == a.words else f"got {a.words:,} words, but the ledger has {ledger.total:,}"
 
 
 def _few_words(trial: Trial, a: Answer) -> str | None:
     least = min(trial.case.expected[1].values())
     if a.words <= LEEWAY * least:
         return None
-    return f"{a.name} moves {a.words:,} words by your account, possible within the rules are {least:,}"
+    return f"{a.name} moves {a.words:,} words, but {least:,} are possible within the rules"
 
 
 def _claim_is_the_rule(trial: Trial, a: Answer) -> str | None:
     p: Problem = trial.case.expected[0]
     if a.name != LOW_RANK:
-        return None if a.claim == 0 else f"{a.name} is exact; yours claims an error of {a.claim:g}"
+        return None if a.claim == 0 else f"{a.name} is exact, but an error of {a.claim:g} is claimed"
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
-        return f"the degree is to be from 1 to {MOST_DEGREE}, yours is {a.tiles.get('g', 'not given')}"
+        return f"the degree must be from 1 to {MOST_DEGREE}, got {a.tiles.get('g', 'none')}"
     want = poisson_rule(p.sigma, a.tiles["g"])
     right = difference(a.claim / want, 1.0, 1e-3) is None
-    return None if right else f"yours claims {a.claim:.4g}, the rule gives {want:.4g}"
+    return None if right else f"the claim is {a.claim:.4g}, but the rule gives {want:.4g}"
 
 
 def _claim_holds(trial: Trial, a: Answer) -> str | None:
@@ -477,13 +481,17 @@ def _claim_holds(trial: Trial, a: Answer) -> str | None:
     if a.name != LOW_RANK:
         return None
     if p.sigma**2 > CLIP:
-        return f"σ² is {p.sigma**2:.2f}, and beyond {CLIP} the rule claims nothing"
+        return f"σ² is {p.sigma**2:.2f}, but the rule holds only up to {CLIP}"
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
-        return "there is no degree to judge it by"
+        return "the tiles have no valid degree g"
     if a.tiles["g"] % 2:
-        return f"degree {a.tiles['g']}: its row sums may not be positive"
+        return f"degree {a.tiles['g']} is odd, so row sums may not be positive"
     rule = poisson_rule(p.sigma, a.tiles["g"])
-    return None if rule <= p.error else f"degree {a.tiles['g']} leaves {rule:.3g}, allowed is {p.error:g}"
+    return (
+        None
+        if rule <= p.error
+        else f"degree {a.tiles['g']} has an error of {rule:.3g}, expected at most {p.error:g}"
+    )
 
 
 def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
@@ -491,7 +499,7 @@ def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
         return None
     exact = [words for name, words in trial.case.expected[1].items() if name in EXACT]
     least = min(exact, default=a.words + 1)
-    return None if a.words < least else f"exact attention moves {least:,} words too, and is exact"
+    return None if a.words < least else f"an exact schedule moves {least:,} words, which is not more"
 
 
 CHOICE = exercise(
@@ -619,7 +627,7 @@ def _rows(trial: Trial) -> list[Row] | None:
 
 
 A_TABLE = Form(
-    "returns one row per claim", _rows, "a list of (speed-up or None, error, True or False), one a claim"
+    "returns one row per claim", _rows, "a list of (speed-up or None, error, True or False), one per claim"
 )
 
 
@@ -658,7 +666,7 @@ def _named(claim: misleading_table.Claim) -> str:
 def _worst_output(trial: Trial, rows: list[Row]) -> str | None:
     for claim, row, (want, _) in _side_by_side(trial, rows):
         if problem := difference(row.error, want.error):
-            return f"{_named(claim)}: of the error, {problem}"
+            return f"{_named(claim)}: error: {problem}"
     return None
 
 
@@ -666,7 +674,7 @@ def _stands_or_falls(trial: Trial, rows: list[Row]) -> str | None:
     for claim, row, (want, _) in _side_by_side(trial, rows):
         if bool(row.stands) != want.stands:
             told_ = f"{claim['speedup']:.4g} times and {claim['error']:.3g} percent"
-            return f"{_named(claim)}: claimed are {told_}; it {'stands' if want.stands else 'does not stand'}"
+            return f"{_named(claim)}: the claim of {told_} {'holds' if want.stands else 'does not hold'}"
     return None
 
 

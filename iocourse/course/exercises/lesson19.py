@@ -51,9 +51,7 @@ def _checked_owners(value: Any, P: int) -> NDArray[np.int64] | None:
     return np.array(found) if all(one is not None and one < P for one in found) else None
 
 
-OWNERS = Form(
-    "assigns every row to one of the P ranks", _owners, "a whole number from 0 to P - 1 for every row"
-)
+OWNERS = Form("assigns every row to one of the P ranks", _owners, "an integer from 0 to P - 1 per row")
 
 
 def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -65,7 +63,7 @@ def _unequal(owners: NDArray[np.int64], P: int, share: int, thing: str) -> str |
     """The first rank that has not its share of rows or positions."""
     counts = np.bincount(owners, minlength=P).tolist()
     off = next((rank for rank, count in enumerate(counts) if count != share), None)
-    return None if off is None else f"rank {off} has {with_unit(counts[off], thing)}, its share is {share}"
+    return None if off is None else f"rank {off} has {with_unit(counts[off], thing)}, expected {share}"
 
 
 def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -84,7 +82,7 @@ def _few_words(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     allowed = (3 * P - 3) * N // 4
     if lacking <= allowed:
         return None
-    return f"the ranks lack {lacking:,} rows of keys together, in zigzag {allowed:,}"
+    return f"the ranks receive {lacking:,} rows of keys in total, expected at most {allowed:,} (zigzag)"
 
 
 def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
@@ -176,7 +174,7 @@ def _placement(trial: Trial) -> load_balance.Placement | None:
 PLACED = Form(
     "assigns a list of ranks to every sequence",
     _placement,
-    "for every text a list of one or more different ranks, 0 to P - 1",
+    "per sequence, a list of one or more different ranks from 0 to P - 1",
 )
 
 
@@ -185,14 +183,14 @@ def _even_work(trial: Trial, placed: load_balance.Placement) -> str | None:
     if got <= FAIR * known:
         return None
     busiest = int(np.argmax(placed.pairs))
-    return f"rank {busiest} has {got:.3f} times the mean work, {known:.3f} can be had"
+    return f"rank {busiest} has {got:.3f} times the mean work, but {known:.3f} is possible"
 
 
 def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     got, known = sum(placed.words(1)), trial.case.expected[1]
     if got <= SPARING * known:
         return None
-    return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
+    return f"the ranks receive {got // 2:,} rows of keys, but {known // 2:,} are enough with fewer splits"
 
 
 PLACEMENT = exercise(
@@ -350,7 +348,7 @@ def _positions(trial: Trial) -> NDArray[np.int64] | None:
 POSITIONS = Form(
     "assigns every position to one of the P ranks",
     _positions,
-    "a whole number from 0 to P - 1 for every position",
+    "an integer from 0 to P - 1 per position",
 )
 
 
@@ -364,7 +362,7 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     worst, least = int(np.argmax(lacks)), trial.case.expected
     if lacks[worst] <= least:
         return None
-    return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
+    return f"rank {worst} receives {with_unit(lacks[worst], 'position')}, but the bound is {least}"
 
 
 GROUPS = exercise(

@@ -1,7 +1,8 @@
 """The kind `kernel`: a launcher of Triton kernels, tested for its values, words and products.
 
 It is the kind `function` with the properties of every kernel: kernels do the work, they move the words of the
-closed form, no load in a loop is completely out of bounds, products keep all bits of their factors, and the result does not depend on the order of programs.
+closed form, no load in a loop is completely out of bounds, products keep all bits of their factors, and the
+result does not depend on the order of programs.
 """
 
 from __future__ import annotations
