@@ -65,9 +65,11 @@ def test_my_owner_is_the_zigzag_of_the_library(seed, P):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
     cases = find("19B").cases(np.random.default_rng(seed))
-    long = [case for case in cases if case.has("long and short texts")]
+    long = [case for case in cases if case.has("long and short sequences")]
     assert all(
-        case.expected[0] < 1.05 for case in cases if case.tags & {"short texts", "long and short texts"}
+        case.expected[0] < 1.05
+        for case in cases
+        if case.tags & {"short sequences", "long and short sequences"}
     )
     whole = [load_balance.imbalance(load_balance.whole_texts(**case.inputs).pairs) for case in long]
     assert max(whole) > 1.1  # so that placing whole texts is not enough

@@ -61,10 +61,10 @@ SIDE = 128 * 255  # of the matrices whose product is counted
 
 # ---------------------------------------------------------------------- 2C the tile
 def _problems(rng: np.random.Generator) -> Iterator[Sample]:
-    """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
+    """Yield square, wide, tall and small products, with memory for one word of C, for all of C, and between.
 
-    In 24 words a 12 x 5 product has another best tile than one of 24 rows or columns, as has a 5 x 12 one;
-    and beside 12 rows of C there is no room for a column.
+    With M = 24, the best tiles of a 12 × 5 and a 5 × 12 product differ from those of 24 rows or columns, and
+    12 rows of C leave no words for a column.
     """
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
