@@ -92,8 +92,9 @@ EVERYTHING = "all words at hand"
 
 
 def _segment_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores but no whole row; whole rows but no score; rows that lack one word; everything together, at
-    last with more keys and products than the smallest types of NumPy can count.
+    """Return cases with only scores, only complete rows, rows that lack one word, and all of them.
+
+    The last case has more keys and products than the smallest integer types of NumPy can count.
     """
     cases = []
     for kind in (ONLY_OLD, ONLY_NEW, NEARLY, BOTH, BOTH):
@@ -117,9 +118,9 @@ def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, 
 
 
 def _rows(rng: np.random.Generator, kind: str, rows: int, d: int) -> Bits:
-    """Rows with at least one gap, of which about half, the first among them, are filled up.
+    """Return rows with at least one gap, about half of them (and the first) filled up.
 
-    Where no row may be whole none is filled up. In NEARLY every gap is one word, and the last row has one.
+    In ONLY_OLD no row is filled up. In NEARLY every gap is one word, and the last row has one.
     """
     gaps: Bits = np.arange(d) == rng.integers(d, size=(rows, 1))
     whole = rng.random((rows, 1)) < 0.5
@@ -166,12 +167,11 @@ def _right_count(trial: Trial, count: float) -> str | None:
 
 # ---------------------------------------------------------------------- 5D: Theorem A
 def _bound_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
+    """Return cases with M above, below and near d², with few segments, and with less than one segment.
 
-    In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
-    In one the words fall for hundreds of T before the best. The last ones are tiny: one where the last
-    segment just fills, one where T = 1 is one of its limits, two with fewer words than a row has, two where
-    F changes its form within reach, one of two long rows.
+    In two small cases the best T is prime, so a search over every second or third T misses it. In one, the
+    bound decreases for hundreds of T before the best. The last cases are tiny: the last segment is just full,
+    T = 1 is a limit, M is smaller than a row (twice), F changes its form (twice), and two long rows.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
@@ -238,7 +238,7 @@ CUT_RUNS = ((1, 12), (3, 40), (4, 60), (7, 90), (30, 25))  # T, and events: in t
 
 
 def _run_cases(rng: np.random.Generator) -> list[Case]:
-    """Random runs, one that ends with a full segment, and one with words that leave and come back in it."""
+    """Return random runs, one that ends with a full segment, and one with reloaded words."""
     runs = [(T, _random_run(rng, room=int(rng.integers(3, 8)), events=events)) for T, events in CUT_RUNS]
     runs.append((2, [("in", "a"), ("in", "b"), ("out", "a"), ("in", "a"), ("out", "b"), ("in", "c")]))
     runs.append((3, [*_there_and_back("a"), *_there_and_back("a"), ("in", "b"), ("in", "c"), ("out", "b")]))
@@ -250,7 +250,7 @@ def _there_and_back(word: str) -> Run:
 
 
 def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
-    """Words come while there is room, and leave by chance; there are twice as many as fit."""
+    """Return random loads and evictions of twice as many words as fit."""
     names = [f"w{n}" for n in range(2 * room)]
     there: list[str] = []
     run: Run = []

@@ -102,7 +102,7 @@ def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
-    """The first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
+    """Return the first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
     r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
     return Ledger(
         reads={

@@ -38,7 +38,7 @@ Student = Callable[..., Any]
 
 
 def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """(N, d, Br, Bc, Bd): ragged in columns too. d is so large that whole rows in their place do not fit."""
+    """Return (N, d, Br, Bc, Bd), also with ragged columns; d is so large that complete rows do not fit."""
     sizes = tilings(rng, 9, 13)
     d = sizes[0][1]
     return [(*size, Bd) for size, Bd in zip(sizes, (2, 4, d + 3, d, 1, 2), strict=True)]
@@ -46,13 +46,13 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
 
 # ------------------------------------------------------------------ 7A: a tile of scores by columns
 def tile_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Q and K for each tile."""
+    """Return Q and K per tile."""
     sizes = [size[:4] for size in _sizes(rng)]
     return same_inputs("N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d))))
 
 
 def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:
-    """The product QKᵀ: in lesson 02 A is Q, B is Kᵀ, C is S."""
+    """Return the closed form of QKᵀ as the matrix product of lesson 02 with A = Q, B = Kᵀ, C = S."""
     form = costs.matmul(N, N, d, bm=Br, bn=Bc)
     return Ledger(
         reads={"Q": form.reads["A"], "K": form.reads["B"]},
@@ -254,7 +254,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class CallsTrial(Trial):
-    """Return the number of calls of each function passed to the student's function."""
+    """A trial with the number of calls of each function passed to the student's function."""
 
     calls: Mapping[str, int] = field(default_factory=dict)
 
@@ -269,7 +269,7 @@ def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
 def _called_once(trial: Trial) -> str | None:
     made = trial.calls if isinstance(trial, CallsTrial) else {}
     told = ", ".join(f"{name} {calls}" for name, calls in made.items())
-    return None if set(made.values()) == {1} else f"calls: {told}"
+    return None if set(made.values()) == {1} else f"calls: {told}; expected 1 each"
 
 
 def gradient_cases(rng: np.random.Generator) -> list[Case]:
@@ -293,7 +293,7 @@ def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0,
 
 
 def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
-    """The gradient by (7.10) with the mask in both passes; nudging judges it a second time."""
+    """Return a case with the gradient by (7.10) and a mask in both passes."""
     X, A1, A2, A3, Y, E = (arrays := _problem(rng, n, d)).values()
     ahead, back = partial(forward, causal=True), partial(backward, causal=True)
     Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
@@ -314,13 +314,13 @@ STEP = 1e-5
 
 
 def _loss(inputs: Mapping[str, Any], X: np.ndarray) -> float:
-    """L(X) with the forward pass of the case, called past its counter."""
+    """Return L(X) with the forward pass of the case, without counting the call."""
     O = inputs["forward"].function(inputs["A1"] @ X, inputs["A2"], inputs["A3"] @ inputs["Y"])  # (n, d)
     return float(((O - inputs["E"]) ** 2).sum() / 2)
 
 
 def _by_nudging(trial: Trial) -> str | None:
-    """The slope of the loss in one direction against the gradient's, to the accuracy of a difference."""
+    """Compare the gradient with a finite difference of the loss in one direction."""
     X = trial.case.inputs["X"]
     got = exact.real_numbers(trial.value)
     if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference

@@ -1,5 +1,6 @@
-"""Exercises of lesson 08: traffic of a mask, a schedule that skips empty blocks, a window, an order;
-in the second evening a bound from the pairs.
+"""Exercises of lesson 08: traffic of a mask, a schedule that skips empty blocks, a window, an order.
+
+Part b (08b): a bound from the pairs.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> list[Sweep]:
 
 
 def drawn_sweeps(rng: np.random.Generator, states: Sequence[str] = (BEGIN, *"abcde", END)) -> Sweeps:
-    """States in a row: from each a sweep to the next, and two to states further on."""
+    """Return a chain of states with sweeps from each state to the next and to two later ones."""
     return {
         state: [_drawn(rng, states[n + 1]), *(_drawn(rng, str(rng.choice(states[n + 1 :]))) for _ in "12")]
         for n, state in enumerate(states[:-1])
@@ -117,7 +117,7 @@ def _search(words: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str 
 
 
 class Sequenced(NamedTuple):
-    """An answer: the words of a sequence of sweeps, and the sweeps."""
+    """A result: the words of a sequence of sweeps, and the sweeps."""
 
     words: float
     sweeps: list[Sweep]

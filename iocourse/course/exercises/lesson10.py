@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: places of a tile, and three kernels: transposed copy, row softmax, product."""
+"""Exercises of lesson 10: offsets of a tile; kernels for a transposed copy, row softmax and a product."""
 
 from __future__ import annotations
 
@@ -134,9 +134,7 @@ TILE = exercise(
 
 # ---------------------------------------------------------------------- 10B a transposed copy
 def matrices(rng: np.random.Generator) -> Iterator[Sample]:
-    """Ragged in both ways, slices, a transpose, whole tiles, one row, tiles larger than the matrix, and other
-    numbers of the same sizes.
-    """
+    """Yield ragged matrices, slices, a transpose, complete tiles, one row, and a small matrix (twice)."""
     rows, columns = int(rng.integers(35, 47)), int(rng.integers(18, 31))
     for X, BM, BN in [
         (_matrix(rng, rows, columns), 16, 16),

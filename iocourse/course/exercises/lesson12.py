@@ -229,7 +229,7 @@ def _one_word(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class AutogradTrial(Trial):
-    """A trial of both passes, and the attributes of ctx that hold tensors."""
+    """A trial of both passes, with the attributes of ctx that hold tensors."""
 
     on_ctx: tuple[str, ...] = ()
 

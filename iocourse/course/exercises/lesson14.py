@@ -182,9 +182,12 @@ def _merge(
     rng: np.random.Generator, difficulty: str, pairs: int, parts: int, group: int, d: int, *,
     empty: float = 0.0, shift: float = 0.0, in_turn: bool = False, step: float = 0.0,
 ) -> Sample:  # fmt: skip
-    """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
-    did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part. With
-    `step` each part lies so much below another: the first of them has all the weight.
+    """Return a sample of partial results.
+
+    Args:
+        empty: fraction of the parts without keys; the first part is one of them, the second only if all are.
+        shift: added to every log-sum-exp; with `in_turn`, alternately added and subtracted.
+        step: distance of the log-sum-exps, so that one part has all the weight.
     """
     O_parts = normal(rng, pairs, parts, group, d)
     L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)

@@ -334,10 +334,10 @@ def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> di
 
 
 def pass_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
+    """Yield Taylor polynomials of degrees 1 to 3, other coefficients, many and few tokens, and one token.
 
-    Scores are at most 1, where each of these polynomials has one sign: with weights that are negative, row
-    sums are too, and in the quotient that cancels.
+    For scores of at most 1 each of these polynomials has one sign. With negative weights the row sums are
+    negative too, so the signs cancel in the quotient.
     """
     yield _low_rank_sample(rng, "Taylor", 9, 3, taylor(2))
     yield _low_rank_sample(rng, "more tokens than features", 40, 2, taylor(3))
