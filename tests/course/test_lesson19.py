@@ -178,7 +178,7 @@ def test_a_wrong_answer_is_told_in_ranks_and_words():
         and "times the mean" in said["every rank has the same work"]
     )
     said = dict(judge(find("19E"), lambda mask, P: np.arange(len(mask)) * P // len(mask), 3))
-    assert "by the bound" in said["no rank receives more than the bound"]
+    assert "but the bound is" in said["no rank receives more than the bound"]
 
 
 @pytest.mark.parametrize("answer", [None, "0", [0.5], [[0]], [[]], [[0, 0]], [[9]], {0: [0]}])

@@ -184,10 +184,9 @@ def _merge(
 ) -> Sample:  # fmt: skip
     """Return a sample of partial results.
 
-    Args:
-        empty: fraction of the parts without keys; the first part is one of them, the second only if all are.
-        shift: added to every log-sum-exp; with `in_turn`, alternately added and subtracted.
-        step: distance of the log-sum-exps, so that one part has all the weight.
+    `empty` is the fraction of the parts without keys; the first part is one of them, the second only if all
+    are. `shift` is added to every log-sum-exp, or with `in_turn` alternately added and subtracted. `step` is a
+    distance of the log-sum-exps, so that one part has all the weight.
     """
     O_parts = normal(rng, pairs, parts, group, d)
     L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)
