@@ -185,8 +185,8 @@ def _merge(
     """Return a sample of partial results.
 
     `empty` is the fraction of the parts without keys; the first part is one of them, the second only if all
-    are. `shift` is added to every log-sum-exp, or with `in_turn` alternately added and subtracted. `step` is a
-    distance of the log-sum-exps, so that one part has all the weight.
+    are. `shift` is added to every log-sum-exp, or with `in_turn` alternately added and subtracted. `step` is
+    a distance of the log-sum-exps, so that one part has all the weight.
     """
     O_parts = normal(rng, pairs, parts, group, d)
     L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)

@@ -533,7 +533,7 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
     choose, multiply = getattr(builder, "create_select", None), getattr(builder, "create_dot", None)
     if choose is None or multiply is None:
         raise traffic.CannotCount(
-            "Masks cannot be counted: this version of Triton has no create_select or create_dot."
+            "Masks cannot be counted: this version of Triton implements tl.where or tl.dot differently."
         )
     tiles: set[int] = set()
     products = 0
