@@ -63,10 +63,10 @@ doctor.inspect_environment()
 #
 # ```text
 # 0A The words attention must move
-#   FAILS  counts every array that has one row per query: 3 more queries with d=89 add 267 words to yours: 1 × d for each
+#   FAILS  counts every array that has one row per query: 3 more queries with d=89 add 267 words: 1 × d per row
 #   holds  counts every array that has one row per key
 #   ...
-#   FAILS  returns the compulsory traffic: yours says 78320, which is fewer (Nq=378, Nk=251, d=89)
+#   FAILS  returns the compulsory traffic: got 78320 words, which is too few (Nq=378, Nk=251, d=89)
 # Read "counts every array that has one row per query" first: the others may fail for the same reason.
 # Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
@@ -90,9 +90,9 @@ doctor.inspect_environment()
 # importance = 4
 # minutes = 5
 # hints = [
-#   "Which arrays must be there before attention can start, and which one when it has ended?",
-#   "There are four. Two of them have a row for each query, the other two a row for each key.",
-#   "An array has as many words as rows times columns, and all four have d columns. Add up the four. The scores are not among them: nobody asked for them, so nobody has to move them.",
+#   "Which arrays must exist before attention starts, and which one is its result?",
+#   "There are four arrays. Two have one row per query, the other two one row per key.",
+#   "The size of an array is its number of rows times its number of columns, and all four have d columns. Add the four sizes. The scores are neither inputs nor outputs, so they are not counted.",
 # ]
 
 # %% tags=["exercise"] name="ex-0A"

@@ -128,14 +128,14 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 # <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
 
 # %% [raw] name="about-1A"
-# title = "A softmax that survives"
+# title = "A numerically stable softmax"
 # difficulty = 1
 # importance = 5
 # minutes = 8
 # hints = [
 #   "Which number can you subtract from every score of a row so that no exponential can overflow?",
-#   "Every row has a maximum of its own. Keep the axis when you reduce (keepdims=True): the result then has shape (rows, 1), and NumPy spreads it over the row.",
-#   "Three steps, all along the last axis: the scores minus the maximum of their row, the exponential of that, and each row divided by its sum. Make new arrays; S belongs to the caller.",
+#   "Each row has its own maximum. Keep the axis when you reduce (keepdims=True). The result then has shape (rows, 1), and NumPy broadcasts it over the row.",
+#   "Three steps along the last axis: subtract the maximum of each row, take the exponential, divide each row by its sum. Create new arrays, because S belongs to the caller.",
 # ]
 
 # %% tags=["exercise"] name="ex-1A"
@@ -261,14 +261,14 @@ measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 # <!-- exercise 1B --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1B")`.
 
 # %% [raw] name="about-1B"
-# title = "Attention, with a mask"
+# title = "Attention with a mask"
 # difficulty = 2
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Follow (1.1), (1.4), (1.2) and (1.3) in this order, a line each. The mask comes before softmax.",
-#   "np.tri(N, dtype=bool) is True where a query may look. np.where can take the score there and -np.inf elsewhere.",
-#   "The scores, divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax of that; and the product with V.",
+#   "Compute (1.1), (1.4), (1.2) and (1.3) in this order, one line each. The mask comes before softmax.",
+#   "np.tri(N, dtype=bool) is True where a query may attend to a key. np.where can select the score there and -np.inf elsewhere.",
+#   "The scores divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax; and the product with V.",
 # ]
 
 # %% tags=["exercise"] name="ex-1B"
@@ -350,14 +350,14 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 # <!-- 104,487,111 = 471**3 -->
 
 # %% [raw] name="about-1C"
-# title = "Back through softmax"
+# title = "The gradient of softmax"
 # difficulty = 2
 # importance = 4
 # minutes = 8
 # hints = [
 #   "(1.6) has two factors. Which one needs a number per row that you must compute first?",
 #   "D is the sum of P∘dP along a row. Keep its axis (keepdims=True), so that it is subtracted from its own row.",
-#   "First D of shape (rows, 1) from P and dP, then (1.6) as it stands: the weight multiplies the difference, not dP alone.",
+#   "First compute D of shape (rows, 1) from P and dP, then apply (1.6): the weight multiplies the difference, not dP alone.",
 # ]
 
 # %% tags=["exercise"] name="ex-1C"
@@ -428,14 +428,14 @@ measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 # <!-- exercise 1D --> Compute the weights once more as in exercise 1B, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1D")`.
 
 # %% [raw] name="about-1D"
-# title = "The whole backward pass"
+# title = "The backward pass of attention"
 # difficulty = 3
 # importance = 5
 # minutes = 12
 # hints = [
-#   "First the weights P once more, as in exercise 1B, mask and scale included. Then walk back: O = PV came last, so dV and dP come first.",
-#   "The shapes decide most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP into dS.",
-#   "After P: dV and dP by (1.7), dS by my_softmax_backward, dQ and dK by (1.8). Both dQ and dK carry the scale; dV and dK sum over the queries, so P and dS are transposed there.",
+#   "First recompute the weights P as in exercise 1B, with mask and scale. Then go backward: O = PV was the last step, so dV and dP come first.",
+#   "The shapes determine most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP into dS.",
+#   "After P: dV and dP by (1.7), dS by my_softmax_backward, dQ and dK by (1.8). Both dQ and dK include the scale. dV and dK sum over the queries, so P and dS are transposed there.",
 # ]
 
 # %% tags=["exercise"] name="ex-1D"

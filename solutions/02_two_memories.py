@@ -174,9 +174,9 @@ print(m)
 # importance = 4
 # minutes = 8
 # hints = [
-#   "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
-#   "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from the block without making a second block, store the block.",
-#   "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts against the block. Subtract it in place. Without a with statement the old block, or a mean with a name, is still there when the next block arrives.",
+#   "Only one block of rows must be in fast memory at a time. Which loop gives you the blocks?",
+#   "In the loop: load the block in a with statement, compute the mean of each row, subtract it from the block without creating a second block, and store the block.",
+#   "A mean along axis 1 takes one word per row; keepdims=True gives it a shape that broadcasts against the block. Subtract it in place. Without a with statement, the old block, or a mean with a name, is still in fast memory when the next block is loaded.",
 # ]
 
 # %% tags=["exercise"] name="ex-2A"
@@ -296,14 +296,14 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 
 
 # %% [raw] name="about-2B"
-# title = "The matrix product in tiles of the result"
+# title = "The matrix product with output tiles"
 # difficulty = 3
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Three loops. Which of A, B and C stays in fast memory while the innermost one runs, and where is it made, where is it stored?",
-#   "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the other, with a piece of a column of A and a piece of a row of B.",
-#   "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their product goes into the tile by add_matmul, which takes no room. The store comes after the loop over k.",
+#   "There are three loops. Which of A, B and C stays in fast memory during the innermost loop? Where is it created, and where is it stored?",
+#   "Outer loops: blocks i of rows and j of columns, with a tile of zeros for C. Inner loop: one k at a time, with a piece of a column of A and a piece of a row of B.",
+#   "m.blocks(depth, 1) yields the k. The two loaded pieces have shapes (rows, 1) and (1, columns). add_matmul adds their product to the tile without extra words. Store the tile after the loop over k.",
 # ]
 
 # %% tags=["exercise"] name="ex-2B"
@@ -393,9 +393,9 @@ measured(
 # importance = 4
 # minutes = 10
 # hints = [
-#   "When bm is chosen, only one bn is worth considering. Which?",
-#   "Solve bm·bn + bm + bn ≤ M for bn; a bn above n is of no use. That leaves one candidate for each bm from 1 to m, and the closed form says what each of them moves.",
-#   "Walk through all bm that leave a bn of at least 1 and keep the pair with the smallest mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) does the keeping; ⌈a/b⌉ of whole numbers is -(-a // b).",
+#   "For a given bm, only one bn is worth considering. Which one?",
+#   "Solve bm·bn + bm + bn ≤ M for bn; a bn above n does not help. This leaves one candidate for each bm from 1 to m, and the closed form gives the words of each candidate.",
+#   "Loop over all bm that leave a bn of at least 1, and keep the pair with the smallest mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) selects it; for integers, ⌈a/b⌉ is -(-a // b).",
 # ]
 
 # %% tags=["exercise"] name="ex-2C"
@@ -504,14 +504,14 @@ curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 
 
 # %% [raw] name="about-2D"
-# title = "A matrix times its own transpose"
+# title = "The product of a matrix and its transpose"
 # difficulty = 3
 # importance = 2
 # minutes = 12
 # hints = [
 #   "G equals its own transpose. How many of the tiles of G do you have to compute?",
-#   "Tile (j, i) is tile (i, j) turned, and a turned view takes no room: one computation, two stores. On the diagonal both pieces of A are the same one.",
-#   "Go through the pairs with j up to i only. Off the diagonal load two pieces of the column, on the diagonal one, and use it twice: a column times its own transposed view. After the loop over k store g at (i, j), and off the diagonal g.T at (j, i).",
+#   "Tile (j, i) is the transpose of tile (i, j), and a transposed view takes no words: compute once, store twice. On the diagonal both pieces of A are the same.",
+#   "Only use pairs with j up to i. Off the diagonal, load two pieces of the column. On the diagonal, load one and use it twice: a column times its transposed view. After the loop over k, store g at (i, j), and off the diagonal g.T at (j, i).",
 # ]
 
 # %% tags=["exercise"] name="ex-2D"

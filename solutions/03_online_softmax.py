@@ -137,9 +137,9 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # importance = 5
 # minutes = 8
 # hints = [
-#   "Which two numbers let you forget the scores of the pieces you have seen? Carry them in the loop.",
-#   "Before the first piece no score has been seen: what is the largest of none, and the sum of none?",
-#   "For each piece: first the new maximum, from the old one and the piece; then the old sum in the new unit, then what the piece adds; only then forget the old maximum.",
+#   "Which two numbers summarise the scores of all earlier pieces? Carry them through the loop.",
+#   "Before the first piece there are no scores. What is the maximum of no scores, and what is their sum?",
+#   "For each piece: first the new maximum of the old one and the piece; then rescale the old sum to it; then add the terms of the piece; then replace the old maximum.",
 # ]
 
 # %% tags=["exercise"] name="ex-3A"
@@ -332,9 +332,9 @@ measured("3.5", **good)
 # importance = 5
 # minutes = 12
 # hints = [
-#   "You have m and l from exercise 3A. What else must change its unit when the maximum rises?",
-#   "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
-#   "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
+#   "You have m and l from exercise 3A. What else must be rescaled when the maximum rises?",
+#   "o is a sum like l, with a value as a factor of each term. Divide by l only after the last piece.",
+#   "While the new maximum is still -inf, subtract 0 instead: a masked score then has the weight e^(-inf) = 0. After the last piece, l = 0 means that all scores were masked.",
 # ]
 
 # %% tags=["exercise"] name="ex-3B"
@@ -430,9 +430,9 @@ merge_tree([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Each part counts in its own unit. Which unit can both be expressed in without overflow?",
-#   "Two factors, one for each part, each at most 1; l and o of a part take the same factor.",
-#   "Nothing is divided here. For two empty parts the common maximum is -inf: subtract 0 instead, so that both factors are 0. Make new arrays; *= would write into a part that was handed in.",
+#   "Each part is relative to its own maximum. Which maximum can both be rescaled to without overflow?",
+#   "Use one factor per part, each at most 1; l and o of a part get the same factor.",
+#   "Do not divide by l here. For two empty parts the common maximum is -inf: subtract 0 instead, so that both factors are 0. Create new arrays; *= would modify a part that was passed in.",
 # ]
 
 # %% tags=["exercise"] name="ex-3C"
@@ -619,9 +619,9 @@ measured("3.8", two_loops=two.ledger.total)
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Which loop is outside: over blocks of rows, or of columns? Row statistics live as long as their rows are being worked on.",
-#   "For each block of rows: fresh row statistics; then for each block of columns: load, update, forget.",
-#   "When a block of rows has seen all its columns, stats.lse() is a tile with one word a row. Store it into a slow array of shape (N,) made by m.new, and return that array.",
+#   "Which loop is the outer one: over blocks of rows, or over blocks of columns? Row statistics are needed as long as their rows are being processed.",
+#   "For each block of rows: new row statistics. Then for each block of columns: load, update, free.",
+#   "After all columns of a block of rows, stats.lse() is a tile with one word per row. Store it into a slow array of shape (N,) created by m.new, and return that array.",
 # ]
 
 # %% tags=["exercise"] name="ex-3D"

@@ -91,14 +91,14 @@ print(stored.ledger)
 # <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside: the step above for every block of queries, with scores made in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
 
 # %% [raw] name="about-4A"
-# title = "Queries stay: FlashAttention-2's loop order"
+# title = "FlashAttention-2 order: queries resident"
 # difficulty = 2
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for each outer step.",
-#   "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
-#   "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by the row sum, and the store, wait until the inner loop is over.",
+#   "Which of Q, K, V and O are not reloaded in the inner loop? Load or create them once per outer iteration.",
+#   "Outer loop: blocks of queries, with q, o and row statistics. Inner loop: blocks of keys and values.",
+#   "Inner loop: compute the scores from q and k.T, update the statistics with o, and add the product of scores and v to o. Divide by the row sum and store after the inner loop.",
 # ]
 
 # %% tags=["exercise"] name="ex-4A"
@@ -203,14 +203,14 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 # <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep outputs, maxima and sums in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
 
 # %% [raw] name="about-4B"
-# title = "Keys stay: FlashAttention-1's loop order"
+# title = "FlashAttention-1 order: keys resident"
 # difficulty = 3
 # importance = 4
 # minutes = 15
 # hints = [
-#   "Two parts. Before anything is added, every row of O, m and l needs a value in slow memory. Then two loops: which arrays does the inner one bring in anew, and which of these change?",
-#   "First part: one loop over blocks of queries that stores zeros and fresh row statistics. Second part: blocks of keys outside, with k and v; blocks of queries inside, with q, o and the statistics loaded and, at the end of each round, o and both statistics stored again.",
-#   "One inner round is: scale q; scores; update with o; o takes in scores times v; divide by the row sum if these were the last keys; store three things.",
+#   "There are two parts. First, every row of O, m and l needs an initial value in slow memory. Then there are two loops: which arrays does the inner one reload, and which of these change?",
+#   "First part: one loop over blocks of queries that stores zeros and new row statistics. Second part: outer loop over blocks of keys with k and v; inner loop over blocks of queries that loads q, o and the statistics, and stores o and both statistics at the end of each iteration.",
+#   "One inner iteration: scale q, compute the scores, update the statistics with o, add the product of scores and v to o, normalise if this is the last key block, store o, m and l.",
 # ]
 
 # %% tags=["exercise"] name="ex-4B"
@@ -294,14 +294,14 @@ explore.memory_timeline(f3, M=800, title="F3 flash_optimal: V in K's place")
 # <!-- exercise 4C --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4C")` in a cell of your own.
 
 # %% [raw] name="about-4C"
-# title = "V in K's place"
+# title = "Buffer reuse: V replaces K"
 # difficulty = 2
 # importance = 4
 # minutes = 5
 # hints = [
-#   "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
-#   "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so they cannot be made in the same with line as k and v.",
-#   "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: if they are still there when the next ones are made, both count.",
+#   "Start from your answer to 4A. What is the last line that needs k, and the first line that needs v?",
+#   "Compute the scores, then free k, and only then load v. The scores are needed longer than k, so do not create them in the same with statement as k and v.",
+#   "The option into= of load does this: v is loaded into the buffer of the tile that it names. Free the scores too: if they still exist when the next ones are created, both count.",
 # ]
 
 # %% tags=["exercise"] name="ex-4C"
@@ -406,14 +406,14 @@ for Bc in (64, 16, 4, 1):
 # <!-- exercise 4D --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")` in a cell of your own.
 
 # %% [raw] name="about-4D"
-# title = "The tile for a given M"
+# title = "The best tile for a given M"
 # difficulty = 2
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Which of the two sizes stands in the number of words, and which only in the footprint?",
-#   "Bc takes room and saves no word, so it is as small as a tile can be. Put it into the footprint.",
-#   "What is left is an inequality in Br alone: Br times something, plus something, at most M. Solve it and round down.",
+#   "Which of the two sizes appears in the number of words, and which only in the footprint?",
+#   "Bc takes words of fast memory and saves no traffic, so use the smallest Bc. Put it into the footprint.",
+#   "This leaves an inequality in Br: Br times a factor, plus a constant, at most M. Solve it and round down.",
 # ]
 
 # %% tags=["exercise"] name="ex-4D"

@@ -162,9 +162,9 @@ explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 # importance = 2
 # minutes = 10
 # hints = [
-#   "Two things are wrong, and neither hides the other. For the words: which tile is loaded in a loop whose block it does not depend on?",
-#   "For the room: go through the inner loop a second time with a finger. Which names still hold a tile of the round before when k arrives?",
-#   "What belongs to a block of queries arrives where o and the statistics are made. And what a round has made or loaded gives its room back before the round is over.",
+#   "There are two faults. For the words: which tile is loaded in a loop although it does not depend on the block of that loop?",
+#   "For the footprint: go through the inner loop a second time. Which names still hold a tile of the previous iteration when k is loaded?",
+#   "Load the tiles of a query block where o and the statistics are created. Free all tiles that an iteration has created or loaded before the next one starts.",
 # ]
 
 # %% tags=["exercise"] name="ex-4E"

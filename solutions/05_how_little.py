@@ -83,14 +83,14 @@ explore.pebbles(graph, 8, moves, M=4)
 # <!-- exercise 5A --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. They may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5A")` in a cell of your own.
 
 # %% [raw] name="about-5A"
-# title = "A scalar product with three pebbles"
+# title = "A dot product with three pebbles"
 # difficulty = 2
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Forming a product takes three red pebbles, and there are three. Where is the sum so far in the meantime?",
-#   "It waits in slow memory. So one round is: load two factors, form the product, get rid of the factors, fetch the sum so far, add, and make room again. What the first round adds to, and what the last one stores, are special.",
-#   "The first product plays the part of the sum so far. After a round its two parents go; the new sum is stored, and, unless it is the last one, deleted. The sums are called s_2, s_3, and the last one s.",
+#   "A product needs three red pebbles, and there are only three. Where is the partial sum in the meantime?",
+#   "It is in slow memory. So one iteration is: load two factors, form the product, delete the factors, load the partial sum, add, and make room again. The first iteration has no partial sum, and the last one stores the result.",
+#   "The first product is the first partial sum. After an iteration, delete its two parents and store the new sum; delete it too, unless it is the last one. The sums are called s_2, s_3, and the last one s.",
 # ]
 
 # %% tags=["exercise"] name="ex-5A"
@@ -200,9 +200,9 @@ print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 # importance = 5
 # minutes = 12
 # hints = [
-#   "What is cheaper to get back later: an exponential that was stored and is loaded, or one that is computed again from its score?",
-#   "Two passes. The first one needs of every exponential only what it adds to the sum. The second one holds the sum and makes one weight after the other. One exponential is still there when the second pass begins.",
-#   "In the second pass the pebbles are on the sum, one exponential, and first its score, then its weight. Begin it with the exponential that the first pass ended with, whose score need not come again.",
+#   "What is cheaper later: to store an exponential and load it again, or to recompute it from its score?",
+#   "Use two passes. In the first pass, each exponential is only added to the sum. In the second pass, keep the sum and compute one weight after the other. One exponential is still in fast memory when the second pass starts.",
+#   "In the second pass the pebbles are on the sum, on one exponential, and on first its score, then its weight. Start with the exponential that ended the first pass: its score need not be loaded again.",
 # ]
 
 # %% tags=["exercise"] name="ex-5B"

@@ -77,9 +77,9 @@ explore.loomis_whitney({"a corner": [corner, corner, corner],
 # importance = 5
 # minutes = 10
 # hints = [
-#   "First find the pairs (i, j) whose weight can be had at all. There are two ways to have it.",
-#   "A row of q is whole where all its words are there; a weight can be made where row i of q and row j of k are both whole. Join that with s, so that no pair counts twice.",
-#   "For each pair, count the columns in which both the value's word and the accumulator are there. Over all pairs this is a matrix product and a product entry by entry, once the booleans are numbers.",
+#   "First find the pairs (i, j) whose weight is available. There are two ways to have it.",
+#   "A row of q is complete if all its words are resident. A weight can be computed if row i of q and row j of k are both complete. Combine this with s so that no pair counts twice.",
+#   "For each pair, count the columns in which both the value and the accumulator are resident. Over all pairs this is a matrix product followed by an elementwise product, after the booleans are converted to numbers.",
 # ]
 
 # %% tags=["exercise"] name="ex-5C"
@@ -153,9 +153,9 @@ measured("5.8", enough=attempt(fewest_words, my_products))
 # importance = 5
 # minutes = 8
 # hints = [
-#   "Every T gives a true bound. Which ones are worth trying, and when does the number of full segments become 0?",
-#   "For each T from 1 on: the words R of a segment, the products F(R), how many full segments there must be, and T times that. Keep the largest.",
-#   "⌊x⌋ is what // gives. When N²d is less than F(M + T) there is no full segment any more, nor for any longer T, and the search is over.",
+#   "Every T gives a valid bound. Which T are worth trying, and when does the number of full segments become 0?",
+#   "For each T from 1: the words R of a segment, the products F(R), the number of full segments, and T times that number. Keep the largest.",
+#   "// gives ⌊x⌋. If N²d is smaller than F(M + T), there is no full segment for this T or any larger one, so the search ends.",
 # ]
 
 # %% tags=["exercise"] name="ex-5D"
@@ -293,14 +293,14 @@ measured("5.9", reads=fewest[4])
 # <!-- exercise 5E --> (Optional.) A run says which words come into fast memory and which leave it. Return the words that each full segment works with. Without it, go on below its check. If you are stuck after five minutes, run `hint("5E")` in a cell of your own.
 
 # %% [raw] name="about-5E"
-# title = "A run cut into segments"
+# title = "Segments of a run"
 # difficulty = 2
 # importance = 2
 # minutes = 10
 # hints = [
-#   "What do you have to know when a segment ends, so that the next one can begin?",
-#   "Keep two collections apart: what is in fast memory now, which shrinks when a word leaves, and what the segment has worked with, which only grows.",
-#   "When the T-th word has come in, hand over what the segment has worked with. The next segment begins with what is in fast memory now: with a copy, for the two go different ways from here.",
+#   "What must you know at the end of a segment to start the next one?",
+#   "Keep two collections: the words that are in fast memory now, which shrinks when a word leaves, and the words that the segment has used, which only grows.",
+#   "After the T-th load, output the words that the segment has used. The next segment starts with a copy of the words that are in fast memory now, because the two collections change independently afterwards.",
 # ]
 
 # %% tags=["exercise"] name="ex-5E"

@@ -168,9 +168,9 @@ print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)
 # importance = 5
 # minutes = 8
 # hints = [
-#   "Four things, one after the other: scores, weights, D, score gradients. Which of them would need keys outside the tile if you took the definition?",
-#   "The weights: do not divide by a sum of the tile, L has the sum over all keys in it. D has two formulas, and only one of them gets by without the other keys.",
-#   "p is the exponential of scores minus L, row by row. D is a row sum over columns of do and o. What is left is (6.3), with dp from do and v.",
+#   "Four steps: scores, weights, D, score gradients. Which of them would need keys outside the tile by its definition?",
+#   "The weights: do not divide by a sum over the tile, because L contains the sum over all keys. D has two formulas; only one of them does not need the other keys.",
+#   "p is the exponential of scores minus L, per row. D is the row sum of do times o. The rest is (6.3), with dp from do and v.",
 # ]
 
 # %% tags=["exercise"] name="ex-6A"
@@ -293,9 +293,9 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 # importance = 5
 # minutes = 20
 # hints = [
-#   "Outside: one block of keys, with everything that belongs to it. Two of its four tiles are loaded, two begin at zero. Which tiles does a block of queries bring, and which line is the last that needs each of them?",
-#   "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is stored.",
-#   "multiply_by_matmul turns weights into score gradients in their own place, so one tile serves for s, p and ds. q carries the scale already, which is right for dK; for dQ the scale is still missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
+#   "Outer loop: one block of keys with its four tiles. Two of them are loaded, two start at zero. Which tiles does a block of queries need, and what is the last line that needs each of them?",
+#   "One iteration: scale q; compute scores, and weights from L; load dO; add the transposed weights times dO to dV; turn the weights into score gradients; free dO; update dK; load dQ, update it, store it.",
+#   "multiply_by_matmul turns weights into score gradients in place, so one tile serves for s, p and ds. q is already scaled, which is correct for dK; dQ still needs the scale. For the first block of keys (j.first), create dQ with zeros instead of loading it.",
 # ]
 
 # %% tags=["exercise"] name="ex-6B"
@@ -393,14 +393,14 @@ explore.resident_and_streamed("columns", rows=("Q", "dO", "dQ"), columns=("K", "
 # <!-- exercise 6C --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6C")` in a cell of your own.
 
 # %% [raw] name="about-6C"
-# title = "What stays times what passes"
+# title = "Resident rows times streamed words"
 # difficulty = 2
 # importance = 4
 # minutes = 8
 # hints = [
-#   "Write down for each side which arrays it has in fast memory: rows bring Q, dO and perhaps dQ, columns bring K, perhaps V, and perhaps dK and dV.",
-#   "Gradients on the side that stays count once, those on the side that passes by count twice, for they come and go. When is V not needed?",
-#   "Two sums, one for each side; the answer is their product. V is needed for dP, and dP for dQ and dK.",
+#   "For each side, list the arrays in fast memory: query rows have Q, dO and perhaps dQ; key rows have K, perhaps V, and perhaps dK and dV.",
+#   "Gradients on the resident side count once. Gradients on the streamed side count twice, because they are read and written. When is V not needed?",
+#   "The answer is the product of two sums, one per side. V is needed for dP, and dP for dQ and dK.",
 # ]
 
 # %% tags=["exercise"] name="ex-6C"
@@ -478,14 +478,14 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # <!-- exercise 6D --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6B. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6D")` in a cell of your own.
 
 # %% [raw] name="about-6D"
-# title = "The sweep for dQ"
+# title = "The pass for dQ"
 # difficulty = 3
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Exchange the loops of 6.6 and leave out what belongs to dK and dV. What stays now, and what passes by?",
-#   "D needs O only once for each block of queries, before any key has come. Where can O leave again, so that it never stands beside q and dq?",
-#   "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq takes in. At the end of the row of tiles dq is scaled and stored, once.",
+#   "Exchange the loops of 6.6 and leave out dK and dV. Which arrays are resident now, and which are streamed?",
+#   "D needs O only once per block of queries, before any key is loaded. Where can you free O, so that it is never in fast memory together with q and dq?",
+#   "Outer loop: dO, L, D from O, then q and zeros for dq. Inner loop: k, v, weights, score gradients, update of dq. After the inner loop, scale and store dq once.",
 # ]
 
 # %% tags=["exercise"] name="ex-6D"

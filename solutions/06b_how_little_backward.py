@@ -105,14 +105,14 @@ measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 # <!-- exercise 6E --> Compute what a walk is charged. Its events are texts such as "load q", "drop q", "dq enters" and "dq leaves": an input is loaded and dropped, an accumulator enters and leaves, and the first line of the loop finds the row. These are the meetings of lesson 05, with three rows more and with exits. If you are stuck after four minutes, run `hint("6E")` in a cell of your own.
 
 # %% [raw] name="about-6E"
-# title = "What a pair is charged"
+# title = "The charge of a pair"
 # difficulty = 2
 # importance = 2
 # minutes = 8
 # hints = [
-#   "Keep a set of the rows that are there. What does an event do to it, and when do you look at it?",
-#   "An event of a query's row looks at the key's rows, and the other way round. One kind of event looks at nothing.",
-#   "For each event but a drop, add how many rows of the other side are in the set. Then its own row is put in if it was not there, and taken out if it was.",
+#   "Keep a set of the resident rows. How does an event change it, and when do you look at it?",
+#   "An event of a query row counts the resident key rows, and the other way round. One kind of event counts nothing.",
+#   "For each event except a drop, add the number of resident rows of the other side. Then add the row of the event to the set if it was absent, or remove it if it was present.",
 # ]
 
 # %% tags=["exercise"] name="ex-6E"

@@ -104,14 +104,14 @@ measured("7.2", squares=by_columns.total / N**2)
 
 
 # %% [raw] name="about-7A"
-# title = "A tile of scores, column by column"
+# title = "A tile of scores from columns"
 # difficulty = 2
 # importance = 5
 # minutes = 8
 # hints = [
-#   "It is one tile of the matrix product of lesson 02. What was called the depth there is d here, and the second matrix is K turned on its side.",
-#   "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
-#   "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_matmul takes the two. Scale the column of Q in place. The tile must outlive the function: do not open it with with.",
+#   "This is one tile of the matrix product of lesson 02. The depth is d here, and the second matrix is the transpose of K.",
+#   "Create a tile of zeros with the rows of block i and the columns of block j. Then use one loop over d columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
+#   "A column of Q has shape (Br, 1), the transposed column of K (1, Bc); add_matmul takes both. Scale the column of Q in place. The tile must outlive the function, so do not open it in a with statement.",
 # ]
 
 # %% tags=["exercise"] name="ex-7A"
@@ -248,9 +248,9 @@ measured("7.4", score_reads=reads,
 # importance = 5
 # minutes = 20
 # hints = [
-#   "Two loops, one after the other, inside one loop over blocks of queries. The first makes scores and statistics, the second makes output. What must the first leave behind for the second?",
-#   "First: for each block of keys a tile from my_scores_tile, stored as it is, and then taken in by the statistics, which spoil it. Second: for each block of Bd columns a tile of output; for each key one column of the stored scores and one row of V, Bd wide.",
-#   "Between the two loops the statistics become log-sum-exps, one word a row. In the second loop a column of scores becomes probabilities in place, and the tile of output takes in column times row. There is nothing to normalise.",
+#   "There are two loops, one after the other, in one loop over blocks of queries. The first computes scores and statistics, the second the output. What must the first one store for the second?",
+#   "First loop: for each block of keys, a tile from my_scores_tile; store it before the statistics are updated with it, because the update changes it. Second loop: for each block of Bd columns a tile of output; for each key one column of the stored scores and Bd columns of one row of V.",
+#   "Between the two loops the statistics become log-sum-exps, one word per row. In the second loop a column of scores becomes probabilities in place, and column times row is added to the tile of output. No normalisation is needed.",
 # ]
 
 # %% tags=["exercise"] name="ex-7B"
@@ -360,9 +360,9 @@ predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
 # importance = 5
 # minutes = 10
 # hints = [
-#   "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, which in the second, and what stays through both?",
-#   "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
-#   "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
+#   "Your F5 has two loops over the keys per block of queries. Which array is resident in the first loop, which in the second, and which in both?",
+#   "First loop: a block of rows of Q is resident; for each key, compute a column of scores from complete rows, store it, and update the statistics with it. Free the rows of Q before the rows of the output are created.",
+#   "A block of Br rows times one transposed row of K is a column of Br scores. In the second loop, load that column again for each key and turn it into probabilities in place; it needs a complete row of V.",
 # ]
 
 # %% tags=["exercise"] name="ex-7C"
@@ -448,14 +448,14 @@ for piece in sweeps.lower_envelope("forward", 0.5, 4):
 
 
 # %% [raw] name="about-7D"
-# title = "A plan for any memory"
+# title = "A plan for any M"
 # difficulty = 3
 # importance = 4
 # minutes = 12
 # hints = [
-#   "A larger tile never moves more words. So where a footprint leaves one size open, only the largest that fits is worth considering; where two share the room, one loop runs over one of them.",
-#   "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
-#   "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from 1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
+#   "A larger tile never moves more words. So if a footprint leaves one size open, only the largest value that fits is worth considering. If two sizes share the capacity, loop over one of them.",
+#   "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one per Br: its footprint is the larger of two, which give Bc and Bd. F7d leaves one per Bd.",
+#   "Collect (name, tiles) if all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from 1 to N, F7d for every Bd from 1 to d. Select the one with the smallest total with min(..., key=...).",
 # ]
 
 # %% tags=["exercise"] name="ex-7D"

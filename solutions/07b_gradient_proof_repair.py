@@ -69,9 +69,9 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Which three matrices play the parts of Q, K and V? Then two questions are left: what is dO for this loss, and how does X enter Q?",
-#   "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One call of forward gives O, one call of backward gives what comes out at Q.",
-#   "Q is A1 times X. The word of X in row a and column b enters every row of Q, in column b, with the factor that stands in column a of A1. Add up over the rows: which product of matrices is that?",
+#   "Which three matrices are Q, K and V here? Then two questions are left: what is dO for this loss, and how does Q depend on X?",
+#   "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One call of forward gives O, one call of backward gives dQ.",
+#   "Q is A1 times X. The element of X in row a and column b enters every row of Q in column b, with the factor in column a of A1. Sum over the rows: which matrix product is this?",
 # ]
 
 # %% tags=["exercise"] name="ex-7E"
@@ -315,9 +315,9 @@ explore.memory_timeline(found.ledger, closed_form.peak, title="F7d as found, M a
 # importance = 3
 # minutes = 8
 # hints = [
-#   "The ledger names an array and how often it came. Inside which loops does it come now, and of which loop alone does what it holds depend?",
-#   "In the timeline one tile has no end. A name keeps its tile until it is given another one, or until the tile is freed: when was it needed for the last time?",
-#   "The log-sum-exps belong to a block of rows of O: they are loaded once, before its columns are gone through, and stay for all of them. The rows of Q are freed when their scores have been stored.",
+#   "The ledger names an array and how often it is read. In which loops is it loaded now, and on which loop alone does its content depend?",
+#   "In the timeline one tile has no end. A name keeps its tile until it gets another one, or until the tile is freed. When is this tile needed for the last time?",
+#   "The log-sum-exps belong to a block of rows of O: load them once, before the loop over its columns, and keep them for all columns. Free the rows of Q after their scores have been stored.",
 # ]
 
 # %% tags=["exercise"] name="ex-7F"

@@ -154,14 +154,14 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # <!-- 524{,}288, 467 = 2 * 4096 * 64, 64 + 0.1 * 64 * 63 -->
 
 # %% [raw] name="about-8A"
-# title = "The words of a grid"
+# title = "The traffic of a grid of blocks"
 # difficulty = 2
 # importance = 4
 # minutes = 8
 # hints = [
-#   "Which words move even where every tile is hidden? Which are added by one tile that is seen?",
-#   "Every query comes once and every output goes once, whatever the mask says. A tile that is seen brings its keys and its values: which of the two lists says how many those are?",
-#   "N is the sum of one list. For the tiles: add up the width of the column for every True of the grid. A row of True and False times a vector of widths, with @, does one row of tiles at a time.",
+#   "Which words are moved even if every block is empty? Which words does one visible block add?",
+#   "Every query is read once and every output is written once for any mask. A visible block needs its keys and its values: which of the two lists has their number?",
+#   "N is the sum of one list. For the blocks, add the width of the column for every True in the grid. A boolean row times a vector of widths, with @, handles one row of blocks.",
 # ]
 
 # %% tags=["exercise"] name="ex-8A"
@@ -233,14 +233,14 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # <!-- exercise 8B --> Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (On a dry machine one block stands for all equal ones. Under a mask they are not equal, so give the blocks of queries `alike=mask.alike`. The check runs on numbers; once it is solved, it counts your schedule on shapes as well, at a larger size.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8B")` in a cell of your own.
 
 # %% [raw] name="about-8B"
-# title = "Only the tiles that are seen"
+# title = "Skipping empty blocks"
 # difficulty = 3
 # importance = 5
 # minutes = 12
 # hints = [
-#   "Start from your F3 of lesson 04. Which single line decides which keys a block of queries meets?",
-#   "The loop over all keys becomes two: over the ranges that the mask names for these queries, and over the blocks of one range. m.blocks takes a range where it took N.",
-#   "Between making the scores and updating with them, the scores of hidden pairs are set to minus infinity: m.hide with the scores, both blocks and the mask. It is right for tiles without hidden pairs too, so there is no case to tell apart.",
+#   "Start from your F3 of lesson 04. Which single line determines the keys that a block of queries attends to?",
+#   "The loop over all keys becomes two loops: over the ranges that the mask returns for these queries, and over the blocks of one range. m.blocks accepts a range instead of N.",
+#   "After the scores are computed and before the update, set the scores of masked pairs to -inf: m.hide with the scores, both blocks and the mask. It is also correct for full blocks, so no distinction is needed.",
 # ]
 
 # %% tags=["exercise"] name="ex-8B"
@@ -350,14 +350,14 @@ print(done.O[:, 0], done.ledger)
 # <!-- exercise 8C --> Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a cell of your own.
 
 # %% [raw] name="about-8C"
-# title = "A window that rolls along"
+# title = "A sliding window"
 # difficulty = 3
 # importance = 5
 # minutes = 15
 # hints = [
-#   "From one query to the next, which key leaves the window, and which one comes?",
-#   "Before query i works, every key up to i + w must be there, and key i - w - 1 must have gone. Near the start none goes, near the end none comes.",
-#   "Keep pairs (tile of K, tile of V) in a deque: loaded on the right, freed from the left. A counter of rows loaded so far says what is still to come. Then one query is a round of F3 with Br = 1, whose keys are those in the deque.",
+#   "From one query to the next, which key leaves the window, and which one enters it?",
+#   "Before query i is processed, every key up to i + w must be resident, and key i - w - 1 must be freed. Near the start nothing is freed, near the end nothing is loaded.",
+#   "Keep pairs (tile of K, tile of V) in a deque: append loaded pairs on the right, free pairs on the left. A counter of loaded rows tells which one is next. Each query is one iteration of F3 with Br = 1 over the keys in the deque.",
 # ]
 
 # %% tags=["exercise"] name="ex-8C"
@@ -543,9 +543,9 @@ predict("8.7", tiles_hit=8)  #> predict("8.7", tiles_hit=...)
 # importance = 3
 # minutes = 10
 # hints = [
-#   "What do the rows of two tokens of one bucket have in common, also where the mask is causal?",
-#   "The first key that a token sees is the first token of its bucket, so it can serve as the bucket's name. Tokens with the same name should stand together, the earlier one first.",
-#   "argmax along a row of True and False finds the first True. Sorting tokens by that number puts buckets together; a sort that is stable leaves equal ones in the order they had.",
+#   "What do the mask rows of two tokens of the same bucket have in common, also under a causal mask?",
+#   "The first key that a token attends to is the first token of its bucket, so it identifies the bucket. Tokens of the same bucket should be adjacent, in their original order.",
+#   "argmax along a boolean row finds the first True. Sorting tokens by this number puts buckets together; a stable sort keeps the order within a bucket.",
 # ]
 
 # %% tags=["exercise"] name="ex-8D"

@@ -142,9 +142,9 @@ for w in (1024, 4096, 16384, 65536):
 # importance = 2
 # minutes = 8
 # hints = [
-#   "Two statements hold at once, so the stronger one holds. What is each of them about?",
-#   "For the compulsory words: how many rows of the table hold a True, and how many columns? Each such row stands for a query and an output, each such column for a key and a value.",
-#   "any along an axis tells of each row, or of each column, whether it holds a True; the sum of those counts them. The sum of the whole table is nnz. Then two lines of arithmetic, and the larger one.",
+#   "Two lower bounds hold, so the larger one holds. What does each of them count?",
+#   "For the compulsory traffic: how many rows of the mask contain a True, and how many columns? Each such row has a query and an output, each such column a key and a value.",
+#   "any along an axis tells whether each row, or each column, contains a True; the sum counts them. The sum of the complete mask is nnz. Then compute both bounds and take the larger one.",
 # ]
 
 # %% tags=["exercise"] name="ex-8E"

@@ -86,9 +86,9 @@ FORWARD = {  # before: (what stays, what passes, matrices that travel, what is t
 # importance = 4
 # minutes = 12
 # hints = [
-#   "Two small questions. What does one sweep cost? And if you knew the cheapest way from each state that a sweep can lead to, which first sweep would you take?",
-#   "The function may call itself: from a state the cheapest way is some sweep, followed by the cheapest way from where it leads. At the goal nothing is left to do, and that costs nothing.",
-#   "Split the texts at their blanks and count the names: one product, times x squared, plus the matrices. For each sweep of the state collect the sum of its words and the rest's, with the list that begins with it; return the pair whose words are fewest.",
+#   "Two smaller questions: what does one sweep cost? And if you knew the cheapest sequence from each state that a sweep leads to, which first sweep would you choose?",
+#   "The function may call itself: the cheapest sequence from a state is one sweep followed by the cheapest sequence from its end state. At the goal the sequence is empty and costs nothing.",
+#   "Split the texts at blanks and count the names: one product, times x squared, plus the matrices. For each sweep of the state, add its words to those of the rest and prepend it to the list; return the pair with the fewest words.",
 # ]
 
 # %% tags=["exercise"] name="ex-9A"
@@ -195,9 +195,9 @@ measured("9.2", backward=found.cost)
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Take one schedule at a time. How many arrays stay, with how many rows of d words each? Set their sum equal to M and solve for the rows; that goes into the closed form.",
-#   "In F3 two arrays stay, in F7 one at a time, in B3 four, in B4 first three and then four; the last column of the table says it of the others. A square tile of side b has b times b words. Then each rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
-#   "A small helper that takes a length and a size of block and gives the larger of 1 and their quotient does the second part of the rule everywhere, for columns of a tile as well. Collect the words of the pass by sign and return the pair with the smallest.",
+#   "Take one schedule at a time. How many arrays are resident, with how many rows of d words each? Set their sum equal to M and solve for the rows; insert this into the closed form.",
+#   "In F3 two arrays are resident, in F7 one at a time, in B3 four, in B4 first three and then four; the last column of the table has the others. A square tile of side b has b² words. Then replace each rounded-up quotient by the quotient, or by 1 if that is larger.",
+#   "A small helper that returns the larger of 1 and length / block size implements the second part of the rule everywhere, also for columns of a tile. Collect the words of the pass by sign and return the pair with the fewest words.",
 # ]
 
 # %% tags=["exercise"] name="ex-9B"
@@ -412,14 +412,14 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 # <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_dots(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.multiply_by_matmul(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
 
 # %% [raw] name="about-9C"
-# title = "A backward pass when all fits"
+# title = "A backward pass when everything fits"
 # difficulty = 4
 # importance = 4
 # minutes = 20
 # hints = [
-#   "Begin with your B3 of exercise 6B and one block of all keys. Which of its reads are left over? They all serve D. What is D a sum of, and which of these numbers does a block of queries have?",
-#   "Once the weights of a block of queries against all keys are there, its rows of O are one product away, and so are its rows of dP. Either of them gives D in fast memory, and can go again.",
-#   "For a block: scale q, scores, weights from L; o from weights and v; D takes in the row products of do and o, and o goes; dV takes in; weights become score gradients; dK takes in; dq, scaled, is stored. dK and dV are stored once, after the last block.",
+#   "Start from your B3 of exercise 6B with one block of all keys. Which of its reads are then redundant? They all serve D. Which sums define D, and which of their terms are in fast memory for a block of queries?",
+#   "After the weights of a block of queries are computed, its rows of O are one product away, and so are its rows of dP. Either of them gives D in fast memory and can be freed again.",
+#   "For a block: scale q; scores; weights from L; o from weights and v; D from the row products of do and o; free o; update dV; turn the weights into score gradients; update dK; compute, scale and store dq. Store dK and dV once, after the last block.",
 # ]
 
 # %% tags=["exercise"] name="ex-9C"

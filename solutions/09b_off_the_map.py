@@ -56,14 +56,14 @@ def dQ_sweep(m, dS, K, *, Br):
 # and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9D")` in a cell of your own.
 
 # %% [raw] name="about-9D"
-# title = "Score gradients kept"
+# title = "Stored score gradients"
 # difficulty = 3
 # importance = 3
 # minutes = 12
 # hints = [
-#   "This is the loop of B3 with one change. Which lines of B3 deal with dQ, and what of a pair has to be at hand later for somebody else to make dQ?",
-#   "A block of keys, of values and of both gradients stays; one query at a time passes with its row of dO and its two words. When the row of score gradients is there, it goes to slow memory.",
-#   "For a query: scale q, scores against the block, weights from L; dV takes in; weights become score gradients; dK takes in; the row is stored at this query and this block of keys. After the last query the block of dK and dV is stored.",
+#   "This is the loop of B3 with one change. Which lines of B3 compute dQ, and what must be stored per pair so that dQ can be computed later?",
+#   "A block of K, V, dK and dV is resident; one query at a time is streamed, with its row of dO and its two statistics. Store the row of score gradients when it is complete.",
+#   "For a query: scale q; scores with the block; weights from L; update dV; turn the weights into score gradients; update dK; store the row for this query and this block of keys. Store the block of dK and dV after the last query.",
 # ]
 
 # %% tags=["exercise"] name="ex-9D"

@@ -122,14 +122,14 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 
 # %% [raw] name="about-10A"
-# title = "Where a tile lies"
+# title = "Addresses of a tile"
 # difficulty = 2
 # importance = 5
 # minutes = 8
 # hints = [
 #   "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
-#   "The rows of a tile are BM numbers that follow each other, from p times BM on. Give them the shape (BM, 1), and the columns the shape (1, BN): sums and comparisons then broadcast to (BM, BN).",
-#   "Places: rows times s0 plus columns times s1, formula (10.2). Mask: the row is below rows and the column is below columns, both at once, joined with &.",
+#   "The rows of a tile are BM consecutive numbers from p times BM. Give them the shape (BM, 1), and the columns the shape (1, BN); sums and comparisons then broadcast to (BM, BN).",
+#   "Offsets: rows times s0 plus columns times s1, formula (10.2). Mask: row below rows and column below columns, combined with &.",
 # ]
 
 # %% tags=["exercise"] name="ex-10A"
@@ -320,8 +320,8 @@ for length in (128, 100):
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Start from copy_kernel. Which of its lines must know that X has two strides, and which that Y lies the other way round?",
-#   "Element (i, j) of X is element (j, i) of Y, and a row of Y is as long as X has rows. The tile itself need not be turned: only the pointers that it is stored to.",
+#   "Start from copy_kernel. Which of its lines depend on the two strides of X, and which on the layout of Y?",
+#   "Element (i, j) of X is element (j, i) of Y, and a row of Y is as long as X has rows. You do not need to transpose the tile, only the pointers of the store.",
 #   "Load from i times s0 plus j times s1, with i as a column and j as a row. Store to j times rows plus i, with the same shapes and the same mask. Both the load and the store need the mask.",
 # ]
 
@@ -402,9 +402,9 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 # importance = 5
 # minutes = 12
 # hints = [
-#   "Which two numbers about a row must be known before its first weight can be written? How did lesson 03 get both in one pass?",
-#   "First loop: load a piece, find the new maximum, bring the old sum to it with exp(m - m_new), add the sum of exp(s - m_new). Second loop: load the same piece again and store exp(s - m) / l.",
-#   "Load with other equal to minus infinity, so that lanes that hang over change neither the maximum nor the sum. The old sum is rescaled before the new terms are added, and m takes its new value last. Row p of X starts p times s_x words from the pointer, row p of Y p times n.",
+#   "Which two numbers of a row are needed before its first weight can be stored? How did lesson 03 compute both in one pass?",
+#   "First loop: load a piece, compute the new maximum, rescale the old sum with exp(m - m_new), add the sum of exp(s - m_new). Second loop: load the same piece again and store exp(s - m) / l.",
+#   "Load with other equal to minus infinity, so that out-of-bounds lanes change neither the maximum nor the sum. Rescale the old sum before you add the new terms, and update m last. Row p of X starts p times s_x elements from the pointer, row p of Y p times n.",
 # ]
 
 # %% tags=["exercise"] name="ex-10C"
@@ -458,14 +458,14 @@ for BLOCK in (32, 128, 512):
 # <!-- exercise 10D --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10D")` in a cell of your own.
 
 # %% [raw] name="about-10D"
-# title = "The product in tiles"
+# title = "The matrix product with tiles"
 # difficulty = 3
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Put product_program of section 10.3 beside copy_kernel: which lines change, and which only change their names?",
-#   "A program owns BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has no axis. Sums start as zeros in float32 and grow in a loop over pieces of depth BK.",
-#   "Three masks: for A the row is below m and the place along k below k, for B the place along k below k and the column below n, for C the row below m and the column below n. Both loads need other=0.0, or what a lane that hangs over happens to hold comes into the sums.",
+#   "Compare product_program of section 10.3 with copy_kernel: which lines change, and which only change their names?",
+#   "A program computes BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has no axis. The sums start at zero in float32 and grow in a loop over pieces of depth BK.",
+#   "Three masks: for A the row is below m and k is in bounds, for B k is in bounds and the column is below n, for C the row is below m and the column below n. Both loads need other=0.0, otherwise undefined values of masked lanes enter the sums.",
 # ]
 
 # %% tags=["exercise"] name="ex-10D"

@@ -161,9 +161,9 @@ else:
 # importance = 5
 # minutes = 15
 # hints = [
-#   "What does a program need of K and V in one round, and what of its own does it change? Write the NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
-#   "A round: load the tile of keys, with a mask and 0 for what does not exist; scores by tl.dot with the transposed tile, times scale; scores of keys that do not exist become minus infinity; then the new maximum, weights by tl.exp2, the factor for what is old.",
-#   "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its third argument. Last, m becomes the new maximum.",
+#   "What does a program load of K and V in one iteration, and which of its own values change? Rewrite the NumPy program of section 11.1 line by line, with powers of two and with loads instead of slices.",
+#   "One iteration: load the tile of keys, with a mask and other = 0; compute scores by tl.dot with the transposed tile, times scale; set out-of-bounds scores to -inf; then the new maximum, weights by tl.exp2, and the factor that rescales the old values.",
+#   "acc, l and m are carried from one iteration to the next. Multiply l by the factor and add the row sums of the weights. Multiply acc by the factor (as a column) and add the product of weights and values: tl.dot takes an accumulator as its third argument. Update m last.",
 # ]
 
 # %% tags=["exercise"] name="ex-11A"
@@ -286,9 +286,9 @@ explore.block_mask(cut, d, title="A causal mask in tiles")
 # importance = 5
 # minutes = 15
 # hints = [
-#   "For one tile of queries: which keys does its first row see, and which its last? Between the two answers lie the tiles that need a mask.",
-#   "Two borders, both counted in keys: tiles that end at or before the first are seen by every row; the second is where the last row, or the keys, stop. The first must be a multiple of BN, so round down.",
-#   "The first row is number tile · BM and sees that many keys and one more. The last existing row is at most number tile · BM + BM - 1. Without a causal mask every row sees N keys. Then two loops over the same step, one compiled with the mask and one without.",
+#   "For one tile of queries: how many keys does its first row attend to, and how many its last? The tiles between the two limits need a mask.",
+#   "Two limits, both in keys: every row attends to all tiles that end at or before the first limit; the second is the last key of the last row, or the end of the keys. The first must be a multiple of BN, so round down.",
+#   "The first row is tile number · BM and attends to that many keys plus one. The last existing row is at most tile number · BM + BM - 1. Without a causal mask every row attends to N keys. Then use two loops over the same step, one compiled with the mask and one without.",
 # ]
 
 # %% tags=["exercise"] name="ex-11B"
@@ -416,14 +416,14 @@ measured("11.6", not_a_number=int(np.isnan(sums).sum()))
 # <!-- exercise 11C --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11C")` in a cell of your own.
 
 # %% [raw] name="about-11C"
-# title = "Rows that see nothing"
+# title = "Rows that attend to no key"
 # difficulty = 3
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Where does the arithmetic meet minus infinity minus minus infinity, and where zero divided by zero?",
-#   "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is still minus infinity may subtract any finite number, since all its weights are 0 then.",
-#   "After the loop a row sum of 0 means that the row saw nothing. Divide by 1 there, which leaves O at 0, and put minus infinity into LSE by a choice, not by the logarithm of 0.",
+#   "Where can -inf - (-inf) occur, and where 0 / 0?",
+#   "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is still -inf may subtract any finite number, because all its weights are 0.",
+#   "After the loop, a row sum of 0 means that the row attends to no key. Divide by 1 there, which leaves O at 0, and set LSE to -inf with tl.where, not by the logarithm of 0.",
 # ]
 
 # %% tags=["exercise"] name="ex-11C"
@@ -530,9 +530,9 @@ measured("11.7", factor=reads[1] / reads[0])
 # importance = 4
 # minutes = 12
 # hints = [
-#   "How many programs are there now? Given one number, how do you get three back: the tile, the head, the batch?",
-#   "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then the batch. Remainder and whole part of a division take the number apart again. The keys' head is the queries' head divided by the size of a group, rounded down.",
-#   "Move each pointer to its head once: batch times the first stride plus head times the second. From there on it is the kernel of one head, with the third stride where that one had d.",
+#   "How many programs are there now? How do you get the tile, the head and the batch from one program id?",
+#   "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then the batch. Quotient and remainder give the three numbers. The key head is the query head divided by the group size, rounded down.",
+#   "Move each pointer to its head once: batch times the first stride plus head times the second. The rest is the kernel of one head, with the third stride instead of d.",
 # ]
 
 # %% tags=["exercise"] name="ex-11D"

@@ -333,9 +333,9 @@ print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
 # importance = 3
 # minutes = 10
 # hints = [
-#   "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of which of them does the address change from round to round?",
-#   "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
-#   "Two things are handed on from round to round in the unit of the old maximum: the sum and the accumulator. Compare how each of them changes to the unit of the new one.",
+#   "Three lines of the report point to three places in the kernel. Which loads are in the loop, and for which of them does the address change from one iteration to the next?",
+#   "Which is the last key that the last row of a program attends to, and where do the keys end? The loop ends at the smaller of the two; see formula (11.5) for the end of program t.",
+#   "Two values are carried between iterations relative to the old maximum: the sum and the accumulator. Compare how each of them is rescaled to the new maximum.",
 # ]
 
 # %% tags=["exercise"] name="ex-11E"

@@ -226,9 +226,9 @@ measured("12.3", step=seen[0].stride(1))
 # importance = 3
 # minutes = 8
 # hints = [
-#   "What does one program own? Which of its rows may not exist, and what must not happen there?",
-#   "An address is the array's own, plus head times the step of heads, plus row times the step of rows, plus column. O and dO have two steps each, and D has none to ask for: it is stored whole.",
-#   "Two loads of (BM, d), with a mask of rows that spreads over the columns; the sum of their product over axis 1; one store of (BM,) with the same mask without its second axis.",
+#   "Which rows does one program compute? Which of them may be out of bounds, and what must not happen there?",
+#   "An address is the base pointer plus head times the head stride, plus row times the row stride, plus column. O and dO have two strides each; D is contiguous.",
+#   "Two loads of (BM, d), with a mask of rows that broadcasts over the columns; the sum of their product over axis 1; one store of (BM,) with the same mask without its second axis.",
 # ]
 
 # %% tags=["exercise"] name="ex-12A"
@@ -291,14 +291,14 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 # <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
 
 # %% [raw] name="about-12B"
-# title = "Rows stay: dQ"
+# title = "dQ: query blocks resident"
 # difficulty = 3
 # importance = 5
 # minutes = 14
 # hints = [
-#   "Go through dq_program line by line. Which of its lines are products of tiles, which are entry by entry, and which of them has an edge?",
-#   "Keys of the tile are at, at + 1 and so on; their addresses are made as those of the rows are. The transposes are made by tl.trans. Weights of keys past the end, and of hidden ones, become 0 after the exponential.",
-#   "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, and a third product that takes dq as its third argument. The scale belongs to the scores; dq gets its own at the store.",
+#   "Go through dq_program line by line. Which lines are products of tiles, which are elementwise, and which need a mask?",
+#   "The keys of the tile are at, at + 1 and so on; compute their addresses like those of the rows. Use tl.trans for the transposes. Weights of out-of-bounds and masked keys become 0 after the exponential.",
+#   "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, and a third product with dq as its third argument. The scores are scaled; scale dq at the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12B"
@@ -357,14 +357,14 @@ check("12B", my_dq)
 # <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
 
 # %% [raw] name="about-12C"
-# title = "Columns stay: dK and dV"
+# title = "dK and dV: key blocks resident"
 # difficulty = 3
 # importance = 5
 # minutes = 14
 # hints = [
-#   "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which shape do these need beside a tile of (keys, queries)?",
-#   "L and D belong to queries, which are the second axis now. A query past the end must give dv and dk nothing: which zeros in its rows see to that, whatever its weight is?",
-#   "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q. Only the scale of dk is left to the store.",
+#   "Go through dk_dv_program. Four arrays are streamed, two of them with one word per row. Which shape do these need to broadcast with a tile of (keys, queries)?",
+#   "L and D belong to queries, which are the second axis now. An out-of-bounds query must add nothing to dv and dk: which zeros in its rows ensure this for any weight?",
+#   "Four loads; scores as k times q transposed; weights; if causal, 0 for a key after its query; add p times do to dv; dp as v times do transposed; ds; add ds times q to dk. Only the scale of dk is left for the store.",
 # ]
 
 # %% tags=["exercise"] name="ex-12C"
@@ -454,14 +454,14 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 # <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
 
 # %% [raw] name="about-12D"
-# title = "All at once"
+# title = "One fused kernel"
 # difficulty = 3
 # importance = 4
 # minutes = 8
 # hints = [
-#   "Take the loop of 12.5. Which tile in it, turned over, is what dQ's rows need from these keys?",
-#   "ds is (keys, queries), k is (keys, columns), and the share of dQ is (queries, columns). Rows past the end of dQ exist in the tile and not in memory. And which weights of ds meet a k of zeros?",
-#   "One more product, ds transposed times k, times the scale, added by tl.atomic_add at the addresses from which q was loaded, with q's mask. Before that, weights of keys past the end become 0.",
+#   "Take the loop of 12.5. Which of its tiles, transposed, do the rows of dQ need from these keys?",
+#   "ds is (keys, queries), k is (keys, columns), and the contribution to dQ is (queries, columns). Out-of-bounds rows of dQ exist in the tile but not in memory. Which weights in ds belong to rows of k that are zero?",
+#   "One more product, ds transposed times k, times the scale, added with tl.atomic_add at the addresses from which q was loaded, with the mask of q. Before that, set the weights of out-of-bounds keys to 0.",
 # ]
 
 # %% tags=["exercise"] name="ex-12D"
@@ -678,14 +678,14 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 # <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are attributes of `ctx`. The check asks what `save_for_backward` keeps, refuses tensors on `ctx` and what torch computes (copies are allowed), and hands over $dO$ with the strides of section 12.3 and others, for which your kernels were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
 
 # %% [raw] name="about-12E"
-# title = "Attention that autograd can differentiate"
+# title = "Attention with autograd"
 # difficulty = 3
 # importance = 5
 # minutes = 12
 # hints = [
-#   "What does my_dq take that the forward pass has in its hands, and what of it can be computed anew?",
-#   "Five tensors are saved, causal is an attribute. In the backward pass they come back from ctx.saved_tensors. Whose strides can you not be sure of?",
-#   "Forward: launch, save Q, K, V, O and LSE, return O alone. Backward: a contiguous dO, the two sweeps with D from the first handed to the second, and four results, the last of them None.",
+#   "Which inputs of my_dq does the forward pass have, and which of them can be recomputed?",
+#   "Save five tensors; causal is an attribute. In the backward pass read them from ctx.saved_tensors. Whose strides can be arbitrary?",
+#   "Forward: launch, save Q, K, V, O and LSE, return O. Backward: a contiguous dO, the two passes with D from the first passed to the second, and four results, the last of them None.",
 # ]
 
 # %% tags=["exercise"] name="ex-12E"

@@ -169,14 +169,14 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 # <!-- exercise 13A --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13A")` in a cell of your own.
 
 # %% [raw] name="about-13A"
-# title = "A tile for a chip"
+# title = "The best tile for a GPU"
 # difficulty = 2
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Which tiles may be used at all? Of those, what does each one move? Two formulas, and BD says which.",
-#   "Count words first, array by array, rounding up where a block may be ragged. Then give each array its width: LSE and what travels of O are 4 bytes a word, the rest itemsize.",
-#   "Whole rows: two arrays once, two arrays once for each tile of queries, and N words of LSE. Slices: Q comes once for each tile of keys, and between two tiles of keys N·d sums go and come back.",
+#   "Which tiles may be used at all? How many bytes does each of those move? There are two formulas, and BD tells which one applies.",
+#   "First count words per array, and round up where a block may be ragged. Then multiply by the width of each array: LSE and the partial sums of O have 4 bytes per word, the rest itemsize.",
+#   "Complete rows: two arrays once, two arrays once per tile of queries, and N words of LSE. Slices: Q is read once per tile of keys, and between two tiles of keys N·d partial sums are written and read.",
 # ]
 
 # %% tags=["exercise"] name="ex-13A"
@@ -296,14 +296,14 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 # <!-- exercise 13B --> Make the five arrays of any mask. Patterns may be numbered anyhow; in their rows past the last query 0 and 1 are both right; rows with as many entries come in any order. If you are stuck after nine minutes, run `hint("13B")` in a cell of your own.
 
 # %% [raw] name="about-13B"
-# title = "A mask as lists"
+# title = "Block lists of a mask"
 # difficulty = 3
 # importance = 5
 # minutes = 15
 # hints = [
-#   "Bring the mask into tiles first: an array (rows, columns, BM, BN). Which question to a tile tells that somebody sees a pair of it, and which that nobody misses one? What does a mask that does not divide need before it can be brought into tiles?",
-#   "Two padded copies, alike for keys past the last, which nobody sees, and different for queries past the last: for the question whether a tile is hit they see nothing, for the question whether it is whole they see everything.",
-#   "Go through the rows of tiles. In each: numbers of the whole tiles, then those of the cut ones; where you are in the list before, between and after is the row's span. A cut tile takes the next slot and leaves its pattern there. The order sorts rows by their entries, most first.",
+#   "First reshape the mask into blocks: an array (rows, columns, BM, BN). Which test on a block tells that it has a visible pair, and which that all its pairs are visible? What must you do first if the block size does not divide the mask?",
+#   "Use two padded copies. Out-of-bounds keys are masked in both. Out-of-bounds queries are masked in the copy that tests for any visible pair, and visible in the copy that tests for full blocks.",
+#   "Loop over the rows of blocks. In each row: the numbers of the full blocks, then those of the partial ones; the positions in the list before, between and after them are the span of the row. A partial block takes the next slot and stores its pattern there. The order sorts rows by their number of entries, largest first.",
 # ]
 
 # %% tags=["exercise"] name="ex-13B"
@@ -522,9 +522,9 @@ def take_in(acc, m, l, s, v):
 # importance = 5
 # minutes = 18
 # hints = [
-#   "Line by line, what becomes of the NumPy program of section 13.4? Which of its numbers have to be loaded before the first key can be?",
-#   "The program's number is a place in the order, and the order names the tile. Three loads give the span. Then two loops over steps of the list, and in each step the entry says which keys these are. Only the second loop loads a slot and a pattern.",
-#   "Whole tiles hold existing keys only, so their loads need no mask. A pattern is BM · BN numbers, row by row, from slot · BM · BN on; scores become minus infinity where it is 0, and keys past the last are 0 in it. After the loops a row whose l is 0 saw nothing: divide by 1 there, and choose minus infinity for its LSE.",
+#   "What does each line of the NumPy program of section 13.4 become? Which numbers must be loaded before the first key?",
+#   "The program id is a position in the order, and the order has the number of the query block. Three loads give the span. Then use two loops over the steps of the list; the entry of a step gives the key block. Only the second loop loads a slot and a pattern.",
+#   "Full blocks have no out-of-bounds keys, so their loads need no mask. A pattern has BM · BN numbers, row by row, from slot · BM · BN; set scores to -inf where it is 0, which includes out-of-bounds keys. After the loops, a row with l = 0 attends to no key: divide by 1 there, and set its LSE to -inf.",
 # ]
 
 # %% tags=["exercise"] name="ex-13C"

@@ -160,14 +160,14 @@ predict("13.10", o_sum_written=7680)  #> predict("13.10", o_sum_written=...)
 # <!-- exercise 13D --> (Optional.) Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. Without it, go on below its check. If you are stuck after nine minutes, run `hint("13D")` in a cell of your own.
 
 # %% [raw] name="about-13D"
-# title = "Outputs that travel"
+# title = "Partial outputs in slow memory"
 # difficulty = 3
 # importance = 4
 # minutes = 15
 # hints = [
-#   "What does this tile of keys add to one slice of O, and what must happen to what was there before? Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
-#   "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled and added to; then out again. Rows past N and columns past d exist in neither array.",
-#   "Rows of O_sum are loaded up to come and stored up to go. The store into O is on where go is off: up to N - go, and what it stores is divided by l as a column. tl.dot takes the rescaled slice as its third argument.",
+#   "What does this tile of keys add to one slice of O, and what must happen to the partial sum first? Where is the result stored: in slow memory for the next tile of keys, or in O?",
+#   "One iteration: load a slice of V for these keys; load the slice of O_sum, if there is one already; rescale it, add, and store it. Rows past N and columns past d exist in neither array.",
+#   "Rows of O_sum are loaded up to come and stored up to go. The store into O is active where go is not: up to N - go, and its values are divided by l as a column. tl.dot takes the rescaled slice as its third argument.",
 # ]
 
 # %% tags=["exercise"] name="ex-13D"

@@ -197,9 +197,9 @@ for room in (256, 512, 1280):
 # importance = 5
 # minutes = 8
 # hints = [
-#   "Which four arrays move, and how many words has each? Two of them have as many heads as there are queries, the other two as many as there are keys.",
+#   "Which four arrays are moved, and how many words has each? Two of them have one head per query head, the other two one per key head.",
 #   "K and V have B · H_kv · N · d words each; the query and the output of all heads B · H · d each. Every word moves once and has itemsize bytes.",
-#   "Bytes over bytes a second are seconds. A GB/s is 10^9 bytes a second, which is 1,000 bytes a microsecond.",
+#   "Bytes divided by bytes per second are seconds. 1 GB/s is 10^9 bytes per second, or 1,000 bytes per microsecond.",
 # ]
 
 # %% tags=["exercise"] name="ex-14A"
@@ -299,14 +299,14 @@ measured("14.4", heads=heads)
 # <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
 
 # %% [raw] name="about-14B"
-# title = "Which roof"
+# title = "Memory-bound or compute-bound"
 # difficulty = 2
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Two times for each pass: as if only products took time, and as if only moving did. Which of the two can be hidden behind the other?",
-#   "Sort the arrays of the table into those with H heads and those with H_kv. Forward there are two of each kind, backward four; decode has its own count, that of exercise 14A.",
-#   "A microsecond is 10^6 FLOP for each TFLOP/s of the peak, and 1,000 bytes for each GB/s. The least time is the longer of the two, and the longer one is the limit.",
+#   "Compute two times per pass: the time of the products alone, and the time of the memory traffic alone. Which of the two can be hidden behind the other?",
+#   "Divide the arrays of the table into those with H heads and those with H_kv. The forward pass has two of each kind, the backward pass four; decoding has the count of exercise 14A.",
+#   "One microsecond is 10^6 FLOPs per TFLOP/s of the peak, and 1,000 bytes per GB/s. The minimum time is the larger of the two times, and the larger one is the limit.",
 # ]
 
 # %% tags=["exercise"] name="ex-14B"

@@ -258,14 +258,14 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 # <!-- exercise 14C --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14C")` in a cell of your own.
 
 # %% [raw] name="about-14C"
-# title = "A kernel that merges"
+# title = "A merge kernel for split-KV"
 # difficulty = 3
 # importance = 5
 # minutes = 14
 # hints = [
-#   "Write the NumPy merge again for one head: a column of log-sum-exps and a tile of outputs, (PARTS, d). How many rows of O_parts lie between one part of a head and the next?",
-#   "O_parts is (pairs, parts, group, d): the row of a part is its pair times parts plus its number, times group, plus the head's place in the group. LSE_parts has one number for each such row. Lanes beyond the last part must have the weight 0: give them a log-sum-exp that makes it so.",
-#   "The largest log-sum-exp may be minus infinity: subtract 0 then. All weights are 0 in that case, and so is their sum: divide by 1 instead, and choose minus infinity for LSE. Otherwise LSE is the largest one plus the logarithm of the sum.",
+#   "Rewrite the NumPy merge for one head: a column of log-sum-exps and a tile of outputs, (PARTS, d). What is the distance in rows of O_parts between one part of a head and the next?",
+#   "O_parts is (pairs, parts, group, d): the row of a part is (pair · parts + part) · group + head within the group. LSE_parts has one number per row. Lanes past the last part must have weight 0: choose their log-sum-exp accordingly.",
+#   "The largest log-sum-exp may be -inf: subtract 0 then. In that case all weights and their sum are 0: divide by 1 instead, and set LSE to -inf. Otherwise LSE is the largest one plus the logarithm of the sum.",
 # ]
 
 # %% tags=["exercise"] name="ex-14C"
@@ -352,14 +352,14 @@ for H_kv in (8, 2, 1):
 # <!-- exercise 14D --> (Optional.) Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own. Without it, go on below its check.
 
 # %% [raw] name="about-14D"
-# title = "Packed texts"
+# title = "Packed sequences"
 # difficulty = 4
 # importance = 4
 # minutes = 14
 # hints = [
-#   "Take packed_program of section 14.8 line by line. Which two numbers of cu does a program need? Which rows are its own, counted over all texts together?",
-#   "Rows of the program: the beginning of the text, plus tile · BM, plus 0 … BM - 1. All masks compare with the end of the text, not with the number of tokens. Tiles of keys begin where the text does.",
-#   "From token to token there are H · d words, and a head begins head · d words behind its token. If the first row of the program is not before the text's end, the loop must not run at all: put it, and what comes after it, under an if.",
+#   "Go through packed_program of section 14.8 line by line. Which two numbers of cu does a program need? Which rows does it process, counted over all sequences?",
+#   "Rows of the program: start of the sequence + tile · BM + 0 … BM - 1. All masks compare with the end of the sequence, not with the number of tokens. Tiles of keys start at the start of the sequence.",
+#   "The distance between tokens is H · d elements, and a head starts head · d elements after its token. If the first row of the program is past the end of the sequence, the loop must not run: put it and the lines after it under an if.",
 # ]
 
 # %% tags=["exercise"] name="ex-14D"

@@ -123,9 +123,9 @@ for size in (4, 12, 64):
 # importance = 5
 # minutes = 12
 # hints = [
-#   "For d = 2 and g = 2 write down all six features by hand, with what they are divided by. What is a! for x₁x₁, and for x₁x₂?",
-#   "A monomial is a choice of coordinates with repetition and without order. The setup cell imports a function of itertools that lists just those, for each degree from 0 to g.",
-#   "For one choice, take those columns of X (one column may be taken several times) and multiply along axis 1; no columns at all give ones. Count how often each coordinate was chosen, and divide by the root of the product of the factorials of these counts. Stack the results as columns.",
+#   "For d = 2 and g = 2, write all six features with their denominators. What is a! for x₁x₁, and for x₁x₂?",
+#   "A monomial is a selection of coordinates with repetition and without order. The setup cell imports a function of itertools that lists them for each degree from 0 to g.",
+#   "For one selection, take those columns of X (with repetition) and multiply along axis 1; an empty selection gives ones. Count how often each coordinate is selected, and divide by the square root of the product of the factorials of these counts. Stack the results as columns.",
 # ]
 
 # %% tags=["exercise"] name="ex-15A"
@@ -221,9 +221,9 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Begin with the largest error of one polynomial. At which places can it be, and how does NumPy find them?",
-#   "Take the roots of p' - p, keep those that are real and lie inside (-R, R), and add the two ends. The largest of |p(s)e⁻ˢ - 1| over these few places is exact.",
-#   "A root that is real may come back with a tiny imaginary part: compare the size of that with 1e-9, and go on with the real part. Then count g upwards from 1 and stop at the first whose largest error is small enough.",
+#   "Start with the largest error of one polynomial. Where can it occur, and how does NumPy find these points?",
+#   "Take the roots of p' - p, keep the real ones inside (-R, R), and add the two ends. The largest |p(s)e⁻ˢ - 1| over these points is exact.",
+#   "A real root may be returned with a tiny imaginary part: compare its size with 1e-9 and use the real part. Then increase g from 1 and stop at the first g whose largest error is small enough.",
 # ]
 
 # %% tags=["exercise"] name="ex-15B"
@@ -332,9 +332,9 @@ predict("15.4", times=10)  #> predict("15.4", times=...)
 # importance = 5
 # minutes = 12
 # hints = [
-#   "Which array has to be in fast memory all the time, and which ones only pass by? In which order do the three inputs come?",
-#   "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
-#   "One add_matmul on a row of d + 1 words gives output and row sum together. Divide the view of the output in place by the view of the sum, which has shape (1, 1), and store that view.",
+#   "Which array must be in fast memory all the time, and which ones are streamed? In which order are the three inputs loaded?",
+#   "Create the state with len(psi) rows and d + 1 columns. First loop: add a key and its value to the state, and the key alone to one of the columns. Second loop: a query reads d + 1 words from it.",
+#   "One add_matmul on a row of d + 1 words gives the output and the row sum together. Divide the view of the output in place by the view of the sum, which has shape (1, 1), and store that view.",
 # ]
 
 # %% tags=["exercise"] name="ex-15C"

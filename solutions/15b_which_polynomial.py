@@ -209,14 +209,14 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 # <!-- 1,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15D").cases(np.random.default_rng(0))) -->
 
 # %% [raw] name="about-15D"
-# title = "Rows that are safe"
+# title = "Safe rows"
 # difficulty = 2
 # importance = 4
 # minutes = 8
 # hints = [
-#   "p(0) is positive. Where is the nearest place at which p could change its sign?",
-#   "p is positive as long as |s| is smaller than its nearest real root, on whichever side that lies. How large can the score of a query of a given length be with a key no longer than the longest?",
-#   "Cauchy and Schwarz: at most the product of the two lengths, and some key of that length would reach it. So compare, row by row, the length of the query times the largest length of a key with the smallest |root| among the real roots; where there is none, that is infinity.",
+#   "p(0) is positive. What is the nearest point at which p could change its sign?",
+#   "p is positive as long as |s| is smaller than its nearest real root on either side. How large can the score of a query of a given length be with a key that is no longer than the longest one?",
+#   "By Cauchy–Schwarz, at most the product of the two lengths, and a key of that length could reach it. So compare, for each row, the length of the query times the largest length of a key with the smallest |root| of the real roots; without real roots, use infinity.",
 # ]
 
 # %% tags=["exercise"] name="ex-15D"
@@ -413,9 +413,9 @@ measured("15.12", **{name: wrong.ledger.reads[name] - words for name, words in s
 # importance = 2
 # minutes = 10
 # hints = [
-#   "Two faults, one for words and one for room. Which array is read more often than a turn's share of it, and what stands above the limit between two turns?",
-#   "A turn needs Bd columns of V. What does it load? And when its columns of O are finished, who still needs its columns of the state?",
-#   "A load takes a second range, of columns; the row that comes is then as wide as the state. A tile whose name is given to a new one is there until the new one has been made: free it before that.",
+#   "There are two faults, one for words and one for the footprint. Which array is read more often than necessary in an iteration, and which tile exceeds the limit between two iterations?",
+#   "An iteration needs Bd columns of V. What does it load? And when its columns of O are finished, which line still needs its columns of the state?",
+#   "load takes a second range, for columns; the loaded row is then as wide as the state. A tile whose name is assigned again exists until the new one has been created: free it before that.",
 # ]
 
 # %% tags=["exercise"] name="ex-15E"

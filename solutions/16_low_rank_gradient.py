@@ -166,9 +166,9 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 # importance = 5
 # minutes = 12
 # hints = [
-#   "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ, if f h is formed first, and how is f h formed without f?",
-#   "Put -δ beside G as one more column and ones beside h: then p is f ∘ (Ge Veᵀ), a sum over c of f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
-#   "A matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by Psiᵀ, then by Phi, then scale the rows by the column of Ge. Add that up over the columns.",
+#   "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ if f h is computed first, and how is f h computed without f?",
+#   "Append -δ to G as one more column and ones to h. Then p is f ∘ (Ge Veᵀ): a sum over c of f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
+#   "For a matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by Psiᵀ, then by Phi, then scale the rows by the column of Ge. Sum over the columns.",
 # ]
 
 # %% tags=["exercise"] name="ex-16A"
@@ -245,14 +245,14 @@ for step in small.steps:
 # <!-- exercise 16B --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. One pass is enough, however many coordinates there are, and the check counts your operations. If you are stuck after five minutes, run `hint("16B")` in a cell of your own.
 
 # %% [raw] name="about-16B"
-# title = "The features, pulled back"
+# title = "Backpropagation through the features"
 # difficulty = 3
 # importance = 5
 # minutes = 10
 # hints = [
-#   "A step made features as a product of two factors. Where does the gradient of a product go?",
-#   "Each block of features gives two things: to its coordinate the gradient times the features it was made of, summed over the block; to those features the gradient times the coordinate.",
-#   "Go through the steps from the last to the first, so that the gradient of a feature is complete before it is handed on. What is left in features 1 to d at the end belongs to the coordinates.",
+#   "A step computes features as products of two factors. What is the gradient of a product with respect to its factors?",
+#   "Each block of features gives two gradients: to its coordinate, the gradient times the source features, summed over the block; to the source features, the gradient times the coordinate.",
+#   "Go through the steps from the last to the first, so that the gradient of a feature is complete before it is used. The gradients of features 1 to d at the end belong to the coordinates.",
 # ]
 
 # %% tags=["exercise"] name="ex-16B"
@@ -467,14 +467,14 @@ measured("16.4", times=flash.total / two)
 # <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_matmul(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.13) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
 # %% [raw] name="about-16C"
-# title = "The gradient in two sweeps"
+# title = "The gradient in two passes"
 # difficulty = 4
 # importance = 5
 # minutes = 20
 # hints = [
-#   "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
-#   "A query's numerators and denominator come from T with add_matmul; with them G = [dO, -dO·O]/den. Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
-#   "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
+#   "Which of T and U does the pass over the queries need, and which one does it compute? And the other pass?",
+#   "The numerators and denominator of a query come from T with add_matmul; with them G = [dO, -dO·O]/den. Its gradient is add_gradient with T and G; add its features times G to U. A key has [v, 1] for G.",
+#   "Queries use phi and keys psi in both passes: phi with T for the output and dQ, phi to compute U, psi with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
 # ]
 
 # %% tags=["exercise"] name="ex-16C"
@@ -561,14 +561,14 @@ explore.causal_tiles(512, 64, at=4)
 # <!-- exercise 16D --> Compute the output by (16.14), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16D")` in a cell of your own.
 
 # %% [raw] name="about-16D"
-# title = "Causal, tile by tile"
+# title = "Causal attention by tiles"
 # difficulty = 3
 # importance = 4
 # minutes = 13
 # hints = [
-#   "When the queries of a tile are at work, which keys may the state T hold?",
-#   "Numerators and denominators are a sum of two: features of the queries times T for all tiles before, and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
-#   "The tile's own keys go into T only after its queries have been answered. Divide once, when both parts have been added, and not each part by itself.",
+#   "When the queries of a tile are processed, which keys may the state T contain?",
+#   "Numerators and denominators are the sum of two parts: features of the queries times T for all earlier tiles, and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
+#   "Add the keys of the tile to T only after its queries are processed. Divide once, after both parts have been added, and not each part by itself.",
 # ]
 
 # %% tags=["exercise"] name="ex-16D"

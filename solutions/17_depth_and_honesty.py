@@ -122,9 +122,9 @@ measured("17.1", times=stream[7] / stream[0])
 # importance = 4
 # minutes = 8
 # hints = [
-#   "Take the logarithm of either law. What becomes of the power, what of the exponential, and which number is then the slope of a line?",
-#   "The logarithm of the error against the logarithm of m is a line of slope a for a power; against m itself it is a line of slope b for an exponential. np.polyfit with degree 1 fits a line.",
-#   "Fit both lines to the same logarithms of errors. For each, add up the squares of what is left, logarithm of the error less slope times place less the constant. The smaller sum names the law.",
+#   "Take the logarithm of each law. What does the power law become, what the exponential law, and which number is the slope of a line?",
+#   "The logarithm of the error against the logarithm of m is a line of slope a for a power law; against m it is a line of slope b for an exponential law. np.polyfit with degree 1 fits a line.",
+#   "Fit both lines to the logarithms of the errors. For each line, sum the squares of the residuals: logarithm of the error - slope · position - constant. The smaller sum determines the law.",
 # ]
 
 # %% tags=["exercise"] name="ex-17A"
@@ -284,14 +284,14 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 # <!-- exercise 17B --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17B")` in a cell of your own.
 
 # %% [raw] name="about-17B"
-# title = "Logits that cannot grow"
+# title = "Bounded logits"
 # difficulty = 3
 # importance = 5
 # minutes = 10
 # hints = [
-#   "If a row is made longer in its own direction, what becomes of Y? What does that say about the part of dX along the row?",
-#   "Write u for the row divided by its length. Y is length times u. dX is dY with its part along u taken away, divided by the length of the row, and times the length that was asked for.",
-#   "The part of dY along u is the product of both, summed over the last axis with keepdims, times u. Rows of zeros have no direction: divide them by 1 instead, and set their gradient to zero.",
+#   "If a row is scaled by a factor, how does Y change? What does this say about the component of dX along the row?",
+#   "Let u be the row divided by its length. Y is length times u. dX is dY without its component along u, divided by the length of the row, times the requested length.",
+#   "The component of dY along u is the sum of their product over the last axis (with keepdims), times u. Rows of zeros have no direction: divide them by 1 instead, and set their gradient to zero.",
 # ]
 
 # %% tags=["exercise"] name="ex-17B"

@@ -79,9 +79,9 @@ explore.curve({"relative error, percent": [(d, error) for d, (error, _) in PRINT
 # importance = 4
 # minutes = 6
 # hints = [
-#   "The numerators of both errors are the same. So what has to be known about the length of x + y, if y has length 1?",
-#   "x + y is 2y and x - y together. By the triangle inequality its length lies between 2 less and 2 more than the length of x - y, which for y of length 1 is the usual error u itself.",
-#   "So the printed error lies between u/(2 + u) and u/(2 - u). Solve each end for u. Where the printed error is 1 or more, one of the two ends gives no limit: then it is infinite.",
+#   "Both errors have the same numerator. So what must you know about the length of x + y if y has length 1?",
+#   "x + y is 2y + (x - y). By the triangle inequality its length differs from 2 by at most the length of x - y, which is the usual error u if y has length 1.",
+#   "So the printed error is between u/(2 + u) and u/(2 - u). Solve each end for u. If the printed error is 1 or more, one of the two ends gives no limit: return infinity there.",
 # ]
 
 # %% tags=["exercise"] name="ex-17C"
@@ -372,14 +372,14 @@ explore.lowrank_scaling(lowrank_run)
 # <!-- exercise 17D --> Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of them traps for a chooser that looks at words alone, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17D")` in a cell of your own.
 
 # %% [raw] name="about-17D"
-# title = "Choose and defend"
+# title = "The choice of a schedule"
 # difficulty = 4
 # importance = 5
 # minutes = 24
 # hints = [
-#   "Take the five one after the other. For each, three questions: does it compute what this model computes, within the error? Which tiles fit in M? What does its ledger say? Then the smallest wins.",
-#   "A window decides alone which two are left. Without one, low rank needs σ² up to 0.8 and an even degree whose claim is small enough; its tile is found by trying every number of columns. A tile without a single row is no tile: then the schedule does not fit.",
-#   "Collect candidates as (words, claim, name, tiles) in a list and take the smallest: at equal words the smaller claim comes first, so an exact schedule wins a tie. Skip whatever has a footprint above M; costs.<name>(…).peak says it, and costs.<name>(…).total the words.",
+#   "Consider the five schedules one after the other, with three questions each: does it compute the attention of this model within the error? Which tiles fit in M? What is the total of its ledger? Then select the smallest.",
+#   "A window leaves two schedules. Without a window, low rank needs σ² up to 0.8 and an even degree whose claim is small enough; try every number of columns for its tile. If not even one row fits, the schedule does not fit.",
+#   "Collect candidates as (words, claim, name, tiles) in a list and take the smallest: for equal words the smaller claim comes first, so an exact schedule wins a tie. Skip candidates with a footprint above M; costs.<name>(…).peak and costs.<name>(…).total give footprint and words.",
 # ]
 
 # %% tags=["exercise"] name="ex-17D"
@@ -502,14 +502,14 @@ predict("17.10b", stand=5)  #> predict("17.10b", stand=...)
 # A claim stands if its speed-up is at most 1.05 times yours, and its error at least yours divided by 1.05; without a speed-up it does not. The check has fresh tables, with more exact attentions and more threads. If you are stuck after six minutes, run `hint("17E")` in a cell of your own.
 
 # %% [raw] name="about-17E"
-# title = "A table that lies"
+# title = "A misleading table"
 # difficulty = 2
 # importance = 2
 # minutes = 12
 # hints = [
-#   "Two runs may stand in one quotient if they did the same work in the same way. Which entries of a run say what was done, and how?",
-#   "For a claim, keep the runs with its d, n and passes that used one thread. One of them is the method's own. Those that are exact it may be held against; which of them would its rival choose?",
-#   "The speed-up is the smallest median among the exact runs kept, over the method's own median; None where no exact run was kept. The error is the largest of its own errors. Then compare, number by number, with a twentieth of leeway.",
+#   "Two runs may be compared if they did the same work under the same conditions. Which entries of a run describe the work and the conditions?",
+#   "For a claim, keep the runs with its d, n and passes on one thread. One of them is the method itself. Which of the exact ones is the fair baseline?",
+#   "The speed-up is the smallest median of the exact runs divided by the median of the method, or None without exact runs. The error is the largest of its errors. Then compare both numbers with the claim, with a tolerance of 5 %.",
 # ]
 
 # %% tags=["exercise"] name="ex-17E"

@@ -116,14 +116,14 @@ measured("18.3", words=ring.words, peak=ring.peak)
 # <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours, and one case has scores of 10,000. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
 
 # %% [raw] name="about-18A"
-# title = "The ring"
+# title = "Ring attention"
 # difficulty = 2
 # importance = 5
 # minutes = 10
 # hints = [
-#   "A rank can begin before anything has come: with which keys? How many blocks are still to come then?",
-#   "Four names change from step to step: the keys and values that are here now, and the outputs with their log-sum-exps over all keys seen so far.",
-#   "Attend to your own keys. Then, once for every other rank: shift what you have now, not what is yours, attend to what came, and merge the two results. Only the outputs are returned.",
+#   "A rank can start before any communication: with which keys? How many blocks does it receive then?",
+#   "Four variables change from step to step: the current keys and values, and the outputs with their log-sum-exps over all keys so far.",
+#   "Attend to the rank's own keys. Then, once per other rank: shift the current block (not the rank's own one), attend to the received block, and merge the two results. Return only the outputs.",
 # ]
 
 # %% tags=["exercise"] name="ex-18A"
@@ -247,14 +247,14 @@ measured("18.5", a=min(words, key=words.get))
 # <!-- exercise 18B --> Write the grid, for any $a$ that divides $P$. Call what is sent in the third step `O` and `L`. A warning from experience: on a $2 \times 2$ grid one can take rows for columns and notice nothing. The check has $2 \times 3$ as well. If you are stuck after eight minutes, run `hint("18B")` in a cell of your own.
 
 # %% [raw] name="about-18B"
-# title = "The grid"
+# title = "A 2D grid of ranks"
 # difficulty = 3
 # importance = 5
 # minutes = 14
 # hints = [
-#   "The ranks of a row have queries in common, those of a column keys: which group gathers which array?",
-#   "After attention a rank has results for all queries of its row, over the keys of its column alone. Who has the results for the same queries over the other keys, and who should end with them?",
-#   "Cut both o and L into the pieces of the row's ranks and exchange them in one call. What comes back are two lists of pieces, all about your own queries; merge them one by one, beginning with any.",
+#   "The ranks of a row share queries, those of a column share keys: which group gathers which array?",
+#   "After attention, a rank has results for all queries of its row over the keys of its column. Which ranks have results for the same queries over other keys, and which rank needs the final result?",
+#   "Split both o and L into the pieces of the row's ranks and exchange them in one call. You receive two lists of pieces for your own queries; merge them one by one, in any order.",
 # ]
 
 # %% tags=["exercise"] name="ex-18B"
@@ -354,14 +354,14 @@ measured("18.6", words=rows.words / (3 * 1024))
 # <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row. Hops as in `columns_travel` do that, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
 
 # %% [raw] name="about-18C"
-# title = "Rows travel"
+# title = "Ring backward: query rows are sent"
 # difficulty = 3
 # importance = 4
 # minutes = 12
 # hints = [
-#   "attend_backward takes six arrays. Which two of them belong to keys, and so stay where they are?",
-#   "O is used for one thing only, and that is done before the first hop. What travels is what a row of queries still needs elsewhere, and a sum that is nobody's before the first visit.",
-#   "In each step shift the four arrays of the rows and their sum together, with None for a sum that has not begun. Add the gradients of keys to your own, that of queries to the sum. When all ranks are visited, one shift more brings the sum home, to the part that was made first.",
+#   "attend_backward takes six arrays. Which two of them belong to keys and therefore stay on their rank?",
+#   "O is used for one purpose only, before the first shift. Send what a row of queries needs on other ranks, and the partial sum of its gradient, which does not exist before the first step.",
+#   "In each step shift the four arrays of the rows and their partial sum together, with None for a sum that does not exist yet. Add the key gradients to your own, and the query gradient to the sum. After all ranks are visited, one more shift returns the sum to its rank; add the part that was computed first.",
 # ]
 
 # %% tags=["exercise"] name="ex-18C"
@@ -440,14 +440,14 @@ measured("18.7", P=min(fewer))
 # <!-- exercise 18D --> Write it. `me.all_to_all` with three lists of pieces does the first exchange; a rank's piece for rank $s$ is its own rows, of the heads of rank $s$, which are $H/P$ heads that follow each other. `np.concatenate` joins pieces along an axis, `distributed.attend` takes (n, H, d) too, and `me.cut` cuts rows into those of each rank. If you are stuck after six minutes, run `hint("18D")` in a cell of your own.
 
 # %% [raw] name="about-18D"
-# title = "Heads instead of rows"
+# title = "Ulysses: heads instead of rows"
 # difficulty = 2
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Before the exchange a rank has some rows of all heads, after it all rows of some heads. Along which axis are the pieces cut, and along which are those that came joined?",
-#   "all_to_all wants for each name a list of me.size pieces and returns such lists: one for each name.",
-#   "The way back is the other way round: cut the outputs into the rows of each rank, exchange, and join what came along the axis of the heads.",
+#   "Before the exchange a rank has some rows of all heads, afterwards all rows of some heads. Along which axis are the arrays split, and along which are the received pieces joined?",
+#   "all_to_all takes, per name, a list of me.size pieces and returns one such list per name.",
+#   "The second exchange is the inverse: split the outputs into the rows of each rank, exchange, and join the received pieces along the head axis.",
 # ]
 
 # %% tags=["exercise"] name="ex-18D"

@@ -123,14 +123,14 @@ print(f"N = 131,072, d = 128: {full:,} words for some rank, causal {causal:,}: "
 # <!-- exercise 19A --> Deal the rows out yourself: `my_owner(t, N, P)` is the rank of row $t$. Each rank gets $N/P$ rows and the same work, and all ranks together need no more words than in zigzag. $2P$ divides $N$. If you are stuck after four minutes, run `hint("19A")` in a cell of your own.
 
 # %% [raw] name="about-19A"
-# title = "Whose row is it?"
+# title = "The rank of a row"
 # difficulty = 1
 # importance = 4
 # minutes = 6
 # hints = [
-#   "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
-#   "The first block and the last, the second and the last but one. How many rows has a block, and in which block is row t?",
-#   "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 goes to rank 0, block P to rank P - 1.",
+#   "Split the rows into 2P blocks. Which pairs of blocks have equal work?",
+#   "The first and the last block, the second and the last but one, and so on. How many rows has a block, and in which block is row t?",
+#   "Blocks 0 to P - 1 belong to the ranks of these numbers. The later blocks go in reverse: block 2P - 1 belongs to rank 0, block P to rank P - 1.",
 # ]
 
 # %% tags=["exercise"] name="ex-19A"
@@ -189,14 +189,14 @@ for name, one in placed.items():
 # <!-- exercise 19B --> Place the texts: `my_placement(lengths, P)` returns, for each text, the list of ranks that share it. A text on several ranks is cut in zigzag: count an equal part of its $n(n+1)/2$ pairs for each of them, and each lacks the keys of the others. Make the work as even as *split texts* does, and split no more than that needs.
 
 # %% [raw] name="about-19B"
-# title = "Texts on ranks"
+# title = "Sequences on ranks"
 # difficulty = 3
 # importance = 4
 # minutes = 10
 # hints = [
-#   "How much work is there in all, and what is one rank's share of it? Which texts have more?",
-#   "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the largest part first; those ranks that have the least to do so far get it.",
-#   "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the text needs, and give each of them an equal part of the text's work. The answer is in the order of the texts, not in that in which you placed them.",
+#   "How much work is there in total, and what is the share of one rank? Which sequences have more work than that?",
+#   "A sequence needs its work divided by the share, rounded up, ranks, at most P. Start with the sequence with the largest part; assign it to the ranks with the least work so far.",
+#   "Keep a list of the work of each rank. Sort the ranks by it, take as many as the sequence needs, and add an equal part of its work to each of them. Return the result in the order of the sequences, not in the order of assignment.",
 # ]
 
 # %% tags=["exercise"] name="ex-19B"
@@ -250,9 +250,9 @@ measured("19.4", thousand=short.words, million=long.words)
 # importance = 5
 # minutes = 10
 # hints = [
-#   "What does a rank know after attending to its own frames alone, and what do the others need of it?",
-#   "Gather the outputs and log-sum-exps of all ranks. The output of a rank counts by its share of the row sum, which is exp(L) over the sum of all exp(L).",
-#   "exp(L) may overflow: take the largest L of each query off first. With shapes (P, m, d) and (P, m) the weights need one more axis, and a sum over the first.",
+#   "What does a rank know after it attends to its own frames, and what do the other ranks need of it?",
+#   "Gather the outputs and log-sum-exps of all ranks. The weight of a rank's output is its fraction of the row sum: exp(L) divided by the sum of all exp(L).",
+#   "exp(L) may overflow: subtract the largest L of each query first. With shapes (P, m, d) and (P, m) the weights need one more axis, and the sum is over the first axis.",
 # ]
 
 # %% tags=["exercise"] name="ex-19C"
@@ -348,14 +348,14 @@ print("\n".join("".join("#" if x else "." for x in row) for row in sees[::4]))
 # <!-- exercise 19D --> Write it as a rank: `Q`, `K`, `V` are its rows $(n, d)$, whole clips of `c` rows, and every rank has as many. No rank receives more than (19.5), and a clip's own first row is one key, not two.
 
 # %% [raw] name="about-19D"
-# title = "Clips: local and global"
+# title = "Local and global attention of clips"
 # difficulty = 3
 # importance = 4
 # minutes = 10
 # hints = [
-#   "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the same rows.",
-#   "Every c-th row from the first on is what the others need: gather those of K and of V. Then each of your clips attends to its own rows together with the first rows that it does not have already.",
-#   "The gathered rows are one a clip, in the order of the film. Your n-th clip is the film's clip number me.rank times the clips of a rank, plus n: leave that one out, and join the rest to the clip's own keys.",
+#   "Which rows of K and V does a rank need from others, and which of its own do the others need? They are the same rows.",
+#   "The other ranks need every c-th row, starting with the first: gather those of K and of V. Then each of your clips attends to its own rows and to the first rows that it does not already have.",
+#   "The gathered rows are one per clip, in the order of the film. Your n-th clip is clip me.rank times the clips per rank, plus n, of the film: leave that one out, and join the rest to the clip's own keys.",
 # ]
 
 # %% tags=["exercise"] name="ex-19D"
@@ -485,14 +485,14 @@ for name, owner in (("side by side", np.arange(12) // 4), ("by their keys", grou
 # <!-- exercise 19E --> Group them: `my_groups(mask, P)` returns the owner of each of $h$ positions, $h/P$ to a rank, so that no rank lacks more than (19.8) says.
 
 # %% [raw] name="about-19E"
-# title = "Whose keys are they?"
+# title = "Grouping positions by their keys"
 # difficulty = 4
 # importance = 3
 # minutes = 14
 # hints = [
-#   "What do two positions of one group have in common that two of different groups have not?",
-#   "Two positions of a group see more than half of it, so they share at least one key that not all positions see. Begin with any position, and add the one that shares most keys with the group.",
-#   "Keep the owners in an array that starts with -1. For each rank take the first position without an owner; the union of its group's rows of the mask says which keys are at hand; count, for every position that is left, how many of its keys are among them, and take the largest count, until the group has h/P positions.",
+#   "What do two positions of the same group have in common that two of different groups do not have?",
+#   "Two positions of a group attend to more than half of it, so they share at least one key that not all positions attend to. Start with any position, and add the one that shares the most keys with the group.",
+#   "Keep the ranks in an array that starts with -1. For each rank take the first unassigned position. The union of its group's rows of the mask gives the available keys. For every unassigned position, count how many of its keys are among them, and add the one with the largest count, until the group has h/P positions.",
 # ]
 
 # %% tags=["exercise"] name="ex-19E"

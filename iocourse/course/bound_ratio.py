@@ -1,6 +1,6 @@
-"""The ratio of a solved schedule's words to a lower bound, which a check prints after "Solved.".
+"""Ratio of a solved schedule's traffic to a lower bound, which a check prints after "Solved.".
 
-The schedule runs dry, on shapes alone, and the bound is taken at the words of fast memory that it then uses.
+The schedule runs on shapes only (dry), and the bound is evaluated at the peak that this run reaches.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..masks import Mask
 from ..schedules import PASSES, mask_of
 from .exercise import NO_LIMIT, BoundComparison, Case, RunCase, Trial
 
-# The section that explains a bound, by its id. Others are named alone: `bounds.BOUNDS` describes them.
+# The section that explains a bound, by its id. `bounds.BOUNDS` describes the others.
 EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10", "compulsory_sparse": "8.10"}
-MOST_MOVES = 12_000  # loads and stores: two tenths of a second
+MOST_MOVES = 12_000  # loads and stores, which take about 0.2 seconds
 
 
 def attention(
@@ -29,9 +29,15 @@ def attention(
     every_block: bool = False,
     **told: Any,
 ) -> BoundComparison:
-    """The comparison for a schedule of a pass that does not take P: the largest bound for such schedules.
+    """Return the comparison of a schedule with the largest bound for schedules that do not take P.
 
-    `arrays` are those it takes; `told` has its tiles, and its `mask` or the width `w` of its window.
+    Args:
+        pass_: "forward" or "backward".
+        arrays: the arrays that the schedule takes.
+        N: sequence length.
+        d: head dimension.
+        every_block: count every block instead of one of several equal ones.
+        told: its tile sizes, and its `mask` or the width `w` of its window.
     """
     shapes, mask = PASSES[pass_].shapes(N, d), mask_of(N, told)
     given = {name: shapes[name] for name in arrays} | told
@@ -43,7 +49,7 @@ def attention(
 
 
 def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **tiles: int) -> BoundComparison:
-    """The comparison for a schedule of an (m, k) by (k, n) product, which takes arrays of these shapes."""
+    """Return the comparison of a schedule for an (m, k) by (k, n) product of arrays of these shapes."""
 
     def bound(M: int) -> tuple[int, str]:
         return bounds.matmul(m, n, k, M + FREE_REGISTERS), bounds.matmul.id
@@ -54,9 +60,9 @@ def product(shapes: Mapping[str, tuple[int, int]], m: int, n: int, k: int, **til
 def bound_ratio_message(
     comparison: BoundComparison, run_case: RunCase, schedule: Callable[..., Any], small: Case
 ) -> str:
-    """The sentence after "Solved.".
+    """Return the sentence that is printed after "Solved.".
 
-    It has no number if a dry run of the `small` case counts other words than a real run.
+    It has no ratio if a dry run of the `small` case counts other words than a real run.
     """
     machine = {"dry": True, "unroll": comparison.every_block, "max_moves": MOST_MOVES}
     sizes = _sizes(comparison.inputs)
@@ -64,26 +70,30 @@ def bound_ratio_message(
     dry = run_case(schedule, replace(small, machine=machine))
     if counted.error or dry.error or dry.ledger != run_case(schedule, small).ledger:
         return (
-            f"What anybody must move is not set beside it: at {sizes} a dry run does not count your "
-            "schedule. It counts one whose loops are over m.blocks."
+            f"No comparison with the lower bound for {sizes}: a dry run cannot count your schedule. "
+            "It needs loops over m.blocks."
         )
     return _sentence(counted, *comparison.bound(counted.ledger.peak))
 
 
 def _sentence(counted: Trial, least: int, bound: str) -> str:
     words, M = counted.ledger.total, counted.ledger.peak
-    named = f"{bound} (section {EXPLAINED[bound]})" if bound in EXPLAINED else bound
-    where = f"at {counted.case.label}, in {M:,} of fast memory"
+    named = f"Theorem {bound}" if bound in ("A", "B'", "C", "D") else f"bound {bound}"
+    named += f", section {EXPLAINED[bound]}" if bound in EXPLAINED else ""
+    where = f"for {counted.case.label}, with {M:,} words of fast memory"
     if words < least:
-        return f"Your schedule is in another class than bound {named}, {least:,}: {words:,} words {where}."
+        return (
+            f"Your schedule moves {words:,} words {where}. The lower bound ({named}) is {least:,}, but it "
+            "holds for another class of schedules."
+        )
     return (
-        f"Your schedule moves {words / least:.2f} × what anybody must, by bound {named}:\n"
-        f"  {words:,} words against {least:,}, {where}."
+        f"Your schedule moves {words / least:.2f} times the lower bound ({named}):\n"
+        f"  {words:,} words compared with {least:,}, {where}."
     )
 
 
 def _sizes(inputs: Mapping[str, Any]) -> str:
-    """N = 1,024, d = 64, Br = 16; for arrays without those names their shapes."""
+    """Format the sizes as N = 1,024, d = 64, Br = 16; for other arrays format their shapes."""
     shape = inputs.get("Q")
     shapes = (
         {"N": shape[0], "d": shape[1]} if shape else {k: v for k, v in inputs.items() if isinstance(v, tuple)}

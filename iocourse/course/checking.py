@@ -1,7 +1,7 @@
-"""check("4B", my_function): try the student's own object on fresh inputs, report properties by name.
+"""check("4B", my_function): run the student's function on new inputs and report its properties by name.
 
-And what belongs to a check: hint("4B"), the points of an answer, what is printed while a check takes long,
-and that an old version of a function is checked where the last run of its cell failed.
+Also: hint("4B"), the points of an exercise, the progress messages of a long check, and the note that an old
+version of a function is checked because the last run of its cell failed.
 """
 
 from __future__ import annotations
@@ -55,55 +55,57 @@ OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
 KEEPS_RESULTS = "does not modify earlier results"
-# What the report on any exercise may say, whatever properties it has.
+# Names that the report on any exercise may have, in addition to its properties.
 COURSE_WIDE = (RUNS, OWN, RETURNS, FORM, STORES, KEEPS_INPUTS, KEEPS_RESULTS)
-REUSED = "a later call writes into what your function returned before; make a new array in each call"
-WHY_IT_RAISES = (
-    "In a solved notebook a check that fails is an error; in your own copy of a lesson it never is."
-)
+REUSED = "a later call modifies the array that your function returned before; create a new array in each call"
+WHY_IT_RAISES = "In a solved notebook a failed check is an error; in your own copy of a lesson it is not."
 
-NBGRADER_DIGITS = 4  # behind the point, of points: a feedback page shows them
-COLUMNS = 100  # of a hint: JupyterLab breaks what is longer inside a word
-SECONDS = 20.0  # before a check says that it still runs
+NBGRADER_DIGITS = 4  # decimals of points on a feedback page
+COLUMNS = 100  # of a hint; JupyterLab breaks longer lines inside words
+SECONDS = 20.0  # before the first message that a check is still running
 
 Verdict = tuple[str, str | None]
 
 
 class Held(str):
-    """The name of a property that holds and has a remark, which the report of a solved exercise adds."""
+    """The name of a property that holds with a remark, which the report of a solved exercise prints."""
 
     remark: str
 
     def __new__(cls, name: str, remark: str) -> Held:
-        """The name, as any other text of it."""
+        """Return the name with its remark."""
         held = super().__new__(cls, name)
         held.remark = remark
         return held
 
 
 class CheckFailed(AssertionError):
-    """A check failed in a solved notebook, or where IOCOURSE_STRICT asks for an error; never raised in a
-    student's own notebook.
-    """
+    """A failed check in a solved notebook or with IOCOURSE_STRICT; not raised in a student's own notebook."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints in place of a traceback, which would show nothing but our own lines."""
+        """Return the message without a traceback, which would only show lines of the library."""
         return [f"{type(self).__name__}: {self}"]
 
 
 def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
-    """Judge `answer` for an exercise and print one line for each property.
+    """Check a function for an exercise and print one line per property.
 
-    Beside a solved schedule stands how near it comes to what anybody must move, where a bound is known.
-    Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
-    student; in a solved notebook and with IOCOURSE_STRICT=1 a failed check raises CheckFailed below its
-    report. Raises ValueError for an unknown id and for a seed that is no whole number from 0. Where what it
-    needs is not installed, it says so and tries nothing. Where the last run of the function's cell failed, it
-    says that it checks the old version. A check that takes long says which case is running; KeyboardInterrupt
-    is raised again with the case in its message, which is all that a notebook shows.
+    The inputs are new in each call; the report of a failed check has the seed that repeats them. For a solved
+    schedule with a known lower bound, the ratio to it is printed too. If a required package is missing, or if
+    the last run of the function's cell failed, the report says so. A long check prints the current case.
+
+    Args:
+        exercise_id: such as "4B".
+        answer: the student's function.
+        seed: of the random inputs; default: IOCOURSE_SEED, or a random seed.
 
     Returns:
-        None, which a notebook does not show; the points where nbgrader runs it.
+        The points if nbgrader runs the check, otherwise None.
+
+    Raises:
+        ValueError: unknown exercise, or a seed that is not an integer of at least 0.
+        CheckFailed: a check failed in a solved notebook or with IOCOURSE_STRICT=1.
+        KeyboardInterrupt: with the current case in its message.
     """
     exercise = find(exercise_id)
     set_current_exercise(exercise)
@@ -113,7 +115,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
             verdicts = _judged_aloud(exercise, answer, chosen)
     except TritonMissing:
         if is_graded():
-            raise  # or nobody would see that nothing was tried
+            raise  # otherwise a grader would not notice that nothing was run
         print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
         return None
     solved = all(complaint is None for _, complaint in verdicts)
@@ -124,7 +126,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     if solved and exercise.comparison:
         small = exercise.cases(np.random.default_rng(chosen))[0]
         print(bound_ratio_message(exercise.comparison, exercise.run_case, answer, small))
-    # A notebook may be run whole before anything in it is solved: what is not written yet was not tried.
+    # Run All before anything is solved must not count as an attempt.
     said = [complaint or "" for name, complaint in verdicts if name == RUNS]
     unwritten = any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
     if solved or not unwritten:
@@ -138,7 +140,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
-    """The verdicts, with signs of life."""
+    """Return the verdicts; print progress messages meanwhile."""
     with still_running() as activity:
         try:
             return judge(exercise, answer, seed, activity)
@@ -149,7 +151,7 @@ def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
 
 
 def fresh_seed(seed: int | None = None) -> int:
-    """`seed`, else IOCOURSE_SEED, else one drawn. Raises ValueError where it is no whole number from 0."""
+    """Return `seed`, or IOCOURSE_SEED, or a random seed. Raises ValueError if it is not an integer >= 0."""
     if seed is not None:
         whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
         return _from_0("seed", seed, int(seed) if whole else None)
@@ -161,16 +163,24 @@ def fresh_seed(seed: int | None = None) -> int:
 
 def _from_0(name: str, came: object, number: int | None) -> int:
     if number is None or number < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0, got {came!r}")
+        raise ValueError(f"{name} must be an integer of at least 0, got {came!r}")
     return number
 
 
 def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None = None) -> list[Verdict]:
-    """(property, None or what was seen) for every property; the first error makes the rest moot, and what
-    asks for another form than the answer has is not tried.
+    """Run the function on all cases and return (name, None or a message) for every property.
 
-    `activity` is told which case is being tried, and which property judged. Raises TritonMissing where a case
-    cannot be tried here.
+    After an error only that error is returned. After a wrong form, other properties that need the form are
+    marked as not tried.
+
+    Args:
+        exercise: its cases and properties.
+        answer: the student's function.
+        seed: of the random inputs.
+        activity: is called with the current case or property.
+
+    Raises:
+        TritonMissing: a case needs torch or triton, which are not installed.
     """
     if isinstance(answer, Placeholder):
         raise_missing()
@@ -185,7 +195,7 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
             trial = exercise.run_case(answer, case)
         except (Exception, KeyboardInterrupt):
             raise
-        except BaseException as error:  # exit() in an answer ends neither the check nor the notebook
+        except BaseException as error:  # exit() in a student's function must not end the notebook
             return [_verdict_on(exercise, error, case.label)]
         if trial.error is not None:
             if caused_by_missing_package(trial.error):
@@ -196,13 +206,13 @@ def judge(exercise: Exercise, answer: Any, seed: int, activity: Activity | None 
     if reused is not None:
         return [(KEEPS_RESULTS, f"{REUSED} ({reused})")]
     verdicts: list[Verdict] = []
-    wrong_form = False  # said at the first property that asks for the right one; the others were not tried
+    wrong_form = False  # reported at the first property that needs the form; later ones are not tried
     for prop in exercise.properties:
         tell(f'property "{prop.name}"')
         try:
             complaint = prop.judge(trials)
-        except (Exception, SystemExit) as error:  # the answer is of a kind it cannot even look at
-            complaint = WrongForm(f"cannot be judged: {error_text(error)}")
+        except (Exception, SystemExit) as error:  # the result has a type that the property cannot handle
+            complaint = WrongForm(f"the result cannot be tested: {error_text(error)}")
         if isinstance(complaint, Better):
             verdicts.append((Held(prop.name, complaint), None))
             continue
@@ -218,7 +228,7 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
     module = getattr(answer, "__module__", "") or ""
     if module == "iocourse" or module.startswith("iocourse."):
         name = getattr(answer, "__name__", "function")
-        return f"this is the library's own {name}; write yours in the notebook"
+        return f"this is the library's own {name}; write your own function in the notebook"
     return None
 
 
@@ -232,13 +242,13 @@ def _verdict_on(exercise: Exercise, error: BaseException, label: str) -> Verdict
         return OWN, str(error)
     if isinstance(error, NotJudged):
         return error.lacks, f"{error} ({label})"
-    if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
+    if isinstance(error, KernelError):  # its message has line, shapes and cause
         return RUNS, f"{error_text(error)} ({label})"
     return RUNS, f"{error_text(error)} ({label}){below(line_of(error))}{below(likely_cause(error))}"
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
-    """The lines a student reads. Passing lines carry no sizes or times, so that they compare equal."""
+    """Return the report for the student. Lines of properties that hold have no sizes, so they are stable."""
     lines = [f"{exercise.id} {exercise.title}"]
     failed = failed_properties(verdicts)
     for name, complaint in verdicts:
@@ -260,13 +270,14 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
 
 
 def failed_properties(verdicts: Sequence[Verdict]) -> dict[str, str]:
-    """The properties that were tried and do not hold, with what was seen."""
+    """Return the properties that were tested and failed, with their messages."""
     return {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
 
 
 def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
-    """Of the properties that fail, with what they say: a wrong form, or else the first that says something in
-    particular. Most have one cause. Where values are wrong everywhere, their echoes say nothing more.
+    """Return the failed property to read first: a wrong form, or the first specific failure.
+
+    Most failures have one cause. If the values are wrong in every case, `echo` properties count as vague.
     """
     everywhere = any(isinstance(said, WrongEverywhere) for said in failed.values())
     vague = {one.name for one in exercise.properties if one.general or (one.echo and everywhere)}
@@ -274,12 +285,12 @@ def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
     return next(iter([*misshapen, *(name for name in failed if name not in vague), *failed]))
 
 
-# ------------------------------------------------------------------ the points of an answer
+# ------------------------------------------------------------------ points
 def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) -> float:
-    """The points of an answer, from the verdicts that `judge` returns for it.
+    """Return the points for the verdicts of `judge`.
 
-    All properties have the same weight. Those that an answer which does nothing has as well (`idle`: few
-    words moved, inputs not modified) count in the share in which the others hold.
+    All properties have the same weight. Properties that also hold for a function that does nothing (`idle`,
+    such as few words moved) count by the fraction of the other properties that hold.
     """
     held = {name for name, complaint in verdicts if complaint is None}
     working = [prop.name in held for prop in exercise.properties if not prop.idle]
@@ -288,16 +299,16 @@ def points_of(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) ->
     return exercise.importance * counted / len(exercise.properties)
 
 
-# ------------------------------------------------------------------ while a check takes long
+# ------------------------------------------------------------------ progress messages
 class Interrupted(KeyboardInterrupt):
-    """An interrupted check. A notebook's cell, and Run All, end with its message and without a traceback."""
+    """An interrupted check; the notebook shows its message without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
 
 
 class Activity:
-    """What is being done now, in words; a check says so as it goes on."""
+    """The current step of a check, in words."""
 
     def __init__(self) -> None:
         self.now = "the inputs are drawn"
@@ -308,15 +319,14 @@ class Activity:
 
 @contextmanager
 def still_running() -> Iterator[Activity]:
-    """Within this block, "still running: …" after 20 s, then after 40, 80 and so on.
+    """Print "still running: …" after 20 s in the block, and again after 40 s, 80 s and so on.
 
-    Never where outputs are compared with others and must not depend on time: in a solved notebook, and where
-    IOCOURSE_SEED is set.
+    Nothing is printed in a solved notebook or with IOCOURSE_SEED, because those outputs are compared.
     """
     activity, over = Activity(), threading.Event()
     teller = threading.Thread(target=_tell, args=(activity, over), daemon=True)
     if not (is_solved_notebook() or os.environ.get("IOCOURSE_SEED")):
-        with suppress(RuntimeError):  # there are no threads in a browser
+        with suppress(RuntimeError):  # a browser has no threads
             teller.start()
     try:
         yield activity
@@ -332,13 +342,13 @@ def _tell(activity: Activity, over: threading.Event) -> None:
 
 
 # ------------------------------------------------------------------ old versions of functions
-# Also where the line is indented, since that may be the error.
+# Indented lines too, since the indentation may be the error.
 _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _stale: dict[str, str] = {}  # the name of a function: the type of the error
 
 
 def watch_cells() -> None:
-    """From now on, in a notebook or in IPython; elsewhere this does nothing."""
+    """Start to watch cells in a notebook or IPython; do nothing elsewhere."""
     shell = notebook()
     if shell is not None:
         hooks = _Hooks(shell)
@@ -347,18 +357,18 @@ def watch_cells() -> None:
 
 
 class _Hooks:
-    """Look at the functions that a cell defines, before it runs and after it has run."""
+    """Compare the functions that a cell defines before and after its run."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.before: dict[str, Any] = {}
 
     def begin(self, info: Any) -> None:
-        """Keep what stands under the names that the cell defines."""
+        """Remember the current values of the names that the cell defines."""
         self.before = dict(self._now(info.raw_cell))
 
     def end(self, result: Any) -> None:
-        """A cell that raised without defining a function again leaves its old version."""
+        """Record the functions that a failed cell has not defined again."""
         error = result.error_before_exec or result.error_in_exec
         for name, now in self._now(result.info.raw_cell):
             _stale.pop(name, None)
@@ -371,10 +381,15 @@ class _Hooks:
 
 # ------------------------------------------------------------------ hints
 def hint(exercise_id: str, level: int = 1, *, count: bool = True) -> None:
-    """Print a hint for an exercise: `level` 1 to 3, each more than the one before.
+    """Print a hint for an exercise.
 
-    A cell that is run again shows the same hint again. `count=False`, for a lesson that shows what a hint
-    is, leaves progress as it was. Raises ValueError for another level or an unknown exercise.
+    Args:
+        exercise_id: such as "4B".
+        level: 1 to 3; each level says more than the one before.
+        count: False does not record the hint in the progress file.
+
+    Raises:
+        ValueError: unknown exercise, or another level.
     """
     exercise = find(exercise_id)
     last = len(exercise.hints)

@@ -1,8 +1,8 @@
-"""Eight broken kernels, one faulty line each, for a reader who finds the line from the report of `check`.
+"""Eight broken kernels with one wrong line each, to be diagnosed from the report of `check`.
 
-Three of them are shown as A, B and C. Every report is made by running the kernel, always on the same inputs.
-All are attempts at exercise 13C, attention over lists of tiles, as section 13.4 has it in NumPy; there is no
-right one among them. Where torch or triton is missing, the names of the faults can be read all the same.
+Three of them are shown as A, B and C. Each report comes from a run of the kernel, always on the same inputs.
+All kernels are attempts at exercise 13C, attention over lists of blocks (section 13.4 has it in NumPy). The
+descriptions of the faults can be printed without torch and triton.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ except TritonMissing:
 
 EXERCISE, SEED = "13C", 13
 SUSPECTS = (
-    "its tile of queries is its own number, not that which order names",
-    "the loop over the cut tiles ends where it begins",
+    "the number of the query block is the program id, not the entry of order",
+    "the loop over the partial blocks ends where it starts",
     "a pattern is read column by column",
-    "a score that is hidden becomes -1e9, not minus infinity",
-    "the outputs so far are not rescaled",
-    "the row sums so far are not rescaled",
-    "the maximum of a row starts at 0",
-    "a slot is loaded for whole tiles too",
+    "masked scores are set to -1e9 instead of -inf",
+    "the partial outputs are not rescaled",
+    "the partial row sums are not rescaled",
+    "the running maximum starts at 0",
+    "a slot is loaded for full blocks too",
 )
 LOG2_E = 1.4426950408889634
 _FAULTY = {"A": 5, "B": 7, "C": 3}
 
 
 def broken_kernels() -> None:
-    """Print what may be at fault, one line per broken kernel, with its number."""
+    """Print the possible faults, one per line, with their numbers."""
     for number, said in enumerate(SUSPECTS, 1):
         print(f"{number}  {said}")
 
 
 def faulty_line(kernel: str) -> int:
-    """The number of the fault in kernel "A", "B" or "C". Raises ValueError for any other name."""
+    """Return the number of the fault in kernel "A", "B" or "C". Raises ValueError for any other name."""
     if kernel not in _FAULTY:
         raise ValueError(f"kernel must be A, B or C, got {kernel!r}")
     return _FAULTY[kernel]
@@ -54,13 +54,13 @@ def faulty_line(kernel: str) -> int:
 def show(which: str | int) -> None:
     """Print the report of `check` on kernel "A", "B" or "C", or on the kernel with fault number 1 to 8.
 
-    Raises ValueError for any other name or number, TritonMissing where a kernel cannot be tried.
+    Raises ValueError for any other name or number, and TritonMissing if torch or triton is missing.
     """
     print(report_for(which if isinstance(which, int) else faulty_line(which)))
 
 
 def report_for(suspect: int) -> str:
-    """The report of `check` on the kernel with this fault alone. Raises as `show` does."""
+    """Return the report of `check` on the kernel with this fault. Raises the same errors as `show`."""
     if isinstance(suspect, bool) or not 1 <= suspect <= len(SUSPECTS):
         raise ValueError(f"suspect must be a number from 1 to {len(SUSPECTS)}, got {suspect!r}")
     return _report(suspect)
@@ -79,7 +79,7 @@ def wrong_kernel(
     Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,
     FAULT: tl.constexpr, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """BM rows of O and LSE, wrong in the line that FAULT, 1 to 8, says."""
+    """Compute BM rows of O and LSE, with the fault of number FAULT (1 to 8)."""
     tl.static_assert(FAULT >= 1 and FAULT <= 8)
     tile = tl.program_id(0) if FAULT == 1 else tl.load(order + tl.program_id(0))
     begin, cut = tl.load(spans + 3 * tile), tl.load(spans + 3 * tile + 1)
@@ -118,7 +118,7 @@ def wrong_kernel(
 
 
 def launcher(fault: int) -> Any:
-    """A launcher as exercise 13C wants it, of the kernel with that fault."""
+    """Return a launcher for exercise 13C of the kernel with this fault."""
 
     def wrong_attention(
         Q: Any,
@@ -140,5 +140,7 @@ def launcher(fault: int) -> Any:
         )  # fmt: skip
         return O, LSE
 
-    wrong_attention.__module__ = wrong_kernel.fn.__module__ = "__main__"  # tried as a student's would be
+    wrong_attention.__module__ = wrong_kernel.fn.__module__ = (
+        "__main__"  # so that check treats it as a student's function
+    )
     return wrong_attention

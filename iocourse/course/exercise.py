@@ -1,7 +1,7 @@
-"""An exercise: what the student's function is tried on, and the properties it must have.
+"""Exercises: the cases on which a student's function is run, and the properties that it must have.
 
-A lesson's exercises stand in one file of `iocourse.course.exercises`. A check tries the student's function
-on every case, then asks each property about all the trials together. A property has a name that is a
+The exercises of a lesson are in one file of `iocourse.course.exercises`. A check runs the student's function
+on every case and then tests each property on all trials together. A property has a name that is a
 sentence ("the result does not depend on the block size"). It returns None if it holds, otherwise what it saw.
 """
 
@@ -30,17 +30,21 @@ from ..solution_guard import solutions_blocked
 if TYPE_CHECKING:
     from ..distributed import RankLedger
 
-NO_LIMIT = 10**12  # words: more than any input of a check could fill
+NO_LIMIT = 10**12  # words: more than the inputs of any check need
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input for the student's function, with what is known of the right answer before it is called.
+    """One input for the student's function, with the expected result.
 
-    `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
-    for a schedule (None for a plain function), `budget` the closed form not to exceed (between ranks that of
-    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say. Properties
-    select cases by their `tags`; the label is only shown.
+    Attributes:
+        label: sizes and difficulty, only for display.
+        inputs: arguments by name.
+        expected: the exact result.
+        M: words of fast memory for a schedule; None for a plain function.
+        budget: the closed form that must not be exceeded; for ranks, one per rank.
+        machine: further keyword arguments of `run`, such as `dry`.
+        tags: names by which properties select cases.
     """
 
     label: str
@@ -58,11 +62,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Trial:
-    """What the student's function did with a case: a value and, for a schedule, a ledger; or an error.
+    """The run of the student's function on one case: a value and, for a schedule, a ledger, or an error.
 
-    A schedule that needs more than `case.M` words is judged on a larger machine, so that all its properties
-    are reported; `overflow` then holds what the small machine said. `returned` is a copy of
-    what a plain function returned, and the object itself.
+    A schedule that needs more than `case.M` words runs again on a larger machine, so that all its properties
+    are tested; `overflow` is then the error of the small machine. For a plain function, `returned` is a copy
+    of its result and the result itself.
     """
 
     case: Case
@@ -74,7 +78,7 @@ class Trial:
 
     @property
     def overwritten(self) -> bool:
-        """Whether what the function returned is no longer what its copy still is."""
+        """True if the returned object was modified after the call."""
         return self.returned is not None and differs(*self.returned)
 
 
@@ -90,7 +94,7 @@ KEEPS_INPUTS = "does not modify its inputs"
 
 
 class NotJudged(Exception):
-    """A function ran to its end, and what it left cannot be judged: `lacks` names the property it lacks."""
+    """A function ended, but its result cannot be tested; `lacks` is the property that fails."""
 
     def __init__(self, lacks: str, seen: str) -> None:
         super().__init__(seen)
@@ -98,35 +102,38 @@ class NotJudged(Exception):
 
 
 def wrong_return(value: Any, seen: str) -> NotJudged:
-    """What is raised where a function returned nothing, or a value of another form than was asked for."""
+    """Return the error for a function that returned None or a value of another form."""
     return NotJudged(RETURNS if value is None else FORM, seen)
 
 
 class WrongForm(str):
-    """A complaint that the answer is no such thing as was asked for: it is told once, for all properties."""
+    """A message about a wrong form of the result, which a report prints once for all properties."""
 
     __slots__ = ()
 
 
 class WrongEverywhere(str):
-    """A complaint about values that are wrong in every case: it is read before what only follows from it."""
+    """A message about values that are wrong in every case, which a report recommends to read first."""
 
     __slots__ = ()
 
 
 class Better(str):
-    """What a property that holds remarks: the answer is better than was asked for."""
+    """A remark of a property that holds: the result is better than required."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Property:
-    """A named property of the student's answer, judged over all trials.
+    """A named property of the student's function, tested on all trials.
 
-    A `general` one fails for many reasons; where another fails beside it, that one is read first. An `idle`
-    one holds for an answer that does nothing as well: by itself it is worth no points (`points_of`). An
-    `echo` is bound to fail, as a rule, where the values are wrong everywhere, and tells nothing then.
+    Attributes:
+        name: a sentence, such as "K is read once".
+        judge: returns None if the property holds, otherwise a message.
+        general: it fails for many reasons, so a report recommends to read other failures first.
+        idle: it also holds for a function that does nothing, so it earns no points alone (`points_of`).
+        echo: it usually fails if the values are wrong in every case, and then says nothing new.
     """
 
     name: str
@@ -138,13 +145,13 @@ class Property:
 
 @contextmanager
 def student_call() -> Iterator[None]:
-    """Where a student's function runs: library answers refuse, and what overflows is judged by its value."""
+    """Context for a student's function: solutions of the library raise, and NumPy's warnings are silenced."""
     with solutions_blocked(), np.errstate(all="ignore"):
         yield
 
 
 def snapshot(value: Any) -> Any:
-    """The value with copies of its arrays, which stay as they are when a later trial writes into them."""
+    """Return the value with copies of its arrays, which later trials cannot modify."""
     if isinstance(value, (tuple, list)):
         parts = map(snapshot, value)
         return list(parts) if isinstance(value, list) else tuple(parts)
@@ -154,7 +161,7 @@ def snapshot(value: Any) -> Any:
 def trial_from_error(
     run_case: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
 ) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
-    """What the student's function raises in `run_case` becomes a trial, whose error is the cause."""
+    """Decorate `run_case`: an error of the student's function becomes a trial with this error."""
 
     @functools.wraps(run_case)
     def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
@@ -167,7 +174,7 @@ def trial_from_error(
 
 
 def cause_of(error: Exception) -> Exception:
-    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
+    """Return the original error of a kernel, which Triton wraps once per function."""
     cause: BaseException = error
     while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -176,8 +183,10 @@ def cause_of(error: Exception) -> Exception:
 
 @trial_from_error
 def run_function(student: Callable[..., Any], case: Case) -> Trial:
-    """Call a plain function on copies of the inputs, by position and in the order of the case. It must leave
-    them as they are.
+    """Call a plain function with copies of the inputs, by position in the order of the case.
+
+    Raises:
+        NotJudged: the function modifies an input.
     """
     inputs = copy.deepcopy(dict(case.inputs))
     with student_call():
@@ -189,13 +198,13 @@ def run_function(student: Callable[..., Any], case: Case) -> Trial:
     return Trial(case, value=value, returned=(value, returned))
 
 
-def modified_inputs_error(names: Sequence[str], wrote: str = "your function changes") -> NotJudged:
-    """What is raised where inputs of these names were written into, and what did it."""
+def modified_inputs_error(names: Sequence[str], wrote: str = "your function modifies") -> NotJudged:
+    """Return the error for modified inputs with these names; `wrote` says what modified them."""
     return NotJudged(KEEPS_INPUTS, f"{wrote} {', '.join(names)}, which belongs to the caller")
 
 
 def differs(given: Any, now: Any) -> bool:
-    """Whether an array or a container is no longer as it was given. Of other values nobody can say."""
+    """Return whether an array or a container was modified; False for values of other types."""
     if isinstance(given, np.ndarray):
         return not np.array_equal(given, now, equal_nan=given.dtype.kind in "fc")
     if isinstance(given, (list, tuple)):
@@ -206,8 +215,8 @@ def differs(given: Any, now: Any) -> bool:
 
 
 def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
-    """Run a schedule on a machine of `case.M` words, and where that overflows on one without limit."""
-    assert case.M is not None, "a case for a schedule says how large fast memory is"
+    """Run a schedule on a machine with `case.M` words, and after an overflow on one without limit."""
+    assert case.M is not None, "a case for a schedule needs M"
     trial = _run_with(student, case, case.M)
     if isinstance(trial.error, FastMemoryFull):
         return replace(_run_with(student, case, NO_LIMIT), overflow=trial.error)
@@ -231,9 +240,11 @@ def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
 class BoundComparison:
     """The sizes at which a solved schedule is compared with a lower bound (see `bound_ratio`).
 
-    `inputs` are shapes, tiles and a mask; `bound` returns words and the bound's id for M words of fast
-    memory, and holds for every schedule that solves the exercise. `every_block`: each block is counted, not
-    one for many.
+    Attributes:
+        inputs: shapes, tiles and a mask.
+        bound: returns words and the bound's id for M words of fast memory; it holds for every schedule that
+            solves the exercise.
+        every_block: count every block instead of one of several equal ones.
     """
 
     inputs: Mapping[str, Any]
@@ -245,9 +256,9 @@ class BoundComparison:
 class Exercise:
     """One exercise of a lesson; `exercise` makes it.
 
-    `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
-    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `comparison`
-    says where a solved schedule is set beside a lower bound.
+    `function` is the name of the student's function in the notebook. `cases` draws new inputs from a
+    generator. `hints` go from a first step to nearly the complete idea, and never contain code. `comparison`
+    has the sizes at which a solved schedule is compared with a lower bound.
     """
 
     id: str
@@ -264,12 +275,12 @@ class Exercise:
 
     @property
     def lesson(self) -> int:
-        """The number of its lesson: 4 for exercise 4B."""
+        """The number of the lesson: 4 for exercise 4B."""
         return lesson_of(self.id)
 
     @property
     def box(self) -> str:
-        """The line under an exercise's title: difficulty, importance, minutes."""
+        """The line under the title of an exercise: difficulty, importance, minutes."""
         return (
             f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5 · {self.minutes} minutes"
         )
@@ -277,7 +288,7 @@ class Exercise:
 
 @functools.cache
 def _texts() -> Mapping[str, Mapping[str, Any]]:
-    """Title, hints, function and estimates of every exercise, as the build wrote them from the lessons."""
+    """Return the texts of every exercise (title, hints, …), which the build copies from the lessons."""
     text = files("iocourse").joinpath("data", "exercises.json").read_text(encoding="utf-8")
     found: dict[str, dict[str, Any]] = json.loads(text)
     return found
@@ -291,14 +302,14 @@ def exercise(
     run_case: RunCase = run_function,
     comparison: BoundComparison | None = None,
 ) -> Exercise:
-    """Return the exercise with this id: its texts stand in its lesson, what its check asks is given here.
+    """Return the exercise with this id, from the texts in its lesson and the parts passed here.
 
-    Raises ValueError where the lesson has no texts of this id.
+    Raises ValueError if the lesson has no texts for this id.
     """
     if id not in _texts():
         raise ValueError(
-            f"exercise {id!r} has no title, hints and minutes: its lesson needs a cell "
-            f'# %% [raw] name="about-{id}"; then run python -m tools.build'
+            f"exercise {id!r} has no title, hints and minutes. Add a cell "
+            f'# %% [raw] name="about-{id}" to its lesson, then run python -m tools.build'
         )
     texts = dict(_texts()[id])
     hints = tuple(texts.pop("hints"))
@@ -309,18 +320,20 @@ def exercise(
 
 
 def lesson_of(exercise_id: str) -> int:
-    """The number that an exercise's id begins with, as in 4B. Raises ValueError where there is none."""
+    """Return the lesson of an exercise's id: 4 for 4B. Raises ValueError for an id without a number."""
     number = re.match(r"\d+", exercise_id)
     if number is None:
-        raise ValueError(f"an exercise's id begins with the number of its lesson, as 4B; got {exercise_id!r}")
+        raise ValueError(
+            f"exercise id must begin with the number of its lesson, such as 4B, got {exercise_id!r}"
+        )
     return int(number[0])
 
 
-_exercises: dict[str, Exercise] = {}  # of all files, once they were imported
+_exercises: dict[str, Exercise] = {}  # of all lessons, after their import
 
 
 def exercises() -> Mapping[str, Exercise]:
-    """Every exercise of the course by id, in the order of the lessons."""
+    """Return every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
         from . import exercises as folder
 
@@ -331,7 +344,7 @@ def exercises() -> Mapping[str, Exercise]:
 
 @functools.cache
 def _of_lesson(number: int) -> Mapping[str, Exercise]:
-    """The exercises of a lesson and its part b, which one file holds; none where there is no such file."""
+    """Return the exercises of a lesson and its part b, or {} if the lesson has none."""
     name = f"{__package__}.exercises.lesson{number:02d}"
     if importlib.util.find_spec(name) is None:
         return {}
@@ -339,23 +352,24 @@ def _of_lesson(number: int) -> Mapping[str, Exercise]:
 
 
 def find(exercise_id: str) -> Exercise:
-    """The exercise with this id, of whose lesson alone the file is imported. Raises ValueError that lists the
-    ids there are.
+    """Return the exercise with this id; only the file of its lesson is imported.
+
+    Raises ValueError with a list of the known ids.
     """
     number = re.match(r"\d+", exercise_id) if isinstance(exercise_id, str) else None
     known = _of_lesson(int(number[0])) if number and not _exercises else {}
     if exercise_id not in known:
         known = exercises()
     if exercise_id not in known:
-        raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
+        raise ValueError(f"unknown exercise {exercise_id!r}; the exercises are {', '.join(known) or 'none'}")
     return known[exercise_id]
 
 
 def raised_in(error: BaseException) -> str:
-    """The exercise's function in which an error arose, "" for none: the innermost where one calls another."""
+    """Return the name of the innermost exercise function in which an error arose, or ""."""
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     if names and any(exercise.function == names[-1] for exercise in _checked_last):
-        return names[-1]  # without importing every lesson: the usual case, an exercise not written yet
+        return names[-1]  # the usual case: no import of all lessons
     known = {exercise.function for exercise in exercises().values()}
     return next((name for name in reversed(names) if name in known), "")
 
@@ -364,15 +378,15 @@ _checked_last: list[Exercise] = []
 
 
 def set_current_exercise(exercise: Exercise) -> None:
-    """Remember the exercise that was checked last: its lesson is the one a student is in."""
+    """Remember the exercise that was checked last; its lesson is the current one."""
     _checked_last[:] = [exercise]
 
 
 def exercises_asking_for(function: str) -> str:
-    """The exercise that asks for a function of this name, such as "4B"; "" for none.
+    """Return the exercise that requires a function of this name, such as "4B", or "" for none.
 
-    Where several lessons ask for it, the one of the lesson that was checked last, and all of them, as "2C or
-    10A", where that lesson has none or nothing was checked yet.
+    If several lessons require it, return that of the lesson checked last. If that lesson has none, or nothing
+    was checked yet, return all of them, as "2C or 10A".
     """
     asking = [exercise for exercise in exercises().values() if exercise.function == function]
     lessons = {exercise.lesson for exercise in _checked_last}

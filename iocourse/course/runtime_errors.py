@@ -1,4 +1,4 @@
-"""An error in a student's function: the line that raised it, the shapes on that line, the likely cause."""
+"""Explain an error in a student's function: the line that raised it, its shapes and the likely cause."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ _OURS = str(Path(__file__).resolve().parents[1])
 _PYTHON = sysconfig.get_paths()["stdlib"]
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
-Advice = Callable[[str], str]  # from the error's text; "" if there is none
+Advice = Callable[[str], str]  # from the text of the error to a sentence, or ""
 _SHAPE = re.compile(r"\((\d+(?:, ?\d+)*),?\)")
 
 NO_ROWS = (
-    "Say which rows: a block of m.blocks, a slice or a pair (start, stop). Fast memory holds a part of an "
-    "array, so a whole one is seldom meant."
+    "Pass the rows: a block of m.blocks, a slice or a pair (start, stop). A complete array seldom fits in "
+    "fast memory."
 )
-NO_AXIS = (
-    "One number a row meets rows of several: keep its axis with keepdims=True, or give it one, x[:, None]."
-)
-TRANSPOSED = "@ joins the last axis on the left to the first on the right: is a .T missing?"
-ONE_TRUTH = "An array is neither true nor false: np.where and np.maximum choose entry by entry."
-NOT_RUN = "Is it spelt so, and has the cell above that makes it been run?"
-NONE = "Something is None: a function without return gives it, and so does one that works in place."
-TL_OUTSIDE = "What begins with tl runs in a kernel alone, under @triton.jit; outside one it is np, or torch."
-WHOLE = "An array of whole numbers cannot take up fractions in place: begin with floating-point numbers."
+NO_AXIS = "If one operand has one value per row, keep its axis: use keepdims=True or x[:, None]."
+TRANSPOSED = "@ sums over the last axis of the left and the first axis of the right operand: is .T missing?"
+ONE_TRUTH = "An array has no truth value: use np.where or np.maximum, which work entry by entry."
+NOT_RUN = "Is the name spelt correctly, and has the cell that defines it been run?"
+NONE = "A value is None: functions without return, and methods that work in place, return None."
+TL_OUTSIDE = "Functions of tl run only in a kernel under @triton.jit; outside a kernel use np or torch."
+WHOLE = "An integer array cannot store fractions in place: create it with a floating-point dtype."
 
 
 # ------------------------------------------------------------------ where it was raised
 def line_of(error: BaseException) -> str:
-    """`line 3: s = q @ k   with q (4, 6), k (2, 6)`; "" if no line of the student's code took part."""
+    """Return `line 3: s = q @ k   with q (4, 6), k (2, 6)`, or "" without a line of the student's code."""
     frames = traceback.walk_tb(error.__traceback__)
     found = [(frame, number) for frame, number in frames if _is_students(frame.f_code.co_filename)]
     if not found:
@@ -52,12 +50,12 @@ def line_of(error: BaseException) -> str:
 
 
 def below(text: str) -> str:
-    """`text` on a line of its own under a property's complaint; "" for none."""
+    """Return `text` on a new line under the message of a property, or "" for no text."""
     return f"{INDENT}{text}" if text else ""
 
 
 def _is_students(file: str) -> bool:
-    """Neither ours nor Python's nor of an installed package: a cell of a notebook, or the student's file."""
+    """Return whether the file is a notebook cell or a student's file (not the library or a package)."""
     if file.startswith(("<frozen", "<__array_function__")):
         return False
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
@@ -65,10 +63,10 @@ def _is_students(file: str) -> bool:
 
 
 def _shapes(known: dict[str, Any], text: str, gone: int | None) -> list[str]:
-    """The shapes of the arrays that a line names; if its text is not available, of every tile.
+    """Return the shapes of the arrays named in a line, or of every tile if its text is not available.
 
-    `gone` is the serial number of the tile that had been freed before the error. By now its with blocks have
-    ended and freed the other tiles as well, so those are not marked as freed.
+    `gone` is the serial number of the tile that was freed before the error. The ends of with blocks have
+    freed the other tiles since, so those are not marked as freed.
     """
     names = dict.fromkeys(_NAME.findall(text)) if text else [n for n in known if isinstance(known[n], Tile)]
     shapes = {name: _shape(known[name], gone) for name in names if name in known}
@@ -85,9 +83,9 @@ def _shape(value: Any, gone: int | None) -> str:
     return f"{shape} in slow memory" if isinstance(value, SlowArray) else str(shape)
 
 
-# ------------------------------------------------------------------ what it usually means
+# ------------------------------------------------------------------ the likely cause
 def likely_cause(error: BaseException) -> str:
-    """A sentence about the usual cause of such an error; "" for an error that is not recognised."""
+    """Return a sentence about the usual cause of such an error, or "" if it is not recognised."""
     text = error_text(error)
     return next((say(text) for pattern, say in MISTAKES if re.search(pattern, text)), "")
 
@@ -97,7 +95,7 @@ def _always(sentence: str) -> Advice:
 
 
 def _missing_axis(text: str) -> str:
-    """NumPy aligns shapes from their last axis, so (rows,) does not fit (rows, cols)."""
+    """Return NO_AXIS for shapes (rows,) and (rows, cols): NumPy aligns shapes from the last axis."""
     shapes = [tuple(int(n) for n in found.split(",")) for found in _SHAPE.findall(text)]
     vectors, matrices = ([s for s in shapes if len(s) == axes] for axes in (1, 2))
     return NO_AXIS if any(v == matrix[:1] for v in vectors for matrix in matrices) else ""

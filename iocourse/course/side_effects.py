@@ -29,18 +29,18 @@ from .properties import each, idle
 
 @dataclass(frozen=True)
 class WatchedTrial(Trial):
-    """A trial that also knows which of its input arrays the function wrote into."""
+    """A trial with the names of the input arrays that the function modified."""
 
     changed: tuple[str, ...] = ()
 
 
 def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the inputs that the call modified."""
+    """Return the names of the inputs that the call modified."""
     return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 
 def detect_side_effects(run_case: RunCase, *free: str) -> RunCase:
-    """`run_case`, which says in its trials what was changed, with an error where that is not in `free`."""
+    """Return `run_case` with an error if the function modifies an input that is not in `free`."""
 
     @functools.wraps(run_case)
     @trial_from_error
@@ -57,32 +57,36 @@ def detect_side_effects(run_case: RunCase, *free: str) -> RunCase:
 
 
 def does_not_modify_inputs() -> Property:
-    """No input array is written into."""
+    """Return the property that no input array is modified."""
 
     def judge(trial: Trial) -> str | None:
         written = trial.changed if isinstance(trial, WatchedTrial) else ()
-        return f"{', '.join(written)} was changed in place" if written else None
+        return (
+            f"{', '.join(written)} {'was' if len(written) == 1 else 'were'} modified in place"
+            if written
+            else None
+        )
 
     return idle(each(KEEPS_INPUTS, judge))
 
 
 @dataclass(frozen=True)
 class AfterAnother(Case):
-    """A case of which the function has seen all shapes before, with the numbers in `before`."""
+    """A case that follows a call with inputs of the same shapes, `before`."""
 
     before: Mapping[str, Any] = field(default_factory=dict)
 
 
 def after(one: Case, other: Case) -> AfterAnother:
-    """The case `other`, tried after a call on the inputs of `one`."""
+    """Return the case `other`, to be run after a call with the inputs of `one`."""
     label = f"{other.label}, again"
     return AfterAnother(label, other.inputs, other.expected, tags=other.tags, before=one.inputs)
 
 
 def does_not_modify_results(run_case: RunCase) -> RunCase:
-    """`run_case`, where a case that is an `AfterAnother` is tried after its first numbers.
+    """Return `run_case`, which first calls the function with the earlier inputs of an `AfterAnother`.
 
-    What both calls returned must stay as it was; what the second returned is judged.
+    The results of both calls must not be modified later; the second result is tested.
     """
 
     @functools.wraps(run_case)

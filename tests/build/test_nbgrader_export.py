@@ -70,7 +70,7 @@ def test_a_solved_notebook_has_none_of_it():
 TITLE = '# %% [markdown]\n# # Title\n\n# %% tags=["setup"]\nfrom iocourse.course import check as check\n\n'
 BAD = {
     'a check cell must be only check("ID", function), because': 'check("0A", print)\nprint("done")\n',
-    "there is no exercise '99.1'": 'check("99.1", print)\n',
+    "unknown exercise '99.1'": 'check("99.1", print)\n',
 }
 
 

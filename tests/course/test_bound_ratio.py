@@ -1,4 +1,4 @@
-"""Beside a solved schedule: how many times the words that anybody must move it moves."""
+"""The ratio of a solved schedule's traffic to a lower bound."""
 
 import re
 from dataclasses import replace
@@ -50,7 +50,7 @@ def solved(exercise):
 
 
 def line_for(exercise, schedule):
-    """What stands beside a solved check of this schedule."""
+    """Return the sentence after "Solved." for this schedule."""
     small = exercise.cases(np.random.default_rng(0))[0]
     return bound_ratio.bound_ratio_message(exercise.comparison, exercise.run_case, schedule, small)
 
@@ -58,8 +58,8 @@ def line_for(exercise, schedule):
 def numbers(line):
     """The ratio, words, bound and fast memory of a line."""
     found = re.fullmatch(
-        r"Your schedule moves (.*) × what anybody must, by bound ([^ ]*)(?: \(section .*\))?:\n"
-        r"  (.*) words against ([0-9,]*), at .* = .*, in (.*) of fast memory\.",
+        r"Your schedule moves (.*) times the lower bound \((?:Theorem|bound) ([^ ,)]*)(?:, section .*)?\):\n"
+        r"  (.*) words compared with ([0-9,]*), for .* = .*, with (.*) words of fast memory\.",
         line,
     )
     ratio, bound, *words = found.groups()
@@ -111,10 +111,10 @@ def test_a_check_says_it_when_solved_and_only_then(capsys, tmp_path, monkeypatch
     source = exercise_source(exercise.id, solved=True)
     check(exercise.id, build(exercise.id, source), seed=1)
     said = capsys.readouterr().out
-    assert "Solved.\nYour schedule moves 1.04 × what anybody must, by bound A (section 4.7):\n" in said
+    assert "Solved.\nYour schedule moves 1.04 times the lower bound (Theorem A, section 4.7):\n" in said
     assert "m.store(o, O, i)" in source
     check(exercise.id, build(exercise.id, source.replace("m.store(o, O, i)", "o *= 2; m.store(o, O, i)")))
-    assert "anybody" not in capsys.readouterr().out
+    assert "lower bound" not in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------ schedules that a dry run does not count
@@ -149,7 +149,7 @@ def by_number(m, Q, K, V, *, Br, Bc):
 def test_a_schedule_that_a_dry_run_does_not_count_gets_a_sentence_in_place_of_the_number():
     exercise = BY_FUNCTION["my_flash2"]
     said = line_for(exercise, by_range)
-    assert said.startswith("What anybody must move is not set beside it: at N = 1,048,576, d = 64, ")
+    assert said.startswith("No comparison with the lower bound for N = 1,048,576, d = 64, ")
     assert "m.blocks" in said
 
 
@@ -161,7 +161,9 @@ def test_a_dry_count_that_differs_from_a_real_one_is_not_told():
     told = replace(bound_ratio.attention("forward", N=64, d=4), inputs=sizes)
     right = bound_ratio.bound_ratio_message(told, run_schedule, by_range, small)
     wrong = bound_ratio.bound_ratio_message(told, run_schedule, by_number, small)
-    assert right.startswith("Your schedule moves") and wrong.startswith("What anybody must move is not")
+    assert right.startswith("Your schedule moves") and wrong.startswith(
+        "No comparison with the lower bound for N"
+    )
 
 
 def test_fewer_words_than_the_bound_are_called_another_class():
@@ -174,4 +176,7 @@ def test_fewer_words_than_the_bound_are_called_another_class():
     told = bound_ratio.attention("forward", N=64, d=4)
     small = Case("small", told.inputs, M=NO_LIMIT, machine={"dry": True})
     said = bound_ratio.bound_ratio_message(told, run_schedule, cheap, small)
-    assert said.startswith("Your schedule is in another class than bound compulsory, 1,024: 256 words")
+    assert (
+        said.startswith("Your schedule moves 256 words for N")
+        and "(bound compulsory) is 1,024, but it" in said
+    )

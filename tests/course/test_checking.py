@@ -126,7 +126,7 @@ class TestCheck:
     def test_a_wrong_answer_names_property_numbers_sizes_and_seed(self, capsys):
         check("99.1", lambda x: x, seed=7)
         text = capsys.readouterr().out
-        assert "FAILS  every entry is doubled: 1 of 1 entries differ, first at [0]: yours" in text
+        assert "FAILS  every entry is doubled: 1 of 1 entries differ, first at [0]: got" in text
         assert "(n=1)" in text and "seed=7" in text and 'hint("99.1")' in text
         assert progress.load()["99.1"]["status"] == "tried"
 
@@ -174,13 +174,11 @@ class TestCheck:
 
     @pytest.mark.parametrize("seed", ["x", "5", -1, 1.5, True])
     def test_a_seed_that_is_none_is_named(self, seed, monkeypatch):
-        with pytest.raises(ValueError, match=f"^seed must be a whole number of at least 0, got {seed!r}$"):
+        with pytest.raises(ValueError, match=f"^seed must be an integer of at least 0, got {seed!r}$"):
             check("99.1", my_double, seed=seed)
         if seed != "5":
             monkeypatch.setenv("IOCOURSE_SEED", str(seed))
-            with pytest.raises(
-                ValueError, match=r"^IOCOURSE_SEED must be a whole number of at least 0, got "
-            ):
+            with pytest.raises(ValueError, match=r"^IOCOURSE_SEED must be an integer of at least 0, got "):
                 check("99.1", my_double)
 
     def test_an_error_whose_message_cannot_be_shown_is_reported_by_its_type(self, capsys):
@@ -216,7 +214,7 @@ class TestCheck:
         assert failing(DOUBLE, cheat) == [KEEPS_INPUTS]
 
     def test_an_unknown_exercise_lists_those_there_are(self):
-        with pytest.raises(ValueError, match=r"no exercise '77.7'; there are 99.1, 99.2"):
+        with pytest.raises(ValueError, match=r"unknown exercise '77.7'; the exercises are 99.1, 99.2"):
             check("77.7", my_double)
 
     @pytest.mark.parametrize("value", [None, "text", [1, "a"], {}, np.float64(3), lambda: 0])
@@ -237,7 +235,10 @@ class TestSchedules:
 
     def test_a_report_says_how_often_and_how_often_is_allowed(self):
         verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
-        assert "yours 6× (198 words), budget 3× (99 words)" in verdicts["K is read ⌈N/Br⌉ times"]
+        assert (
+            "K is read 6 times (198 words), expected at most 3 times (99 words)"
+            in verdicts["K is read ⌈N/Br⌉ times"]
+        )
         assert verdicts["moves no more words than the closed form"]
 
     def test_hoarding_fails_by_peak_and_names_what_is_resident(self):
@@ -451,7 +452,7 @@ class TestErrors:
                 return flash(m, Q, K, V, Br=Br, Bc=Bc)
 
         said = dict(checking.judge(FLASH, answer, 0))["fits in fast memory"]
-        assert "That is all of V: load it block by block" in said
+        assert "That is all of V: load it in blocks of the given tile size." in said
         assert ": with m.load(Q, (0, Br)), m.load(K, None), m.load(V, None):   with Q (11, 3) in slow" in said
         assert (
             "That is all of"
@@ -556,11 +557,11 @@ class TestJudging:
         assert properties.difference(np.array([0.0]), np.array([-np.inf]))
 
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
-        assert properties.difference(2.0, 3.0) == "yours 2, expected 3"
-        assert properties.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
-        assert properties.difference(0.123456, 3.0, 2e-5) == "yours 0.1235, expected 3"
+        assert properties.difference(2.0, 3.0) == "got 2, expected 3"
+        assert properties.difference(3.0000001, 3.0) == "got 3.0000001, expected 3"
+        assert properties.difference(0.123456, 3.0, 2e-5) == "got 0.1235, expected 3"
         assert (
-            properties.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+            properties.difference(268_770_123.0, 268_770_456.0) == "got 2.687701e+08, expected 2.687705e+08"
         )
 
     @pytest.mark.parametrize(
@@ -574,7 +575,7 @@ class TestJudging:
 
     def test_an_answer_in_single_precision_is_called_that(self):
         x = np.random.default_rng(0).standard_normal(50)
-        assert "yours is float32, good for 6 digits: compute in float64" in properties.difference(
+        assert "your result is float32, which has 6 digits; compute in float64" in properties.difference(
             np.float32(x), x
         )
         assert "float32" not in properties.difference(np.float32(x) + 1, x)
@@ -590,7 +591,7 @@ class TestJudging:
         small = form.must("small", lambda trial, tile: None if tile < (2, 4) else f"too large: {tile}", "odd")
         odd = Case("odd", {}, tags=frozenset({"odd"}))
         trial = Trial(odd, value=value)
-        missing = f"expected a tile (bm, bn); yours is {value!r} (odd)"
+        missing = f"expected a tile (bm, bn), got {value!r} (odd)"
         assert form.kept().judge([trial]) == small.judge([trial]) == (None if kept else missing)
         assert small.judge([Trial(odd, value=(3, 1))]) == "too large: (3, 1) (odd)"
         assert small.judge([Trial(Case("even", {}), value=(3, 1))]) is None
@@ -625,14 +626,22 @@ class TestJudging:
         assert [p.name for p in made] == ["K is read ⌈N/Br⌉ times", "V is read once", "O is written once"]
         case = Case("", {}, budget=Ledger(reads={"K": 9, "V": 3}, writes={"O": 3}))
         said = [p.judge([Trial(case, ledger=Ledger(reads={"K": 9, "V": 4}, writes={"O": 4}))]) for p in made]
-        assert said == [None, "yours 4 words, budget 3 words ()", "yours 4 words, budget 3 words ()"]
+        assert said == [
+            None,
+            *(
+                f"{does} 4 words of {name}, expected at most 3 ()"
+                for does, name in (("reads", "V"), ("writes", "O"))
+            ),
+        ]
 
     def test_the_same_answer_property_compares_trials_with_one_key(self):
         prop = properties.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
         a, b = Case("a", {"key": 1}), Case("b", {"key": 1})
         assert prop.judge([Trial(a, value=1.0), Trial(b, value=1.0)]) is None
         complaint = prop.judge([Trial(a, value=1.0), Trial(b, value=2.0)])
-        assert complaint == "b against a: yours 2, there 1", "the other answer is the student's own too"
+        assert complaint == "b compared with a: got 2, in the other case 1", (
+            "the other answer is the student's own too"
+        )
 
 
 class TestHints:

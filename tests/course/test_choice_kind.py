@@ -44,7 +44,7 @@ def failures(exercise, function, seed=0):
     ("missing", "said"),
     [
         ("among", "exercise 2C has no exact result: pass among, a function of the inputs"),
-        ("moves", "exercise 2C has no closed form: pass moves, a function of a pick"),
+        ("moves", "exercise 2C has no closed form: pass moves, a function of a choice"),
     ],
 )
 def test_a_choice_without_an_oracle_or_a_closed_form_is_refused(missing, said):
@@ -55,7 +55,7 @@ def test_a_choice_without_an_oracle_or_a_closed_form_is_refused(missing, said):
 
 def test_a_case_in_which_nothing_fits_is_refused():
     exercise = declared(among=lambda N, M: iter([{"b": 2, "c": 1}]))
-    with pytest.raises(ValueError, match="2C: nothing that may be picked fits in the case 'N=12, M=1'"):
+    with pytest.raises(ValueError, match="2C: no possible choice fits in the case 'N=12, M=1'"):
         exercise.cases(np.random.default_rng(0))
 
 
@@ -65,13 +65,13 @@ def test_a_case_in_which_nothing_fits_is_refused():
         (lambda N, M: (M, 1), {}),
         (
             lambda N, M: (min(N, M + 1), 1),
-            {FITS: "yours b=5, c=1: footprint 5, M = 4 ("},
+            {FITS: "b=5, c=1 needs 5 words, but M = 4 ("},
         ),
-        (lambda N, M: (1, 1), {BEST: "yours b=1, c=1: 144 words, possible are 36 (N=12, M=4)"}),
-        (lambda N, M: 3, {FORM: "expected a tile (b, c); yours is 3"}),
+        (lambda N, M: (1, 1), {BEST: "b=1, c=1 moves 144 words, the minimum is 36 (N=12, M=4)"}),
+        (lambda N, M: 3, {FORM: "expected a tile (b, c), got 3"}),
         (
             lambda N, M: (0, 1),
-            {FORM: "expected a tile (b, c); yours is (0"},
+            {FORM: "expected a tile (b, c), got (0"},
         ),
     ],
 )
@@ -84,7 +84,7 @@ def test_each_property_of_the_kind_fails_for_a_made_up_answer(answer, said):
 def test_a_clue_and_another_unit_are_printed():
     named = declared(unit="bytes", clue=lambda tile: f" with b={tile['b']}")
     said = failures(named, lambda N, M: (1, 1))[BEST]
-    assert said == "yours b=1, c=1: 144 bytes, possible are 36 with b=4 (N=12, M=4)"
+    assert said == "b=1, c=1 moves 144 bytes, the minimum is 36 with b=4 (N=12, M=4)"
 
 
 @pytest.mark.parametrize("id", IDS)

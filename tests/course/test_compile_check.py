@@ -87,9 +87,9 @@ COMPILES = (
     "tl.static_assert(D > 1)\ny = x",
     "y = x if n > 3 else -x",
 )
-OUTSIDE = "a kernel sees no more of the notebook than functions under @triton.jit"
-PYTHON = "of Python's own functions a kernel may call range, min, max, len, float, int and print"
-KEEPS = "a name keeps its type and its shape through a loop"
+OUTSIDE = "a kernel can use only two kinds of globals: functions under @triton.jit"
+PYTHON = "a kernel may call only these functions of Python: range, min, max, len, float, int and print"
+KEEPS = "a name must keep its type and shape in a loop"
 REFUSED = (
     ("y = x + np.maximum(tl.max(x, 0), tl.sum(x, 0))", "NumPy does not run inside a kernel"),
     ("y = np.exp(x)", "NumPy does not run inside a kernel"),
@@ -107,7 +107,7 @@ REFUSED = (
         "unsupported AST node type: Break",
     ),
     ("y = 0.0\nfor t in range(3):\n    y += x", KEEPS),
-    ("y = x\nif 3 < n < 90:\n    y = -x", "one comparison at a time"),
+    ("y = x\nif 3 < n < 90:\n    y = -x", "chained comparisons are not supported"),
     ("z = tl.zeros((8, 8), tl.float16)\ny = x + tl.sum(tl.sum(tl.dot(z, z), 0), 0)", "K >= 16"),
     ("y = x * x.handle.data.max()", "cannot convert"),
     ("y = (lambda a: a)(x)", "unsupported AST node type: Lambda"),

@@ -26,17 +26,19 @@ def drawn(made, seed=0):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"form": "rign"}, "its closed form is 'rign'; name one of ring, "),
-        ({"form": None}, "its closed form is None; name one of ring, "),
-        ({"result": None}, "its result is None; give a function of the inputs, as exact.attention"),
-        ({"words": ()}, "it has no property of words; give one, as receives(name, 'K', 'V')"),
+        ({"form": "rign"}, "form must be one of ring, "),
+        ({"form": None}, "form must be one of ring, "),
+        ({"result": None}, "result must be a function of the inputs, such as exact.attention, got None"),
+        ({"words": ()}, "words is empty; pass a property of words, such as receives(name, 'K', 'V')"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_by_name(given, told):
     whole = {"form": "ring", "result": exact.attention, "words": WORDS} | given
     with pytest.raises(ValueError) as refused:
         distributed("18A", whole["form"], whole["result"], shards, whole["words"])
-    assert f"exercise 18A of the kind distributed cannot be judged: {told}" in str(refused.value)
+    assert f"exercise 18A: {told}" in str(refused.value)
+    if "form" in given:
+        assert str(refused.value).endswith(f"returns a RankLedger, got {given['form']!r}")
 
 
 def test_a_property_of_a_tag_that_no_case_has_is_refused_when_cases_are_drawn():
@@ -97,6 +99,6 @@ def test_a_function_that_gathers_moves_what_its_closed_form_does_not_have():
 
     said = dict(judge(find("18A"), gather, 0))
     assert (
-        "rank 0 receives 0 words of K, the closed form"
+        "rank 0 receives 0 words of K, expected "
         in said["every rank receives K and V of the other ranks once"]
     )

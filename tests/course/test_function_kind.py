@@ -53,14 +53,12 @@ def test_all_results_together_are_named_and_their_number_is_told():
         return judge(about, answer, 0)[0][1]
 
     assert said(lambda n: (n / 2, 2 * n)) is None
-    assert said(lambda n: (n / 2, n)) == "double: yours 4, expected 8 (n=4)"
-    assert said(lambda n: (2 * n, n / 2)).startswith(
-        "half: yours is double; return half, double in this order"
-    )
+    assert said(lambda n: (n / 2, n)) == "double: got 4, expected 8 (n=4)"
+    assert said(lambda n: (2 * n, n / 2)).startswith("half: got double; return half, double in this order")
     assert said(lambda n: (n,)) == "expected 2 results (half, double), got 1 (n=4)"
     assert "returned None" in said(lambda n: None)
     alone = made({(TOGETHER, EVERY): "the total is right"})
-    assert judge(alone, lambda x: 0, 0)[0][1].startswith("total: yours 0, expected ")
+    assert judge(alone, lambda x: 0, 0)[0][1].startswith("total: got 0, expected ")
 
 
 def test_looser_cases_are_asked_by_their_own_sentence_alone():
@@ -91,7 +89,7 @@ def test_a_sample_without_its_exact_result_is_refused():
 def test_a_sentence_that_asks_nothing_is_refused():
     about = made(SUM | {("total", "ragged"): "ragged numbers count"})
     with pytest.raises(
-        ValueError, match="no case has the tag 'ragged', so 'ragged numbers count' asks nothing"
+        ValueError, match="no case has the tag 'ragged', so 'ragged numbers count' tests nothing"
     ):
         about.cases(np.random.default_rng(0))
 

@@ -54,7 +54,7 @@ def error_of(line):
 
 
 TILES, NUMPY = "where x is (32, 16)", "NumPy does not run inside a kernel"
-AXIS = "these shapes do not fit together: is an axis missing"
+AXIS = "these shapes cannot be broadcast: is [:, None] or [None, :] missing?"
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ AXIS = "these shapes do not fit together: is an axis missing"
         ("y = np.zeros((32, 16))", "", NUMPY),
         ("y = np.sum(x, axis=1)", TILES, NUMPY),
         ("y = torch.exp(x)", TILES, "torch does not run inside a kernel"),
-        ("y = x @ tl.trans(x)", TILES, "tiles are multiplied by tl.dot, not by @"),
-        ("y = X[i, c]", "where i is (32,) and c is (16,)", "a pointer has no elements"),
-        ("y = X[0]", "", "a pointer has no elements"),
-        ("y = x[0]", TILES, "a tile has no elements that can be picked"),
-        ("x[0] = 1.0", TILES, "a tile is not changed in place"),
+        ("y = x @ tl.trans(x)", TILES, "multiply tiles with tl.dot, not with @"),
+        ("y = X[i, c]", "where i is (32,) and c is (16,)", "a pointer cannot be indexed"),
+        ("y = X[0]", "", "a pointer cannot be indexed"),
+        ("y = x[0]", TILES, "elements of a tile cannot be selected"),
+        ("x[0] = 1.0", TILES, "a tile cannot be modified in place"),
         ("y = x - m", "where x is (32, 16) and m is (32,)", AXIS),
         ("y = tl.load(X + i * d + c)", "where i is (32,) and c is (16,)", AXIS),
-        ("y = tl.arange(0, n)", "", "a tile's size must be known before the launch"),
-        ("y = tl.arange(0, 24)", "", "the sides of a tile are powers of two"),
+        ("y = tl.arange(0, n)", "", "the size of a tile must be known before the launch"),
+        ("y = tl.arange(0, 24)", "", "the sides of a tile must be powers of two"),
         ("y = tl.dot(x, x)", TILES, "tl.dot multiplies an (a, b) tile by a (b, c) tile"),
         ("y = tl.load(X + i[:, None] * d + c)", "c is (16,)", "lies outside every array"),
         ("y = nowhere", "", "NameError: name 'nowhere' is not defined"),

@@ -116,7 +116,7 @@ def test_a_round_outside_the_array_is_counted_though_it_moves_no_word():
         assert trial.outside == outside and words_exactly().judge([trial]) is None
         assert (asked.judge([trial]) is None) == (outside == 0)
     assert asked.judge([tried(20, 36)]) == (
-        "1 load of a loop has no lane that is on: the loop has rounds outside its array (n=20)"
+        "1 load has all lanes masked, because the loop runs past the end of the array (n=20)"
     )
     assert tried(20, 0).outside == 0  # no loop, no round
 
@@ -125,10 +125,8 @@ def test_a_lane_that_wraps_is_said_to_be_live():
     trial = tried(20, 20, wrap=True)
     assert trial.wrapped == 1 and tried(32, 32, wrap=True).wrapped == 0
     said = words_exactly().judge([trial])
-    assert said.startswith(
-        "X: yours reads 32 words, the formula says 20; in 1 load the addresses of a tile wrap"
-    )
-    assert "a lane that wraps is live and moves its word" in said
+    assert said.startswith("reads 32 words of X, expected 20; in 1 load the addresses of a tile wrap")
+    assert "A lane that wraps around moves a word" in said
     assert "wrap" not in words_exactly().judge([tried(20, 20, words=19)])
 
 
@@ -137,7 +135,7 @@ def test_fewer_words_are_accepted_with_a_remark_where_they_may_be():
     assert asked.judge([tried(20, 20)]) is None
     assert asked.judge([tried(20, 20, words=40)]) == "fewer than (10.4)"
     assert asked.judge([tried(20, 20, words=19)]).startswith(
-        "X: 20 words for 19; yours reads 20 words in all, the formula says 19"
+        "X: 20 words instead of 19; reads 20 words in total, expected at most 19"
     )
 
 
@@ -183,8 +181,13 @@ def product_kernel(A, B, C, HALF: tl.constexpr, BITS: tl.constexpr, PRECISION: t
     ("half", "bits", "precision", "said"),
     [
         (False, 24, "ieee", None),
-        (False, 24, "tf32", 'once without input_precision="ieee": a GPU rounds to 11 significant bits there'),
-        (True, 24, "ieee", "once with a factor in fp16: its inputs are float32"),
+        (
+            False,
+            24,
+            "tf32",
+            'once without input_precision="ieee"; a GPU then rounds the factors to 11 significant bits',
+        ),
+        (True, 24, "ieee", "once with a factor in fp16, although the inputs are float32"),
         (False, 13, "ieee", "once with a factor rounded to 13 of 24 significant bits"),
         (False, 8, "ieee", "once with a factor rounded to 8 of 24 significant bits"),
     ],

@@ -87,8 +87,8 @@ def test_a_swapped_gradient_is_named(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     check("1D", my_backward_in_another_order, seed=0)
     said = capsys.readouterr().out
-    assert "dQ equals the exact gradient: yours is dV; return dQ, dK, dV in this order" in said
-    assert "dV equals the exact gradient: yours is dQ" in said and "holds  dK equals" in said
+    assert "dQ equals the exact gradient: got dV; return dQ, dK, dV in this order" in said
+    assert "dV equals the exact gradient: got dQ" in said and "holds  dK equals" in said
 
 
 def test_one_gradient_alone_is_refused_before_any_property_reads_it(capsys, monkeypatch):
@@ -106,8 +106,10 @@ def test_a_softmax_in_single_precision_is_told_so_and_not_that_its_rows_sum_to_1
 
     said = dict(judge(find("1A"), single, 0))
     sums = said["every row sums to one"]
-    assert "yours is float32, good for 6 digits: compute in float64" in sums and "sums to 1 " not in sums
-    assert "yours is float32" in said["values equal exact softmax"]
+    assert (
+        "your result is float32, which has 6 digits; compute in float64" in sums and "sums to 1 " not in sums
+    )
+    assert "your result is float32" in said["values equal exact softmax"]
 
 
 # ---------------------------------------------------------------------- a sentinel, and weights that get lost

@@ -224,7 +224,7 @@ def test_what_is_handed_out_is_worth_nothing_and_each_repair_something(edits, sh
     assert (points_of(exercise, verdicts) > 0) == (share > 0)
     assert (points_of(exercise, verdicts) == exercise.importance) == (share == 2)
     failed = {name for name, complaint in verdicts if complaint}
-    assert sum(name.startswith("right values") for name in failed) == 2 - share
+    assert sum(name.startswith("is correct and") for name in failed) == 2 - share
 
 
 def test_both_copies_of_the_leaking_schedule_are_one():
@@ -254,4 +254,4 @@ def test_a_wrong_scale_is_named(exercise, power, named):
 
     said = dict(judge(find(exercise), unscaled, 3))["is correct when one block holds all keys"]
     d = int(said.split("d=")[1].split(",")[0])
-    assert f"; yours multiplies QKᵀ by {named.format(d=d)}, expected 1/√{d} = " in said
+    assert f"; QKᵀ is multiplied by {named.format(d=d)}, expected 1/√{d} = " in said

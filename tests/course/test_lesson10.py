@@ -323,5 +323,5 @@ def test_who_wraps_rows_by_a_remainder_hears_that_such_lanes_are_live():
     )
     assert first == "moves exactly the words of (10.3)" and list(failed) == [first]
     assert (
-        "A: yours reads " in failed[first] and "a lane that wraps is live and moves its word" in failed[first]
+        " words of A, expected " in failed[first] and "A lane that wraps around moves a word" in failed[first]
     )

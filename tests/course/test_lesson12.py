@@ -326,7 +326,7 @@ def test_tensors_on_ctx_are_refused_and_numbers_are_not():
     (said,) = failed.values()
     assert list(failed) == ["saves its tensors with save_for_backward"]
     assert said.startswith(
-        "ctx.q and ctx.rest hold tensors, which autograd cannot free; save them by ctx.save"
+        "ctx.q and ctx.rest hold tensors that autograd cannot free; use ctx.save_for_backward ("
     )
 
 

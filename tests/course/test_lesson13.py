@@ -496,7 +496,7 @@ def test_cut_tiles_that_are_alike_may_share_a_pattern():
     lists = build("13B", exercise_source("13B", solved=True))
     verdicts = judge(find("13B"), shared, 0)
     assert not any(complaint for _, complaint in verdicts)
-    assert "fewer patterns than cut tiles" in report(find("13B"), verdicts, 0)
+    assert "fewer patterns than partial blocks" in report(find("13B"), verdicts, 0)
     lost = judge(
         find("13B"), lambda *given: (*shared(*given)[:3], shared(*given)[3][:-1], shared(*given)[4]), 0
     )

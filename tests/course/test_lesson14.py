@@ -418,7 +418,9 @@ def test_who_reads_nothing_of_parts_without_a_key_is_told_so():
     verdicts = judge(find("14C"), build("14C", source), 0)
     assert not any(complaint for _, complaint in verdicts)
     report_of = report(find("14C"), verdicts, 0)
-    assert "no more than the formula says: fewer than the words of all parts" in report_of.replace("(", ": ")
+    assert "moves no more words than the closed form: fewer than the words of all parts" in report_of.replace(
+        "(", ": "
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))

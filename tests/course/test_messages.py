@@ -30,7 +30,7 @@ def test_a_wrong_form_is_told_once_and_the_rest_is_not_tried(exercise_id):
 def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
     exercise = find("4D")
     said = report(exercise, judge(exercise, lambda *given: 0, 3), 3).splitlines()
-    assert said[1].startswith("  FAILS  returns two positive integers: expected a tile (Br, Bc);")
+    assert said[1].startswith("  FAILS  returns two positive integers: expected a tile (Br, Bc), got ")
     assert said[2:4] == [
         "  not tried  the tile fits in M words",
         "  not tried  no tile that fits moves fewer words",
@@ -72,13 +72,13 @@ def nothing_stored(m, Q, K, V, **tiles):
             "0A",
             lambda Nq, Nk, d: 23296.0,
             FORM,
-            "expected a whole number of words; yours is the float 23296.0 (",
+            "expected an integer number of words, got the float 23296.0 (",
         ),
-        ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned nothing: does it print"),
+        ("0A", lambda Nq, Nk, d: None, RETURNS, "your function returned None; does it print"),
         ("1A", lambda S: None, RETURNS, "your function returned None; does it end with a return?"),
         ("4A", lambda m, Q, K, V, **tiles: None, RETURNS, "the schedule returned NoneType; it must return"),
         ("4A", nothing_stored, STORES, "some of its words were never stored ("),
-        ("6A", lambda *given: given[0].fill(0.0), KEEPS_INPUTS, "your function changes "),
+        ("6A", lambda *given: given[0].fill(0.0), KEEPS_INPUTS, "your function modifies "),
     ],
 )
 def test_what_an_answer_lacks_has_a_name_of_its_own(exercise_id, answer, lacks, seen):
@@ -105,12 +105,14 @@ def complaint_of(exercise_id, name, *edit):
     ],
 )
 def test_a_scale_forgotten_or_used_twice_is_named(exercise_id, name, old, new, factor):
-    assert f"; all of yours is {factor} times what is expected (" in complaint_of(exercise_id, name, old, new)
+    assert f"; every entry is {factor} times the expected value (" in complaint_of(
+        exercise_id, name, old, new
+    )
 
 
 def test_another_mistake_is_not_taken_for_the_scale():
     said = complaint_of("9C", "dQ is exact", "D_i.add_row_dots(do, o)", "pass")
-    assert "entries differ" in said and "times what is expected" not in said
+    assert "entries differ" in said and "times the expected value" not in said
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_the_factor_is_that_of_the_width_of_the_queries(factor, d, seen):
     want = np.arange(1.0, 7.0).reshape(3, 2)
     for name in ("Q", "q"):
         said = wrong_factor(factor * want, want, {name: np.ones((3, d))})
-        assert said == (seen and f"all of yours is {seen} times what is expected")
+        assert said == (seen and f"every entry is {seen} times the expected value")
 
 
 @pytest.mark.parametrize("got", [None, "text", np.zeros(2), np.full((2, 2), np.nan), 1j * np.ones((2, 2))])
@@ -161,7 +163,7 @@ def first_complaint(exercise_id, answer):
 def test_a_gradient_right_to_nine_digits_is_not_called_by_its_own_name():
     nearly = reference("1D", "return dQ, dK, dV", "return dQ + 1e-11, dK, dV")
     said = first_complaint("1D", nearly)
-    assert "right to 9 digits, as differences of the loss are" in said and "yours is dQ" not in said
+    assert "correct to 9 digits, like finite differences" in said and "got dQ" not in said
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_a_result_too_many_is_counted_and_not_called_inhomogeneous(exercise_id, 
 def test_results_in_another_order_are_named():
     right = reference("6A")
     said = first_complaint("6A", lambda *given: right(*given)[::-1])
-    assert said.startswith("yours is ds; return p, ds in this order")
+    assert said.startswith("got ds; return p, ds in this order")
 
 
 def test_nothing_returned_is_asked_for():
@@ -186,7 +188,7 @@ def test_nothing_returned_is_asked_for():
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda a, b: a[1] + b[1], "yours returned float"),
+        (lambda a, b: a[1] + b[1], "got float"),
         (lambda a, b: (a[2] + b[2], 0.0, 0.0), "m and l are numbers"),
     ],
 )
@@ -215,7 +217,7 @@ def test_a_schedule_that_returns_too_much_is_told_what_came():
 def test_each_likely_wrong_scale_is_named(power, sign, named):
     Q, K, V = np.random.default_rng(0).standard_normal((3, 7, 5))
     said = wrong_scale(Q, K, V, attention(Q, K, V, scale=sign * 5.0**power))
-    assert said == f"yours multiplies QKᵀ by {named} expected 1/√5 = 0.4472"
+    assert said == f"QKᵀ is multiplied by {named} expected 1/√5 = 0.4472"
     assert wrong_scale(Q, K, V, attention(Q, K, V, scale=0.3)) is None
 
 

@@ -62,9 +62,9 @@ def test_what_an_earlier_program_wrote_must_not_be_read():
     trial = launch(summed_by(running_sum_kernel), CASE)
     assert trial.error is None and (trial.value == CASE.expected).all() and trial.programs == 6
     assert ONCE.judge([trial]) == (
-        "with the last program first, 5 of 6 entries differ, first at [1]: yours 2, expected 3 (six "
-        "numbers). A GPU runs programs at the same time and in any order: none may read what another one "
-        "writes in the same launch"
+        "with the last program first, 5 of 6 entries differ, first at [1]: got 2, expected 3 (six "
+        "numbers). A GPU runs programs at the same time and in any order, so no program may read a word that "
+        "another one writes in the same launch"
     )
     assert ONCE.judge([launch(summed_by(own_sum_kernel), CASE)]) is None
 
@@ -78,7 +78,7 @@ def test_a_program_that_waits_for_an_earlier_one_is_told(monkeypatch):
     monkeypatch.setattr(kernel_launch, "WAITS", 100)
     said = ONCE.judge([launch(summed_by(waiting_kernel), CASE)])
     assert said.startswith("with the last program first, it ends with ")
-    assert "a program waits for one that has not begun (six numbers)" in said
+    assert "a program waits for another one that has not started (six numbers)" in said
 
 
 @triton.jit

@@ -56,8 +56,8 @@ def failed(schedule):
 
 def test_what_is_gathered_is_right_and_received_once_but_held_whole_and_sent_by_its_owner():
     assert failed(gather) == {
-        "peak": "rank 0 holds 54 words of others at once, 36 are enough (ragged, P=4, N=13, d=3)",
-        "sent": "rank 0 sends 36 words of K, the closed form 30 (ragged, P=4, N=13, d=3)",
+        "peak": "rank 0 holds 54 words of other ranks, expected at most 36 (ragged, P=4, N=13, d=3)",
+        "sent": "rank 0 sends 36 words of K, expected 30 (ragged, P=4, N=13, d=3)",
     }
 
 
@@ -85,9 +85,9 @@ def test_words_name_rank_array_and_number():
         return distributed.attend(Q, k, v)[0]
 
     found = failed(own_name)
-    assert found["K and V"].startswith("rank 0 receives 0 words of K, the closed form 27 (yours moves k: ")
-    assert found["nothing else"].startswith("rank 0 receives 27 words of k, the closed form none")
-    assert found["sent"].startswith("rank 0 sends 0 words of K, the closed form 30")
+    assert found["K and V"].startswith("rank 0 receives 0 words of K, expected 27 (it moves k; use ")
+    assert found["nothing else"].startswith("rank 0 receives 27 words of k, expected none")
+    assert found["sent"].startswith("rank 0 sends 0 words of K, expected 30")
 
 
 def test_more_words_than_the_closed_form():
@@ -96,8 +96,8 @@ def test_more_words_than_the_closed_form():
         return gather(me, Q, K, V)
 
     found = failed(twice)
-    assert found["W"].startswith("rank 0 has W = 63 words, the closed form 54")
-    assert found["K and V"].startswith("rank 0 receives 36 words of K, the closed form 27")
+    assert found["W"].startswith("rank 0 has W = 63 words, expected at most 54")
+    assert found["K and V"].startswith("rank 0 receives 36 words of K, expected 27")
 
 
 def test_a_property_of_ones_own():
@@ -155,7 +155,7 @@ def wrong_rows(me, Q, K, V):
         (reads, RUNS, "reads reads _NOTEBOOKS of the notebook"),
         (wrong_rows, FORM, "it owns 4 of the 13 rows of Q"),
         (lambda me, Q: Q, RUNS, "unexpected keyword argument 'K'"),
-        (lambda me, Q, K, V: undefined, RUNS, "Is it spelt so"),  # noqa: F821
+        (lambda me, Q, K, V: undefined, RUNS, "Is the name spelt correctly"),  # noqa: F821
         (lambda me, Q, K, V: None, FORM, "rank 0 returned NoneType"),
     ],
 )

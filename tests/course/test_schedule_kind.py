@@ -150,7 +150,7 @@ def test_the_allowance_is_beyond_the_footprint():
 def test_a_repair_is_asked_where_the_values_are_right_and_is_worth_points():
     room = repaired(fits(), name="fits, and is right", right=values("Y is 2A"))
     said = failures(declared(room=room), keeps_the_last_row)["fits, and is right"]
-    assert said.startswith("the values are not right: 4 of 20 entries differ")
+    assert said.startswith("the values are wrong: 4 of 20 entries differ")
     assert set(failures(declared(room=room), makes_a_second_block)) == {"fits, and is right"}
     assert not room.idle
 
@@ -171,8 +171,8 @@ def test_facts_reach_the_result_and_the_closed_form():
 @pytest.mark.parametrize(
     ("asked", "handed_in", "said"),
     [
-        ("4A", "4B", "your outer loop is over keys: yours 6× ("),
-        ("4B", "4A", "your outer loop is over queries: yours 7× ("),
+        ("4A", "4B", "your outer loop is over keys: Q is read 6 times ("),
+        ("4B", "4A", "your outer loop is over queries: K is read 7 times ("),
         ("4C", "4B", "your outer loop is over keys: "),
     ],
 )
@@ -204,7 +204,7 @@ def test_fewer_words_than_the_closed_form_are_accepted_and_said_to_be():
     verdicts = judge(generous, doubles, 0)
     assert all(said is None for _, said in verdicts)
     (held,) = (name for name, _ in verdicts if isinstance(name, Held))
-    assert held.remark == "fewer than the closed form, 40 words for 41 (N=5, b=2, ragged)"
+    assert held.remark == "fewer than the closed form, 40 words instead of 41 (N=5, b=2, ragged)"
     assert f"holds  {TOTAL}: fewer than the closed form" in report(generous, verdicts, 0)
     assert not any(isinstance(name, Held) for name, _ in judge(declared(), doubles, 0))
 

@@ -73,7 +73,7 @@ def test_what_other_threads_hold_is_not_the_students(size):
 )
 def test_who_keeps_the_row_is_told(student):
     once, kept = one_pass(student)
-    assert once is None and kept.endswith("words at once of 10,240 scores in 160 pieces")
+    assert once is None and kept.endswith("words of a row of 10,240 scores in 160 pieces are held")
     assert one_pass(largest) == [None, None]
 
 
@@ -83,7 +83,7 @@ def test_a_second_loop_is_told():
         return top + sum(piece.sum() for piece in pieces)
 
     assert one_pass(twice) == [
-        "your function asked for pieces after the last one; a second loop finds none ()",
+        "a piece was requested after the last one; a second loop finds none ()",
         None,
     ]
 

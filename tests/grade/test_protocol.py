@@ -164,5 +164,5 @@ def test_what_stops_in_the_middle_is_an_end():
 
 def test_a_complaint_about_what_is_no_data_tells_its_type():
     complaint = difference(sent(iter([1])), np.zeros(2))
-    assert complaint.startswith("yours is a list_iterator, expected an array of numbers")
+    assert complaint.startswith("got a list_iterator, expected an array of numbers")
     assert sent(type("Solved.\n  holds", (), {})()).kind == "Solved.?  holds"

@@ -1,1 +1,1 @@
-"""The exercises of the course, one file a lesson; each file lists its own in `EXERCISES`."""
+"""The exercises of the course, one file per lesson; each file lists its exercises in `EXERCISES`."""

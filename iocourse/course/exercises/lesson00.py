@@ -1,4 +1,4 @@
-"""Exercise of lesson 00: the words that one attention must move at the least."""
+"""Exercise of lesson 00: the compulsory traffic of attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..exercise import Case, Property, Trial, exercise, run_function, wrong_retu
 from ..properties import each, idle, single
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
-Table = dict[Sizes, Any]  # what the student's function returned for these sizes
+Table = dict[Sizes, Any]  # results of the student's function
 
 
 def _case(Nq: int, Nk: int, d: int) -> Case:
@@ -21,7 +21,7 @@ def _case(Nq: int, Nk: int, d: int) -> Case:
 
 
 def compulsory_cases(rng: np.random.Generator) -> list[Case]:
-    """Fresh sizes, each also with more queries, more keys, both, and twice the d; then the edges."""
+    """Return new sizes, each also with more queries, more keys, both, and 2d, and some edge cases."""
     sizes: list[Sizes] = []
     for drawn in rng.integers((5, 5, 2), (400, 400, 130), size=(3, 3)):
         Nq, Nk, d = (int(n) for n in drawn)
@@ -31,14 +31,14 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
-    """Call the student's function; of a value that is no whole number nothing can be said."""
+    """Call the student's function; a value that is not an integer is an error."""
     trial = run_function(student, case)
     trial = replace(trial, value=single(trial.value))
     if trial.error is not None or _is_whole(trial.value):
         return trial
-    seen = f"expected a whole number of words; yours is the {type(trial.value).__name__} {trial.value!r:.60}"
+    seen = f"expected an integer number of words, got the {type(trial.value).__name__} {trial.value!r:.60}"
     if trial.value is None:
-        seen = "your function returned nothing: does it print where it should return?"
+        seen = "your function returned None; does it print instead of return?"
     return replace(trial, error=wrong_return(trial.value, seen))
 
 
@@ -47,7 +47,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _steps(name: str, judge: Callable[[Table, Sizes], str | None]) -> Property:
-    """A property that compares values at neighbouring sizes, wherever all the neighbours were tried."""
+    """Return a property that compares values at neighbouring sizes."""
 
     def over_all(trials: Sequence[Trial]) -> str | None:
         table: Table = {_sizes(trial): trial.value for trial in trials}
@@ -75,7 +75,7 @@ def _no_scores(table: Table, sizes: Sizes) -> str | None:
     crossed = table[Nq + 3, Nk + 3, d] - table[Nq + 3, Nk, d] - table[Nq, Nk + 3, d] + table[sizes]
     if crossed == 0:
         return None
-    return f"with 3 more keys, 3 more queries add {crossed:g} words beyond what they add without them"
+    return f"3 more queries add {crossed:g} words more if there are also 3 more keys, expected 0"
 
 
 def _three_more_queries(table: Table, sizes: Sizes) -> str | None:
@@ -91,27 +91,29 @@ def _three_more_keys(table: Table, sizes: Sizes) -> str | None:
 def _more(what: str, added: Any, d: int) -> str | None:
     if added == 6 * d:
         return None
-    return f"3 more {what} with d={d} add {added:g} words to yours: {added / (3 * d):.3g} × d for each"
+    return f"3 more {what} with d={d} add {added:g} words: {added / (3 * d):.3g} × d per row"
 
 
 def _twice_d(table: Table, sizes: Sizes) -> str | None:
     Nq, Nk, d = sizes
     if table[Nq, Nk, 2 * d] == 2 * table[sizes]:
         return None
-    return f"yours goes from {table[sizes]:g} to {table[Nq, Nk, 2 * d]:g} when d goes from {d} to {2 * d}"
+    return (
+        f"the result goes from {table[sizes]:g} to {table[Nq, Nk, 2 * d]:g} when d goes from {d} to {2 * d}"
+    )
 
 
 def _in_words(trials: Sequence[Trial]) -> str | None:
     factors = {float(trial.value / trial.case.expected) for trial in trials}
     if len(factors) > 1 or factors == {1.0}:
         return None
-    return f"for all sizes yours is {factors.pop():g} times the words that must move"
+    return f"for all sizes the result is {factors.pop():g} times the compulsory traffic"
 
 
 def _least(trial: Trial) -> str | None:
     if trial.value == trial.case.expected:
         return None
-    return f"yours says {trial.value:g}, which is {'more' if trial.value > trial.case.expected else 'fewer'}"
+    return f"got {trial.value:g} words, which is too {'many' if trial.value > trial.case.expected else 'few'}"
 
 
 EXERCISES = (

@@ -50,18 +50,18 @@ from ..trials.case_inputs import (
 Array = NDArray[np.float64]
 
 
-# ---------------------------------------------------------------------- trying the student's function
-OTHERS = ("torch", "jax", "tensorflow", "scipy")  # whose softmax, attention or gradients would be the answer
+# ---------------------------------------------------------------------- running the student's function
+OTHERS = ("torch", "jax", "tensorflow", "scipy")  # these have softmax, attention or gradients
 
 
 @trial_from_error
 def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
-    """Call a plain function on copies of the inputs and see whether the copies stay as they were.
+    """Call a plain function with copies of the inputs and record which copies it modifies.
 
-    NumPy's warnings are silenced: what overflows is reported by the property it breaks.
+    NumPy's warnings are silenced; overflows are reported by properties.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    with student_call(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
+    with student_call(), no_calls_into(OTHERS, "already has this formula; write yours with NumPy"):
         returned = student(*inputs.values())
     if returned is None:
         raise wrong_return(None, "your function returned None; does it end with a return?")
@@ -85,7 +85,7 @@ STAYS_FINITE = idle(only_where("is finite for large logits", LARGE, _finite))
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
-    """(N, d) with N odd, N > d and both small."""
+    """Return small (N, d) with N odd and N > d."""
     return int(rng.integers(3, 6)) * 2 + 1, int(rng.integers(2, 6))
 
 
@@ -119,36 +119,36 @@ def _scores(S: Array, *tags: str) -> Sample:
 
 
 def _small_weight(trial: Trial) -> str | None:
-    """Weights in units of themselves, down to where float64 has fewer digits."""
+    """Compare weights by relative error, above the subnormal numbers of float64."""
     got, want = _numbers(trial.value), trial.case.expected
     off = (want > 1e-290) & ~(np.abs(got - want) <= TOLERANCE * want)
     if not off.any():
         return None
     place = tuple(int(i) for i in np.argwhere(off)[0])
-    return f"yours has the weight {got[place]:.6g} at {list(place)}, expected {want[place]:.6g}"
+    return f"the weight at {list(place)} is {got[place]:.6g}, expected {want[place]:.6g}"
 
 
 def _row_sums(trial: Trial) -> str | None:
     P = _numbers(trial.value)
     if P.shape != trial.case.inputs["S"].shape:
-        return WrongForm(f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}")
+        return WrongForm(f"got shape {P.shape}, expected {trial.case.inputs['S'].shape}")
     sums = P.sum(axis=1)
     wrong = ~(np.abs(sums - 1) <= TOLERANCE)
     if not wrong.any():
         return None
     found = float(sums[wrong.argmax()])
     short = too_short(trial.value, float(np.abs(sums - 1).max()))
-    return f"row {wrong.argmax()} of yours sums to {format_apart(found, 1.0)[0]}{short}"
+    return f"row {wrong.argmax()} sums to {format_apart(found, 1.0)[0]}{short}"
 
 
 def _hidden_weight(trial: Trial) -> str | None:
     weights = _numbers(trial.value)[np.isneginf(trial.case.inputs["S"])]
     some = weights[(weights != 0) & ~np.isnan(weights)]  # NaN has another cause
-    return f"yours gives such a score the weight {some[0]:.3g}" if some.size else None
+    return f"a score of -inf has the weight {some[0]:.3g}" if some.size else None
 
 
 def _matrix(trial: Trial) -> str:
-    """What is the same for a matrix and for one with a number added to each row."""
+    """Return a key that is equal for a matrix and for the same matrix with a constant added to each row."""
     return MATRIX if trial.case.has(MATRIX) else trial.case.label
 
 
@@ -205,33 +205,33 @@ def _attention(Q: Array, K: Array, V: Array, mask: str, *tags: str) -> Sample:
 
 
 def _opposed(K: Array, Q: Array) -> Array:
-    """The keys, the first one against the first query: 10⁴·QKᵀ/√d is -30000 there, below a mask of -10000."""
+    """Return the keys with the first one opposed to the first query, so that 10⁴·QKᵀ/√d is -30000 there."""
     return np.concatenate([-3 * Q[:1] / (Q[0] @ Q[0]) * Q.shape[1] ** 0.5, K[1:]])
 
 
 def _replaced_after(rng: np.random.Generator, array: Array, rows: int) -> Array:
-    """The array with fresh numbers in every row from `rows` on."""
+    """Return the array with new numbers in every row from `rows` on."""
     return np.concatenate([array[:rows], rng.standard_normal(array[rows:].shape)])
 
 
 def _scale_seen(trial: Trial) -> str | None:
-    """With V the identity the output is P, and log P grows along a row as scale·QKᵀ does."""
+    """Fit the scale: if V is the identity, log of the output is scale·QKᵀ plus a constant per row."""
     Q, K = trial.case.inputs["Q"], trial.case.inputs["K"]
     P, raw = _numbers(trial.value), Q @ K.T
     wanted = Q.shape[1] ** -0.5
     if P.shape != raw.shape or not (P > 0).all():
-        return "the output is not a matrix of positive weights; no key is hidden, and each has some"
+        return "the output is not a matrix of positive weights, although no key is masked"
     x, y = (a - a[:, :1] for a in (raw, np.log(P)))
     scale = float((x * y).sum() / (x * x).sum())
     if np.abs(y - scale * x).max() > 1e-6:
-        return "within a row, your weights do not grow like exponentials of QKᵀ"
+        return "within a row, the weights are not proportional to exponentials of QKᵀ"
     if abs(scale - wanted) <= 1e-6:
         return None
-    return f"yours multiplies QKᵀ by {scale:.4g}, expected 1/√{Q.shape[1]} = {wanted:.4g}"
+    return f"QKᵀ is multiplied by {scale:.4g}, expected 1/√{Q.shape[1]} = {wanted:.4g}"
 
 
 def _looks_ahead(trials: Sequence[Trial]) -> str | None:
-    """Queries before the first replaced key must not notice the replacement."""
+    """Compare the outputs of queries before the first replaced key."""
     pair = frozenset([EARLY]), frozenset([EARLY, LATER])
     before, after = (next(t for t in trials if t.case.tags == tags) for tags in pair)
     rows = int((before.case.inputs["K"] == after.case.inputs["K"]).all(axis=1).sum())
@@ -298,15 +298,15 @@ def _back(P: Array, dP: Array, *tags: str) -> Sample:
 def _sums_to_zero(trial: Trial) -> str | None:
     dS = _numbers(trial.value)
     if dS.shape != trial.case.inputs["P"].shape:
-        return WrongForm(f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}")
+        return WrongForm(f"got shape {dS.shape}, expected {trial.case.inputs['P'].shape}")
     sums = dS.sum(axis=1)
     worst = int(np.abs(sums).argmax())
-    return None if abs(sums[worst]) <= TOLERANCE else f"row {worst} of yours sums to {sums[worst]:.4g}"
+    return None if abs(sums[worst]) <= TOLERANCE else f"row {worst} sums to {sums[worst]:.4g}, expected 0"
 
 
 def _weightless(trial: Trial) -> str | None:
     got = _numbers(trial.value)[trial.case.inputs["P"] == 0]
-    return None if (got == 0).all() else f"yours gives a masked pair the gradient {got[got != 0][0]:.4g}"
+    return None if (got == 0).all() else f"a masked pair has the gradient {got[got != 0][0]:.4g}"
 
 
 SOFTMAX_BACKWARD = function(
@@ -324,7 +324,7 @@ SOFTMAX_BACKWARD = function(
 )
 
 
-# ---------------------------------------------------------------------- 1D the whole backward pass
+# ---------------------------------------------------------------------- 1D the backward pass
 QUIET, FAINT = "dO is zero from the middle on", "the first key has weights near 1e-26"
 
 
@@ -360,7 +360,7 @@ def _backward_case(Q: Array, K: Array, V: Array, dO: Array, mask: str, *tags: st
 
 
 def _whole_words(rng: np.random.Generator, N: int) -> tuple[Array, Array, Array, Array]:
-    """Scores below every number, V and dO of whole numbers: no gradient is rounded, and dQ and dK are 0."""
+    """Return inputs with very low scores and integer V and dO: no gradient is rounded; dQ and dK are 0."""
     Q, K = bottomless_queries_and_keys(rng, N)
     V, dO = rng.integers(-9, 10, (2, N, 4)).astype(np.float64)
     return Q, K, V, dO
@@ -370,7 +370,7 @@ NAMES = ("dQ", "dK", "dV")
 
 
 def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
-    """As `call_and_watch`; anything but three results is an error, since no gradient could be told apart."""
+    """Run `call_and_watch`; a number of results other than three is an error."""
     trial = call_and_watch(student, case)
     if trial.error is not None or several(trial.value, 3):
         return trial
@@ -383,11 +383,11 @@ def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
 def _three(trial: Trial) -> str | None:
     for name, got, want in zip(NAMES, trial.value, trial.case.expected, strict=True):
         if np.shape(got) != want.shape:
-            return f"{name} of yours has shape {np.shape(got)}, expected {want.shape}"
+            return f"{name} has shape {np.shape(got)}, expected {want.shape}"
     return None
 
 
-# Below what differences of the loss can reach (their errors start near 1e-11), above what formulas leave.
+# Smaller than the error of finite differences (about 1e-11), larger than that of formulas.
 DERIVED = 1e-12
 
 
@@ -397,45 +397,47 @@ def _gradient(k: int) -> Property:
         tolerance = TOLERANCE if trial.case.has(LARGE) else DERIVED
         said = difference_or_scale(got, wanted[k], trial.case, tolerance)
         if said and not difference(got, wanted[k]):
-            return f"{said}; right to 9 digits, as differences of the loss are: a formula is right to 12"
-        if not said and k and trial.case.has(FAINT):  # its row of dK or dV, in units of itself
+            return f"{said}; correct to 9 digits, like finite differences; a formula is correct to 12"
+        if not said and k and trial.case.has(FAINT):  # compare this row of dK or dV by relative error
             unit = np.abs(wanted[k][:1]).max()
             said = difference(got[:1] / unit, wanted[k][:1] / unit)
-            return said and f"of that key, in units of {unit:.3g}: {said}"
+            return said and f"row of the first key, in units of {unit:.3g}: {said}"
         return said and (exchanged(got, wanted, NAMES, k) or said)
 
     return each(f"{NAMES[k]} equals the exact gradient", judge)
 
 
 def _steepness(trial: Trial) -> str | None:
-    """The slope of the loss when Q (or K) is stretched; this is where a forgotten scale shows as √d."""
+    """Compare the slope of the loss under scaling of Q (or K); a missing factor 1/√d changes it by √d."""
     for k, name in enumerate("QK"):
         along = trial.case.inputs[name]
         got = float((along * _numbers(trial.value[k])).sum())
         want = float((along * trial.case.expected[k]).sum())
         if not abs(got - want) <= TOLERANCE * (1 + np.abs(along * trial.case.expected[k]).sum()):
-            return f"stretching {name}, the loss has the slope {want:.4g}, your d{name} says {got:.4g}"
+            return f"scaling {name} changes the loss with slope {want:.4g}, but d{name} gives {got:.4g}"
     return None
 
 
 def _shifted_keys(trial: Trial) -> str | None:
-    """The same vector added to every key changes no weight, so the rows of dK cancel."""
+    """Test that the rows of dK sum to zero: adding a vector to every key changes no weight."""
     dK, bound = _numbers(trial.value[1]), 1 + np.abs(trial.case.expected[1]).sum()
     worst = float(np.abs(dK.sum(axis=0)).max())
-    return None if worst <= TOLERANCE * bound else f"the rows of your dK sum to up to {worst:.4g}"
+    return None if worst <= TOLERANCE * bound else f"the rows of dK sum to as much as {worst:.4g}, expected 0"
 
 
 def _shifted_values(trial: Trial) -> str | None:
-    """The same vector added to every value is added to every output: dV and dO have the same column sums."""
+    """Compare the column sums of dV and dO: a vector added to every value is added to every output."""
     said = difference(_numbers(trial.value[2]).sum(axis=0), trial.case.inputs["dO"].sum(axis=0))
-    return f"column sums of dV against those of dO: {said}" if said else None
+    return f"column sums of dV compared with those of dO: {said}" if said else None
 
 
 def _later_keys(trial: Trial) -> str | None:
     start = trial.case.inputs["Q"].shape[0] // 2
     for k in (1, 2):
         if not (_numbers(trial.value[k])[start:] == 0).all():
-            return f"{NAMES[k]} is not zero from row {start} on, though only queries before it matter"
+            return (
+                f"{NAMES[k]} is not zero from row {start} on, although only earlier queries have a gradient"
+            )
     return None
 
 

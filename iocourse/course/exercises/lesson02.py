@@ -16,13 +16,13 @@ from ..sample import Sample
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
-    """Entries around 1, so that neither a sum nor a mean is nearly zero."""
+    """Return a matrix with entries around 1, so that sums and means are not close to zero."""
     return rng.standard_normal((rows, cols)) + 1.0
 
 
 # ---------------------------------------------------------------------- 2A centred rows
 def _rows_in_blocks(rng: np.random.Generator) -> Iterator[Sample]:
-    """One matrix in blocks of several sizes: ragged, a single row, larger than N; then one row."""
+    """Yield a matrix in ragged blocks, single rows, and a block larger than N; then a matrix of one row."""
     b, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
     A = _matrix(rng, 3 * b + 1, d)
     for matrix, size in [(A, b), (A, b + 1), (A, 1), (A, 4 * b), (_matrix(rng, 1, d), 1)]:
@@ -30,14 +30,14 @@ def _rows_in_blocks(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _centring(N: int, d: int, b: int) -> Ledger:
-    """Footprint: a block and two words for each of its rows. As d ≥ 4, a second block does not fit."""
+    """Return the closed form; its peak is a block and two words per row, so a second block does not fit."""
     peak = min(b, N) * (d + 2)
     return Ledger(reads={"A": N * d}, writes={"Y": N * d}, peak=peak, sizes={"A": N * d, "Y": N * d})
 
 
 # ---------------------------------------------------------------------- 2B the blocked product
 def _products(rng: np.random.Generator) -> Iterator[Sample]:
-    """One product in tiles of several shapes, ragged both ways; then other sizes, down to a single word.
+    """Yield one product in ragged tiles of several shapes, and products of other sizes, down to one word.
 
     Fast memory is exactly the footprint: a tile of C, a piece of a column of A, a piece of a row of B.
     """
@@ -61,10 +61,10 @@ SIDE = 128 * 255  # of the matrices whose product is counted
 
 # ---------------------------------------------------------------------- 2C the tile
 def _problems(rng: np.random.Generator) -> Iterator[Sample]:
-    """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
+    """Yield square, wide, tall and small products, with memory for one word of C, for all of C, and between.
 
-    In 24 words a 12 x 5 product has another best tile than one of 24 rows or columns, as has a 5 x 12 one;
-    and beside 12 rows of C there is no room for a column.
+    With M = 24, the best tiles of a 12 × 5 and a 5 × 12 product differ from those of 24 rows or columns, and
+    12 rows of C leave no words for a column.
     """
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
@@ -76,13 +76,13 @@ def _problems(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _widest_tiles(m: int, n: int, k: int, M: int) -> Iterator[Tile]:
-    """For each bm the largest bn that fits."""
+    """Yield, per bm, the largest bn that fits."""
     return ({"bm": bm, "bn": min(n, (M - bm) // (bm + 1))} for bm in range(1, min(m, (M - 1) // 2) + 1))
 
 
 # ---------------------------------------------------------------------- 2D a matrix times its own transpose
 def _squares(rng: np.random.Generator) -> Iterator[Sample]:
-    """One matrix in blocks of several sizes, ragged first; then a row and a single word."""
+    """Yield a matrix in blocks of several sizes, the first ragged; then one row and one word."""
     b, k = int(rng.integers(3, 6)), int(rng.integers(4, 8))
     A = _matrix(rng, 3 * b + 2, k)
     asked = [(A, b), (A, b + 1), (A, 1), (A, 5 * b), (_matrix(rng, 4 * b, k), b), (_matrix(rng, 1, 1), 2)]

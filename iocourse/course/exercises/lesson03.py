@@ -41,7 +41,7 @@ FINITE = ("plain", "rising", "falling", "long")
 
 # ---------------------------------------------------------------------- rows and their cuts
 def _sizes(n: int, b: int) -> list[int]:
-    """Pieces of b that cover n scores; the last may be shorter."""
+    """Return the sizes of pieces of b scores that cover n scores; the last may be smaller."""
     return [min(b, n - start) for start in range(0, n, b)]
 
 
@@ -62,7 +62,7 @@ def _large_rows(rng: np.random.Generator, n: int) -> list[Array]:
 
 
 def _rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
-    """(kind, row, sizes of its pieces): several cuts of one row, one score alone, rising, large, long."""
+    """Return (kind, row, sizes of its pieces): cuts of one row, one score, rising, large and long rows."""
     b = int(rng.integers(3, 7))
     n = 4 * b + 1 + int(rng.integers(b - 1))  # a last piece of 1 to b - 1 scores
     row = 3 * rng.standard_normal(n)
@@ -83,14 +83,14 @@ def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
 
 # ---------------------------------------------------------------------- 3A
 def running_cases(rng: np.random.Generator) -> list[Case]:
-    """Finite rows in many cuts, with their maximum and sum."""
+    """Return cases of finite rows in many cuts, with their maximum and sum."""
     return [
         _row_case(kind, {"row": row, "sizes": sizes}, _statistics(row)) for kind, row, sizes in _rows(rng)
     ]
 
 
 def _row_case(kind: str, inputs: dict[str, Any], expected: Any) -> Case:
-    """A case of a row in pieces; its kind is its tag."""
+    """Return a case of a row in pieces; its kind is its tag."""
     label = _label(kind, inputs["row"], inputs["sizes"])
     return Case(label, inputs, expected, tags=frozenset({kind}))
 
@@ -130,7 +130,7 @@ RUNNING = exercise(
 
 # ---------------------------------------------------------------------- 3B
 def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
-    """The first, a middle, the last piece masked, single scores masked, the ends of each; nothing left."""
+    """Return rows with the first, a middle or the last piece masked, single scores masked, or all masked."""
     b = int(rng.integers(2, 5))
     n = 4 * b
     row = rng.standard_normal(n)
@@ -147,7 +147,7 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
 
 
 def attention_cases(rng: np.random.Generator) -> list[Case]:
-    """Rows of scores with values of d columns, finite and masked, with the weighted mean of the values."""
+    """Return cases of finite and masked rows of scores with values (n, d), and their weighted mean."""
     rows = _rows(rng) + _masked_rows(rng)
     V = 2 + rng.standard_normal((max(row.size for _, row, _ in rows), int(rng.integers(2, 6))))
     return [_attention_case(kind, row, sizes, V[: row.size]) for kind, row, sizes in rows]
@@ -178,7 +178,7 @@ ATTENTION = exercise(
 # ---------------------------------------------------------------------- 3C
 @dataclass(frozen=True)
 class Merges:
-    """What a merge made of parts a, b, c and the empty part e; `changed`: it wrote into what it was given."""
+    """Results of merging the parts a, b, c and the empty part e; `changed`: an argument was modified."""
 
     a_b: Any
     b_a: Any
@@ -191,14 +191,14 @@ class Merges:
 
 
 def _part(s: Array, V: Array) -> Part:
-    """(m, l, o) of some scores and their values, o not yet divided; the empty part where all are masked."""
+    """Return (m, l, o) of scores and values, with o not divided by l; (-inf, 0, 0) if all are masked."""
     m = float(s.max(initial=-np.inf))
     p = np.exp(s - m) if m > -np.inf else np.zeros_like(s)
     return m, float(p.sum()), p @ V
 
 
 def merge_cases(rng: np.random.Generator) -> list[Case]:
-    """Three stretches of a row: ordinary, one with all scores equal, maxima 12 to 20,000 apart, all low."""
+    """Return cases of three parts of a row: ordinary, equal scores, distant maxima, all very low."""
     d = int(rng.integers(2, 6))
     rows = [("plain", list(3 * rng.standard_normal((3, 5)))), ("plain", list(np.full((3, 2), 1.5)))]
     rows.append(("plain", [rng.standard_normal(1), rng.standard_normal(7), rng.standard_normal(3)]))
@@ -224,7 +224,7 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
 
 @trial_from_error
 def play_merge(student: Callable[..., Any], case: Case) -> Trial:
-    """Merge in every way that the laws speak of, each time with parts of its own."""
+    """Merge copies of the parts in every order and grouping, and with the empty part."""
     changed = False
 
     def merge(x: Any, y: Any) -> Any:
@@ -261,7 +261,7 @@ def _identical(new: Any, old: Any) -> bool:
 
 
 def triple_difference(got: Any, want: Part) -> str | None:
-    """None where `got` is the triple (m, l, o) `want`, else which of the three differs and how."""
+    """Return None if `got` equals the triple (m, l, o) `want`, otherwise the first difference."""
     if not isinstance(got, tuple) or len(got) != 3:
         return WrongForm(f"expected a triple (m, l, o), got {type(got).__name__}")
     for name, g, w in zip(("m", "l", "o"), got, want, strict=True):
@@ -277,14 +277,14 @@ def _halves_are_right(trial: Trial) -> str | None:
 
 def _either_order(trial: Trial) -> str | None:
     complaint = triple_difference(trial.value.b_a, _as_part(trial.value.a_b))
-    return complaint and complaint.replace("yours", "b with a").replace("expected", "a with b")
+    return complaint and complaint.replace("got", "b with a gives").replace("expected", "a with b")
 
 
 def _any_grouping(trial: Trial) -> str | None:
     for way, got in (("(a, b), c", trial.value.ab_c), ("a, (b, c)", trial.value.a_bc)):
         complaint = triple_difference(got, trial.case.expected["three"])
         if complaint:
-            return f"merged as {way} against the whole row: {complaint}"
+            return f"merged as {way}, compared with the complete row: {complaint}"
     return None
 
 
@@ -297,26 +297,26 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
     return next(complaints, None)
 
 
-TRIPLE = "a merge returns a triple (m, l, o)"
+TRIPLE = "a merge must return a triple (m, l, o)"
 
 
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise wrong_return(value, f"{TRIPLE}, yours returned {_kind(value)}")
+        raise wrong_return(value, f"{TRIPLE}, got {_kind(value)}")
     if np.ndim(value[0]) or np.ndim(value[1]):
         shapes = ", ".join(str(np.shape(one)) for one in value)
-        raise wrong_return(value, f"{TRIPLE}; in it m and l are numbers; yours has shapes {shapes}")
+        raise wrong_return(value, f"{TRIPLE}, where m and l are numbers; got shapes {shapes}")
     return value
 
 
 def _kind(value: Any) -> str:
-    """What came in place of a triple."""
+    """Describe a value that is not a triple."""
     name = type(value).__name__
     return f"{len(value)} results" if isinstance(value, tuple) else name
 
 
 def _inputs_kept(trial: Trial) -> str | None:
-    return "a part that was handed in had other values afterwards" if trial.value.changed else None
+    return "a part that was passed in was modified" if trial.value.changed else None
 
 
 MERGE = exercise(
@@ -340,16 +340,16 @@ MERGE = exercise(
 
 # ---------------------------------------------------------------------- 3D
 def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
-    """Each score read once, one word written for each row; footprint a score tile and two words a row."""
+    """Return the closed form: S read once, one word per row written; peak: a tile and two words per row."""
     r, c = min(Br, N), min(Bc, n)
     return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
 
 
 def lse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000; scores below the
-    finite numbers that are taken for minus infinity, beside which no other row would be judged strictly.
+    """Yield scores (N, n) in several ragged tilings, one row, scores of ±10,000, and extremely low scores.
 
-    Rows are longer than fast memory wherever the tiles are smaller than the row.
+    The last have a sample for themselves, because the tolerance depends on the largest value. Rows are longer
+    than fast memory if the tiles are smaller than the row.
     """
     Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     N, n = 2 * Br + 1, 40 * Bc + 1

@@ -1,4 +1,4 @@
-"""Exercises of lesson 04: the forward pass in two loop orders, the choice of a tile, a schedule to repair."""
+"""Exercises of lesson 04: forward pass in two loop orders, choice of a tile, a schedule to repair."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ..trials.case_inputs import attention_inputs, exact_attention, named, tilin
 
 # ------------------------------------------------------------------ 4A to 4C: forward schedules
 def forward_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Many tiles; from d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d)."""
+    """Return samples of many tiles; for d >= 6 the allowance (five words for tiles of 1) holds no row."""
     return attention_inputs(rng, "N d Br Bc", with_long_blocks(tilings(rng, 6, 11)))
 
 
@@ -42,7 +42,7 @@ def _one_block_of_keys(case: Case) -> bool:
 
 
 def _right_or_scaled(trial: Trial) -> str | None:
-    """Whether the values are right and, where another factor than 1/√d explains them, which."""
+    """Test the values; if another factor than 1/√d explains a difference, name it."""
     complaint = is_right(trial)
     given = trial.case.inputs
     seen = complaint and wrong_scale(given["Q"], given["K"], given["V"], trial.value)
@@ -67,10 +67,10 @@ TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words")
 
 # ------------------------------------------------------------------ 4D: choosing the tile
 def borders(rng: np.random.Generator) -> Iterator[Sample]:
-    """(N, d, M) where one word more or less changes the best tile; the smallest M; room for everything."""
+    """Yield (N, d, M) at which one word changes the best tile, the smallest M, and an M for everything."""
     d, Br, blocks = int(rng.integers(3, 33)), int(rng.integers(5, 40)), int(rng.integers(3, 9))
     N, row = Br * blocks, 2 * d + 3
-    M = Br * row + d  # room for exactly Br rows
+    M = Br * row + d  # exactly Br rows fit
     asked = [(N, d, M), (N, d, M + row - 1), (N, d, M - 1), (N, d, 3 * d + 3), (N, d, 2 * N * row), (1, d, M)]
     for size in asked:
         sizes = named("N d M", size)
@@ -78,7 +78,7 @@ def borders(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _least_columns(N: int, d: int, M: int) -> Iterator[Tile]:
-    """Every Br with the smallest Bc, which moves no more words than another."""
+    """Yield every Br with Bc = 1, which moves no more words than a larger Bc."""
     return ({"Br": Br, "Bc": 1} for Br in range(1, N + 1))
 
 

@@ -21,7 +21,7 @@ PEBBLES = 3  # red pebbles of both pebbling exercises
 
 # ---------------------------------------------------------------------- 5A and 5B: pebblings by hand
 def _moves(trial: Trial) -> Sequence[Any] | None:
-    """The moves, texts or (kind, vertex, parent), where the answer is a list of them."""
+    """Return the moves if the result is a list of texts or triples (kind, vertex, parent)."""
     value = trial.value if isinstance(trial.value, (list, tuple)) else [None]
     known = (isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value)
     return value if all(known) else None
@@ -39,7 +39,7 @@ def _legal(trial: Trial, moves: Sequence[Any]) -> str | None:
 
 
 def _understood(trial: Trial, moves: Sequence[Any]) -> Iterator[pebbling.Move]:
-    """The moves up to the first one that is none; `_legal` says what is wrong with that one."""
+    """Yield the moves before the first illegal one; `_legal` reports that one."""
     game = pebbling.Game(trial.case.expected[0], PEBBLES)
     with suppress(pebbling.IllegalMove):
         for move in moves:
@@ -55,14 +55,15 @@ def _finished(trial: Trial, moves: Sequence[Any]) -> str | None:
 def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
     words = sum(move.kind in ("load", "store") for move in _understood(trial, moves))
     allowed = trial.case.expected[1]
-    return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
+    return None if words <= allowed else f"moves {words} words, expected at most {allowed}"
 
 
 def _pebbling(
     id: str, name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int], least: str
 ) -> Exercise:
-    """A pebbling by hand that moves at most `words` words, as a formula `least`: of small graphs, one of
-    medium size, and one too large for any search.
+    """Return the exercise of a pebbling by hand that moves at most `words(n)` words (formula `least`).
+
+    The graphs are small, medium, and too large for a search.
     """
 
     def cases(rng: np.random.Generator) -> list[Case]:
@@ -91,8 +92,9 @@ EVERYTHING = "all words at hand"
 
 
 def _segment_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores but no whole row; whole rows but no score; rows that lack one word; everything together, at
-    last with more keys and products than the smallest types of NumPy can count.
+    """Return cases with only scores, only complete rows, rows that lack one word, and all of them.
+
+    The last case has more keys and products than the smallest integer types of NumPy can count.
     """
     cases = []
     for kind in (ONLY_OLD, ONLY_NEW, NEARLY, BOTH, BOTH):
@@ -116,9 +118,9 @@ def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, 
 
 
 def _rows(rng: np.random.Generator, kind: str, rows: int, d: int) -> Bits:
-    """Rows with at least one gap, of which about half, the first among them, are filled up.
+    """Return rows with at least one gap, about half of them (and the first) filled up.
 
-    Where no row may be whole none is filled up. In NEARLY every gap is one word, and the last row has one.
+    In ONLY_OLD no row is filled up. In NEARLY every gap is one word, and the last row has one.
     """
     gaps: Bits = np.arange(d) == rng.integers(d, size=(rows, 1))
     whole = rng.random((rows, 1)) < 0.5
@@ -143,7 +145,7 @@ def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
 
 @library_solution
 def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
-    """The products p·v that can be formed, one after the other."""
+    """Count the products p·v that can be formed."""
     (queries, d), keys = q.shape, len(k)
     return sum(
         bool(v[j, c] and o[i, c] and (s[i, j] or (all(q[i]) and all(k[j]))))
@@ -160,17 +162,16 @@ A_NUMBER = Form("returns a number of words", _number, "a number")
 
 def _right_count(trial: Trial, count: float) -> str | None:
     want = trial.case.expected
-    return None if count == want else f"yours counts {count:g}, there are {want}"
+    return None if count == want else f"got {count:g} products, expected {want}"
 
 
 # ---------------------------------------------------------------------- 5D: Theorem A
 def _bound_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
+    """Return cases with M above, below and near d², with few segments, and with less than one segment.
 
-    In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
-    In one the words fall for hundreds of T before the best. The last ones are tiny: one where the last
-    segment just fills, one where T = 1 is one of its limits, two with fewer words than a row has, two where
-    F changes its form within reach, one of two long rows.
+    In two small cases the best T is prime, so a search over every second or third T misses it. In one, the
+    bound decreases for hundreds of T before the best. The last cases are tiny: the last segment is just full,
+    T = 1 is a limit, M is smaller than a row (twice), F changes its form (twice), and two long rows.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
@@ -183,18 +184,18 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, _proved(N, d, M)) for N, d, M in sizes]
 
 
-SLACK = 1e-9  # at the best T the quotient is often just a whole number, and a float may miss it either way
+SLACK = 1e-9  # at the best T the quotient is often exactly an integer, and rounding can go either way
 
 
 def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The best words and T of Theorem A, with quotients a rounding error too small, and as much too large."""
+    """Return the best words and T of Theorem A for quotients slightly too small and slightly too large."""
     low, high = (best_segment(N, d, M, factor) for factor in (1 - SLACK, 1 + SLACK))
     return low, high
 
 
 @library_solution
 def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
-    """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
+    """Return (words, T) with the largest T·⌊factor·N²d / F(M + T)⌋, found by trying every T."""
     best, T = (0, 1), 1
     while segments := int(_certain(factor, M + T, d) * N * N * d / _most_products(M + T, d)):
         best = max(best, (T * segments, T))
@@ -203,7 +204,7 @@ def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
 
 
 def _certain(factor: float, R: int, d: int) -> float:
-    """The factor, or 1 where every float on the way to the quotient is exact: a quotient by powers of two."""
+    """Return the factor, or 1 if all floats in the quotient are exact (division by powers of two)."""
     return 1.0 if 3 * d * d <= R and d & (d - 1) == 0 else factor
 
 
@@ -215,12 +216,12 @@ def _not_above(trial: Trial, words: float) -> str | None:
     most = trial.case.expected[1][0]
     if words <= most * (1 + SLACK):
         return None
-    return f"yours says {words:,.10g}, and no T gives more than {most:,}"
+    return f"got {words:,.10g}, but no T gives more than {most:,}"
 
 
 def _not_below(trial: Trial, words: float) -> str | None:
     most, T = trial.case.expected[0]
-    return None if words >= most * (1 - SLACK) else f"yours says {words:,.10g}, T = {T:,} gives {most:,}"
+    return None if words >= most * (1 - SLACK) else f"got {words:,.10g}, but T = {T:,} gives {most:,}"
 
 
 def _large_memory(case: Case) -> bool:
@@ -237,7 +238,7 @@ CUT_RUNS = ((1, 12), (3, 40), (4, 60), (7, 90), (30, 25))  # T, and events: in t
 
 
 def _run_cases(rng: np.random.Generator) -> list[Case]:
-    """Random runs, one that ends with a full segment, and one with words that leave and come back in it."""
+    """Return random runs, one that ends with a full segment, and one with reloaded words."""
     runs = [(T, _random_run(rng, room=int(rng.integers(3, 8)), events=events)) for T, events in CUT_RUNS]
     runs.append((2, [("in", "a"), ("in", "b"), ("out", "a"), ("in", "a"), ("out", "b"), ("in", "c")]))
     runs.append((3, [*_there_and_back("a"), *_there_and_back("a"), ("in", "b"), ("in", "c"), ("out", "b")]))
@@ -249,7 +250,7 @@ def _there_and_back(word: str) -> Run:
 
 
 def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
-    """Words come while there is room, and leave by chance; there are twice as many as fit."""
+    """Return random loads and evictions of twice as many words as fit."""
     names = [f"w{n}" for n in range(2 * room)]
     there: list[str] = []
     run: Run = []
@@ -265,7 +266,7 @@ def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
 
 @library_solution
 def _segments(run: Run, T: int) -> list[tuple[set[str], set[str]]]:
-    """For each full segment the words there at its start, and those that come in during it."""
+    """Return, per full segment, the words resident at its start and the words loaded during it."""
     ends = [n for n, (event, _) in enumerate(run, 1) if event == "in"][T - 1 :: T]
     starts = [0, *ends]
     return [
@@ -291,11 +292,11 @@ SETS = Form("returns a list of sets", _sets, "a list of sets of words")
 
 def _as_many(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
     want = len(trial.case.expected)
-    return None if len(got) == want else f"yours has {len(got)} sets, there are {want} full segments"
+    return None if len(got) == want else f"got {len(got)} sets, expected {want}, one per full segment"
 
 
 def _has(part: int) -> Callable[[Trial, Sequence[frozenset[str]]], str | None]:
-    """Whether each set has the words there at the start (0), or those that come in (1)."""
+    """Return a test that each set has the words resident at the start (part 0) or loaded (part 1)."""
 
     def judge(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
         for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
@@ -309,12 +310,12 @@ def _has(part: int) -> Callable[[Trial, Sequence[frozenset[str]]], str | None]:
 def _nothing_else(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
     for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
         if more := one - (want[0] | want[1]):
-            return f"segment {number} has {min(more, key=str)}, which is not there in it"
+            return f"segment {number} has {min(more, key=str)}, which is not in fast memory during it"
     return None
 
 
 def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """As many sets as there are full segments: empty ones in place of those that lack."""
+    """Return one set per full segment; missing sets are empty."""
     return [*got, *[frozenset()] * len(trial.case.expected)][: len(trial.case.expected)]
 
 

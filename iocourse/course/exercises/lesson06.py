@@ -1,6 +1,6 @@
 """Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ.
 
-Of its second evening: what a pair is charged.
+Part b (06b): the charge of a pair.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ALL_KEYS = "all keys in one tile"
 
 
 def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
-    """What a backward pass takes in: Q, K, V, dO, and O and LSE as a forward pass leaves them."""
+    """Return the inputs of a backward pass: Q, K, V, dO, and O and LSE of the forward pass."""
     Q, K, V, dO = rng.standard_normal((4, N, d))
     Q *= STRETCH if large else 1.0
     S = exact.scores(Q, K)
@@ -47,8 +47,9 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
 
 # ------------------------------------------------------------------ 6A: one tile
 def tile_cases(rng: np.random.Generator) -> list[Case]:
-    """Tiles of a larger attention: all of it, a few keys, a few rows, one pair; some rows a second time with
-    other numbers, and longer rows; and scores of ±10,000.
+    """Return tiles of a larger attention: everything, some keys, some rows, one pair, scores of ±10,000.
+
+    Some rows occur again with other values, and some with a larger d.
     """
     N, d = int(rng.integers(9, 14)), int(rng.integers(3, 8))
     arrays, large = _inputs(rng, N, d), _inputs(rng, N, d, large=True)
@@ -88,7 +89,7 @@ TILE_PROPERTIES = (
 
 # ------------------------------------------------------------------ 6B and 6D: schedules
 def backward_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Many tiles; the last sample has scores so large that exp(s) overflows.
+    """Return samples of many tiles; in the last one exp(s) overflows.
 
     d exceeds Bc + 4, so that the allowance never holds another (Br, d).
     """
@@ -101,7 +102,7 @@ def _dQ_and_D(O: Array, dO: Array, **rest: Any) -> tuple[Array, ...]:
 
 
 def dq_plain(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
-    """The first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
+    """Return the first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
     r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
     return Ledger(
         reads={
@@ -124,13 +125,13 @@ def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
 INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
-# ------------------------------------------------------------------ 6C: what stays times what passes
+# ------------------------------------------------------------------ 6C: resident rows times streamed words
 FOR_DQ, FOR_DK = "dQ with resident rows", "dK, or dK and dV, with resident columns"
 V_AWAY, PASSING = "dV only", "streamed gradient"
 
 
 def sides_and_gradients(rng: np.random.Generator) -> Iterator[Sample]:
-    """Both sides with every set of gradients, in an order of the day."""
+    """Yield both sides with every set of gradients, in random order."""
     names = ("dQ", "dK", "dV")
     sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
     both = [(stays, some) for stays in ("rows", "columns") for some in sets]
@@ -144,15 +145,15 @@ def sides_and_gradients(rng: np.random.Generator) -> Iterator[Sample]:
 
 @library_solution
 def constant(stays: str, gradients: frozenset[str]) -> int:
-    """Arrays that stay times arrays that pass by, those read and written counted twice."""
+    """Return the number of resident arrays times that of streamed arrays; gradients streamed count twice."""
     on_rows, on_columns = len(gradients & {"dQ"}), len(gradients & {"dK", "dV"})
-    columns = 1 if gradients == {"dV"} else 2  # dV needs P alone, so V stays away
+    columns = 1 if gradients == {"dV"} else 2  # dV needs only P, not V
     if stays == "rows":
         return (2 + on_rows) * (columns + 2 * on_columns)
     return (columns + on_columns) * (2 + 2 * on_rows)
 
 
-# ------------------------------------------------------------------ 6E: what a pair is charged
+# ------------------------------------------------------------------ 6E: the charge of a pair
 QUERIES, KEYS = ("q", "do", "dq"), ("k", "v", "dk", "dv")
 SUMS = ("dq", "dk", "dv")
 ONE_SIDE, INPUTS_ALONE, SUMS_ALONE = "side alone", "inputs alone", "sums alone"
@@ -170,7 +171,7 @@ COLUMNS_STAY = (
 
 
 def walk_cases(rng: np.random.Generator) -> list[Case]:
-    """No event; a pair's walk in B3; and walks of rows that come and go by chance, some of them long."""
+    """Return cases without events, with the walk of a pair in B3, and with short and long random walks."""
     walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
     walks += [("all rows", _walk(rng, KINDS["all rows"], 300)), ("nothing", []), ("B3", list(COLUMNS_STAY))]
     return [
@@ -180,7 +181,7 @@ def walk_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def _alone(walk: Sequence[str]) -> frozenset[str]:
-    """What all events of a walk are about, where it is one side, or inputs, or sums."""
+    """Return the tag of a walk in which all events are of one side, of inputs, or of sums."""
     rows = {word for event in walk for word in event.split()} & {*QUERIES, *KEYS}
     if not rows or rows <= {*QUERIES} or rows <= {*KEYS}:
         return frozenset({ONE_SIDE} if rows else ())
@@ -188,7 +189,7 @@ def _alone(walk: Sequence[str]) -> frozenset[str]:
 
 
 def _walk(rng: np.random.Generator, rows: Sequence[str], events: int) -> list[str]:
-    """So many events: each row of a side is loaded or enters before it goes, and may come again."""
+    """Return a random walk: each row is loaded or enters before it leaves, and may return."""
     there: set[str] = set()
     walk = []
     for row in map(str, rng.choice(rows, size=events)):
@@ -200,7 +201,7 @@ def _walk(rng: np.random.Generator, rows: Sequence[str], events: int) -> list[st
 
 @library_solution
 def charges(walk: Sequence[str]) -> int:
-    """Rows of the other side that each load, entry and exit finds, together."""
+    """Return the total number of resident rows of the other side at each load, entry and exit."""
     found = 0
     there = dict.fromkeys((*QUERIES, *KEYS), False)
     for event in walk:

@@ -38,7 +38,7 @@ Student = Callable[..., Any]
 
 
 def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """(N, d, Br, Bc, Bd): ragged in columns too. d is so large that whole rows in their place do not fit."""
+    """Return (N, d, Br, Bc, Bd), also with ragged columns; d is so large that complete rows do not fit."""
     sizes = tilings(rng, 9, 13)
     d = sizes[0][1]
     return [(*size, Bd) for size, Bd in zip(sizes, (2, 4, d + 3, d, 1, 2), strict=True)]
@@ -46,13 +46,13 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
 
 # ------------------------------------------------------------------ 7A: a tile of scores by columns
 def tile_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Q and K for each tile."""
+    """Return Q and K per tile."""
     sizes = [size[:4] for size in _sizes(rng)]
     return same_inputs("N d Br Bc", sizes, lambda N, d: named("Q K", rng.standard_normal((2, N, d))))
 
 
 def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:
-    """The product QKᵀ: in lesson 02 A is Q, B is Kᵀ, C is S."""
+    """Return the closed form of QKᵀ as the matrix product of lesson 02 with A = Q, B = Kᵀ, C = S."""
     form = costs.matmul(N, N, d, bm=Br, bn=Bc)
     return Ledger(
         reads={"Q": form.reads["A"], "K": form.reads["B"]},
@@ -63,7 +63,7 @@ def _scores_by_columns(N: int, d: int, Br: int, Bc: int) -> Ledger:
 
 
 def tile_by_tile(student: Student) -> Student:
-    """A schedule that has the student make every tile of S, and stores it."""
+    """Return a schedule that stores all tiles of S computed by the student's function."""
 
     def all_scores(m: Machine, Q: SlowArray, K: SlowArray, *, Br: int, Bc: int) -> SlowArray:
         N = Q.shape[0]
@@ -77,29 +77,27 @@ def tile_by_tile(student: Student) -> Student:
 
 
 def _keep(m: Machine, made: Any, S: SlowArray, i: Block, j: Block) -> None:
-    """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
+    """Store a tile and free it, in a separate function, so that no name keeps the base of a view alive."""
     if not isinstance(made, Tile):
-        seen = f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}"
+        seen = f"expected a tile of shape {(i.size, j.size)}, got {type(made).__name__}"
         raise wrong_return(made, seen)
     with made:
         m.store(made, S, i, j)
 
 
-COUNTED = (31 * 1024, 512)  # Q and K, whose scores are counted in tiles that room for 32² words allows
+COUNTED = (31 * 1024, 512)  # Q and K; their scores are counted with tiles for M = 32² words
 
 
 # ------------------------------------------------------------------ 7B, 7C: attention in a small cache
 def small_inputs(rng: np.random.Generator) -> list[Sample]:
-    """With few rows and all columns of the output, a second column of scores does not fit. One case has more
-    rows in a block than columns.
-    """
+    """Return samples in which a second column of scores does not fit, and one with more rows than columns."""
     sizes = _sizes(rng)
     d = sizes[4][1]
     return attention_inputs(rng, "N d Br Bc Bd", [*sizes, (9, d, 2, 1, d), (10, 2, 5, 3, 2)])
 
 
 def stored_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Rows of Q and of O at once do not fit. The last tiles have more rows than columns."""
+    """Return samples in which rows of Q and of O do not fit together; the last tile is tall."""
     return attention_inputs(rng, "N d Br", [*(size[:3] for size in tilings(rng, 9, 13)), (11, 5, 6)])
 
 
@@ -108,11 +106,11 @@ def _four_words_a_row(N: int, Br: int, **_: int) -> int:
 
 
 def _scratch(trial: Trial) -> str | None:
-    """New arrays in slow memory hold the output and at most Br rows of scores."""
+    """Test that new arrays in slow memory have at most the words of the output and Br rows of scores."""
     N, d = trial.case.inputs["Q"].shape
     allowed = N * d + trial.case.inputs["Br"] * N
     made = sum(words for name, words in trial.ledger.sizes.items() if name not in "QKV")
-    return None if made <= allowed else f"yours makes {made:,} words in slow memory, allowed are {allowed:,}"
+    return None if made <= allowed else f"creates {made:,} words in slow memory, expected at most {allowed:,}"
 
 
 LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
@@ -149,7 +147,7 @@ def _plan(name: str, N: int, d: int, *sizes: int) -> Plan:
 
 @library_solution
 def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
-    """The largest tiles that fit, for each number of rows or columns: one of them moves the fewest words."""
+    """Yield the largest tiles that fit per number of rows or columns; one of them moves the fewest words."""
     both, one = (M - d) // (2 * d + 3), (M - d) // (d + 3)
     if both >= 1:
         yield _plan("flash_optimal", N, d, min(N, both), 1)
@@ -157,7 +155,9 @@ def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
         yield _plan("scores_stored", N, d, min(N, one))
         for Bd in range(1, d + 1):
             yield _plan("scores_stored_tiled", N, d, min(N, one), min(N, (M - Bd) // (Bd + 2)), Bd)
-    for Br in reversed(costs.distinct_sizes(N)):  # of sizes with as many blocks the smallest leaves most room
+    for Br in reversed(
+        costs.distinct_sizes(N)
+    ):  # of sizes with equal block counts, the smallest leaves most words
         wide, columns = ((M - k * Br) // (Br + 1) for k in (3, 2))
         if wide >= 1:
             yield _plan("small_cache", N, d, Br, min(N, wide), min(d, columns))
@@ -165,19 +165,21 @@ def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
 
 @library_solution
 def best_plan(N: int, d: int, M: int) -> Plan:
-    """The plan with the fewest words in M words of fast memory, M at least 5."""
+    """Return the plan with the least traffic for M >= 5 words of fast memory."""
     return min(_plans(N, d, M), key=lambda plan: plan.ledger.total)
 
 
 def problems(rng: np.random.Generator) -> Iterator[Sample]:
-    """For each schedule an M at which it is best; where a row more begins to fit, and one word less; room
-    for all; many rows with much room; one query; and for one small problem every M from the smallest on.
+    """Yield, per schedule, an M at which it is best, and edge cases.
+
+    An M at which one more row fits, and one word less; everything fits; many rows and a large M; one query;
+    and every M of a small problem.
     """
     d, N = int(rng.integers(14, 21)), int(rng.integers(90, 131))
     memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 41).astype(int))]
     found = {best_plan(N, d, M).name: M for M in memories}
     both, one = d * d // (2 * d + 3) + 2, 3 * d * d // (4 * d + 12)
-    edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # where F3, F7 have room for a row more
+    edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # at which one more row fits in F3, F7
     large = [*sorted(found.values()), d * d // 6, *edges, *(M - 1 for M in edges), 10**6]
     small_N, small_d = int(rng.integers(12, 15)), int(rng.integers(3, 5))
     asked = [
@@ -196,7 +198,7 @@ def problems(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _students_plan(trial: Trial) -> Plan | None:
-    """The student's plan, where it is a name with the tiles that belong to it."""
+    """Return the student's plan if it is a schedule's name with its tiles."""
     name, tiles = several(trial.value, 2) or (None, None)
     if not isinstance(name, str) or name not in FORMS or not isinstance(tiles, dict):
         return None
@@ -214,14 +216,14 @@ MASKED = "keys after the query left out"
 
 
 def forward(Q: np.ndarray, K: np.ndarray, V: np.ndarray, causal: bool = False) -> np.ndarray:
-    """softmax(QKᵀ) V without the factor 1/√d, as the paper has it: what a student is handed as `forward`."""
+    """Return softmax(QKᵀ) V without 1/√d, as in the paper; the student's function gets it as `forward`."""
     return np.asarray(_weights(Q, K, causal) @ V, dtype=np.float64)
 
 
 def backward(
     Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray, causal: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """dQ, dK, dV of `forward`: what a student is handed as `backward`."""
+    """Return dQ, dK, dV of `forward`; the student's function gets it as `backward`."""
     P, dP = _weights(Q, K, causal), dO @ V.T  # (N, N), (N, N)
     dS = P * (dP - (P * dP).sum(axis=1, keepdims=True))  # (N, N)
     return dS @ K, dS.T @ Q, P.T @ dO
@@ -236,7 +238,7 @@ def _weights(Q: np.ndarray, K: np.ndarray, causal: bool) -> np.ndarray:
 
 
 class Counted:
-    """A function that counts its calls, also through the copy that a student's function is handed."""
+    """A function that counts its calls, also in the copy that is passed to the student's function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -252,13 +254,13 @@ class Counted:
 
 @dataclass(frozen=True)
 class CallsTrial(Trial):
-    """How often each function that was handed over has been called."""
+    """A trial with the number of calls of each function passed to the student's function."""
 
     calls: Mapping[str, int] = field(default_factory=dict)
 
 
 def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
-    """Call a plain function; tell how often it calls those it is handed."""
+    """Call a plain function and record how often it calls the functions passed to it."""
     trial = run_function(student, case)
     calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
     return CallsTrial(**vars(trial), calls=calls)
@@ -267,13 +269,14 @@ def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
 def _called_once(trial: Trial) -> str | None:
     made = trial.calls if isinstance(trial, CallsTrial) else {}
     told = ", ".join(f"{name} {calls}" for name, calls in made.items())
-    return None if set(made.values()) == {1} else f"calls: {told}"
+    return None if set(made.values()) == {1} else f"calls: {told}; expected 1 each"
 
 
 def gradient_cases(rng: np.random.Generator) -> list[Case]:
-    """Small, square, tall and one-word problems; then X small between large A1 and A2, so that differences of
-    the loss are no substitute for its slope; then scores far beyond what exp can take; then a causal mask
-    inside forward and backward, which only an answer made from what they return can follow.
+    """Return small, square, tall and one-word problems, and three difficult ones.
+
+    A small X between large A1 and A2 makes finite differences inaccurate. Very large scores overflow exp. A
+    causal mask in forward and backward requires a result computed from their outputs.
     """
     n, d = int(rng.integers(6, 12)), int(rng.integers(2, 5))
     sizes = [(n, d), (d, d), (3 * n, d), (1, d), (n, 1)]
@@ -290,7 +293,7 @@ def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0,
 
 
 def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
-    """The gradient by (7.10) with the mask in both passes; nudging judges it a second time."""
+    """Return a case with the gradient by (7.10) and a mask in both passes."""
     X, A1, A2, A3, Y, E = (arrays := _problem(rng, n, d)).values()
     ahead, back = partial(forward, causal=True), partial(backward, causal=True)
     Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
@@ -311,29 +314,27 @@ STEP = 1e-5
 
 
 def _loss(inputs: Mapping[str, Any], X: np.ndarray) -> float:
-    """L(X) with the forward pass of the case, called past its counter."""
+    """Return L(X) with the forward pass of the case, without counting the call."""
     O = inputs["forward"].function(inputs["A1"] @ X, inputs["A2"], inputs["A3"] @ inputs["Y"])  # (n, d)
     return float(((O - inputs["E"]) ** 2).sum() / 2)
 
 
 def _by_nudging(trial: Trial) -> str | None:
-    """The slope of the loss in one direction against the gradient's, to the accuracy of a difference."""
+    """Compare the gradient with a finite difference of the loss in one direction."""
     X = trial.case.inputs["X"]
     got = exact.real_numbers(trial.value)
     if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference
-        return None if got.shape == X.shape else f"yours has shape {got.shape}, X has {X.shape}"
+        return None if got.shape == X.shape else f"got shape {got.shape}, expected {X.shape} as X"
     way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)
     up, down = (_loss(trial.case.inputs, X + h * way) for h in (STEP, -STEP))
     slope, mine = (up - down) / (2 * STEP), float((got * way).sum())
     close = bool(abs(slope - mine) <= 1e-6 * (1 + abs(slope)))
-    return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
+    return None if close else f"the slope of the loss is {slope:.6g}, but the gradient gives {mine:.6g}"
 
 
 # ------------------------------------------------------------------ 7F: a schedule to repair
 def repair_inputs(rng: np.random.Generator) -> list[Sample]:
-    """In one case the rows of Q take most of fast memory, in one the tile of O, and in one the log-sum-exps
-    beside a tile of one column.
-    """
+    """Return samples in which the rows of Q, the tile of O, or the log-sum-exps take most of fast memory."""
     sizes = [*_sizes(rng), (12, 9, 4, 3, 3), (12, 3, 2, 12, 3), (11, 2, 1, 11, 1)]
     return attention_inputs(rng, "N d Br Bo Bd", sizes)
 

@@ -1,5 +1,6 @@
-"""Exercises of lesson 08: words of a mask, a schedule that passes hidden tiles over, a window, an order;
-in the second evening a bound from the pairs.
+"""Exercises of lesson 08: traffic of a mask, a schedule that skips empty blocks, a window, an order.
+
+Part b (08b): a bound from the pairs.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ Array = np.ndarray
 Tiles = NDArray[np.bool_]
 
 
-# ------------------------------------------------------------------ 8A the words of a grid of tiles
-EQUAL, RAGGED, UNLIKE, HIDDEN = "equal blocks", "ragged last block", "cut differently", "hidden row"
+# ------------------------------------------------------------------ 8A the traffic of a grid of blocks
+EQUAL, RAGGED, UNLIKE, HIDDEN = "equal blocks", "ragged last block", "different blocks", "row of empty blocks"
 
 
-LONG = 20_000_001  # rows of a block: no float32, and no small integer, holds them
+LONG = 20_000_001  # rows of a block; float32 and small integer types cannot represent it
 
 
 def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
-    """About half of the tiles seen; every row sees one, and at least one tile is hidden."""
+    """Return a grid with about half of the blocks visible, one or more per row, and at least one empty."""
     tiles = rng.random((rows, columns)) < 0.5
     tiles[np.arange(rows), rng.integers(columns, size=rows)] = True
     tiles[0, :2] = [True, False]
@@ -54,8 +55,8 @@ def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
 
 
 def grids(rng: np.random.Generator) -> Iterator[Sample]:
-    """Equal blocks; a ragged last one that is seen; sides cut unlike each other; a row that sees nothing;
-    blocks of millions of rows.
+    """Yield grids of equal blocks, a visible ragged last block, different blocks of queries and keys, a row
+    of empty blocks, and blocks of millions of rows.
     """
     n, B, d = int(rng.integers(5, 9)), int(rng.integers(6, 12)), int(rng.integers(3, 9))
     equal, ragged = [B] * n, [B] * (n - 1) + [int(rng.integers(1, B - 1))]
@@ -69,8 +70,8 @@ def grids(rng: np.random.Generator) -> Iterator[Sample]:
         (UNLIKE, _grid(rng, 5, 3), heights, [*widths[:2], sum(heights) - sum(widths[:2])]),
         (UNLIKE, _grid(rng, 5, 3), heights, widths),  # fewer keys than queries
         (HIDDEN, hidden, equal, equal),
-        ("every tile seen", np.ones((n, n), dtype=bool), ragged, ragged),
-        ("one tile", np.ones((1, 1), dtype=bool), [B], [B]),
+        ("all blocks visible", np.ones((n, n), dtype=bool), ragged, ragged),
+        ("one block", np.ones((1, 1), dtype=bool), [B], [B]),
         ("long blocks", np.ones((2, 2), dtype=bool), [LONG] * 2, [LONG] * 2),
     ]:
         met = sum(wide[J] for _, J in np.argwhere(tiles))
@@ -93,18 +94,17 @@ COUNT = function(
 )
 
 
-# ------------------------------------------------------------------ 8B only the tiles that are seen
-CAUSAL, EMPTY = "causal", "rows that see nothing"
+# ------------------------------------------------------------------ 8B skipping empty blocks
+CAUSAL, EMPTY = "causal", "rows that attend to no key"
 NEEDED = "only where a block of queries needs it"
 LARGE_VALUES = values_in(f"{LARGE} neither overflow nor vanish", LARGE)
 
 
 def sparse_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Causal in two tilings, gaps, a window of tokens, rows that see nothing, no mask.
+    """Yield causal masks in two tilings, gaps, a window of tokens, rows without keys, and no mask.
 
-    The window of tokens has rows longer by a word than the others. The last samples are the first one with
-    scores that need their maximum. With d of at least 6, a key and its value together do not fit where blocks
-    hold one query and one key.
+    The window has a larger d than the others. The last samples are the first one with `hard_scores`. With d
+    of at least 6, a key and its value do not fit together if blocks have one query and one key.
     """
     B, d = int(rng.integers(3, 6)), int(rng.integers(6, 10))
     N = 6 * B - 1
@@ -142,7 +142,7 @@ def _masked_attention(Q: Array, K: Array, V: Array, mask: masks.Mask, **_: int) 
 
 
 def _a_tile_of_scores(N: int, Br: int, Bc: int, **_: Any) -> int:
-    """The allowance: one more score tile, and four words a row."""
+    """Return the allowance: one more tile of scores and four words per row."""
     return min(Br, N) * (min(Bc, N) + 4)
 
 
@@ -156,9 +156,9 @@ WIDE, ALONE = "the window holds every key", "w = 0"
 
 
 def window_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Windows narrow, wide, of the query alone; in some d is so large that one key too many does not fit.
+    """Yield narrow and wide windows and w = 0; in some, d is so large that one key too many does not fit.
 
-    With d of at least 7, w = 0 leaves no room for a key that has left the ring and is still in a name.
+    With d of at least 7 and w = 0, a key that has left the window but still has a name does not fit.
     """
     N, w, d = int(rng.integers(20, 28)), int(rng.integers(2, 5)), int(rng.integers(7, 11))
     sizes = [(N, 16, w), (N, d, 1), (2 * w + 1, d, w), (2 * w, 20, w)]
@@ -179,24 +179,24 @@ def _attention_in_window(Q: Array, K: Array, V: Array, w: int) -> Array:
 
 
 def _row_of_scores(N: int, d: int, w: int) -> int:
-    """The allowance: a row of d words, a row of scores, and four."""
+    """Return the allowance: a row of d words, a row of scores, and four words."""
     return d + min(2 * w + 1, N) + 4
 
 
 # ------------------------------------------------------------------ 8D an order of the tokens
-D_OF_ORDER = 8  # head dimension at which orders are compared; it scales all of them alike
+D_OF_ORDER = 8  # head dimension for the comparison of orders; it scales all of them equally
 
 
 def bucket_pairs(buckets: NDArray[Any], *, causal: bool) -> Tiles:
-    """(N, N): a token sees the tokens of its own bucket, with `causal` those up to itself."""
+    """Return (N, N) pairs: a token attends to the tokens of its bucket; with `causal`, not to later ones."""
     same = buckets[:, None] == buckets[None, :]
     return np.asarray(same & np.tri(len(buckets), dtype=bool) if causal else same)
 
 
 def _order_cases(rng: np.random.Generator) -> list[Case]:
-    """Buckets of whole tiles, scattered: with and without a causal mask, of equal and of unlike sizes.
+    """Return cases of scattered buckets of complete tiles, with and without a causal mask.
 
-    In the last case two buckets have as many tokens, and the same sum of positions.
+    In the last case two buckets have equal sizes and equal sums of positions.
     """
     B = int(rng.integers(3, 6))
     sizes: list[tuple[list[int], bool]] = [
@@ -226,13 +226,13 @@ def _order_case(buckets: NDArray[Any], B: int, *, causal: bool) -> Case:
 
 
 def words_in_order(pairs: Tiles, order: NDArray[Any], B: int) -> Ledger:
-    """What F3 moves with tokens in this order: blocks of B queries, the tiles of side B that hold a pair."""
+    """Return the ledger of F3 with tokens in this order, for the B × B blocks with a visible pair."""
     mask = masks.covering_blocks(pairs[np.ix_(order, order)], B)
     return costs.block_sparse(mask.N, D_OF_ORDER, mask=mask, Br=B, Bc=1)
 
 
 def _order(trial: Trial) -> NDArray[Any] | None:
-    """The answer, where it names each token once."""
+    """Return the result if it contains each token once."""
     if isinstance(trial.value, (tuple, list)) and any(np.ndim(one) for one in trial.value):
         return None
     given = np.asarray(trial.value)
@@ -247,18 +247,20 @@ AN_ORDER = Form("returns every token once", _order, "an arrangement of the token
 def _together(trial: Trial, order: NDArray[Any]) -> str | None:
     buckets = trial.case.expected[0][order]
     stretches, there_are = 1 + int((buckets[1:] != buckets[:-1]).sum()), int(buckets.max()) + 1
-    return None if stretches == there_are else f"{there_are} buckets lie in {stretches} pieces"
+    return None if stretches == there_are else f"{there_are} buckets are in {stretches} pieces"
 
 
 def _below_the_diagonal(trial: Trial, order: NDArray[Any]) -> str | None:
     above = int(np.triu(trial.case.inputs["pairs"][np.ix_(order, order)], k=1).sum())
-    return f"{above} pairs lie above it: a token comes before one that it sees" if above else None
+    return (
+        f"{above} pairs are above the diagonal: a token is before one that it attends to" if above else None
+    )
 
 
 def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
     got = words_in_order(trial.case.inputs["pairs"], order, trial.case.expected[1]).total
     least = budget_of(trial).total
-    return None if got <= least else f"{got:,} words, possible are {least:,}"
+    return None if got <= least else f"moves {got:,} words, but {least:,} are possible"
 
 
 ORDER_PROPERTIES: Sequence[Property] = (
@@ -276,11 +278,11 @@ ORDER = exercise(
 
 
 # ------------------------------------------------------------------ 8E a bound from the pairs
-PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide", "some see nothing"
+PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "bound from pairs", "compulsory traffic", "some without a pair"
 
 
 def pairs_and_memories(rng: np.random.Generator) -> Iterator[Sample]:
-    """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
+    """Yield M from d² to all inputs, queries and keys without a visible pair, and a mask without pairs."""
     N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
     half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
     no_queries, no_keys = half.copy(), half.copy()

@@ -54,8 +54,8 @@ FORWARD: Sweeps = {
     ],
     "S": [("O", "V", 1, "outputs"), ("V", "O O", 1, "outputs"), ("Q O", "K V", 0, "outputs")],
 }
-TRAVELLING: Sweeps = {BEGIN: [("K V dK dV", "Q dO dQ dQ", 0, END)]}  # a sum that passes, and no choice
-LATER: Sweeps = {  # the cheapest first sweep leads to a dear second one
+TRAVELLING: Sweeps = {BEGIN: [("K V dK dV", "Q dO dQ dQ", 0, END)]}  # a streamed sum; only one sequence
+LATER: Sweeps = {  # the cheapest first sweep leads to an expensive second one
     BEGIN: [("Q", "K", 0, "a"), ("Q O", "K V", 0, "b")],
     "a": [("K V dK dV", "Q dO dQ dQ", 0, END)],
     "b": [("Q", "K", 0, END)],
@@ -68,14 +68,14 @@ LONGER: Sweeps = {  # three sweeps are cheaper than one
 
 
 def words_of(sweep: Sweep, x: float) -> float:
-    """What stays times what passes, and the matrices, in units of N² words; x = d/√M."""
+    """Return the words of a sweep (resident times streamed, plus matrices) in units of N²; x = d/√M."""
     stays, passes, matrices, _ = sweep
     return len(stays.split()) * len(passes.split()) * x * x + matrices
 
 
 @library_solution
 def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> list[Sweep]:
-    """The sweeps with the fewest words from one state to another."""
+    """Return the sweeps with the fewest words from one state to another."""
     if state == goal:
         return []
     ways = ([sweep, *cheapest(sweeps, x, sweep[3], goal)] for sweep in sweeps[state])
@@ -83,7 +83,7 @@ def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> list[Sweep]:
 
 
 def drawn_sweeps(rng: np.random.Generator, states: Sequence[str] = (BEGIN, *"abcde", END)) -> Sweeps:
-    """States in a row: from each a sweep to the next, and two to states further on."""
+    """Return a chain of states with sweeps from each state to the next and to two later ones."""
     return {
         state: [_drawn(rng, states[n + 1]), *(_drawn(rng, str(rng.choice(states[n + 1 :]))) for _ in "12")]
         for n, state in enumerate(states[:-1])
@@ -96,9 +96,9 @@ def _drawn(rng: np.random.Generator, after: str) -> Sweep:
 
 
 def searches(rng: np.random.Generator) -> Iterator[Sample]:
-    """The forward pass on both sides of M = d², three that are made to mislead, and three drawn by chance.
+    """Yield the forward pass on both sides of M = d², three misleading tables, and three random ones.
 
-    Then other ways: from stored scores on, between states of other names, and from the goal to itself.
+    Also: a start from stored scores, states with other names, and a start at the goal.
     """
     small, large = 0.5 + 0.4 * rng.random(), 1.1 + rng.random()
     asked = [("forward", FORWARD, small), ("forward", FORWARD, large), ("no choice", TRAVELLING, small)]
@@ -117,7 +117,7 @@ def _search(words: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str 
 
 
 class Sequenced(NamedTuple):
-    """An answer: the words of a sequence of sweeps, and the sweeps."""
+    """A result: the words of a sequence of sweeps, and the sweeps."""
 
     words: float
     sweeps: list[Sweep]
@@ -145,9 +145,9 @@ def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
     sweeps, state, goal = (trial.case.inputs[name] for name in ("sweeps", "state", "goal"))
     for number, sweep in enumerate(answer.sweeps, 1):
         if sweep not in sweeps.get(state, ()):
-            return f"sweep {number} of yours, {sweep}, does not begin at {state!r} in this table"
+            return f"sweep {number}, {sweep}, does not start at {state!r} in this table"
         state = sweep[3]
-    return None if state == goal else f"after the last sweep slow memory is at {state!r}, not at {goal!r}"
+    return None if state == goal else f"the last sweep ends at {state!r}, expected {goal!r}"
 
 
 def _words_of_all(answer: Sequenced, x: float, **_: Any) -> float:
@@ -158,7 +158,7 @@ def _own_words(trial: Trial, answer: Sequenced) -> str | None:
     want = _words_of_all(answer, **trial.case.inputs)
     if isclose(answer.words, want, rel_tol=1e-9):
         return None
-    return f"yours {answer.words:.6g} N², and by (9.1) your sweeps move {want:.6g} N²"
+    return f"got {answer.words:.6g} N², but by (9.1) your sweeps move {want:.6g} N²"
 
 
 def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
@@ -168,7 +168,7 @@ def _cheapest_sequence(**inputs: Any) -> list[Sequenced]:
 # ------------------------------------------------------------------ 9B: the map on an envelope
 @library_solution
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
-    """Words of each schedule where what stays fills M and blocks are not rounded, but at least one."""
+    """Return the words of each schedule if the resident arrays fill M; block counts are real, at least 1."""
     array, pairs, side = N * d, N * N, sqrt(M)
     passes, slices = max(1.0, N / side), max(1.0, d / side)  # square tiles along N, along d
     one = max(1.0, array / M)  # blocks, where a single array stays
@@ -194,7 +194,7 @@ ALL_FITS = "all fits"
 
 
 def envelope_cases(rng: np.random.Generator) -> list[Case]:
-    """For each pass an M in every regime, one that N decides, and more than everything takes."""
+    """Return, per pass, an M in every regime, one that depends on N, and one for which everything fits."""
     d, N = int(rng.integers(20, 200)), int(rng.integers(40_000, 200_000))
     near = d * d * N // 10**6 + d * d  # some M of the order of d²
     shared = [near // 50, near // 2, 30 * d * d, 9 * N * d, 30 * N * d]
@@ -218,7 +218,7 @@ def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
 
 
 def _guess(trial: Trial) -> Guess | None:
-    """A sign and a number of words, where the answer is such a pair."""
+    """Return the result if it is a pair of a sign and a number of words."""
     sign, words = several(trial.value, 2) or (None, None)
     return (sign, float(words)) if isinstance(sign, str) and is_number(words) else None
 
@@ -231,17 +231,17 @@ def _right_words(trial: Trial, guess: Guess) -> str | None:
     if abs(got - want) <= 1e-6 * want:
         return None
     mine, right = format_apart(got, want, ",")
-    return f"yours {mine} words, expected {right}"
+    return f"got {mine} words, expected {right}"
 
 
 def _right_sign(trial: Trial, guess: Guess) -> str | None:
     want = trial.case.expected[0]
-    return None if guess[0] == want else f"yours {guess[0]}, fewer words has {want}"
+    return None if guess[0] == want else f"got {guess[0]}, but {want} moves fewer words"
 
 
-# ------------------------------------------------------------------ 9C: a backward pass when all fits
+# ------------------------------------------------------------------ 9C: a backward pass when everything fits
 def whole_backward(N: int, d: int, *, Br: int) -> Ledger:
-    """All keys stay, each input is read once: 7Nd + N words; footprint 4Nd + Br(3d + 2 + N)."""
+    """Return the closed form with resident keys: 7Nd + N words, footprint 4Nd + Br(3d + 2 + N)."""
     r, rows = min(Br, N), N * d
     inputs, outputs = ("Q", "K", "V", "dO"), ("dQ", "dK", "dV")
     return Ledger(
@@ -253,12 +253,12 @@ def whole_backward(N: int, d: int, *, Br: int) -> Ledger:
 
 
 def given(N: int, d: int, Br: int) -> int:
-    """Fast memory of a case: two rows of scores a query, with room for either way to D."""
+    """Return the fast memory of a case: two rows of scores per query, enough for both formulas of D."""
     return 4 * N * d + min(Br, N) * (3 * d + 2 * N + 6)
 
 
 def whole_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Ragged blocks, two of them on one input; one query at a time, all at once, one query; large scores."""
+    """Return samples of ragged blocks, single queries, one block, one query, and large scores."""
     Br, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 8 * Br + 1
     sizes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
@@ -291,7 +291,7 @@ def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
 
 # ------------------------------------------------------------------ 9D: the first sweep of B6
 def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
-    """K, V, dK, dV stay, Q and dO pass, dS is stored; footprint Bc(4d + 1) + 2d + 2."""
+    """Return the closed form: K, V, dK, dV resident, Q and dO streamed, dS stored."""
     c, rows = min(Bc, N), N * d
     blocks = ceil_div(N, Bc)
     passing = {**dict.fromkeys(("Q", "dO"), rows * blocks), **dict.fromkeys(("LSE", "D"), N * blocks)}
@@ -304,7 +304,7 @@ def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
 
 
 def keys_sweep_inputs(rng: np.random.Generator) -> list[Sample]:
-    """Ragged blocks, two of them on one input; one key at a time, all at once, one key; large scores."""
+    """Return samples of ragged blocks, single keys, one block, one key, and large scores."""
     Bc, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 4 * Bc + 1
     sizes = [(N, d, Bc), (N, d, Bc + 2), (9, d + 1, 1), (5, d, 8), (1, d, Bc)]
@@ -323,7 +323,7 @@ def _score_gradients(Q: Array, K: Array, V: Array, dO: Array, D: Array, **_: Any
 
 
 def _second_row(N: int, Bc: int, **_: int) -> int:
-    """The allowance: a second row of scores, for those who keep dP in one of its own."""
+    """Return the allowance: a second row of scores, for dP in a separate buffer."""
     return min(Bc, N) + 2
 
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: places of a tile, and three kernels: transposed copy, row softmax, product."""
+"""Exercises of lesson 10: offsets of a tile; kernels for a transposed copy, row softmax and a product."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 
 
 def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
-    """A matrix whose rows lie further apart than they are long."""
+    """Return a matrix whose row stride is larger than its number of columns."""
     return _matrix(rng, rows, columns + 9)[:, 4 : 4 + columns]
 
 
 def _layout(X: Matrix) -> tuple[str, ...]:
-    """What is hard about how the rows lie: nothing where they follow each other."""
+    """Return the difficulty of the memory layout: none if the matrix is contiguous."""
     if X.flags.c_contiguous:
         return ()
     return (TURNED,) if X.flags.f_contiguous else (SLICE,)
 
 
-# ---------------------------------------------------------------------- 10A places and mask of a tile
-INNER, EDGE = "a whole tile", "a tile at the edge"
+# ---------------------------------------------------------------------- 10A offsets and mask of a tile
+INNER, EDGE = "an inner tile", "a tile at the edge"
 
 
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
-    """Tiles within a matrix and over each of its edges, with the strides of rows, columns and a slice; a high
-    tile of a high matrix; one column shown everywhere; rows from the last to the first, and far apart.
+    """Return tiles inside a matrix and over each of its edges, with strides of rows, columns and a slice.
+
+    Also: a tall tile of a tall matrix, a column stride of 0, a negative row stride, and a large row stride.
     """
     BM, BN = int(rng.integers(3, 6)), int(rng.integers(6, 9))
     rows, columns = 2 * BM + 2, 2 * BN + 3
@@ -68,10 +69,10 @@ def _tile_cases(rng: np.random.Generator) -> list[Case]:
     high = [
         _tile_case(label, {"p": p, "q": q, **sizes, "s0": s0, "s1": s1, "BM": BN, "BN": BM})
         for label, p, q, s0, s1 in (
-            (f"{EDGE} of a high matrix", 2, 2, rows, 1),
-            (f"{INNER} of one column shown everywhere", 1, 1, 1, 0),
-            (f"{EDGE} of rows from the last to the first", 2, 1, -rows, 1),
-            (f"{INNER} of rows far apart", 1, 1, 70_001, 1),
+            (f"{EDGE} of a tall matrix", 2, 2, rows, 1),
+            (f"{INNER} with column stride 0", 1, 1, 1, 0),
+            (f"{EDGE} with negative row stride", 2, 1, -rows, 1),
+            (f"{INNER} with a large row stride", 1, 1, 70_001, 1),
         )
     ]
     return wide + high
@@ -96,18 +97,18 @@ def _two_arrays(trial: Trial) -> str | None:
         return WrongForm(f"expected two arrays of shape {shape}, got {shapes or 'none'}")
     places, mask = (np.asarray(part).dtype for part in parts)
     if places.kind not in "iu" or not _tells_on_from_off(np.asarray(parts[1])):
-        return f"expected whole numbers and True or False, got {places} and {mask}"
+        return f"expected integers and booleans, got {places} and {mask}"
     return None
 
 
 def _tells_on_from_off(mask: NDArray[Any]) -> bool:
-    """True and False, or 1 and 0, as a mask may be for NumPy's products and for Triton."""
+    """Return whether a mask has only True and False, or only 1 and 0."""
     return mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and bool(np.isin(mask, (0, 1)).all()))
 
 
 def _right_mask(trial: Trial) -> str | None:
     wrong = np.asarray(trial.value[1], dtype=bool) != trial.case.expected[1]
-    return f"{int(wrong.sum())} of {wrong.size} lanes are on or off by mistake" if wrong.any() else None
+    return f"the mask is wrong in {int(wrong.sum())} of {wrong.size} lanes" if wrong.any() else None
 
 
 def _right_places(trial: Trial) -> str | None:
@@ -117,7 +118,7 @@ def _right_places(trial: Trial) -> str | None:
     if not len(wrong):
         return None
     first = tuple(int(x) for x in wrong[0])
-    return f"{len(wrong)} places differ, first in lane {first}: yours {got[first]}, expected {places[first]}"
+    return f"{len(wrong)} offsets differ, first in lane {first}: got {got[first]}, expected {places[first]}"
 
 
 TILE = exercise(
@@ -133,9 +134,7 @@ TILE = exercise(
 
 # ---------------------------------------------------------------------- 10B a transposed copy
 def matrices(rng: np.random.Generator) -> Iterator[Sample]:
-    """Ragged in both ways, slices, a transpose, whole tiles, one row, tiles larger than the matrix, and other
-    numbers of the same sizes.
-    """
+    """Yield ragged matrices, slices, a transpose, complete tiles, one row, and a small matrix (twice)."""
     rows, columns = int(rng.integers(35, 47)), int(rng.integers(18, 31))
     for X, BM, BN in [
         (_matrix(rng, rows, columns), 16, 16),
@@ -155,7 +154,7 @@ def matrices(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _row_by_row(trial: Trial) -> str | None:
     lies = np.asarray(trial.value).flags.c_contiguous
-    return None if lies else "the rows of what you return do not lie one behind the other: it is a view"
+    return None if lies else "the rows of the result are not contiguous; is it a view of X?"
 
 
 TRANSPOSE = kernel(
@@ -184,26 +183,26 @@ RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zer
 
 
 def _largest_first(X: Matrix) -> Matrix:
-    """The rows, in each of which the largest number has changed places with the first: no maximum rises."""
+    """Swap the largest and the first element of each row, so that the maximum never rises."""
     rows, largest = np.arange(len(X)), X.argmax(axis=1)
     X[rows, largest], X[:, 0] = X[:, 0], X[rows, largest]
     return X
 
 
 def _low(rng: np.random.Generator, n: int) -> Matrix:
-    """A row near -200; one at -1e25 and below, in steps of 1e23 down, so that a single weight is 1."""
+    """Return a row near -200 and one from -1e25 down in steps of 1e23, in which one weight is 1."""
     return np.stack([_matrix(rng, 1, n)[0] - 200, -1e25 - 1e23 * np.arange(n)]).astype(np.float32)
 
 
 def _large(rng: np.random.Generator, n: int) -> Matrix:
-    """Three rows of numbers between ±10,000, so far apart that a single weight is 1, whatever is rounded."""
+    """Return three rows between ±10,000 with large distances, so that one weight is 1."""
     steps = np.linspace(-1e4, 1e4, n, dtype=np.float32)
     return rng.permuted(np.stack([steps] * 3), axis=1)
 
 
 def long_rows(rng: np.random.Generator) -> Iterator[Sample]:
-    """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; rows whose
-    maximum rises; large scores; a row that is longer than any block of Triton's.
+    """Yield rows of several pieces, ragged and not, short rows, one element, a slice, rising maxima, large
+    scores, and a row longer than the largest block of Triton.
     """
     n = int(rng.integers(70, 95))
     drawn: list[tuple[Matrix, int]] = [
@@ -240,7 +239,7 @@ def _difficulty(X: Matrix, BLOCK: int) -> tuple[str, ...]:
 def _adds_up(trial: Trial) -> str | None:
     sums = np.asarray(trial.value, dtype=np.float64).sum(axis=-1)
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= 1e-5))  # of a million rounded numbers too
-    return f"row {int(wrong[0])} adds up to {sums[wrong[0]]:.6g}" if wrong.size else None
+    return f"row {int(wrong[0])} sums to {sums[wrong[0]]:.6g}, expected 1" if wrong.size else None
 
 
 LONG = kernel(
@@ -267,8 +266,8 @@ DEPTH = "ragged depth"
 
 
 def factors(rng: np.random.Generator) -> Iterator[Sample]:
-    """Each size ragged by itself, the depth by one; all of them, slices, unlike tiles, tiles larger than the
-    matrices, and other numbers of the same sizes.
+    """Yield matrices with one ragged size each, all sizes ragged, slices, different tiles, and small matrices
+    (twice, with equal sizes).
     """
     m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
     for A, B, BM, BN, BK in [

@@ -40,8 +40,10 @@ def _of_mask(seen: Pairs, BM: int, BN: int) -> str:
 
 
 def causal_and_full(rng: np.random.Generator) -> Iterator[Sample]:
-    """Causal and not, ragged and not, with one key left over, tiles wide, square and high; many whole tiles
-    in most; and a small causal one with scores far from 0. d differs from BM and BN, for masks are counted.
+    """Yield causal and full attention, ragged or not, with wide, square and tall tiles and many full blocks.
+
+    The last sample is small and causal with scores far from 0. d differs from BM and BN, because masked tiles
+    are counted by size.
     """
     n = int(rng.integers(1, 15))
     for high, BM, BN, N, d in [
@@ -58,7 +60,7 @@ def causal_and_full(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def cut_tiles(case: Case) -> int:
-    """Tiles that hold a pair that is seen and one that is not, or a key that does not exist."""
+    """Return the number of partial blocks, including those with out-of-bounds keys."""
     N, BM, BN = len(case.inputs["Q"]), case.inputs["BM"], case.inputs["BN"]
     columns = -(-N // BN) * BN
     i, j = np.arange(N)[:, None], np.arange(columns)[None, :]
@@ -84,11 +86,12 @@ LOOPS = kernel(
 )
 
 
-# ------------------------------------------------------------------ 11C rows that see nothing
+# ------------------------------------------------------------------ 11C rows that attend to no key
 def bands(rng: np.random.Generator) -> Iterator[Sample]:
-    """Rows that never see a key, rows that see none in their first tile, and bands that hide little. For a
-    tile of queries just behind the last key that a band shows, first and last key are the same, within a
-    tile; and one last tile has a single key. Rows far from 0 see their first key late.
+    """Yield bands with rows without keys, rows whose first key is in a later tile, and wide bands.
+
+    For one tile of queries, the first and the last key are the same; one last tile has a single key. Rows
+    with scores far from 0 have a late first key.
     """
     n, w = int(rng.integers(2, 8)), int(rng.integers(3, 8))
     for BM, BN, Nq, Nk, d, low, high in [
@@ -96,7 +99,7 @@ def bands(rng: np.random.Generator) -> Iterator[Sample]:
         (16, 32, 56, 56, 16, -w, w),
         (16, 16, 40 + n, 16 + n, 16, -64, -24),  # causal, keys aligned to the right
         (16, 16, 40, 16 - w, 16, -w, 2),
-        (64, 16, 17, 48, 16, -64, -16),  # the last query sees the first key, and that is all
+        (64, 16, 17, 48, 16, -64, -16),  # only the last query attends to a key, the first one
         *[(16, 16, n, 48, 16, -64, 48 - n)] * 2,  # the same sizes, other numbers
         (16, 32, 33, 33, 32, -64, 64),
     ]:
@@ -116,17 +119,17 @@ BAND = kernel("11C", "O LSE", bands, EDGES | ATTENTION)
 
 # ------------------------------------------------------------------ 11D many heads
 SHARED, LAYOUT = "keys shared", "other layouts"
-Layout = Callable[[Single], Single]  # an array (B, H, N, d) that lies in memory in another way
+Layout = Callable[[Single], Single]  # an array (B, H, N, d) in another memory layout
 
 
 def heads(rng: np.random.Generator) -> Iterator[Sample]:
-    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor, and
-    that of every layer, heads within a token; scores far from 0, with other numbers of the same sizes.
+    """Yield one head, several heads, K and V shared by groups or by all, batches, different memory layouts
+    per tensor, the layout of a layer (heads within a token), and scores far from 0 (twice).
     """
     n = int(rng.integers(1, 15))
     drawn: list[tuple[int, int, int, int, int, int, int, list[Layout]]] = [
         (1, 1, 1, 40 + n, 16, 16, 32, [_plain] * 3),
-        (2, 2, 2, 17, 32, 16, 16, [_plain] * 3),  # a key more than a tile has, and d of another size than it
+        (2, 2, 2, 17, 32, 16, 16, [_plain] * 3),  # one key more than a tile, and another d
         (1, 4, 2, 20, 16, 32, 16, [_plain] * 3),
         (2, 2, 1, 16 + n, 16, 32, 16, [_plain] * 3),
         (2, 4, 2, 20, 16, 32, 16, [_cut_of(3), _padded, _cut_of(5)]),
@@ -148,7 +151,7 @@ def _heads(Q: Single, K: Single, V: Single, BM: int, BN: int, difficulty: str) -
     (B, H, N, d), H_kv = Q.shape, K.shape[1]
     k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
     words = attention_forward(KernelProblem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
-    words.writes["LSE"] = 0  # this one keeps no log-sum-exp
+    words.writes["LSE"] = 0  # this kernel does not store LSE
     return Sample(
         {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "BM": BM, "BN": BN},
         {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN},
@@ -163,12 +166,12 @@ def _plain(x: Single) -> Single:
 
 
 def _padded(x: Single) -> Single:
-    """Room between the rows."""
+    """Add padding between the rows."""
     return np.pad(x, [(0, 0)] * 3 + [(0, 4)])[..., : x.shape[3]]
 
 
 def _cut_of(times: int) -> Layout:
-    """Heads within a token, cut out of rows so many times as long."""
+    """Return a layout of heads within a token, as a slice of rows that are `times` as long."""
 
     def cut(x: Single) -> Single:
         room = np.pad(x.swapaxes(1, 2), [(0, 0)] * 3 + [(0, (times - 1) * x.shape[3])])

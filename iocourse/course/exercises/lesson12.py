@@ -29,21 +29,21 @@ from ..trials.kernel_launch import (
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]
-# Of scores near -100 a weight is wrong by 1e-5 of it in float32; ten times what the reference is off by.
+# For scores near -100 a weight has a relative error of 1e-5 in float32; ten times the error of the reference.
 LOW_TOLERANCE = 2e-4
 RAGGED, CAUSAL, LOW, STRIDED = "a ragged last tile", "causal", "scores near -100", "dO with strides"
 HEADS = "two heads"
 
 
-# ------------------------------------------------------------------ inputs and right answers
+# ------------------------------------------------------------------ inputs and exact results
 def _gradients(
     rng: np.random.Generator, H: int, N: int, d: int, *, causal: bool, low: bool = False, far: bool = False
 ) -> Arrays:
-    """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them.
+    """Return Q, K, V, O, dO (H, N, d), LSE and D (H, N) in float32, and the exact gradients.
 
-    With `far` the odd rows of scores begin at -2^85 / √d, some -10^25, and every further key is far below: a
-    single weight is 1, which no rounding of float32 moves. What stands there for a hidden score, and is
-    larger, has all the weight. Only dQ is that exact: a rounding error in such a row of dS meets Q in dK.
+    With `far`, odd rows of scores start at -2^85 / √d (about -10^25) and decrease with every key, so one
+    weight is 1 also in float32. A finite replacement of -inf that is larger would get all the weight. Only dQ
+    is that exact, because rounding errors in such a row of dS are multiplied by Q in dK.
     """
     Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
     if low:
@@ -57,7 +57,7 @@ def _gradients(
 
 
 def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
-    """O, LSE, D and the gradients in float64, head by head; those a kernel takes in as float32."""
+    """Return O, LSE, D and the gradients, computed in float64 per head; inputs of kernels as float32."""
     heads = []
     for q, k, v, do in zip(*(x.astype(np.float64) for x in (Q, K, V, dO)), strict=True):
         S = exact.scores(q, k)
@@ -71,8 +71,8 @@ def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
 
 # ------------------------------------------------------------------ 12A: D
 def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
-    """Whole and ragged blocks, two heads, O and dO that lie in memory in other orders, one row, and a call
-    that leaves BM as it is given, twice with other numbers.
+    """Yield complete and ragged blocks, two heads, O and dO in other memory layouts, one row, and the default
+    BM (twice, with other values).
     """
     N = int(rng.integers(33, 63))
     for H, n, d, BM, difficulty in [
@@ -83,7 +83,7 @@ def row_blocks(rng: np.random.Generator) -> Iterator[Sample]:
         *[(1, 1, 32, None, RAGGED)] * 2,
     ]:
         O, dO = rng.standard_normal((2, H, n, d)).astype(np.float32)
-        if difficulty == STRIDED:  # dO as a layer makes it, and room behind the heads of a token in O
+        if difficulty == STRIDED:  # dO in the layout of a layer, and padding after the heads of a token in O
             dO, room = token_major(dO), np.pad(O.transpose(1, 0, 2), ((0, 0), (0, 0), (0, 5)))
             O = room.transpose(1, 0, 2)[:, :, :d]
         tile = {} if BM is None else {"BM": BM}
@@ -118,21 +118,22 @@ Words = Callable[[KernelProblem, int, int], Ledger]
 
 
 def _tiles(takes: str, returns: str, words: Words) -> Draw:
-    """Samples for a kernel with tiles of BM queries and BN keys: whole tiles, two heads, ragged tiles whose
-    scores lie far below 0 in every second row, causal ones, one row and one key left over, all keys within a
-    tile, with other numbers of the same sizes too.
+    """Return a generator of samples for a kernel with tiles of BM queries and BN keys.
+
+    Complete tiles, two heads, ragged tiles with very negative scores in every second row, causal masks, one
+    ragged row and key, and all keys in one tile (twice, with equal sizes).
     """
 
     def draw(rng: np.random.Generator) -> Iterator[Sample]:
         N = int(rng.integers(33, 47))
-        far = "dK" not in returns.split()  # where a rounding error of dS would meet a row of Q
+        far = "dK" not in returns.split()  # because dK multiplies rounding errors of dS by rows of Q
         for H, n, d, BM, BN, difficulty in [
             (1, 64, 32, 32, 32, ""),
             (2, 32, 16, 16, 32, HEADS),
             (2, N, 16, 16, 32, RAGGED),
             (1, N + 16, 16, 32, 16, CAUSAL),
             (2, N, 16, 16, 32, CAUSAL),
-            (1, 33, 16, 16, 16, LOW),  # one row, and one key, left over
+            (1, 33, 16, 16, 16, LOW),  # one row and one key in the last tile
             (1, 1, 16, 16, 16, RAGGED),
             *[(1, 3, 16, 32, 16, RAGGED)] * 2,  # all keys, and more queries in a tile than columns
         ]:
@@ -173,11 +174,11 @@ def _backward(id: str, takes: str, returns: str, words: Words, *also: Property) 
 
 
 def added_atomically() -> Property:
-    """dQ is added to by atomics, each word as often as the closed form says; nothing else is."""
+    """Return the property that atomic additions have exactly the words of the closed form."""
 
     def judge(trial: Trial) -> str | None:
         got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
-        return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
+        return None if got == want else f"adds {got:,} words atomically, expected {want:,}"
 
     return each("accumulates dQ with atomic additions", judge)
 
@@ -189,11 +190,10 @@ FUSED = _backward("12D", "Q K V O dO LSE", "dQ dK dV", fused_backward_plain, add
 
 # ------------------------------------------------------------------ 12E: under autograd
 def layers(rng: np.random.Generator) -> Iterator[Sample]:
-    """A stored dO; dO as a layer makes it, the heads of a token side by side; columns before rows; one word
-    shown everywhere, as the gradient of a sum.
+    """Yield a contiguous dO, dO in the layout of a layer, in column-major order, and with strides of 0.
 
-    The first leaves `causal` as it is given. A second layer of the same sizes, alike or not in what it hides,
-    comes before the backward pass in some; a causal one has the sizes of another, and other numbers.
+    The first sample uses the default of `causal`. Some have a second layer of equal sizes before the backward
+    pass, with the same mask or another one.
     """
     N = int(rng.integers(33, 48))
     drawn: list[tuple[int, int, bool | None, bool | None, Callable[[Array], Array]]] = [
@@ -229,17 +229,17 @@ def _one_word(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class AutogradTrial(Trial):
-    """A trial of both passes, and the attributes of ctx that hold tensors."""
+    """A trial of both passes, with the attributes of ctx that hold tensors."""
 
     on_ctx: tuple[str, ...] = ()
 
 
 @trial_from_error
 def differentiate(student: Callable[..., Any], case: Case) -> Trial:
-    """O and the gradients by autograd, every launch counted; where torch computes, it is refused.
+    """Compute O and the gradients with autograd and count every launch; computing with torch is an error.
 
-    Where the case has a `layer`, the function is applied to that too before the backward pass. The trial's
-    ledger has the phases forward and backward, and as `peak` the words kept in between.
+    If the case has a `layer`, the function is also applied to it before the backward pass. The ledger of the
+    trial has the phases forward and backward, and its `peak` is the number of words saved in between.
     """
     require_triton()
     import torch
@@ -275,12 +275,12 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-    """The input of this name alone, or nothing."""
+    """Return a tuple with the input of this name, or an empty one."""
     return (inputs[name],) if name in inputs else ()
 
 
 def _as_autograd_has_it(dO: Array) -> Any:
-    """A tensor with the strides of the array; a number shown everywhere stays one number in memory."""
+    """Return a tensor with the strides of the array; an array with strides of 0 stays one word in memory."""
     import torch
 
     if not any(dO.strides):
@@ -290,12 +290,12 @@ def _as_autograd_has_it(dO: Array) -> Any:
 
 def _one_tensor(O: Any) -> Any:
     if not hasattr(O, "data_ptr"):
-        raise wrong_return(O, f"expected O alone, one tensor; yours is a {type(O).__name__}")
+        raise wrong_return(O, f"expected one tensor O, got a {type(O).__name__}")
     return O
 
 
 def _tensors_on_ctx(O: Any) -> dict[str, list[Any]]:
-    """The tensors that were hung on ctx, past save_for_backward, by the name of the attribute."""
+    """Return the tensors stored as attributes of ctx, by attribute name."""
     found: dict[str, list[Any]] = {}
     nodes = [O.grad_fn]
     while nodes:  # O may be a view of what a Function returned
@@ -317,21 +317,23 @@ def _tensors_in(value: Any) -> Iterator[Any]:
 
 
 def keeps_little() -> Property:
-    """Q, K, V, O and LSE are kept for the backward pass, 4Nd + N words a head, and nothing else."""
+    """Return the property that at most 4Nd + N words per head are saved: Q, K, V, O and LSE."""
 
     def judge(trial: Trial) -> str | None:
         H, N, d = trial.case.inputs["Q"].shape
         allowed = 4 * H * N * d + H * N
         kept = trial.ledger.peak
         return (
-            None if kept <= allowed else f"yours keeps {kept:,} words, 4Nd + N for each head are {allowed:,}"
+            None
+            if kept <= allowed
+            else f"saves {kept:,} words, expected at most {allowed:,} (4Nd + N per head)"
         )
 
     return idle(each("saves only Q, K, V, O and LSE", judge))
 
 
 def both_passes_launch() -> Property:
-    """Kernels read the inputs of each pass in full and write at least its outputs."""
+    """Return the property that kernels read all inputs and write all outputs of each pass."""
 
     def judge(trial: Trial) -> str | None:
         words = int(np.size(trial.case.inputs["Q"]))
@@ -339,8 +341,8 @@ def both_passes_launch() -> Property:
             moved = trial.ledger.phases[phase]
             if moved.read < inputs * words or moved.written < outputs * words:
                 return (
-                    f"{phase}: your kernels read {moved.read:,} words and write {moved.written:,}; "
-                    f"{inputs} arrays in and {outputs} out have {inputs * words:,} and {outputs * words:,}"
+                    f"{phase}: your kernels read {moved.read:,} and write {moved.written:,} words, expected "
+                    f"at least {inputs * words:,} and {outputs * words:,}"
                 )
         return None
 
@@ -348,14 +350,14 @@ def both_passes_launch() -> Property:
 
 
 def saved_for_backward() -> Property:
-    """Tensors are handed to autograd, which frees them after the backward pass and watches over changes."""
+    """Return the property that tensors are saved with autograd, which frees them and detects changes."""
 
     def judge(trial: Trial) -> str | None:
         names = trial.on_ctx if isinstance(trial, AutogradTrial) else ()
         if not names:
             return None
         hung, hold = " and ".join(f"ctx.{name}" for name in names), "holds" if len(names) == 1 else "hold"
-        return f"{hung} {hold} tensors, which autograd cannot free; save them by ctx.save_for_backward"
+        return f"{hung} {hold} tensors that autograd cannot free; use ctx.save_for_backward"
 
     return idle(each("saves its tensors with save_for_backward", judge))
 

@@ -27,14 +27,14 @@ Lists = tuple[Array, Array, Array, Array, Array]
 WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 
 
-# ------------------------------------------------------------------ 13A a tile for a chip
-WHOLE, SLICES, UNFIT = "whole rows are best", "slices are best", "the best does not fit"
-ROUNDED = f"{WHOLE}, as tiles that hang over count whole"
+# ------------------------------------------------------------------ 13A the best tile for a GPU
+WHOLE, SLICES, UNFIT = "complete rows are best", "slices are best", "the best does not fit"
+ROUNDED = f"{WHOLE}, because ragged tiles count fully"
 Tile = dict[str, Any]
 
 
 def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
-    """What the forward pass of one head moves with this tile; with BD, by slices of d."""
+    """Return the bytes that the forward pass of one head moves with this tile (sliced if it has BD)."""
     problem = KernelProblem(N, N, d)
     form = attention_forward if tile["BD"] is None else sliced_forward
     ledger = form(problem, BM=tile["BM"], BN=tile["BN"])
@@ -43,7 +43,7 @@ def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
 
 
 def fits(tile: Tile, room: int) -> bool:
-    """Nothing is spilled, and shared memory suffices."""
+    """Return whether nothing is spilled and the tile fits in shared memory."""
     return bool(tile["spill_bytes"] == 0 and tile["shared_bytes"] <= room)
 
 
@@ -52,8 +52,9 @@ def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int
 
 
 def _choice_cases(rng: np.random.Generator) -> list[Case]:
-    """Whole rows best, slices best, in 16 and 32 bits; the fewest bytes spilled or too large; ragged N; and
-    where tiles that hang over decide: by fractions of them another tile would be best.
+    """Return cases in which complete rows or slices are best, in 16 and 32 bits, with ragged N.
+
+    In some, the tile with the fewest bytes spills or does not fit; in some, ragged tiles decide the choice.
     """
     room = int(rng.integers(50, 200)) * 1024
     n, d = int(rng.integers(1, 60)), int(rng.choice([40, 96, 200]))
@@ -88,12 +89,12 @@ def _chosen(trial: Trial) -> tuple[Tile, float] | None:
     return (found[0], found[1]) if found and found[0] in trial.case.inputs["tiles"] else None
 
 
-A_CHOICE = Form("", _chosen, "one of the tiles as it was given, and its bytes")
+A_CHOICE = Form("", _chosen, "one of the tiles, unchanged, and its bytes")
 
 
 def _must_fit(trial: Trial, choice: tuple[Tile, float]) -> str | None:
     tile, room = choice[0], trial.case.inputs["room"]
-    return None if fits(tile, room) else f"yours is {tile}, room {room:,}"
+    return None if fits(tile, room) else f"{tile} spills or does not fit in {room:,} bytes of shared memory"
 
 
 def _bytes_at(trial: Trial, tile: Tile) -> int:
@@ -108,14 +109,14 @@ def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | No
             return None
         right = _bytes_at(trial, tile)
         complaint = difference(moved, right, 0.0)
-        return f"yours {moved:,}, expected {right:,}" if complaint and is_number(moved) else complaint
+        return f"got {moved:,}, expected {right:,}" if complaint and is_number(moved) else complaint
 
     return judge
 
 
 def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
     got, least = _bytes_at(trial, choice[0]), trial.case.expected
-    return None if got <= least else f"yours moves {got:,} bytes, another {least:,}"
+    return None if got <= least else f"the tile moves {got:,} bytes, but another one moves {least:,}"
 
 
 CHOICE = exercise(
@@ -136,8 +137,9 @@ PARTS = ("spans", "entries", "slots", "patterns", "order")
 
 
 def _in_tiles(pairs: Array, BM: int, BN: int, beyond: bool) -> Array:
-    """(rows, columns, BM, BN): the tiles, with `beyond` for the pairs of queries past the last; keys past
-    the last are seen by nobody.
+    """Return the mask in tiles (rows, columns, BM, BN).
+
+    Pairs of out-of-bounds queries have the value `beyond`; those of out-of-bounds keys are False.
     """
     rows, columns = ceil_div(pairs.shape[0], BM), ceil_div(pairs.shape[1], BN)
     full = np.zeros((rows * BM, columns * BN), bool)
@@ -148,7 +150,7 @@ def _in_tiles(pairs: Array, BM: int, BN: int, beyond: bool) -> Array:
 
 @library_solution
 def lists_of(pairs: Array, BM: int, BN: int) -> Lists:
-    """spans, entries, slots, patterns and order of a mask (Nq, Nk), as lesson 13 describes them."""
+    """Return spans, entries, slots, patterns and order of a mask (Nq, Nk), as defined in lesson 13."""
     tiles = _in_tiles(pairs, BM, BN, beyond=False)
     hit = np.asarray(tiles.any((2, 3)))
     whole = np.asarray(_in_tiles(pairs, BM, BN, beyond=True).all((2, 3)))
@@ -169,8 +171,8 @@ def lists_of(pairs: Array, BM: int, BN: int) -> Lists:
 
 
 def _some_blocks(rng: np.random.Generator, Nq: int, Nk: int, block: int) -> Array:
-    """About half of the blocks are seen: the first column but for the second row, which sees none; the first
-    row with a gap.
+    """Return pairs with about half of the blocks visible: the first column (except in the empty second row),
+    and a gap in the first row.
     """
     blocks = rng.random((ceil_div(Nq, block), ceil_div(Nk, block))) < 0.5
     blocks[:, 0] = True
@@ -184,7 +186,7 @@ def _causal(n: int) -> Array:
 
 
 def _lists_cases(rng: np.random.Generator) -> list[Case]:
-    """Blocks of the tile's size, smaller and larger; causal; single pairs; ragged queries and keys."""
+    """Return masks of blocks of the size of a tile, smaller and larger, causal, single pairs, and ragged."""
     n = int(rng.integers(1, 15))
     some = _some_blocks(rng, 96, 96, 16)
     single = rng.random((64, 64)) < 0.002
@@ -195,8 +197,8 @@ def _lists_cases(rng: np.random.Generator) -> list[Case]:
         ("blocks smaller than a tile", some, 16, 48),
         ("causal", _causal(64), 16, 32),
         ("single pairs", single, 16, 16),
-        ("everything seen", np.ones((48, 64), bool), 16, 32),
-        ("nothing seen", np.zeros((32, 32), bool), 16, 16),
+        ("all pairs visible", np.ones((48, 64), bool), 16, 32),
+        ("no pair visible", np.zeros((32, 32), bool), 16, 16),
         (LATE_QUERIES, np.ones((32 + n, 64), bool), 16, 32),
         (LATE_QUERIES, _some_blocks(rng, 48 + n, 64, 16), 32, 16),
         (LATE_KEYS, np.ones((48, 32 + n), bool), 16, 16),
@@ -215,7 +217,7 @@ def _lists_case(label: str, pairs: Array, BM: int, BN: int) -> Case:
 
 
 def _shapes(trial: Trial) -> str | None:
-    """The complaint about the first part that is not as long as the mask asks for."""
+    """Return a message about the first part with a wrong length or type, or None."""
     if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
         return WrongForm(f"expected five results: {', '.join(PARTS)}")
     for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
@@ -224,25 +226,25 @@ def _shapes(trial: Trial) -> str | None:
         if shape != want.shape and not shared and not (want.size == 0 and np.size(got) == 0):
             return WrongForm(f"{name} has shape {shape}, expected {want.shape}")
         if np.asarray(got).dtype.kind not in "iub" and np.size(got):
-            return WrongForm(f"{name} holds {np.asarray(got).dtype}, expected whole numbers")
+            return WrongForm(f"{name} has dtype {np.asarray(got).dtype}, expected integers")
     return None
 
 
 def _lengths(trials: Sequence[Trial]) -> str | None:
-    """`_shapes`, with a remark where cut tiles that are alike share a pattern."""
+    """Return `_shapes` of the first wrong case, or a remark if equal partial blocks share a pattern."""
     complaint = each("", _shapes).judge(trials)
     if complaint is None and any(len(t.value[3]) < len(t.case.expected[3]) for t in trials):
-        return Better("fewer patterns than cut tiles: those that are alike share one")
+        return Better("fewer patterns than partial blocks: equal blocks share one")
     return complaint
 
 
 def _of_the_lists(name: str, judge: Callable[[Trial], str | None], label: str = "") -> Property:
-    """A property of lists that have the right shapes, in the cases of this label."""
+    """Return a property of lists with the correct shapes, in the cases with this tag."""
     return only_where(name, label, lambda trial: _shapes(trial) or judge(trial))
 
 
 def _rebuilt(trial: Trial) -> Array:
-    """The pairs that a kernel would let through, keys past the last included: (rows · BM, columns · BN)."""
+    """Return the pairs (rows · BM, columns · BN) that a kernel would use, including out-of-bounds keys."""
     spans, entries, slots, patterns, _ = (np.asarray(part) for part in trial.value)
     pairs, BM, BN = (trial.case.inputs[name] for name in ("pairs", "BM", "BN"))
     seen = np.zeros((ceil_div(pairs.shape[0], BM), BM, ceil_div(pairs.shape[1], BN), BN), bool)
@@ -253,24 +255,24 @@ def _rebuilt(trial: Trial) -> Array:
 
 
 def _beyond(trial: Trial) -> str | None:
-    """The complaint about the first number in the lists that leads past their ends, or past the keys'."""
+    """Return a message about the first number in the lists that is out of bounds, or None."""
     spans, entries, slots, patterns, _ = (np.asarray(part) for part in trial.value)
     columns = ceil_div(trial.case.inputs["pairs"].shape[1], trial.case.inputs["BN"])
     for row, (begin, cut, end) in enumerate(spans):
         if not (begin == cut == end or 0 <= begin <= cut <= end <= len(entries)):
-            return f"row {row} has the span {begin}, {cut}, {end}, and there are {len(entries)} entries"
+            return f"row {row} has the span {begin}, {cut}, {end}, but there are {len(entries)} entries"
         for name, numbers, first, limit, there in (
-            ("entries", entries, begin, columns, "columns of tiles"),
+            ("entries", entries, begin, columns, "columns of blocks"),
             ("slots", slots, cut, len(patterns), "patterns"),
         ):
             for step in range(first, end):
                 if not 0 <= numbers[step] < limit:
-                    return f"{name}[{step}] is {numbers[step]}, and there are {limit} {there}"
+                    return f"{name}[{step}] is {numbers[step]}, but there are {limit} {there}"
     return None
 
 
 def _same_pairs(trial: Trial) -> str | None:
-    """Every number leads somewhere, and where it leads are the pairs of the mask."""
+    """Test that all numbers are in bounds and that the lists have the pairs of the mask."""
     if beyond := _beyond(trial):
         return beyond
     pairs = trial.case.inputs["pairs"]
@@ -281,20 +283,20 @@ def _same_pairs(trial: Trial) -> str | None:
     if not len(wrong):
         return None
     i, j = wrong[0]
-    there = "" if j < pairs.shape[1] else ", a key that does not exist"
-    verb = "sees" if seen[i, j] else "does not see"
-    return f"{len(wrong)} pairs differ: by your lists query {i} {verb} key {j}{there}"
+    there = "" if j < pairs.shape[1] else ", which is out of bounds"
+    verb = "attends to" if seen[i, j] else "does not attend to"
+    return f"{len(wrong)} pairs differ: in your lists, query {i} {verb} key {j}{there}"
 
 
 def _cut_where_needed(trial: Trial) -> str | None:
-    """Each row of tiles has as many whole and cut entries as the mask."""
+    """Test that each row of blocks has the correct numbers of full and partial entries."""
     got, want = (np.diff(np.asarray(spans), axis=1) for spans in (trial.value[0], trial.case.expected[0]))
     wrong = np.flatnonzero((got != want).any(axis=1))
     if not len(wrong):
         return None
     row = wrong[0]
     return (
-        f"row {row} of tiles: yours {got[row, 0]} whole and {got[row, 1]} cut, "
+        f"row {row} of blocks has {got[row, 0]} full and {got[row, 1]} partial ones, "
         f"expected {want[row, 0]} and {want[row, 1]}"
     )
 
@@ -304,7 +306,7 @@ def _heavy_first(trial: Trial) -> str | None:
     if sorted(order.tolist()) != list(range(len(spans))):
         return f"order is {order.tolist()}, expected each of the {len(spans)} rows once"
     work = (np.asarray(trial.case.expected[0])[:, 2] - np.asarray(trial.case.expected[0])[:, 0])[order]
-    return None if (np.diff(work) <= 0).all() else f"in your order the rows have {work.tolist()} tiles"
+    return None if (np.diff(work) <= 0).all() else f"in this order the rows have {work.tolist()} blocks"
 
 
 LISTS = exercise(
@@ -322,22 +324,22 @@ LISTS = exercise(
 
 
 # ------------------------------------------------------------------ 13C a loop over a list
-PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see nothing"
+PLAIN, CUT, EMPTY = "full blocks only", "partial blocks", "rows that attend to no key"
 
 
 def listed(rng: np.random.Generator) -> Iterator[Sample]:
-    """Whole tiles; cut ones; rows and columns that see nothing; ragged queries and keys; tiles not square;
-    scores far from 0.
+    """Yield full and partial blocks, rows and columns without pairs, ragged queries and keys, tiles that are
+    not square, and scores far from 0.
     """
     n = int(rng.integers(1, 15))
     holes = _some_blocks(rng, 64 + n, 64 + n, 16)
     blind = holes.copy()
-    blind[36:46], blind[:, 40:44] = False, False  # rows that see nothing in tiles that others see
+    blind[36:46], blind[:, 40:44] = False, False  # rows without keys in partial blocks
     gaps = _some_blocks(rng, 64, 64, 16)
-    gaps[16:32] = gaps[:16]  # every row sees something
+    gaps[16:32] = gaps[:16]  # every row has a key
     late = np.zeros((48, 48 + n), bool)
     late[:, 40:] = True
-    late[3:9, 2] = True  # most rows see nothing in a tile that others see, and their keys come later
+    late[3:9, 2] = True  # most rows have no key in a partial block and their first key in a later one
     for pairs, BM, BN, d in [
         (np.ones((32, 48), bool), 16, 16, 32),
         (gaps, 16, 16, 32),
@@ -367,7 +369,7 @@ def _listed(rng: np.random.Generator, pairs: Array, BM: int, BN: int, d: int, fa
 
 
 def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
-    """Lists of the same mask in another order: of a row's whole tiles, its cut tiles, and the patterns."""
+    """Return lists of the same mask with full blocks, partial blocks and patterns in another order."""
     spans, entries, slots, patterns, order = (part.copy() for part in lists)
     for begin, cut, end in spans:
         for first, last in ((begin, cut), (cut, end)):
@@ -402,15 +404,15 @@ ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that
 
 
 def sliced(rng: np.random.Generator) -> Iterator[Sample]:
-    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile; scores far
-    from 0.
+    """Yield one and several tiles of keys, d that slices divide or not, rising scores, N smaller than a tile,
+    and scores far from 0.
     """
     n = int(rng.integers(1, 15))
     rising = normal(rng, 3, 64, 32)
     rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
     yield _sliced(normal(rng, 3, 16, 32), 16, 32, 16)
     yield _sliced(normal(rng, 3, 64, 64), 32, 16, 32)
-    yield _sliced(normal(rng, 3, 33, 32), 16, 32, 32)  # one key left over
+    yield _sliced(normal(rng, 3, 33, 32), 16, 32, 32)  # one key in the last tile
     yield _sliced(normal(rng, 3, 48 + n, 33), 32, 32, 16)
     yield _sliced(normal(rng, 3, 40, 17 + n), 16, 16, 64)
     yield _sliced(rising, 32, 16, 16, LARGE)
@@ -433,11 +435,11 @@ def _sliced(QKV: Array, BM: int, BN: int, BD: int, difficulty: str = "") -> Samp
 
 
 def _sums_travel() -> Property:
-    """As many words are written as O, LSE and the sums between two tiles of keys have."""
+    """Return the property that exactly O, LSE and the partial sums between two tiles are written."""
 
     def judge(trial: Trial) -> str | None:
         got, want = trial.ledger.written, budget_of(trial).written
-        return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
+        return None if got == want else f"writes {got:,} words, expected {want:,}"
 
     return each("stores partial sums only between two tiles of keys", judge)
 
@@ -453,7 +455,7 @@ SLICED = kernel(
         **ATTENTION,
     },
     loads="Q K V",
-    words=replace(words_exactly(), general=True),  # where the sums travel is read first
+    words=replace(words_exactly(), general=True),  # the property of the partial sums is read first
     also=(_sums_travel(),),
 )
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 14: a decode step in bytes, the roof that limits, merging parts, packed texts."""
+"""Exercises of lesson 14: bytes of a decode step, roofline, merging parts, packed sequences."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from ..trials.float32_inputs import (
 from ..trials.kernel_launch import words_within
 
 # ------------------------------------------------------------------ 14A one token
-ONE, BATCH, SHARED, SHORT = "one head", "texts and heads", "keys shared", "a short cache"
+ONE, BATCH, SHARED, SHORT = "one head", "sequences and heads", "keys shared", "a short cache"
 
 
 def steps(rng: np.random.Generator) -> Iterator[Sample]:
-    """One head, of 4 bytes a word; several texts and heads, each with its own keys, beyond 2^31 bytes;
-    heads that share keys; and a cache so short that queries and outputs count.
+    """Yield one head with 4 bytes per word, several sequences and heads with more than 2^31 bytes, heads that
+    share keys, and a cache so short that queries and outputs matter.
     """
     N, b, few = int(rng.integers(1000, 9000)), int(rng.integers(2, 6)), int(rng.integers(1, 30))
     for B, H, H_kv, n, d, itemsize in [
@@ -61,7 +61,7 @@ def steps(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> int:
-    """K and V of the heads of keys, a query and an output of every head: (14.2)."""
+    """Return the bytes of K and V of all key heads and of one query and output per head, formula (14.2)."""
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 
@@ -79,7 +79,7 @@ STEP = function(
 )
 
 
-# ------------------------------------------------------------------ 14B which roof
+# ------------------------------------------------------------------ 14B memory-bound or compute-bound
 MEMORY, PRODUCTS = "memory", "products"
 BOUND_BY = {MEMORY: "memory-bound", PRODUCTS: "compute-bound"}
 STEP_TAG = "decode step"
@@ -87,18 +87,18 @@ FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode"
 
 
 def passes(rng: np.random.Generator) -> Iterator[Sample]:
-    """Each pass on either side of the bend, the bend in various places, keys shared or not, words of 2 bytes
-    and of 4.
+    """Yield each pass on both sides of the ridge point, for several GPUs, shared keys, and 2 or 4 bytes per
+    word.
     """
     for pass_, memory_N, products_N in (("forward", 60, 6000), ("backward", 40, 5000), ("decode", 4000, 0)):
         peak = float(rng.integers(200, 1000))
-        bandwidth = peak * float(rng.uniform(4, 7))  # the roof bends at 140 to 250 FLOP a byte
+        bandwidth = peak * float(rng.uniform(4, 7))  # ridge point at 140 to 250 FLOPs per byte
         extra = int(rng.integers(0, 40))
         yield _roof(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth)
         yield _roof(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth, itemsize=4)
         if products_N:
             yield _roof(pass_, 3, 16, 4, products_N + extra, 64, peak, bandwidth)
-        else:  # a chip that is slow at products, and one head of keys for all
+        else:  # a GPU with few FLOP/s, and one key head
             yield _roof(pass_, 3, 64, 1, memory_N, 128, peak / 50, bandwidth)
 
 
@@ -119,20 +119,20 @@ def _roof(
 
 
 def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
-    """Each array of the pass once, without row sums."""
+    """Return the bytes of each array of the pass once, without row statistics."""
     B, H, H_kv, N, d, itemsize = sizes.values()
     if pass_ == "decode":
         return _decode_bytes(B, H, H_kv, N, d, itemsize)
-    arrays = 2 if pass_ == "forward" else 4  # of queries: Q, O, and dO, dQ; as many of keys
+    arrays = 2 if pass_ == "forward" else 4  # Q, O, and dO, dQ per query; the same number per key
     return itemsize * arrays * B * (H + H_kv) * N * d
 
 
 def _limit(trial: Trial) -> str | None:
     found = several(trial.value, 2)
     if found is None:
-        return WrongForm("expected 2 results: a time, a limit")
+        return WrongForm("expected 2 results: time, limit")
     got, want = found[1], trial.case.expected[1]
-    return None if got == want else f"yours {got!r}, expected {want!r}"
+    return None if got == want else f"got {got!r}, expected {want!r}"
 
 
 ROOF = function(
@@ -150,20 +150,20 @@ ROOF = function(
 )
 
 
-# ------------------------------------------------------------------ 14C a kernel that merges
+# ------------------------------------------------------------------ 14C a merge kernel
 ALONE, GROUPS, EMPTY, NOTHING, LARGE, LOW = (
     "one head",
     "heads that share keys",
-    "some parts without a key",
-    "all parts without a key",
+    "some parts without keys",
+    "all parts without keys",
     "±200",
     "all parts below -1e25",
 )
 
 
 def merges(rng: np.random.Generator) -> Iterator[Sample]:
-    """One part; more parts than a row has words; a number that is no power of two; groups; parts that saw
-    nothing; large sums, of a number of parts that leaves lanes over.
+    """Yield one part, more parts than a row has words, numbers that are not powers of two, groups, parts
+    without keys, and large log-sum-exps with masked lanes.
     """
     odd = int(rng.choice([3, 5, 6, 7]))
     yield _merge(rng, ALONE, 2, 1, 1, 16)
@@ -182,9 +182,11 @@ def _merge(
     rng: np.random.Generator, difficulty: str, pairs: int, parts: int, group: int, d: int, *,
     empty: float = 0.0, shift: float = 0.0, in_turn: bool = False, step: float = 0.0,
 ) -> Sample:  # fmt: skip
-    """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
-    did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part. With
-    `step` each part lies so much below another: the first of them has all the weight.
+    """Return a sample of partial results.
+
+    `empty` is the fraction of the parts without keys; the first part is one of them, the second only if all
+    are. `shift` is added to every log-sum-exp, or with `in_turn` alternately added and subtracted. `step` is
+    a distance of the log-sum-exps, so that one part has all the weight.
     """
     O_parts = normal(rng, pairs, parts, group, d)
     L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)
@@ -207,7 +209,7 @@ def _merge(
 
 
 def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
-    """(14.6) in float64, over axis 1; nothing seen at all: 0 and -∞."""
+    """Return (14.6) in float64 over axis 1; 0 and -∞ if no part has a key."""
     top = L.max(axis=1, keepdims=True)
     weights = np.exp(L - np.where(np.isneginf(top), 0.0, top))
     total = weights.sum(axis=1)
@@ -231,25 +233,25 @@ MERGE = kernel(
         ("O", LOW): "O is correct when all log-sum-exps are very negative",
         ("LSE", LARGE): "LSE is correct for log-sum-exps of ±200",
     },
-    loads="LSE_parts",  # rows of O_parts that a part without a key has left need not be read
+    loads="LSE_parts",  # rows of O_parts of a part without keys need not be read
     words=words_within("moves no more words than the closed form", "the words of all parts"),
     products=False,
     looser={LARGE: LARGE_TOLERANCE, LOW: LARGE_TOLERANCE, NOTHING: TOLERANCE},
 )
 
 
-# ------------------------------------------------------------------ 14D packed texts
-SINGLE_TEXT, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty texts", "several heads"
+# ------------------------------------------------------------------ 14D packed sequences
+SINGLE_TEXT, SEVERAL, NONE, HEADS = "one sequence", "several lengths", "empty sequences", "several heads"
 
 
 def packed(rng: np.random.Generator) -> Iterator[Sample]:
-    """One text; several; empty ones first, last and between; heads side by side; BM and BN unequal; scores
-    far from 0.
+    """Yield one sequence, several, empty ones first, last and between, adjacent heads, unequal BM and BN, and
+    scores far from 0.
     """
     n = int(rng.integers(1, 15))
     for lengths, H, d, BM, BN in [
         ([33], 1, 16, 16, 32),  # one key left over
-        ([40 + n, 3, 32, n], 1, 16, 32, 16),  # one text is a tile of queries
+        ([40 + n, 3, 32, n], 1, 16, 32, 16),  # one sequence is a tile of queries
         ([n, 48, 20], 1, 32, 16, 32),
         ([0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
         ([n, 33, 16], 3, 16, 16, 16),
@@ -288,26 +290,26 @@ def _packed(
 
 
 def _heads(Q: Single, K: Single, V: Single) -> NDArray[np.float64]:
-    """Attention of every head of one text, (n, H, d), in float64."""
+    """Return the attention of every head of one sequence, (n, H, d), in float64."""
     q, k, v = (x.astype(np.float64).transpose(1, 0, 2) for x in (Q, K, V))
     return np.asarray(exact.attention(q, k, v)).transpose(1, 0, 2)
 
 
 def _rows_exactly(trial: Trial) -> str | None:
-    """Q, K, V and what is written to the word, `cu` at most; nothing else is read."""
+    """Compare the words of Q, K, V and O exactly and those of `cu` as a limit; nothing else may be read."""
     budget = budget_of(trial)
     for array in ("Q", "K", "V"):
         got, want = trial.ledger.reads.get(array, 0), budget.reads[array]
         if got != want:
-            return f"{array}: yours reads {got:,} words, the texts' own rows are {want:,}"
+            return f"reads {got:,} words of {array}, expected {want:,}: the rows of the sequences"
     numbers, allowed = trial.ledger.reads.get("cu", 0), budget.reads["cu"]
     if numbers > allowed:
-        return f"cu: yours reads {numbers:,} words, allowed are {allowed:,}"
+        return f"reads {numbers:,} words of cu, expected at most {allowed:,}"
     others = set(trial.ledger.reads) - {"Q", "K", "V", "cu"}
     if others:
-        return f"yours also reads {', '.join(sorted(others))}"
+        return f"also reads {', '.join(sorted(others))}"
     if trial.ledger.written != budget.written:
-        return f"yours writes {trial.ledger.written:,} words, O has {budget.written:,}"
+        return f"writes {trial.ledger.written:,} words, expected {budget.written:,}"
     return None
 
 

@@ -58,12 +58,12 @@ Make = Callable[[int, float], Array]
 
 
 def taylor(g: int, R: float = 1.0) -> Array:
-    """1/l!, whatever R is. (g + 1,)."""
+    """Return 1/l! for any R. (g + 1,)."""
     return np.array([1 / factorial(l) for l in range(g + 1)])
 
 
 def polynomial_of(S: Array, c: Sequence[float] | Array) -> Array:
-    """Σ c_l Sˡ, entry by entry."""
+    """Return Σ c_l Sˡ, elementwise."""
     return np.asarray(Polynomial(c)(S), dtype=np.float64)
 
 
@@ -77,7 +77,7 @@ def _degree_1(case: Case) -> bool:
 
 
 def _feature_cases(rng: np.random.Generator) -> list[Case]:
-    """Several sizes, one coordinate and degree 1 among them; as many keys as queries, more, and fewer."""
+    """Return cases of several sizes, also one coordinate and degree 1, with equal or unequal Nq and Nk."""
     sizes = [(7, 9, 3, 2), (5, 6, 4, 3), (6, 6, 2, 5), (4, 5, 1, 7), (5, 3, 6, 1), (1, 2, 5, 4)]
     return [_feature_case(rng, *size) for size in sizes]
 
@@ -92,15 +92,15 @@ LIBRARY = ("iocourse.monomials", "iocourse.lowrank")
 
 
 def _no_call_into_the_library() -> AbstractContextManager[None]:
-    """Any function of `LIBRARY` refuses: its parts answer these exercises, and later ones may use them."""
+    """Make every function of `LIBRARY` raise, because its parts solve these exercises."""
     return no_calls_into(LIBRARY, "is the library's own answer to this exercise")
 
 
 @trial_from_error
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
-    """The student's features of all queries, of all keys, and of the first query alone.
+    """Compute the student's features of all queries, of all keys, and of the first query.
 
-    What comes first has to wait for what comes later, as it was.
+    Later calls must not modify earlier results.
     """
     Q, K, g = (case.inputs[name] for name in "QKg")
     found: list[Any] = []
@@ -119,7 +119,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
-    """Features of queries, of keys and of one query, where each is one array of numbers."""
+    """Return the features of queries, of keys and of one query, if each is one array of numbers."""
     found = [one_array(value) for value in trial.value]
     return None if any(x is None for x in found) else tuple(found)  # type: ignore[return-value]
 
@@ -127,7 +127,7 @@ def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
 def _not_features(trial: Trial) -> WrongForm:
     wrong = next(value for value in trial.value if one_array(value) is None)
     return WrongForm(
-        f"expected one array of real numbers, a row for each row of X; yours is {describe_value(wrong)}"
+        f"expected one array of real numbers with one row per row of X, got {describe_value(wrong)}"
     )
 
 
@@ -138,7 +138,9 @@ def _products(trial: Trial) -> str | None:
     phi, psi, _ = three
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
         shapes = f"{phi.shape} and {psi.shape}"
-        return WrongForm(f"features of Q and of K have shapes {shapes}; a row each, as many columns")
+        return WrongForm(
+            f"features of Q and of K have shapes {shapes}, expected one row per token and equal columns"
+        )
     return difference(phi @ psi.T, trial.case.expected)
 
 
@@ -148,14 +150,14 @@ def _count(trial: Trial) -> str | None:
         return _not_features(trial)
     d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
     got, want = three[0].shape, (len(trial.case.inputs["Q"]), comb(d + g, g))
-    return None if got == want else WrongForm(f"yours has shape {got}, expected {want}")
+    return None if got == want else WrongForm(f"got shape {got}, expected {want}")
 
 
 def _row_alone(trial: Trial) -> str | None:
     three = _three(trial)
     if three is None:
         return _not_features(trial)
-    return difference(three[2], three[0][:1], wanted="among all rows")
+    return difference(three[2], three[0][:1], wanted="together with all rows")
 
 
 FEATURES = exercise(
@@ -178,45 +180,45 @@ RIGHT_OF_0, LONGER = "right of 0", "Chebyshev of a longer interval"
 
 
 def through(points: Array) -> Array:
-    """Coefficients of the polynomial that equals exp at these points, as many as there are points."""
+    """Return the coefficients of the polynomial that interpolates exp at these points."""
     powers = points[:, None] ** np.arange(len(points))
     return np.asarray(np.linalg.solve(powers, np.exp(points)), dtype=np.float64)
 
 
 def chebyshev(g: int, R: float) -> Array:
-    """Through exp at the Chebyshev nodes of [-R, R]. (g + 1,)."""
+    """Interpolate exp at the Chebyshev nodes of [-R, R]. (g + 1,)."""
     points = R * np.cos(np.pi * (np.arange(g + 1) + 0.5) / (g + 1))
     return through(points)
 
 
 def flattened(g: int, R: float) -> Array:
-    """Through exp at -R and R and at equal distances between: errors inside, none at the ends. (g + 1,)."""
+    """Interpolate exp at equidistant points from -R to R: largest error inside. (g + 1,)."""
     return through(np.linspace(-R, R, g + 1))
 
 
 def leaning(g: int, R: float) -> Array:
-    """Through exp at the ends and at points that crowd towards -R: largest error right of 0. (g + 1,)."""
+    """Interpolate exp at points that are dense near -R: largest error right of 0. (g + 1,)."""
     return through(2 * R * np.linspace(0, 1, g + 1) ** 2 - R)
 
 
 def from_the_left(g: int, R: float) -> Array:
-    """Taylor's at -R: right at the left end, and farthest off at the right one. (g + 1,)."""
+    """Return the Taylor polynomial at -R: largest error at the right end. (g + 1,)."""
     p = Polynomial(taylor(g))(Polynomial([R, 1.0])) * np.exp(-R)
     return np.asarray(p.coef, dtype=np.float64)
 
 
 def wide(g: int, R: float) -> Array:
-    """Chebyshev's for twice the interval: p' = p outside of [-R, R] too. (g + 1,)."""
+    """Return `chebyshev` for twice the interval: p' = p also outside [-R, R]. (g + 1,)."""
     return chebyshev(g, 2 * R)
 
 
 def uneven(g: int, R: float) -> Array:
-    """Taylor's, but degrees that are multiples of 3 are off by a fifth. (g + 1,)."""
+    """Return `taylor`, multiplied by 1.2 if g is a multiple of 3. (g + 1,)."""
     return taylor(g) * (1.2 if g % 3 == 0 else 1.0)
 
 
 def largest_error(c: Array, R: float) -> float:
-    """max |p(s) e⁻ˢ - 1| over [-R, R], from the places where p' = p and from the ends."""
+    """Return max |p(s) e⁻ˢ - 1| over [-R, R], from the points where p' = p and from the ends."""
     p = Polynomial(c)
     roots = (p.deriv() - p).roots()
     real = roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]
@@ -226,15 +228,15 @@ def largest_error(c: Array, R: float) -> float:
 
 @cache
 def _waves(g: int) -> Array:
-    """Coefficients of Chebyshev's polynomial of degree g. (g + 1,)."""
+    """Return the coefficients of the Chebyshev polynomial of degree g. (g + 1,)."""
     return np.asarray(cheb2poly(np.eye(g + 1)[g]), dtype=np.float64)
 
 
 def rippled(thirds: int, g: int, R: float) -> Array:
-    """Taylor's with a Chebyshev ripple of g waves, whose highest lies narrow and just inside the left end.
+    """Return `taylor` with a Chebyshev ripple of degree g, whose largest peak is near the left end.
 
-    A grid of 200,001 points is off there in the eighth digit where the top lies between two of its points;
-    `thirds` moves the top by so many thirds of their distance. (g + 1,).
+    A grid of 200,001 points has an error in the eighth digit if the peak is between two of its points;
+    `thirds` moves the peak by this number of thirds of their distance. (g + 1,).
     """
     stretch = np.cos(np.pi / (2 * g)) * (1 + thirds * 1e-5 / 3)  # the ripple is 0 at -R and R
     waves = _waves(g) * (stretch / R) ** np.arange(g + 1)
@@ -242,7 +244,7 @@ def rippled(thirds: int, g: int, R: float) -> Array:
 
 
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
-    """Taylor, Chebyshev, and others: farthest off inside or on the right, or worse at a larger degree."""
+    """Return cases of Taylor, Chebyshev and other polynomials, with the largest error at different places."""
     R = float(rng.uniform(0.8, 1.2))
     narrow = 0.05 * np.exp(0.9845 * R) / 15.5
     return [
@@ -255,9 +257,9 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         _degree_case(leaning, 2 * R, 1e-2, INSIDE, RIGHT_OF_0),
         _degree_case(from_the_left, R, 1e-3, RIGHT_END),
         _degree_case(wide, R, 1e-3, LONGER),
-        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 8 and 7 will do, 6 will not
+        _degree_case(uneven, 1.0, 1e-2, UNEVEN),  # degree 5; 7 and 8 suffice, 6 does not
         _degree_case(uneven, 2.0, 1e-4, UNEVEN),
-        # each a function by name, for a grader sends it to another process
+        # named functions, because a grader sends them to another process
         *(_degree_case(partial(rippled, thirds), R, narrow, INSIDE, "narrow") for thirds in range(3)),
     ]
 
@@ -285,19 +287,21 @@ def _pair(trial: Trial) -> Found | None:
 
 
 DEGREE_AND_ERROR = Form(
-    "returns a degree and an error", _pair, "a pair (g, error), g a whole number from 1 and error a number"
+    "returns a degree and an error",
+    _pair,
+    "a pair (g, error), with an integer g of at least 1 and a number error",
 )
 
 
 def _right_degree(trial: Trial, found: Found) -> str | None:
     got, want = found[0], trial.case.expected[0]
-    return None if got == want else f"yours {got}, expected {want}"
+    return None if got == want else f"got {got}, expected {want}"
 
 
 def _right_error(trial: Trial, found: Found) -> str | None:
-    """Eight digits, and what rounding leaves of 1 - 1."""
+    """Compare eight digits, with the rounding error of 1 - 1."""
     got, want = found[1], trial.case.expected[1]
-    return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
+    return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"got {got:.12g}, expected {want:.12g}"
 
 
 DEGREE = exercise(
@@ -318,22 +322,22 @@ OTHER, OTHERS = "other weights", (1.0, 0.9, 0.6, 0.1)  # coefficients that are n
 
 
 def _weight(axes: tuple[int, ...], c: Sequence[float] | Array) -> float:
-    """c_l l!/a! of one monomial."""
+    """Return c_l l!/a! of one monomial."""
     return float(c[len(axes)]) * factorial(len(axes)) / prod(map(factorial, Counter(axes).values()))
 
 
 def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> dict[str, Features]:
-    """`phi` and `psi` for the polynomial with coefficients c; reversed, the 1 comes last."""
+    """Return `phi` and `psi` for the polynomial with coefficients c; `reverse` puts the constant last."""
     axes = [a for l in range(len(c)) for a in combinations_with_replacement(range(d), l)]
     axes = axes[::-1] if reverse else axes
     return {"phi": Features(axes), "psi": Features(axes, [_weight(a, c) for a in axes])}
 
 
 def pass_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
+    """Yield Taylor polynomials of degrees 1 to 3, other coefficients, many and few tokens, and one token.
 
-    Scores are at most 1, where each of these polynomials has one sign: with weights that are negative, row
-    sums are too, and in the quotient that cancels.
+    For scores of at most 1 each of these polynomials has one sign. With negative weights the row sums are
+    negative too, so the signs cancel in the quotient.
     """
     yield _low_rank_sample(rng, "Taylor", 9, 3, taylor(2))
     yield _low_rank_sample(rng, "more tokens than features", 40, 2, taylor(3))
@@ -387,11 +391,11 @@ EVEN, RIGHT, AGAIN, BORDER, MANY = (
     "lengths around the root",
     "1,000 tokens",
 )
-ONE_COLUMN = 8  # arrays of as many words as Q has may be held at once, and so many words a token more
+ONE_COLUMN = 8  # allowed: this number of arrays of the size of Q, and of words per token
 
 
 def _safe_cases(rng: np.random.Generator) -> list[Case]:
-    """Odd and even degrees, roots on either side, rows of length zero, few rows safe and many."""
+    """Return cases of odd and even degrees, roots on either side, zero rows, and few or many safe rows."""
     Q, K = rng.standard_normal((60, 5)), rng.standard_normal((40, 5))
     Q[3] = 0.0
     longest = float(np.linalg.norm(K, axis=1).max())
@@ -410,9 +414,9 @@ def _safe_cases(rng: np.random.Generator) -> list[Case]:
         _safe_case(0.15 * Q, K, [24.0, -8.0, -4.0, -5.0], RIGHT),
         _safe_case(0.18 * Q, K, [1.5, 2.5, 1.0], AGAIN),
         _safe_case(0.15 * Q, K, [1.0, -0.2, -0.2], "roots on both sides"),
-        _safe_case(border, K, [1 - 1e-12, 2.0, 1.0], AGAIN, "one beside the other"),
+        _safe_case(border, K, [1 - 1e-12, 2.0, 1.0], AGAIN, "two close roots"),
         _safe_case(border, K, taylor(1), BORDER),
-        _safe_case(*just_there, [5.0, 1.0], BORDER, "one of them just there"),
+        _safe_case(*just_there, [5.0, 1.0], BORDER, "one exactly at the root"),
         _safe_case(0.15 * Q[:30], one_far, taylor(3), "one long key, the last"),
         _safe_case(0.3 * Q, K[:1], taylor(3), "a single key"),
         _safe_case(0.1 * rng.standard_normal((1000, 8)), rng.standard_normal((1000, 8)), taylor(3), MANY),
@@ -430,7 +434,7 @@ def _safe_case(Q: Array, K: Array, c: Sequence[float] | Array, *tags: str) -> Ca
 
 @trial_from_error
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
-    """With many tokens also tell how many bytes were held at once."""
+    """Run the function; with many tokens also measure the bytes held."""
 
     def attempt() -> HeldTrial:
         with memory_watch(case.has(MANY)) as held, _no_call_into_the_library():
@@ -445,7 +449,7 @@ def _never_wrongly(trial: Trial) -> str | None:
     if isinstance(said, WrongForm):
         return said
     wrong = np.flatnonzero(said & ~want)
-    return f"row {wrong[0]} is called safe, and is not" if len(wrong) else None
+    return f"row {wrong[0]} is called safe, but it is not" if len(wrong) else None
 
 
 def _whenever_it_is(trial: Trial) -> str | None:
@@ -453,15 +457,15 @@ def _whenever_it_is(trial: Trial) -> str | None:
     if isinstance(said, WrongForm):
         return said
     missed = np.flatnonzero(want & ~said)
-    return f"row {missed[0]} is safe, and is not called so" if len(missed) else None
+    return f"row {missed[0]} is safe, but it is not called safe" if len(missed) else None
 
 
 def _told_apart(trial: Trial) -> str | None:
-    """No row is wrongly called safe, and not for want of an answer: of these cases each has rows that are."""
+    """Test that no unsafe row is called safe, and that some row is: each of these cases has safe rows."""
     said = _truths(trial)
     if isinstance(said, WrongForm) or said.any():
         return _never_wrongly(trial)
-    return f"{int(trial.case.expected.sum())} rows are safe, and none is called so"
+    return f"{int(trial.case.expected.sum())} rows are safe, but none is called safe"
 
 
 def _each_row(trial: Trial) -> str | None:
@@ -473,18 +477,18 @@ def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
     found = one_array(said)
     if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
         yours = describe_value(said) if found is None or found.shape != (rows,) else shortened(said)
-        return WrongForm(f"expected True or False for each of {rows} rows; yours is {yours}")
+        return WrongForm(f"expected True or False for each of {rows} rows, got {yours}")
     return found.astype(bool)
 
 
 def _no_pairs(trial: Trial) -> str | None:
-    """Inputs are copied once for the student, who may hold several more of that size, and never N x N."""
+    """Test that the memory held is a few arrays of the size of the inputs, not N × N."""
     Q = trial.case.inputs["Q"]
     allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
     held = trial.held if isinstance(trial, HeldTrial) else 0
     if held <= allowed:
         return None
-    return f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
+    return f"{held / 8:,.0f} words are held, expected at most {allowed / 8:,.0f}"
 
 
 SAFE = exercise(
@@ -492,7 +496,8 @@ SAFE = exercise(
     cases=_safe_cases,
     properties=(
         idle(each("calls no unsafe row safe", _never_wrongly)),
-        idle(each("calls every safe row safe", _whenever_it_is)),  # so does one that always says True
+        # idle, because it also holds for a function that always returns True
+        idle(each("calls every safe row safe", _whenever_it_is)),
         idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
         only_where("positive roots count like negative ones", RIGHT, _told_apart),
         only_where("calls no row safe whose scores can reach beyond a root", AGAIN, _told_apart),
@@ -507,7 +512,7 @@ SAFE = exercise(
 def columns_gone_wrong(
     m: Machine, Q: SlowArray, K: SlowArray, V: SlowArray, *, phi: Features, psi: Features, Bd: int
 ) -> SlowArray:
-    """Low rank by columns of the state, with the two faults that exercise 15E asks to find and to repair."""
+    """Low-rank attention by columns of the state, with the two faults that exercise 15E repairs."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     with m.zeros(len(psi), 1) as sums:
@@ -529,9 +534,10 @@ def columns_gone_wrong(
 
 
 def columns_in_turn(N: int, d: int, r: int, Bd: int, **_: Any) -> Ledger:
-    """Words where the row sums' column stays and those of V take turns: Q and K for each turn, V and O once.
+    """Return the closed form with resident row sums and Bd columns of V per iteration.
 
-    Footprint r(Bd + 1) for the state, and d + Bd + 1 for a query, its part of O and its row sum.
+    Q and K are read once per iteration, V and O are moved once. Footprint: r(Bd + 1) for the state, and
+    d + Bd + 1 for a query, its part of O and its row sum.
     """
     turns, columns = -(-d // Bd), min(Bd, d)
     words = N * d
@@ -544,13 +550,13 @@ def columns_in_turn(N: int, d: int, r: int, Bd: int, **_: Any) -> Ledger:
 
 
 def turn_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """Turns of equal width, a ragged last one, one column a turn, all at once, other weights, one token."""
+    """Yield equal and ragged iterations, single columns, one iteration, other weights, and one token."""
     asked: list[tuple[str, int, int, Sequence[float] | Array, int]] = [
-        ("equal turns", 9, 6, taylor(2), 2),
-        ("a last turn of fewer columns", 12, 5, taylor(2), 2),
-        ("one column a turn", 8, 3, taylor(3), 1),
-        ("one turn", 11, 4, taylor(2), 4),
-        ("one turn, room for more", 7, 3, taylor(1), 5),
+        ("equal iterations", 9, 6, taylor(2), 2),
+        ("a last iteration of fewer columns", 12, 5, taylor(2), 2),
+        ("one column per iteration", 8, 3, taylor(3), 1),
+        ("one iteration", 11, 4, taylor(2), 4),
+        ("one iteration, larger Bd", 7, 3, taylor(1), 5),
         (OTHER, 13, 4, OTHERS, 2),
         (f"{OTHER}, negative", 8, 3, [-c for c in OTHERS], 2),
         ("one token", 1, 4, taylor(2), 2),

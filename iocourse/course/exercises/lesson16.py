@@ -41,14 +41,15 @@ WIDE, UNLIKE = "more columns of h than features", "other keys than queries"
 
 
 def _product_cases(rng: np.random.Generator) -> list[Case]:
-    """Tokens, twice as many and eight times as many, x of ones, unlike sizes, one of them a second time. Rows
-    of f sum to 1.
+    """Return cases of N, 2N and 8N tokens, x of ones, unequal sizes, and one case after another one.
+
+    Rows of f sum to 1.
     """
     N, r, d = int(rng.integers(140, 170)), int(rng.integers(10, 12)), int(rng.integers(6, 8))
     sizes = [
         (ONCE, N, N, r, d, 3),
         (TWICE, 2 * N, 2 * N, r, d, 3),
-        (MANY, 8 * N, 8 * N, 2 * r, d, 2),  # Φ ⊘ Ge is then far wider than d + 1 columns for each of x
+        (MANY, 8 * N, 8 * N, 2 * r, d, 2),  # Φ ⊘ Ge has then far more than d + 1 columns per column of x
         (WIDE, 9, 11, 2, 5, 4),
         (UNLIKE, 13, 7, 4, 3, 2),
         ("one token", 1, 1, 3, 2, 2),
@@ -73,12 +74,12 @@ def _product_case(
 
 
 def _no_wider_than_the_inputs(trial: Trial) -> str | None:
-    """Allowed are the words of all inputs together and half as many: room for several arrays of N rows."""
+    """Test that the words held are at most 1.5 times those of all inputs."""
     inputs = sum(x.size for x in trial.case.inputs.values())
     held = trial.held // 8 if isinstance(trial, WorkTrial) else 0
     if held <= 1.5 * inputs:
         return None
-    return f"yours held {held:,} words at once, the inputs are {inputs:,}"
+    return f"{held:,} words are held, but the inputs have {inputs:,}"
 
 
 PRODUCT = exercise(
@@ -96,15 +97,15 @@ PRODUCT = exercise(
 )
 
 
-# ------------------------------------------------------------------ 16B features, pulled back
+# ------------------------------------------------------------------ 16B gradients of the features
 LINEAR, POWERS, DEEP = "degree 1", "one coordinate", "degree 4"
 MANY_COORDINATES = "many coordinates"
-PASSES = 10  # as many numbers as df has may be computed so often; a slope of all features in x needs d times
-DERIVED = 1e-12  # below what differences of the features can reach
+PASSES = 10  # allowed operations per element of df; the gradients per coordinate need d times as many
+DERIVED = 1e-12  # smaller than the error of finite differences
 
 
 def _pull_back_cases(rng: np.random.Generator) -> list[Case]:
-    """Degree one, powers of one coordinate, degrees where features are made of features; one again."""
+    """Return cases of degree 1, one coordinate, features of features, and one case after another one."""
     n = int(rng.integers(4, 8))
     sizes = [
         (LINEAR, n, 4, 1),
@@ -127,7 +128,7 @@ def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int
 
 @library_solution
 def slopes(x: Array, p: Plan, df: Array) -> Array:
-    """The sum of df (rank, n) times each feature's slope in the coordinates of x (n, d), factor by factor."""
+    """Return the vector–Jacobian product of df (rank, n) with the features of x (n, d), factor by factor."""
     table = coordinates(p)  # (g, rank); coordinate d is the number 1
     factors = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table]  # (g, rank, n)
     found = np.zeros((x.shape[1] + 1, len(x)))
@@ -141,8 +142,14 @@ def _one_pass(trial: Trial) -> str | None:
     df = trial.case.inputs["df"]
     work = trial.work if isinstance(trial, WorkTrial) else 0
     if work < df.size:
-        return f"only {work:,} operations were seen for {df.size:,} numbers: compute with arrays as they come"
-    return None if work <= PASSES * df.size else f"{work / df.size:.0f} operations for each number of df"
+        return (
+            f"only {work:,} operations were counted for {df.size:,} elements; compute with the passed arrays"
+        )
+    return (
+        None
+        if work <= PASSES * df.size
+        else f"{work / df.size:.0f} operations per element of df, expected at most {PASSES}"
+    )
 
 
 PULL_BACK = exercise(
@@ -164,19 +171,20 @@ ODD = "odd degree"
 
 
 def taylor_weights(p: Plan) -> Array:
-    """(rank,): 1/a! of each monomial, so that the features' product is the Taylor polynomial of exp."""
+    """Return 1/a! of each monomial (rank,); the features' product is then the Taylor polynomial of exp."""
     return np.asarray(p.multiplicities / np.array([factorial(int(l)) for l in p.degrees]))
 
 
 def machine_features(p: Plan, weights: Array | None = None) -> Features:
-    """The plan's features for the machine, in the plan's order; `weights` (rank,) where they have any."""
+    """Return the features of the plan for the machine, in its order; `weights` (rank,) are optional."""
     factors = [[int(axis) for axis in column if axis < p.d] for column in coordinates(p).T]
     return Features(factors, None if weights is None else weights.tolist())
 
 
 def sweep_inputs(rng: np.random.Generator) -> Iterator[Sample]:
-    """States smaller than K and V together, in even and odd degrees; one token; negative weights, whose row
-    sums are negative too: in the quotient that cancels.
+    """Yield states smaller than K and V, with even and odd degrees, one token, and negative weights.
+
+    With negative weights the row sums are negative too, so the signs cancel in the quotient.
     """
     N = int(rng.integers(30, 40))
     yield _sweep_sample(rng, "even degree", N, 3, 2)
@@ -200,7 +208,7 @@ def _sweep_sample(rng: np.random.Generator, words: str, N: int, d: int, g: int, 
 
 
 def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:
-    """Words of the gradient in two sweeps: 7Nd and T; footprint 2r(d + 1) + 5d + 2."""
+    """Return the closed form of the gradient in two sweeps: 7Nd words and T; footprint 2r(d + 1) + 5d + 2."""
     reads = {**dict.fromkeys(("Q", "K", "V", "dO"), N * d), "T": r * (d + 1)}
     sizes = {**dict.fromkeys(("Q", "K", "V", "dO", "dQ", "dK", "dV"), N * d), "T": r * (d + 1)}
     return Ledger(
@@ -212,7 +220,7 @@ def two_sweeps(N: int, d: int, r: int, **_: Any) -> Ledger:
 
 
 def _two_rows(d: int, **_: Any) -> int:
-    """The allowance: two rows of d + 1 words."""
+    """Return the allowance: two rows of d + 1 words."""
     return 2 * (d + 1)
 
 
@@ -225,13 +233,13 @@ def _beside_ones(x: Array) -> Array:
 
 
 def taylor(S: Array, g: int) -> Array:
-    """The Taylor polynomial of exp of degree g, entry by entry."""
+    """Return the Taylor polynomial of exp of degree g, elementwise."""
     return np.asarray(sum((S**l / factorial(l) for l in range(1, g + 1)), start=np.ones_like(S)))
 
 
 @library_solution
 def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Array, Array, Array]:
-    """dQ, dK, dV of Σ dO ∘ O for O = weights V over row sums, weights = taylor(QKᵀ, g), all written out."""
+    """Return dQ, dK, dV of Σ dO ∘ O for O = weights V / row sums, with weights = taylor(QKᵀ, g)."""
     S = Q @ K.T  # (N, N)
     weights, slope = taylor(S, g), taylor(S, g - 1)
     total = weights.sum(axis=1, keepdims=True)
@@ -254,14 +262,14 @@ SWEEPS = schedule(
 
 
 # ------------------------------------------------------------------ 16D causal, by tiles
-INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "as it is", "with another future"
+INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "original rows", "other later rows"
 CUT = 17  # rows before it are the same in both
-HIDDEN_HIGH = "large scores hidden"
-FIRST_TILE, LAST_KEYS = 8, 5  # keys from here to the end of the tile are hidden from the rows before
+HIDDEN_HIGH = "large masked scores"
+FIRST_TILE, LAST_KEYS = 8, 5  # keys from LAST_KEYS to the end of the tile are masked for earlier rows
 
 
 def _causal_cases(rng: np.random.Generator) -> list[Case]:
-    """Many tiles and twice as many, a ragged one, a single one, tiles of one token, another future."""
+    """Return cases of N and 2N tokens, a ragged tile, one tile, tiles of one token, other later rows."""
     d, B = int(rng.integers(2, 4)), int(rng.integers(5, 8))
     p = plan(d, 2)
     sizes = [
@@ -285,9 +293,9 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def _low_then_high(rng: np.random.Generator, d: int) -> tuple[list[Array], list[Array]]:
-    """A first tile with scores near -60, as it is and with scores of 693 to 695 for its last keys.
+    """Return a first tile with scores near -60, without and with scores of 693 to 695 for its last keys.
 
-    Weights may be taken from e^695, which is no overflow yet; divided by it, e^-60 vanishes.
+    e^695 does not overflow, but weights of e^-60 divided by it underflow.
     """
     N, along = FIRST_TILE + 2, np.eye(d)[0]
     Q, K, V = _small(rng, N, d, d + 1)
@@ -300,7 +308,7 @@ def _low_then_high(rng: np.random.Generator, d: int) -> tuple[list[Array], list[
 
 
 def _small(rng: np.random.Generator, N: int, d: int, dv: int) -> list[Array]:
-    """Q and K with small scores and d columns, V with dv."""
+    """Return Q and K with small scores and d columns, and V with dv columns."""
     return [
         0.5 * rng.standard_normal((N, d)),
         0.5 * rng.standard_normal((N, d)),
@@ -316,7 +324,7 @@ def _causal_case(QKV: list[Array], p: Plan, B: int, *tags: str) -> Case:
 
 
 def monomials_of(p: Plan) -> Callable[[Array], Array]:
-    """A function of rows x (n, d) that gives their monomials (rank, n)."""
+    """Return a function of rows x (n, d) that returns their monomials (rank, n)."""
     return partial(_monomials, coordinates(p))
 
 
@@ -327,9 +335,7 @@ def _monomials(table: NDArray[np.int32], x: Array) -> Array:
 
 @library_solution
 def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
-    """exp of the scores where query and key share a tile and the key is not later, the polynomial for keys of
-    earlier tiles, 0 for all others: written out, over row sums.
-    """
+    """Return causal attention with exp within a tile and the polynomial for earlier tiles, materialised."""
     S, i = Q @ K.T, np.arange(len(Q))
     tile = i // B
     near = (tile[:, None] == tile[None, :]) & (i[:, None] >= i[None, :])
@@ -345,7 +351,7 @@ def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
         now, later = real_numbers(now)[:cut], real_numbers(later)[:cut]
         complaint = difference(later, now, 1e-12, wanted="with other rows after them")
         if complaint or not np.isfinite(later).all():
-            return f"rows before {cut} change with the rows after: {complaint}"
+            return f"rows before {cut} change if later rows change: {complaint}"
     return None
 
 

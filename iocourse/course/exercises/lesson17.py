@@ -55,9 +55,7 @@ SHRINKING, SCATTERED = "shrinking", "scattered"
 
 
 def _growths(rng: np.random.Generator) -> Iterator[Sample]:
-    """Each law with a little noise, tiny errors, scattered ones, several measurements of some layers and out
-    of order.
-    """
+    """Yield each law with little noise, tiny and scattered errors, and repeated and unordered layers."""
     deep = np.array([1, 2, 4, 8, 12, 16, 24])
     repeated = rng.permutation(np.repeat([1, 2, 4, 8, 12], [5, 1, 2, 1, 4]))
     a, b = rng.uniform(0.3, 1.2), rng.uniform(0.15, 0.4)
@@ -83,7 +81,7 @@ def _measured(rng: np.random.Generator, layers: NDArray[np.int_], errors: Array,
 
 @library_solution
 def growth(layers: NDArray[np.int_], errors: Array) -> tuple[float, float, str]:
-    """(a of error ~ mᵃ, b of error ~ e^(bm), the law that leaves the smaller squares), m the layers."""
+    """Return a of error ~ mᵃ, b of error ~ e^(bm), and the law that fits better; m are the layers."""
     heights = np.log(errors)
     found = []
     for places in (np.log(layers), layers.astype(float)):
@@ -98,7 +96,7 @@ def _nearer_law(trial: Trial) -> str | None:
     found, want = several(trial.value, 3), trial.case.expected[2]
     if found is None:
         return WrongForm("expected 3 results: exponent, rate, law")
-    return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
+    return None if found[2] == want else f"got {found[2]!r}, but {want!r} fits better"
 
 
 GROWTH = function(
@@ -116,12 +114,13 @@ GROWTH = function(
 
 
 # ------------------------------------------------------------------ 17B logits that cannot grow
-ZERO, TINY, HEADS = "a row of zeros", "rows of every size", "heads in front"
+ZERO, TINY, HEADS = "a row of zeros", "rows of every size", "leading axes"
 
 
 def _bounded_cases(rng: np.random.Generator) -> list[Case]:
-    """Ordinary rows, rows from 1e-12 to 1e12 and a shorter one, axes in front, rows of zeros, one column. A
-    single zero makes no row of zeros; and the first shapes come again.
+    """Return cases of ordinary rows, rows of length 1e-12 to 1e12, leading axes, zero rows, and one column.
+
+    One ordinary row contains a single zero, and the first shapes occur again.
     """
     n, d = int(rng.integers(5, 9)), int(rng.integers(3, 7))
     sizes = 10.0 ** rng.uniform(-12, 12, (n, 1))
@@ -151,7 +150,7 @@ def _bounded_case(rng: np.random.Generator, label: str, X: Array, length: float)
 
 @library_solution
 def bounded(X: Array, length: float, dY: Array) -> tuple[Array, Array]:
-    """Rows of X (…, d) stretched to `length`, and dX for dY; rows of zeros give zeros in both."""
+    """Return rows of X (…, d) scaled to `length`, and dX for dY; rows of zeros give zeros in both."""
     norms = np.sqrt((X * X).sum(axis=-1, keepdims=True))
     there = norms > 0
     safe = np.where(there, norms, 1.0)
@@ -179,10 +178,14 @@ def _long_as_asked(trial: Trial, found: Pair) -> str | None:
 
 
 def _no_logit_beyond(trial: Trial, found: Pair) -> str | None:
-    """Y as queries, and as keys of length 1: no product is larger than `length`."""
+    """Test that no product of Y, as queries and as keys of length 1, is larger than `length`."""
     Y, length = found[0], trial.case.inputs["length"]
     largest = float(np.abs(Y @ np.swapaxes(Y, -1, -2) / length).max(initial=0.0))
-    return None if largest <= length * (1 + TOLERANCE) else f"one is {largest:.4g}, the bound is {length:.4g}"
+    return (
+        None
+        if largest <= length * (1 + TOLERANCE)
+        else f"a logit is {largest:.4g}, but the bound is {length:.4g}"
+    )
 
 
 def _same_rows(trial: Trial, found: Pair) -> str | None:
@@ -190,7 +193,7 @@ def _same_rows(trial: Trial, found: Pair) -> str | None:
 
 
 def _right_gradient(trial: Trial, found: Pair) -> str | None:
-    """Compared in units of each row's own size, because 1/|x| reaches from 1e-12 to 1e12."""
+    """Compare each row by relative error, because 1/|x| is between 1e-12 and 1e12."""
     got, want = found[1], trial.case.expected[1]
     size = np.abs(want).max(axis=-1, keepdims=True)
     scale = np.where(size > 0, size, 1.0)
@@ -198,12 +201,12 @@ def _right_gradient(trial: Trial, found: Pair) -> str | None:
 
 
 def _across(trial: Trial, found: Pair) -> str | None:
-    """dX of a row is orthogonal to the row: its length has no say in Y."""
+    """Test that dX of a row is orthogonal to the row, because Y does not depend on its length."""
     X, dX = trial.case.inputs["X"], found[1]
     if not np.isfinite(dX).all():
-        return "dX holds numbers that are not finite"
-    along = np.abs((X * dX).sum(axis=-1))  # of the size of |dY|, if it does not cancel
-    return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in some row"
+        return "dX has entries that are not finite"
+    along = np.abs((X * dX).sum(axis=-1))  # of the size of |dY| if it does not cancel
+    return None if along.max(initial=0.0) <= 1e-6 else f"x·dx is {along.max():.3g} in a row, expected 0"
 
 
 BOUNDED = exercise(
@@ -223,12 +226,12 @@ BOUNDED = exercise(
 )
 
 
-# ------------------------------------------------------------------ 17C what a printed error says
-LIMITED, UNLIMITED = "below 1", "from 1 on"
+# ------------------------------------------------------------------ 17C the meaning of a printed error
+LIMITED, UNLIMITED = "below 1", "at least 1"
 
 
 def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
-    """Printed errors from zero to just below 1 and beyond, from where there is no upper end."""
+    """Yield printed errors from zero to just below 1, and from 1 on, where the upper end is infinite."""
     small, medium, large = (float(rng.uniform(*ends)) for ends in ((1e-4, 0.02), (0.1, 0.4), (0.5, 0.9)))
     for theirs in (0.0, small, medium, large, 0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673):
         least, largest = usual_range(theirs)
@@ -240,27 +243,27 @@ def _ranges(rng: np.random.Generator) -> Iterator[Sample]:
 
 @library_solution
 def usual_range(theirs: float) -> tuple[float, float]:
-    """The least and the largest ‖x - y‖/‖y‖ that go with ‖x - y‖/‖x + y‖ = theirs."""
+    """Return the smallest and the largest ‖x - y‖/‖y‖ for ‖x - y‖/‖x + y‖ = theirs."""
     return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
 
 
 def _holds_every_pair(trial: Trial) -> str | None:
-    """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
+    """Test pairs x, y with this printed error for many directions of x - y."""
     theirs = trial.case.inputs["theirs"]
     ends = [one_array(end) for end in several(trial.value, 2) or ()]
     if not ends or any(end is None or end.size != 1 for end in ends):
-        return WrongForm(f"expected 2 numbers, least and largest; yours is {shortened(trial.value)}")
+        return WrongForm(f"expected 2 numbers, least and largest, got {shortened(trial.value)}")
     least, largest = (float(end.item()) for end in ends if end is not None)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
         slack = TOLERANCE * (1 + (usual or 0))
         if usual is not None and not least - slack <= usual <= largest + slack:
-            return f"some x and y with this printed error have a usual one of {usual:.5g}"
+            return f"some x and y with this printed error have a usual error of {usual:.5g}"
     return None
 
 
 def usual_error_at(theirs: float, angle: float) -> float | None:
-    """‖x - y‖/‖y‖ of the pair whose x - y and x + y meet at this angle; None where y is 0.
+    """Return ‖x - y‖/‖y‖ for x - y and x + y at this angle; None if y is 0.
 
     With x + y of length 1 and x - y of length `theirs`, y is half of their difference.
     """
@@ -286,13 +289,13 @@ EXACT = ("flash_optimal", "small_cache")
 SPARSE = ("window", "block_sparse")
 LOW_RANK = "low_rank"
 NAMES = (*EXACT, *SPARSE, LOW_RANK)
-CLIP = 0.8  # of σ²: beyond it the Poisson rule claims nothing about the clipped polynomial
+CLIP = 0.8  # of σ²; the Poisson rule does not hold for the clipped polynomial above it
 MOST_DEGREE = 30
-LEEWAY = 1.1  # on words: a tenth more than the fewest is as good
+LEEWAY = 1.1  # allowed ratio of the words to the minimum
 
 
 class Problem(NamedTuple):
-    """N tokens, d columns, M words of fast memory; σ of the logits, the error allowed, a window or None."""
+    """N tokens, d columns, M words of fast memory, σ of the logits, allowed error, window or None."""
 
     N: int
     d: int
@@ -303,7 +306,7 @@ class Problem(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A schedule's name, its tiles, the words it moves, and the error that is claimed for it."""
+    """A schedule's name, its tiles, the words it moves, and the claimed error."""
 
     name: str
     tiles: Mapping[str, int]
@@ -312,9 +315,9 @@ class Answer(NamedTuple):
 
 
 def _choice_cases(rng: np.random.Generator) -> list[Case]:
-    """Problems in which one of the five moves clearly fewer words, or where the fewest words are a trap."""
+    """Return problems in which one of the five schedules is clearly best, and misleading ones."""
     N = int(rng.integers(30_000, 60_000))
-    spread = float(rng.uniform(0.30, 0.42))  # degree 3 would reach 1 percent, and an odd one is not certified
+    spread = float(rng.uniform(0.30, 0.42))  # degree 3 would reach 1 %, but odd degrees are not allowed
     narrow = float(rng.uniform(0.1, 0.3))
     found = {
         "small logits, the state fits": Problem(N, 12, 40_000, spread, 0.01),
@@ -323,7 +326,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "not even a column of the state fits": Problem(4 * N, 12, 1024, spread, 0.01),
         "a strict error": Problem(N, 32, 16_384, 0.5, 1e-7),
         "logits just within the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.82, 0.88)), 0.05),
-        "logits just beyond the rule": Problem(20 * N, 8, 4096, 0.91, 0.05),  # σ² > 0.8, and σ³ is not
+        "logits just beyond the rule": Problem(20 * N, 8, 4096, 0.91, 0.05),  # σ² > 0.8, but σ³ < 0.8
         "wide rows in a small memory": Problem(N, 512, int(rng.integers(25, 38)) ** 2 + 7, 3.0, 0.01),
         "a small memory": Problem(N, 128, int(rng.integers(1000, 2000)), 1.5, 0.01),
         "one word too few for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 5, 1.5, 0.01),
@@ -346,13 +349,13 @@ def _said(p: Problem) -> str:
 
 
 def poisson_rule(sigma: float, g: int) -> float:
-    """√P[Poisson(σ²) > g]: the relative error of each row's own polynomial of degree g."""
+    """Return √P[Poisson(σ²) > g], the relative error of the polynomial of degree g."""
     tail = sum(sigma ** (2 * m) / factorial(m) for m in range(g + 1, g + 40))
     return sqrt(exp(-sigma * sigma) * tail)
 
 
 def even_degree(sigma: float, error: float) -> int | None:
-    """The smallest even degree within `error` by the rule; None where the rule does not hold or none is."""
+    """Return the smallest even degree within `error` by the rule, or None."""
     if sigma * sigma > CLIP:
         return None
     return next((g for g in range(2, MOST_DEGREE + 1, 2) if poisson_rule(sigma, g) <= error), None)
@@ -360,7 +363,7 @@ def even_degree(sigma: float, error: float) -> int | None:
 
 @library_solution
 def fewest(p: Problem) -> dict[str, int]:
-    """Words of every schedule that may be chosen, each with the library's tiles."""
+    """Return the words of every allowed schedule, with the tiles of the library."""
     found: dict[str, int] = {}
     for name in NAMES:
         if may_be_chosen(p, name):
@@ -372,7 +375,7 @@ def fewest(p: Problem) -> dict[str, int]:
 
 
 def may_be_chosen(p: Problem, name: str) -> bool:
-    """Whether this schedule computes the attention that was asked for, within its error."""
+    """Return whether this schedule computes the requested attention within its error."""
     if p.w is not None or name in SPARSE:
         return p.w is not None and name in SPARSE
     return name != LOW_RANK or even_degree(p.sigma, p.error) is not None
@@ -388,9 +391,9 @@ def _needs(p: Problem, name: str) -> dict[str, Any]:
 
 
 def ledger_of(p: Problem, name: str, tiles: Mapping[str, int]) -> Ledger:
-    """What the named schedule moves with these tiles, by its closed form; `g` of low rank is among them.
+    """Return the closed form of a schedule with these tiles, which include `g` for low rank.
 
-    Raises TypeError or ValueError for tiles that it does not have.
+    Raises TypeError or ValueError for invalid tiles.
     """
     form: Callable[..., Ledger] = getattr(costs, name)
     return form(p.N, p.d, **(_needs(p, name) if name in SPARSE else {}), **tiles)
@@ -407,23 +410,23 @@ def _answer(trial: Trial) -> Answer | None:
 
 
 def _is_whole(x: Any) -> bool:
-    """4.0 is whole too; 4.5, infinity and None are not."""
+    """Return whether x is an integer, also as a float; 4.5, infinity and None are not."""
     return is_number(x) and float(x).is_integer()
 
 
 AN_ANSWER = Form(
     "returns a name, tiles, words and a claim",
     _answer,
-    f"(name, tiles, words, claim), a name of {', '.join(NAMES)}, tiles and words whole numbers",
+    f"(name, tiles, words, claim), with a name of {', '.join(NAMES)}, and integer tiles and words",
 )
 
 
 def _own_attention(trial: Trial, a: Answer) -> str | None:
     p: Problem = trial.case.expected[0]
     if p.w is None and a.name in SPARSE:
-        return f"{a.name} leaves out keys that this model looks at"
+        return f"{a.name} leaves out keys that this model attends to"
     if p.w is not None and a.name not in SPARSE:
-        return f"{a.name} looks at keys outside the window"
+        return f"{a.name} attends to keys outside the window"
     return None
 
 
@@ -434,13 +437,13 @@ def _tiles_fit(trial: Trial, a: Answer) -> str | None:
         return ledger
     if ledger.peak <= p.M:
         return None
-    return f"{a.name} with {dict(a.tiles)} needs {ledger.peak:,} words, M is {p.M:,}"
+    return f"{a.name} with {dict(a.tiles)} needs {ledger.peak:,} words, but M = {p.M:,}"
 
 
 def _ledger(p: Problem, a: Answer) -> Ledger | str:
-    """What the answer's schedule moves with the answer's tiles, or why it cannot run."""
+    """Return the ledger of the chosen schedule and tiles, or the reason why it cannot run."""
     if a.name in SPARSE and p.w is None:
-        return f"there is no window to run {a.name} under"
+        return f"{a.name} needs a window, but this problem has none"
     try:
         return ledger_of(p, a.name, a.tiles)
     except (TypeError, ValueError) as error:
@@ -451,25 +454,25 @@ def _words_are_those_of_the_ledger(trial: Trial, a: Answer) -> str | None:
     ledger = _ledger(trial.case.expected[0], a)
     if isinstance(ledger, str):
         return ledger
-    return None if ledger.total == a.words else f"yours says {a.words:,} words, its ledger {ledger.total:,}"
+    return None if ledger.total == a.words else f"got {a.words:,} words, but the ledger has {ledger.total:,}"
 
 
 def _few_words(trial: Trial, a: Answer) -> str | None:
     least = min(trial.case.expected[1].values())
     if a.words <= LEEWAY * least:
         return None
-    return f"{a.name} moves {a.words:,} words by your account, possible within the rules are {least:,}"
+    return f"{a.name} moves {a.words:,} words, but {least:,} are possible within the rules"
 
 
 def _claim_is_the_rule(trial: Trial, a: Answer) -> str | None:
     p: Problem = trial.case.expected[0]
     if a.name != LOW_RANK:
-        return None if a.claim == 0 else f"{a.name} is exact; yours claims an error of {a.claim:g}"
+        return None if a.claim == 0 else f"{a.name} is exact, but an error of {a.claim:g} is claimed"
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
-        return f"the degree is to be from 1 to {MOST_DEGREE}, yours is {a.tiles.get('g', 'not given')}"
+        return f"the degree must be from 1 to {MOST_DEGREE}, got {a.tiles.get('g', 'none')}"
     want = poisson_rule(p.sigma, a.tiles["g"])
     right = difference(a.claim / want, 1.0, 1e-3) is None
-    return None if right else f"yours claims {a.claim:.4g}, the rule gives {want:.4g}"
+    return None if right else f"the claim is {a.claim:.4g}, but the rule gives {want:.4g}"
 
 
 def _claim_holds(trial: Trial, a: Answer) -> str | None:
@@ -477,13 +480,17 @@ def _claim_holds(trial: Trial, a: Answer) -> str | None:
     if a.name != LOW_RANK:
         return None
     if p.sigma**2 > CLIP:
-        return f"σ² is {p.sigma**2:.2f}, and beyond {CLIP} the rule claims nothing"
+        return f"σ² is {p.sigma**2:.2f}, but the rule holds only up to {CLIP}"
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
-        return "there is no degree to judge it by"
+        return "the tiles have no valid degree g"
     if a.tiles["g"] % 2:
-        return f"degree {a.tiles['g']}: its row sums may not be positive"
+        return f"degree {a.tiles['g']} is odd, so row sums may not be positive"
     rule = poisson_rule(p.sigma, a.tiles["g"])
-    return None if rule <= p.error else f"degree {a.tiles['g']} leaves {rule:.3g}, allowed is {p.error:g}"
+    return (
+        None
+        if rule <= p.error
+        else f"degree {a.tiles['g']} has an error of {rule:.3g}, expected at most {p.error:g}"
+    )
 
 
 def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
@@ -491,7 +498,7 @@ def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
         return None
     exact = [words for name, words in trial.case.expected[1].items() if name in EXACT]
     least = min(exact, default=a.words + 1)
-    return None if a.words < least else f"exact attention moves {least:,} words too, and is exact"
+    return None if a.words < least else f"an exact schedule moves {least:,} words, which is not more"
 
 
 CHOICE = exercise(
@@ -510,23 +517,23 @@ CHOICE = exercise(
 )
 
 
-# ------------------------------------------------------------------ 17E a table that lies
-BIT = 1.05  # a claim may be so many times too good
+# ------------------------------------------------------------------ 17E a misleading table
+BIT = 1.05  # tolerance: a claim may be better than measured by this factor
 EXACT_ONES = ("SDPA", "in place", "by blocks")
 DEGREES = ("degree 2", "degree 3", "degree 4")
 NOBODY = "a baseline that nobody ran"
-BETTER, WORSE = "a little better than measured", "worse than measured"  # in one number; both stand
+BETTER, WORSE = "a little better than measured", "worse than measured"  # in one number; both claims hold
 TOO_GOOD = "a tenth better than measured"
 
 
 def _table_cases(rng: np.random.Generator) -> list[Case]:
-    """Tables of runs at six places, and of claims by every trick, in any order."""
+    """Return tables of runs at several sizes, and of claims with every trick, in random order."""
     return [_table_case(rng, number) for number in (1, 2, 3)]
 
 
 def _table_case(rng: np.random.Generator, number: int) -> Case:
     places = [(d, n, passes) for d in (8, 12) for n in (1024, 8192) for passes in ("forward", "both")]
-    places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # never run exactly
+    places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # without exact runs
     runs = [run for place in places for run in _runs_at(rng, *place)]
     rng.shuffle(runs)
     claims = [
@@ -541,7 +548,7 @@ def _table_case(rng: np.random.Generator, number: int) -> Case:
 
 
 def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misleading_table.Run]:
-    """Each degree and, up to n = 8192, two exact attentions, on one thread and, faster, on two."""
+    """Return runs of each degree and, up to n = 8192, of two exact attentions, on one and on two threads."""
     first = 1e-6 * n * n * rng.uniform(0.8, 1.2) * (4 if passes == "both" else 1)  # milliseconds
     exact = dict(
         zip(rng.permutation(EXACT_ONES)[:2], first * np.array([1, rng.uniform(1.3, 1.8)]), strict=True)
@@ -562,7 +569,7 @@ def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[misl
 
 
 def _errors(rng: np.random.Generator, worst: float, passes: str) -> dict[str, float]:
-    """Of every output, in percent; one of them is the worst, and not always the same."""
+    """Return the error of every output in percent; a random one is the largest."""
     names = ["O"] if passes == "forward" else list(rng.permutation(["O", "dQ", "dK", "dV"]))
     return {str(name): float(worst * (0.3 if k else 1)) for k, name in enumerate(names)}
 
@@ -582,7 +589,7 @@ def _claim(
 
 
 class Row(NamedTuple):
-    """A claim recomputed: how many times as fast as exact attention (or None), percent, whether it stands."""
+    """A recomputed claim: speed-up over exact attention (or None), error in percent, and whether it holds."""
 
     speedup: float | None
     error: float
@@ -591,7 +598,7 @@ class Row(NamedTuple):
 
 @library_solution
 def honest_row(claim: misleading_table.Claim, runs: Sequence[misleading_table.Run]) -> Row:
-    """The claim by one baseline, the fastest exact attention of its kind, and by its worst output."""
+    """Recompute a claim with the fastest exact attention as the baseline and with its worst output."""
     kind = {key: claim[key] for key in misleading_table.PLACE} | {"threads": 1}
     alike = [run for run in runs if kind.items() <= run.items()]
     own = next(run for run in alike if run["method"] == claim["method"])
@@ -619,12 +626,12 @@ def _rows(trial: Trial) -> list[Row] | None:
 
 
 A_TABLE = Form(
-    "returns one row per claim", _rows, "a list of (speed-up or None, error, True or False), one a claim"
+    "returns one row per claim", _rows, "a list of (speed-up or None, error, True or False), one per claim"
 )
 
 
 def _told_by(*tricks: str) -> Callable[[Trial, list[Row]], str | None]:
-    """Judges the speed-ups of the claims made by these tricks."""
+    """Return a test of the speed-ups of claims with these tricks."""
 
     def judge(trial: Trial, rows: list[Row]) -> str | None:
         for claim, row, (want, trick) in _side_by_side(trial, rows):
@@ -658,7 +665,7 @@ def _named(claim: misleading_table.Claim) -> str:
 def _worst_output(trial: Trial, rows: list[Row]) -> str | None:
     for claim, row, (want, _) in _side_by_side(trial, rows):
         if problem := difference(row.error, want.error):
-            return f"{_named(claim)}: of the error, {problem}"
+            return f"{_named(claim)}: error: {problem}"
     return None
 
 
@@ -666,7 +673,7 @@ def _stands_or_falls(trial: Trial, rows: list[Row]) -> str | None:
     for claim, row, (want, _) in _side_by_side(trial, rows):
         if bool(row.stands) != want.stands:
             told_ = f"{claim['speedup']:.4g} times and {claim['error']:.3g} percent"
-            return f"{_named(claim)}: claimed are {told_}; it {'stands' if want.stands else 'does not stand'}"
+            return f"{_named(claim)}: the claim of {told_} {'holds' if want.stands else 'does not hold'}"
     return None
 
 

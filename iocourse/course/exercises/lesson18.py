@@ -1,4 +1,4 @@
-"""Exercises of lesson 18: a ring, a grid, rows that travel backward, heads that are dealt out."""
+"""Exercises of lesson 18: ring attention, a 2D grid, the ring backward pass, and Ulysses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RING = distributed(
 
 # ------------------------------------------------------------------ 18B the grid
 def _grids(rng: np.random.Generator) -> Iterator[RankSample]:
-    """A square; 2 × 3 and 3 × 2, ragged within a row of the grid; one row; one column; scores far from 0."""
+    """Yield a square grid, 2 × 3 and 3 × 2, one row, one column, ragged shards, and scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     sizes = [(4, 4 * n, d, 2), (6, 6 * n, d, 2), (6, 6 * n + 3, d, 3)]
     for P, N, columns, a in [*sizes, (3, 3 * n, d, 1), (3, 3 * n + 1, d + 1, 3)]:
@@ -63,9 +63,9 @@ GRID = distributed(
 )
 
 
-# ------------------------------------------------------------------ 18C rows travel
+# ------------------------------------------------------------------ 18C query rows are sent
 def _with_results(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Even shards; ragged ones; two ranks; one."""
+    """Yield even and ragged shards, two ranks, and one rank."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (3, 3 * n + 2, d), (2, 2 * n, d + 1), (1, n, d)]:
         Q, K, V, dO = rng.standard_normal((4, N, columns))
@@ -78,7 +78,7 @@ def _gradients(Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array) ->
 
 
 def _two_blocks_of_rows(case: RankCase) -> int:
-    """Words of all that travels, for the rows in use and for those that arrive: 3d + 2 a row."""
+    """Return the words of two blocks of rows (in use and received), with 3d + 2 words per row."""
     N, d = map(int, case.inputs["Q"].shape)
     return 2 * (3 * d + 2) * -(-N // case.P)
 
@@ -101,7 +101,7 @@ ROWS = distributed(
 
 # ------------------------------------------------------------------ 18D heads
 def _heads(rng: np.random.Generator) -> Iterator[RankSample]:
-    """As many heads as ranks; more; ragged rows; one rank; ranks without a row."""
+    """Yield as many heads as ranks, more heads, ragged rows, one rank, and ranks without rows."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     for P, N, H in [(4, 4 * n, 4), (2, 2 * n, 6), (3, 3 * n + 2, 6), (1, n, 2), (4, 3, 8)]:
         yield "", P, normal(rng, "Q K V", N, H, d)

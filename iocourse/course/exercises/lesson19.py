@@ -1,4 +1,4 @@
-"""Exercises of lesson 19: rows and texts dealt out by work, pooling, clips, and positions grouped by keys."""
+"""Exercises of lesson 19: rows and sequences balanced by work, pooling, clips, and grouped positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 # ------------------------------------------------------------------ 19A the owner of a row
 def _owner_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; two; several, with blocks of one row, of few and of many."""
+    """Return cases of one, two and several ranks, with blocks of one, few and many rows."""
     P = int(rng.integers(3, 7))
     shapes = [(6, 1), (4 * int(rng.integers(2, 9)), 2), (2 * P, P), (2 * P * int(rng.integers(2, 9)), P)]
     shapes += [(2 * (P + 2) * 150, P + 2)]
@@ -33,14 +33,14 @@ def _owner_cases(rng: np.random.Generator) -> list[Case]:
 
 @trial_from_error
 def _play_owner(student: Callable[..., Any], case: Case) -> Trial:
-    """The owners of all rows, asked one by one."""
+    """Return a trial with the ranks of all rows, from one call per row."""
     N, P = case.inputs["N"], case.inputs["P"]
     with student_call():
         return Trial(case, value=[student(t, N, P) for t in range(N)])
 
 
 def _owners(trial: Trial) -> NDArray[np.int64] | None:
-    """The owner of every row, or of every position."""
+    """Return the rank of every row or position, or None for a wrong form."""
     return _checked_owners(trial.value, trial.case.inputs["P"])
 
 
@@ -51,9 +51,7 @@ def _checked_owners(value: Any, P: int) -> NDArray[np.int64] | None:
     return np.array(found) if all(one is not None and one < P for one in found) else None
 
 
-OWNERS = Form(
-    "assigns every row to one of the P ranks", _owners, "a whole number from 0 to P - 1 for every row"
-)
+OWNERS = Form("assigns every row to one of the P ranks", _owners, "an integer from 0 to P - 1 per row")
 
 
 def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -62,10 +60,10 @@ def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
 
 
 def _unequal(owners: NDArray[np.int64], P: int, share: int, thing: str) -> str | None:
-    """The first rank that has not its share of rows or positions."""
+    """Return a message about the first rank with a wrong number of rows or positions."""
     counts = np.bincount(owners, minlength=P).tolist()
     off = next((rank for rank, count in enumerate(counts) if count != share), None)
-    return None if off is None else f"rank {off} has {with_unit(counts[off], thing)}, its share is {share}"
+    return None if off is None else f"rank {off} has {with_unit(counts[off], thing)}, expected {share}"
 
 
 def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -78,13 +76,13 @@ def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
 
 
 def _few_words(trial: Trial, owners: NDArray[np.int64]) -> str | None:
-    """Rows of keys that the ranks lack, all together."""
+    """Test the total number of key rows that the ranks receive."""
     N, P = trial.case.inputs["N"], trial.case.inputs["P"]
     lacking = sum(int(owned[-1]) + 1 - len(owned) for owned in map(_rows_of(owners), range(P)) if len(owned))
     allowed = (3 * P - 3) * N // 4
     if lacking <= allowed:
         return None
-    return f"the ranks lack {lacking:,} rows of keys together, in zigzag {allowed:,}"
+    return f"the ranks receive {lacking:,} rows of keys in total, expected at most {allowed:,} (zigzag)"
 
 
 def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
@@ -104,31 +102,32 @@ OWNER = exercise(
 )
 
 
-# ------------------------------------------------------------------ 19B texts on ranks
-ONE_TEXT = "one text"
-FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
+# ------------------------------------------------------------------ 19B sequences on ranks
+ONE_TEXT = "one sequence"
+FAIR, SPARING = 1.02, 1.1  # allowed ratios to the placement of the library
 
 
 def _placement_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; one text; texts of one length; texts whose work is just a share, or just more, or a bit more
-    than two; short ones; some that are far longer.
+    """Return cases of one rank, one sequence, equal lengths, short sequences, and a few long ones.
+
+    In some, the work of a sequence is exactly one share, slightly more, or slightly more than two shares.
     """
     P = int(rng.integers(3, 7))
     return [
         _placement_case("one rank", rng.integers(1, 90, size=5), 1),
         _placement_case(ONE_TEXT, rng.integers(200, 900, size=1), P),
-        _placement_case("texts of one length", np.full(3 * P, int(rng.integers(50, 99))), P),
+        _placement_case("equal lengths", np.full(3 * P, int(rng.integers(50, 99))), P),
         _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
         _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
         _placement_case("a bit more than two shares", np.array([820, *[50] * 600]), 8),
-        _placement_case("short texts", _drawn(rng, 0.6, P), P),
-        _placement_case("long and short texts", _drawn(rng, 1.5, P + 1), P + 1),
-        _placement_case("long and short texts", _drawn(rng, 1.8, P + 3), P + 3),
+        _placement_case("short sequences", _drawn(rng, 0.6, P), P),
+        _placement_case("long and short sequences", _drawn(rng, 1.5, P + 1), P + 1),
+        _placement_case("long and short sequences", _drawn(rng, 1.8, P + 3), P + 3),
     ]
 
 
 def _drawn(rng: np.random.Generator, sigma: float, P: int) -> NDArray[np.int64]:
-    """Log-normal lengths, twelve a rank, drawn again until they can be placed evenly."""
+    """Return log-normal lengths, twelve per rank, drawn until they can be balanced."""
     while True:
         lengths = rng.lognormal(np.log(120), sigma, size=12 * P).astype(np.int64) + 1
         if _known_imbalance(lengths.tolist(), P) < 1.05:
@@ -136,12 +135,12 @@ def _drawn(rng: np.random.Generator, sigma: float, P: int) -> NDArray[np.int64]:
 
 
 def _known_imbalance(lengths: list[int], P: int) -> float:
-    """Of the largest part first, or of the longest text first, whichever is worse: both are right answers."""
+    """Return the larger imbalance of largest part first and longest sequence first; both are correct."""
     return max(load_balance.imbalance(load_balance.split_texts(lengths, P).pairs), _longest_first(lengths, P))
 
 
 def _longest_first(lengths: list[int], P: int) -> float:
-    """The imbalance of `split_texts` in the other order."""
+    """Return the imbalance of `split_texts` with the longest sequence first."""
     sizes = sorted((length * (length + 1) for length in lengths), reverse=True)
     load = np.zeros(P)
     for work in sizes:
@@ -154,12 +153,12 @@ def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
     words = sum(load_balance.split_texts(texts, P).words(1))
     known = _known_imbalance(texts, P), words
-    said = f"{label}, {with_unit(len(texts), 'text')}, P={P}"
+    said = f"{label}, {with_unit(len(texts), 'sequence')}, P={P}"
     return Case(said, {"lengths": texts, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _placement(trial: Trial) -> load_balance.Placement | None:
-    """The answer as pieces of texts, each cut in zigzag."""
+    """Return the result as pieces of sequences, each in the zigzag layout."""
     lengths, P = trial.case.inputs["lengths"], trial.case.inputs["P"]
     if not isinstance(trial.value, (list, tuple)) or len(trial.value) != len(lengths):
         return None
@@ -176,7 +175,7 @@ def _placement(trial: Trial) -> load_balance.Placement | None:
 PLACED = Form(
     "assigns a list of ranks to every sequence",
     _placement,
-    "for every text a list of one or more different ranks, 0 to P - 1",
+    "per sequence, a list of one or more different ranks from 0 to P - 1",
 )
 
 
@@ -185,14 +184,14 @@ def _even_work(trial: Trial, placed: load_balance.Placement) -> str | None:
     if got <= FAIR * known:
         return None
     busiest = int(np.argmax(placed.pairs))
-    return f"rank {busiest} has {got:.3f} times the mean work, {known:.3f} can be had"
+    return f"rank {busiest} has {got:.3f} times the mean work, but {known:.3f} is possible"
 
 
 def _sparing(trial: Trial, placed: load_balance.Placement) -> str | None:
     got, known = sum(placed.words(1)), trial.case.expected[1]
     if got <= SPARING * known:
         return None
-    return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
+    return f"the ranks receive {got // 2:,} rows of keys, but {known // 2:,} are enough with fewer splits"
 
 
 PLACEMENT = exercise(
@@ -212,8 +211,8 @@ LOW = "scores near -10,000"
 
 
 def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
-    """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0, and with
-    them a rank without a frame.
+    """Yield one rank, one and several learned queries, ragged shards, ranks without frames, and scores far
+    from 0, also with a rank without frames.
     """
     d = int(rng.integers(3, 9))
     yield "", 1, _frames(rng, 1, 7, d)
@@ -221,7 +220,7 @@ def _pools(rng: np.random.Generator) -> Iterator[RankSample]:
     yield "", 3, _frames(rng, 5, 23, d + 1)
     yield "", 5, _frames(rng, 2, 3, d)
     large = _frames(rng, 2, 17, d)
-    Q, K = large["Q"], large["K"]  # the largest score of the first query is no maximum of the others
+    Q, K = large["Q"], large["K"]  # the largest score of the first query is not that of the others
     Q[0] *= 10_000 * np.sqrt(d) / (Q[0] @ K.T).max()
     yield LARGE, 3, large
     Q, K = low_queries_and_keys(rng, 2, 3, d, levels=(-10_000.0,))
@@ -250,11 +249,11 @@ POOLING = distributed(
 
 # ------------------------------------------------------------------ 19D clips
 def _clips(rng: np.random.Generator) -> Iterator[RankSample]:
-    """One rank; one clip a rank; several; clips of one row, where all rows are first ones."""
+    """Yield one rank, one and several clips per rank, and clips of one row."""
     P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
     sizes = [(1, 3, 4, d), (P, 1, 5, d), (P, int(rng.integers(2, 5)), 3, d + 1), (2, 4, 1, d)]
     for ranks, clips, c, columns in sizes:
-        tag = "one clip a rank" if clips == 1 else "clips of one row" if c == 1 else "clips of several rows"
+        tag = "one clip per rank" if clips == 1 else "clips of one row" if c == 1 else "clips of several rows"
         yield tag, ranks, normal(rng, "Q K V", ranks * clips * c, columns) | {"c": c}
 
 
@@ -264,7 +263,7 @@ def _under_the_mask(Q: Array, K: Array, V: Array, c: int) -> Array:
 
 
 def _first_rows(P: int, Q: Array, K: Array, V: Array, c: int) -> RankLedger:
-    """The first rows of all other ranks come, and to each of them go the rank's own."""
+    """Return the ledger: the rank receives the first rows of all other ranks and sends its own to each."""
     words = Q.shape[1] * (len(Q) // P // c) * (P - 1)
     return RankLedger({"K": words, "V": words}, {"K": words, "V": words}, 2 * words)
 
@@ -284,24 +283,25 @@ CLIPS = distributed(
 
 # ------------------------------------------------------------------ 19E positions grouped by their keys
 def _group_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; groups of which all is seen; groups of which more than half is; many."""
+    """Return cases of one rank, complete groups, groups of which more than half is visible, and many."""
     P = int(rng.integers(3, 6))
     return [
         _group_case(rng, "one group", 1, 6, 1, 0.55),
-        _group_case(rng, "whole groups", P, 5, 1, 1.0),
+        _group_case(rng, "complete groups", P, 5, 1, 1.0),
         _group_case(rng, "parts of groups", 2, 3, 0, 0.6),
         _group_case(rng, "parts of groups", P, 9, 2, 0.55),
-        _group_case(rng, "parts of groups, nobody seen by all", P + 2, 7, 0, 0.55),
+        _group_case(rng, "parts of groups, no common keys", P + 2, 7, 0, 0.55),
     ]
 
 
 def _group_case(
     rng: np.random.Generator, label: str, P: int, size: int, seen_by_all: int, share: float
 ) -> Case:
-    """P hidden groups, in each of them so many that everybody sees.
+    """Return a case of P hidden groups with `seen_by_all` common keys each.
 
-    A position sees more than half of those of its group that not all see, and itself; one of each group sees
-    the whole group. Where there are such, position 0 is one that all see, and position 1 of another group.
+    A position attends to itself, to the common keys, and to more than half of the other keys of its group;
+    one position per group attends to the complete group. Position 0 is a common key, if there are any, and
+    position 1 is in another group.
     """
     group = _hidden_groups(rng, P, size)
     everybody = np.zeros(P * size, dtype=bool)
@@ -317,28 +317,28 @@ def _group_case(
         count = len(own) if whole_group else max(len(own) // 2 + 1, round(share * len(own)))
         mask[a, rng.choice(own, size=count, replace=False)] = True
         mask[a, a] = True
-    if (mask.all(axis=0) != everybody).any():  # by chance all see one more: draw again
+    if (mask.all(axis=0) != everybody).any():  # another common key by chance: draw again
         return _group_case(rng, label, P, size, seen_by_all, share)
     said, known = f"{label}, h={P * size}, P={P}", lacks_at_least(mask, P)
     return Case(said, {"mask": mask, "P": P}, expected=known, tags=frozenset([label]))
 
 
 def _hidden_groups(rng: np.random.Generator, P: int, size: int) -> NDArray[np.int64]:
-    """The group of each position; the first two are in different groups, where there are two."""
+    """Return the group of each position; the first two differ if there are several groups."""
     group = rng.permutation(np.repeat(np.arange(P), size))
-    other = int(np.argmax(group != group[0]))  # the first of another group; 0 where there is none
+    other = int(np.argmax(group != group[0]))  # the first of another group, or 0
     if other:
         group[[1, other]] = group[[other, 1]]
     return group
 
 
 def lacks_at_least(mask: NDArray[np.bool_], P: int) -> int:
-    """(19.8): positions that some rank lacks, whatever the grouping."""
+    """Return the bound (19.8) on the positions that some rank receives in any grouping."""
     return max(0, int(mask.sum(axis=1).max()) - len(mask) // P)
 
 
 def lacked(mask: NDArray[np.bool_], owners: NDArray[np.int64], P: int) -> list[int]:
-    """Positions that each rank's queries see and that it does not have."""
+    """Return, per rank, the number of positions that its queries attend to and that it does not have."""
     return [int((mask[owners == rank].any(axis=0) & (owners != rank)).sum()) for rank in range(P)]
 
 
@@ -350,7 +350,7 @@ def _positions(trial: Trial) -> NDArray[np.int64] | None:
 POSITIONS = Form(
     "assigns every position to one of the P ranks",
     _positions,
-    "a whole number from 0 to P - 1 for every position",
+    "an integer from 0 to P - 1 per position",
 )
 
 
@@ -364,7 +364,7 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     worst, least = int(np.argmax(lacks)), trial.case.expected
     if lacks[worst] <= least:
         return None
-    return f"rank {worst} lacks {with_unit(lacks[worst], 'position')}, by the bound {least} could do"
+    return f"rank {worst} receives {with_unit(lacks[worst], 'position')}, but the bound is {least}"
 
 
 GROUPS = exercise(
@@ -373,7 +373,7 @@ GROUPS = exercise(
     properties=(
         POSITIONS.kept(),
         POSITIONS.must("every rank has the same number of positions", _same_share),
-        POSITIONS.must("finds groups that attend to complete groups", _few_lacked, "whole groups"),
+        POSITIONS.must("finds groups that attend to complete groups", _few_lacked, "complete groups"),
         POSITIONS.must("no rank receives more than the bound", _few_lacked),
     ),
 )

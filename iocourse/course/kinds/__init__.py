@@ -1,1 +1,1 @@
-"""Kinds of exercises: a function for each kind, which makes an exercise from what is its own."""
+"""Kinds of exercises: one function per kind, which makes an exercise from the parts that a lesson passes."""

@@ -1,7 +1,7 @@
-"""The kind `choice`: a function that picks one of many, a tile or a plan, judged by what its pick moves.
+"""The kind `choice`: a function that selects one of many tiles or plans, tested for the words that it moves.
 
-A lesson gives how an answer is read, what may be picked, and the closed form of a pick. The kind finds the
-cheapest one that fits; whatever moves as few words and fits is right.
+A lesson passes the form of the result, the possible choices, and the closed form of a choice. The kind finds
+the cheapest choice that fits. Every choice that fits and moves as few words is correct.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tile = dict[str, int]
 
 
 def tile_form(*names: str) -> Form[Tile]:
-    """Answers that are as many whole numbers as there are names: the sizes of a tile."""
+    """Return the form of a tile: one positive integer per name."""
 
     def read(trial: Trial) -> Tile | None:
         sizes = [whole(size) for size in several(trial.value, len(names)) or (None,)]
@@ -50,29 +50,28 @@ def choice(
     Args:
         id: the exercise, such as "4D".
         draw: yields the samples from a generator of random numbers.
-        form: what an answer must be, and how it is read.
-        among: what may be picked for the inputs, by name: all answers, or at least one of the cheapest.
-        moves: the closed form of a pick, called with it and the inputs by name; a number, or a Ledger whose
+        form: the form of a result.
+        among: called with the inputs by name; yields all choices, or at least one of the cheapest.
+        moves: the closed form of a choice, called with it and the inputs by name; a number, or a Ledger whose
             peak must not exceed the input M.
-        fewest: the sentence that nothing cheaper may be picked.
-        fits: the sentence that the pick fits in M words, where it must.
+        fewest: name of the property that no choice is cheaper.
+        fits: name of the property that the choice fits in M words; "" for none.
         also: properties between those two.
-        unit: of the number that `moves` returns.
-        clue: what may be said of the cheapest pick without naming it.
+        unit: the unit of the number that `moves` returns.
+        clue: a clause about the cheapest choice that does not reveal it.
 
     Raises:
-        ValueError: what may be picked or the closed form is missing. Drawing the cases raises it where
-            nothing that may be picked fits.
+        ValueError: `among` or `moves` is missing. Drawing the cases raises it if no choice fits.
     """
     require(
         id,
-        ("exact result", among, "among, a function of the inputs that yields what may be picked"),
-        ("closed form", moves, "moves, a function of a pick and of the inputs"),
+        ("exact result", among, "among, a function of the inputs that yields the possible choices"),
+        ("closed form", moves, "moves, a function of a choice and of the inputs"),
     )
     assert among is not None and moves is not None
 
     def costs_of(pick: T, inputs: Any) -> tuple[float, int]:
-        """What a pick moves, and its footprint."""
+        """Return the words that a choice moves, and its footprint."""
         found = moves(pick, **inputs)
         return (found.total, found.peak) if isinstance(found, Ledger) else (found, 0)
 
@@ -85,14 +84,14 @@ def choice(
         found = best(sample.inputs)
         if found is None:
             raise ValueError(
-                f"exercise {id}: nothing that may be picked fits in the case {sample.label!r}; "
-                "among must yield a pick that does"
+                f"exercise {id}: no possible choice fits in the case {sample.label!r}; "
+                "among must yield one that fits"
             )
         return Case(sample.label, sample.inputs, found[1], tags=sample.tag_set)
 
     def has_room(trial: Trial, pick: T) -> str | None:
         (_, peak), M = costs_of(pick, trial.case.inputs), trial.case.inputs["M"]
-        return None if peak <= M else f"yours {_shown(pick)}: footprint {peak:,}, M = {M:,}"
+        return None if peak <= M else f"{_shown(pick)} needs {peak:,} words, but M = {M:,}"
 
     def moves_fewest(trial: Trial, pick: T) -> str | None:
         (moved, _), least = costs_of(pick, trial.case.inputs), trial.case.expected
@@ -100,7 +99,7 @@ def choice(
         if cheaper is None:
             return None
         more = clue(cheaper[0])
-        return f"yours {_shown(pick)}: {_number(moved)} {unit}, possible are {_number(least)}{more}"
+        return f"{_shown(pick)} moves {_number(moved)} {unit}, the minimum is {_number(least)}{more}"
 
     properties = [form.kept()] if form.name else []
     properties += [idle(form.must(fits, has_room))] if fits else []
@@ -113,7 +112,7 @@ def choice(
 
 
 def _shown(pick: object) -> str:
-    """A tile as Br=3, Bc=1; anything else as its text."""
+    """Format a tile as Br=3, Bc=1, and any other choice with str."""
     return ", ".join(f"{name}={size}" for name, size in pick.items()) if isinstance(pick, dict) else str(pick)
 
 

@@ -1,7 +1,7 @@
-"""The kind `distributed`: a schedule of one rank, judged by its values and by what each rank moves and holds.
+"""The kind `distributed`: a schedule of one rank, tested for values and for words moved and held per rank.
 
 The closed form is that of the library's schedule `form`, counted on shapes. A case has one difficulty, which
-is its tag: scores of ±10,000, say, or, computed from its sizes, more ranks than rows, or ragged shards.
+is its tag: for example scores of ±10,000, or (from its sizes) more ranks than rows, or ragged shards.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ def distributed(
     where: Mapping[str, str] | None = None,
     **machine: Any,
 ) -> Exercise:
-    """An exercise whose ranks return their rows of `result(**inputs)`.
+    """Return the exercise of a schedule whose ranks return their rows of `result(**inputs)`.
 
     Args:
         id: the exercise's id.
         form: the name of a schedule of `iocourse.distributed`, or a function of P and the inputs that returns
             the ledger of each rank.
-        result: the right outputs, an array or a tuple of them.
+        result: the exact outputs, an array or a tuple of arrays.
         draw: a generator of samples, such as `shards`.
-        words: properties of what ranks receive, send and hold, in the order of the report.
-        values: the name of the property that values are right.
-        where: names of properties that values are right in some cases, by the tag of these.
-        machine: what else `run` is told of all cases.
+        words: properties of the words that ranks receive, send and hold, in the order of the report.
+        values: the name of the property that values are correct.
+        where: names of properties that values are correct in the cases with a tag, by this tag.
+        machine: further keyword arguments of `run` for all cases.
 
     Raises:
-        ValueError: there is no such closed form, no result or no property of words; or, when cases are
-            drawn, none of them has a tag of `where`.
+        ValueError: the closed form, the result or the property of words is missing. Drawing the cases raises
+            it if no case has a tag of `where`.
     """
     if not callable(form) and form not in ranks.REGISTRY:
         raise _refused(
             id,
-            f"its closed form is {form!r}; name one of {', '.join(ranks.REGISTRY)}, or give a function of P "
-            "and the inputs that returns a RankLedger",
+            f"form must be one of {', '.join(ranks.REGISTRY)}, or a function of P and the inputs that "
+            f"returns a RankLedger, got {form!r}",
         )
     if not callable(result):
-        raise _refused(id, f"its result is {result!r}; give a function of the inputs, as exact.attention")
+        raise _refused(
+            id, f"result must be a function of the inputs, such as exact.attention, got {result!r}"
+        )
     if not words:
-        raise _refused(id, "it has no property of words; give one, as receives(name, 'K', 'V')")
+        raise _refused(id, "words is empty; pass a property of words, such as receives(name, 'K', 'V')")
     named = where or {}
 
     def cases(rng: np.random.Generator) -> list[Case]:
@@ -67,7 +69,7 @@ def distributed(
         ]
         for tag, name in named.items():
             if not any(case.has(tag) for case in drawn):
-                raise _refused(id, f"no case has the tag {tag!r} of {name!r}; draw one")
+                raise _refused(id, f"no case has the tag {tag!r} of {name!r}; draw such a case")
         return drawn
 
     hard = (values_in(name, tag) for tag, name in named.items())
@@ -76,12 +78,12 @@ def distributed(
 
 
 def _refused(id: str, why: str) -> ValueError:
-    return ValueError(f"exercise {id} of the kind distributed cannot be judged: {why}")
+    return ValueError(f"exercise {id}: {why}")
 
 
 # ------------------------------------------------------------------ inputs
 def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = False) -> dict[str, Any]:
-    """Standard normal arrays of these names; where `large`, the largest score of each query is 10,000."""
+    """Return standard normal arrays by name; with `large`, the largest score of each query is 10,000."""
     arrays = {name: rng.standard_normal(shape) for name in names.split()}
     if large:
         largest = (arrays["Q"] @ arrays["K"].T).max(axis=1, keepdims=True)
@@ -90,7 +92,7 @@ def normal(rng: np.random.Generator, names: str, *shape: int, large: bool = Fals
 
 
 def shards(rng: np.random.Generator) -> Iterator[RankSample]:
-    """Even shards; ragged ones; two ranks; one; ranks without a row; scores far from 0."""
+    """Yield even and ragged shards, two ranks, one rank, ranks without rows, and scores far from 0."""
     n, d = int(rng.integers(2, 5)), int(rng.integers(2, 6))
     for P, N, columns in [(4, 4 * n, d), (5, 5 * n + 3, d), (2, 2 * n + 1, d + 1), (1, n, d), (4, 3, d)]:
         yield "", P, normal(rng, "Q K V", N, columns)

@@ -1,6 +1,6 @@
-"""Samples of forward kernels: inputs, exact attention, the closed form, and what is hard about a case.
+"""Samples of forward kernels: inputs, exact attention, closed form and difficulty.
 
-The difficulty is computed from the mask; a case has one at most.
+The difficulty is computed from the mask; a case has at most one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..sample import Draw, Sample
 from ..trials.float32_inputs import FAR, Single, attention_of, far_apart, normal
 
 Pairs = NDArray[np.bool_]
-Difficulty = Callable[[Pairs, int, int], str]  # of seen pairs (Nq, Nk), BM and BN; "" for none
-ONE_TILE, ALL, FEW = "one tile of keys", "no mask at all", "few queries"
-LATE, NOTHING = "rows that see their first key late", "rows that see nothing"
+Difficulty = Callable[[Pairs, int, int], str]  # of the visible pairs (Nq, Nk), BM and BN; "" for none
+ONE_TILE, ALL, FEW = "one tile of keys", "no mask", "few queries"
+LATE, NOTHING = "rows whose first key is in a later tile", "rows that attend to no key"
 
 
 def band(
@@ -35,10 +35,10 @@ def band(
     given: Mapping[str, Any] | None = None,
     far: bool = False,
 ) -> Sample:
-    """Attention of query i to the keys j with low ≤ j - i ≤ high; None is no border.
+    """Return a sample in which query i attends to the keys j with low ≤ j - i ≤ high (None: no limit).
 
-    The student's function takes Q, K, V, what is `given`, BM and BN. With `far` scores lie far from 0, which
-    is then the difficulty.
+    The student's function takes Q, K, V, the arguments in `given`, BM and BN. With `far`, scores are far from
+    0, and this is the difficulty.
     """
     Nk, tile, given = Nk or Nq, {"BM": BM, "BN": BN}, given or {}
     Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
@@ -57,12 +57,12 @@ def band(
 
 
 def of_tiles(seen: Pairs, BM: int, BN: int) -> str:
-    """`ONE_TILE` where one tile holds all keys."""
+    """Return `ONE_TILE` if one tile holds all keys, otherwise ""."""
     return ONE_TILE if seen.shape[1] <= BN else ""
 
 
 def of_rows(seen: Pairs, BM: int, BN: int) -> str:
-    """What a row may meet: no key at all, no key in the first tile of its program; else what is plain."""
+    """Return the difficulty of the mask: a row without keys, a late first key, or a simple mask."""
     if not seen.any(axis=1).all():
         return NOTHING
     if any(_late(seen[at : at + BM], BN) for at in range(0, len(seen), BM)):
@@ -71,14 +71,16 @@ def of_rows(seen: Pairs, BM: int, BN: int) -> str:
 
 
 def _late(rows: Pairs, BN: int) -> bool:
-    """Whether a row sees no key of the first tile of keys that these rows need."""
+    """Return whether a row attends to no key in the first tile of keys that these rows need."""
     first = int(rows.any(axis=0).argmax()) // BN * BN
     return not rows[:, first : first + BN].any(axis=1).all()
 
 
 def tiles(high: int | None = None) -> Draw:
-    """Less than a tile, twice with the same sizes; one tile of keys; one key in the last tile; ragged in
-    queries, in both and in neither; tiles wide, square and high; scores far from 0.
+    """Return a generator of samples with and without ragged tiles.
+
+    Less than one tile (twice, with equal sizes), one tile of keys, one key in the last tile, ragged queries,
+    ragged queries and keys, wide, square and tall tiles, and scores far from 0.
     """
 
     def draw(rng: np.random.Generator) -> Iterator[Sample]:
@@ -92,5 +94,5 @@ def tiles(high: int | None = None) -> Draw:
 
 
 def token_major(x: Single) -> Single:
-    """Heads (…, H, N, d) that lie in memory as a layer makes them: the heads of a token side by side."""
+    """Return heads (…, H, N, d) in the memory layout of a layer, with the heads of a token adjacent."""
     return np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2)

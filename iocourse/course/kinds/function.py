@@ -1,7 +1,7 @@
-"""The kind `function`: a function judged by its values, with one sentence for each result and tag.
+"""The kind `function`: a function tested for its values, with one named property per result and tag.
 
-A lesson gives a generator of samples and the sentences; the cases and the properties are made from them. The
-label of a case is made of its sizes and its tags, and is only shown. A sentence selects its cases by a tag.
+A lesson passes a generator of samples and the names of the properties. The kind makes the cases and the
+properties from them. A property selects its cases by a tag; the label of a case is only displayed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..properties import (
 )
 from ..sample import Draw, Sample
 
-EVERY = ""  # in place of a tag: every case with the usual tolerance
-TOGETHER = "*"  # in place of a result: all results in one property, and messages name the one that is wrong
+EVERY = ""  # instead of a tag: every case with the usual tolerance
+TOGETHER = "*"  # instead of a result: all results in one property; its message names the wrong one
 
 
 Sentences = Mapping[tuple[str, str], str]  # (result or TOGETHER, tag or EVERY): the name of a property
@@ -87,8 +87,8 @@ def function(
         for tag, sentence in ((tag, sentence) for (_, tag), sentence in sentences.items() if tag):
             if not any(case.has(tag) for case in found):
                 raise ValueError(
-                    f"exercise {id}: no case has the tag {tag!r}, so {sentence!r} asks nothing; "
-                    "draw such a case, or drop the sentence"
+                    f"exercise {id}: no case has the tag {tag!r}, so {sentence!r} tests nothing; "
+                    "draw such a case, or delete the property"
                 )
         return found
 
@@ -105,7 +105,7 @@ def _case(id: str, names: list[str], sample: Sample) -> Case:
         if sample.results.get(name) is None:
             raise ValueError(
                 f"exercise {id}: the case {sample.label!r} has no exact result {name!r}; "
-                f"a sample gives {', '.join(names)} by name"
+                f"a sample needs {', '.join(names)} by name"
             )
     expected = tuple(sample.results[name] for name in names)
     return Case(
@@ -118,7 +118,7 @@ def _case(id: str, names: list[str], sample: Sample) -> Case:
 
 
 def _first_wrong(trial: Trial, names: list[str], tolerance: float) -> str | None:
-    """The first wrong result by name, and if two results were exchanged, which one it is."""
+    """Return a message with the name of the first wrong result; it says if two results are exchanged."""
     found = (trial.value,) if len(names) == 1 else several(trial.value, len(names))
     wanted = (trial.case.expected,) if len(names) == 1 else trial.case.expected
     if trial.value is None:

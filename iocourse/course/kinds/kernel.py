@@ -1,8 +1,8 @@
-"""The kind `kernel`: a launcher of Triton kernels, judged by its values, its words and its products.
+"""The kind `kernel`: a launcher of Triton kernels, tested for its values, words and products.
 
-It is the kind `function` with what every kernel must have: kernels do the work, they move the words of the
-closed form, no tile that they load lies wholly outside, products keep all bits of their factors, and the
-order of programs does not matter.
+It is the kind `function` with the properties of every kernel: kernels do the work, they move the words of the
+closed form, no load in a loop is completely out of bounds, products keep all bits of their factors, and the
+result does not depend on the order of programs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LSE = {("LSE", EVERY): "LSE is the natural logarithm of the row sums"}
 FAR_FROM_0 = {("O", FAR): FAR_NAME}
 ATTENTION = O | LSE | FAR_FROM_0
 MOVES = words_exactly()
-# Of float32 kernels against float64: 128 rounding errors of 2^-24, five times what ours are off by at most
-# and less than half of what score gradients in 13 bits are off by.
+# For float32 kernels compared with float64: 128 rounding errors of 2^-24. This is five times the largest
+# error of the references, and less than half the error of score gradients with 13 bits.
 SINGLE = 2.0**-17
 
 
@@ -48,24 +48,24 @@ def kernel(
     looser: Mapping[str, float] | None = None,
     run_case: RunCase = launch_in_place,
 ) -> Exercise:
-    """Return the exercise of a launcher that returns `results` (names separated by spaces).
+    """Return the exercise of a launcher that returns these results.
 
     Args:
         id: the exercise, such as "11A".
-        results: names of what it returns, separated by spaces.
+        results: names of its results, separated by spaces.
         draw: yields the samples, each with its closed form.
-        sentences: names of the properties about values, as the kind `function` has them.
-        loads: inputs that every case needs completely, for the property "a kernel does the work".
-        words: the property about loads and stores: `words_exactly`, or `words_within` where fewer words than
-            the closed form can be right.
-        also: properties of this exercise only, which are read after those about words.
+        sentences: names of the properties of the values, as in the kind `function`.
+        loads: inputs that every case reads completely, for the property "a kernel does the work".
+        words: the property of loads and stores: `words_exactly`, or `words_within` if a correct kernel may
+            move fewer words than the closed form.
+        also: further properties, listed after `words`.
         products: whether the kernel uses tl.dot, whose factors must keep all their bits.
-        tolerance: of a difference, as a share of 1 + max|expected|.
-        looser: tolerances of the cases with these tags; scores far from 0 have theirs.
-        run_case: how a case is tried.
+        tolerance: largest error, relative to 1 + max|expected|.
+        looser: tolerances of the cases with these tags; scores far from 0 have a default.
+        run_case: runs one case.
 
     Raises:
-        ValueError: as the kind `function`, and by drawing the cases where a sample has no closed form.
+        ValueError: as in the kind `function`, and while the cases are drawn if a sample has no closed form.
     """
     work = (launches_kernels(*loads.split()),) if loads else ()
     precise = (full_products(),) if products else ()

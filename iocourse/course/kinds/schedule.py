@@ -1,8 +1,8 @@
-"""The kind `schedule`: a function on the two-level machine, judged by values, words moved and footprint.
+"""The kind `schedule`: a function on the two-level machine, tested for values, words moved and footprint.
 
-A lesson gives what the answer must equal, its closed form, a generator of inputs and the sentences. The kind
-makes the cases: exact results, closed form, words of fast memory, a label of sizes, one tag. A label is only
-shown; properties select cases by their tags.
+A lesson passes the exact result, the closed form, a generator of samples and the properties. The kind makes
+the cases from them: exact result, closed form, words of fast memory, label and tags. Properties select cases
+by their tags; the label is only displayed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from ..sample import Draw, Sample
 
 @dataclass(frozen=True)
 class ScheduleCase(Case):
-    """A case with what other schedules would move, by what is said of an answer that moves the same."""
+    """A case with the closed forms of likely other schedules, by the clause that explains each of them."""
 
     others: Mapping[str, Ledger] = field(default_factory=dict)
 
 
 def one_more_of_each_kind(*, N: int, Br: int, Bc: int, n: int = 0, **_: Any) -> int:
-    """The allowance of one more score tile and four words a row, never the N x N scores (or N x n)."""
+    """Return the allowance: one more tile of scores and four words per row, never N × N (or N × n) scores."""
     r, c = min(Br, N), min(Bc, n or N)
     return r * c + 4 * r
 
 
 def no_spare_word(**_: Any) -> int:
-    """The allowance of a schedule that must run in its footprint, to the word."""
+    """Return the allowance 0, for a schedule that must run in exactly its footprint."""
     return 0
 
 
@@ -67,20 +67,20 @@ def schedule(
 
     Args:
         id: the exercise, such as "4A".
-        draw: yields the samples from a generator of random numbers.
-        equals: the exact results, called with the inputs and facts by name; a tuple where there are several.
+        draw: yields the samples, for a generator of random numbers.
+        equals: the exact result, called with the inputs and facts by name; a tuple for several results.
         moves: the closed form, called with the sizes, the facts and those inputs that are not arrays. Its
             peak is the footprint.
-        values: properties of what is returned, which the report lists first.
+        values: properties of the result, which the report lists first.
         words: properties of the words of each array, and of scratch.
-        loads: the property of what must be loaded, where that is not all arrays.
-        spare: words of fast memory beyond the footprint, called like the closed form.
-        room: the property of fast memory, where it has a name of its own.
-        total: the property of all words together, where it has a name of its own.
-        mistaken: closed forms of schedules that are likely in place of the one asked for, by what is said of
-            an answer that reads the inputs as often as they do.
-        run_case: how a case is tried.
-        comparison: where a solved schedule is compared with a lower bound.
+        loads: the property of the arrays that must be loaded; default: all of them.
+        spare: words of fast memory in addition to the footprint, called like the closed form.
+        room: the property of fast memory; default: `fits()`.
+        total: the property of all words together; default: `total_within()`.
+        mistaken: closed forms of other schedules that are likely, by the clause that explains a result which
+            reads the inputs as often.
+        run_case: runs one case.
+        comparison: sizes at which a solved schedule is compared with a lower bound.
 
     Raises:
         ValueError: the exact result, the closed form, or the properties of values or words are missing.
@@ -129,7 +129,7 @@ def require(id: str, *parts: tuple[str, Any, str]) -> None:
 
 
 def _with_cause(asked: Property) -> Property:
-    """The property; where the answer reads the inputs as often as another schedule does, it says which."""
+    """Return the property; its message names another schedule if the inputs are read as often as there."""
 
     def judge(trials: Sequence[Trial]) -> str | None:
         said = asked.judge(trials)
@@ -150,17 +150,17 @@ def _reads_alike(trial: Trial, form: Ledger) -> bool:
 
 
 def repaired(*asked: Property, name: str = "", right: Property | None = None) -> Property:
-    """Properties of a schedule that students repair, as one: they are asked where the values are right.
+    """Combine properties of a schedule that students repair; they are tested only if its values are correct.
 
-    What is handed out has right values, and a schedule that does nothing moves few words: neither is worth
-    points without the other. `right` is the property that the values are right.
+    The schedule to repair has correct values, and a schedule that does nothing moves few words. One without
+    the other earns no points. `right` is the property of the values.
     """
     judge_values = (right or values_are_right()).judge
 
     def judge(trials: Sequence[Trial]) -> str | None:
         wrong = judge_values(trials)
         if wrong:
-            return wrong if isinstance(wrong, WrongForm) else f"the values are not right: {wrong}"
+            return wrong if isinstance(wrong, WrongForm) else f"the values are wrong: {wrong}"
         return next((said for one in asked if (said := one.judge(trials))), None)
 
     return Property(name or asked[0].name, judge, general=True)

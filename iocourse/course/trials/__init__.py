@@ -1,1 +1,1 @@
-"""How a student's work is tried where calling it is not enough: kernels, pieces of rows, counted work."""
+"""Run a student's function under observation: Triton kernels, streamed rows, counted operations, ranks."""

@@ -1,8 +1,8 @@
-"""Inputs of cases: sizes and tiles of schedules, the same input for all tiles, and scores far below zero.
+"""Inputs of cases: sizes and tiles of schedules, equal inputs for all tiles, and very negative scores.
 
-Only a softmax with its true maximum survives a row whose scores are all far below zero. A maximum that starts
-at 0, or at any finite number above the row, leaves sums that vanish; exponentials of scores near -210 still
-exist in float64 and are wrong by their unit, those below -745 are zero.
+Rows of very negative scores expose a softmax whose running maximum does not start at -inf. If it starts at 0,
+or at any number above the row, exp of scores near -210 is tiny but nonzero in float64, so the rescaled result
+is wrong; exp underflows below about -745.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from ..exercise import Case
 from ..properties import LARGE
 from ..sample import Sample
 
-STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
+STRETCH = 1e4  # factor for Q, so that a softmax without its maximum overflows
 Array = NDArray[np.float64]
 Tiling = tuple[int, int, int, int]  # (N, d, Br, Bc)
 
 
 def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling]:
-    """(N, d, Br, Bc): ragged in both; exchanged; ragged in columns; larger than N; tiles of 1; one query.
+    """Return (N, d, Br, Bc): ragged in both, exchanged, ragged in columns, above N, tiles of 1, one query.
 
-    Tiles of 1 have rows longer by a word, so that a scale which is right for one d is wrong for the other.
+    Tiles of 1 have one more column, so that a scale that is correct for one d is wrong for the other.
     """
-    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
+    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # always different
     d = int(rng.integers(least_d, below_d))
     N = Br * Bc + 1  # ragged for both tiles
-    longer = Bc + 2 if Bc + 2 != Br else Bc + 3  # blocks of queries differ too, for whoever takes Br alone
+    longer = (
+        Bc + 2 if Bc + 2 != Br else Bc + 3
+    )  # blocks of queries differ too, for a function that uses only Br
     return [
         (N, d, Br, Bc),
         (N, d, longer, Br),
@@ -44,22 +46,22 @@ def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling
 
 
 def with_long_blocks(sizes: list[Tiling]) -> list[Tiling]:
-    """The tilings and one more, whose blocks of queries are so long that no budget holds as many keys."""
+    """Return the tilings and one more, with query blocks so long that no budget holds as many keys."""
     _, d, _, Bc = sizes[0]
     return [*sizes, (4 * Bc, d, 3 * Bc, Bc)]
 
 
 def named(names: str, values: Iterable[Any]) -> dict[str, Any]:
-    """The values by name, for names separated by spaces."""
+    """Return the values by name; `names` are separated by spaces."""
     return dict(zip(names.split(), values, strict=True))
 
 
 def same_inputs(
     names: str, sizes: Iterable[Sequence[int]], draw: Callable[[int, int], Mapping[str, Any]]
 ) -> list[Sample]:
-    """A sample for each (N, d, *tiles), with the same arrays for the same N and d.
+    """Return a sample per (N, d, *tiles), with equal arrays for equal N and d, to compare their results.
 
-    Only then can the answers of two tiles be compared. `names` are those of the sizes, such as "N d Br Bc".
+    `names` are the names of the sizes, such as "N d Br Bc".
     """
     listed = [named(names, size) for size in sizes]
     arrays = {(size["N"], size["d"]): draw(size["N"], size["d"]) for size in listed}
@@ -70,31 +72,32 @@ def same_inputs(
 
 
 def attention_inputs(rng: np.random.Generator, names: str, sizes: Sequence[Sequence[int]]) -> list[Sample]:
-    """Samples of Q, K and V for the sizes, and those of the first with scores that need their maximum."""
+    """Return samples of Q, K and V for the sizes, and the first size again with `hard_scores`."""
     found = same_inputs(names, sizes, lambda N, d: named("Q K V", rng.standard_normal((3, N, d))))
     return [*found, *hard_scores(rng, found[0])]
 
 
 def exact_attention(Q: Array, K: Array, V: Array, **_: Any) -> Array:
-    """What a forward schedule must return, of its inputs by name."""
+    """Return the exact result of a forward schedule, from its inputs by name."""
     return exact.attention(Q, K, V)
 
 
 def exact_gradients(Q: Array, K: Array, V: Array, dO: Array, **_: Any) -> tuple[Array, ...]:
-    """dQ, dK and dV: what a backward schedule must return, of its inputs by name."""
+    """Return dQ, dK and dV, the exact results of a backward schedule, from its inputs by name."""
     return tuple(exact.attention_backward(Q, K, V, dO))
 
 
 def with_large(found: list[Sample], draw: Callable[..., Mapping[str, Any]]) -> list[Sample]:
-    """The samples and the first once more, with the arrays of `draw(N, d, large=True)`."""
+    """Return the samples and the first size again, with the arrays of `draw(N, d, large=True)`."""
     first = found[0]
     large = draw(first.sizes["N"], first.sizes["d"], large=True)
     return [*found, replace(first, inputs={**first.inputs, **large}, tags=(LARGE,))]
 
 
 def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
-    """The sample with other queries and keys: scores that overflow exp, scores far below zero, and scores
-    below the finite numbers that are taken for minus infinity.
+    """Yield the sample with other queries and keys.
+
+    The scores overflow exp, are very negative, or are below the finite numbers often used for -inf.
     """
     Q, K = sample.inputs["Q"], sample.inputs["K"]
     for q, k in (
@@ -106,53 +109,54 @@ def hard_scores(rng: np.random.Generator, sample: Sample) -> Iterator[Sample]:
 
 
 def labelled_large(case: Case) -> Case:
-    """The case, whose scores are large, with a label and a tag that say so."""
+    """Return the case with the tag `LARGE`, also in its label."""
     return replace(case, label=f"{case.label}, {LARGE}", tags=case.tags | {LARGE})
 
 
-# ------------------------------------------------------------------ rows of scores far below zero
+# ------------------------------------------------------------------ rows of very negative scores
 LEVELS = (-210.0, -800.0, -30_000.0)
-BOTTOM = -(2.0**40)  # below -10¹²: lower than the finite numbers that are taken for minus infinity
+BOTTOM = -(2.0**40)  # below -10¹², lower than the finite numbers often used for -inf
 
 
 def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> Array:
-    """The level of each row, one after the other in turn. (rows, 1)"""
+    """Return the level of each row, cyclically. (rows, 1)"""
     return np.resize(np.array(levels), (rows, 1))
 
 
 def low_scores(rng: np.random.Generator, rows: int, columns: int) -> Array:
-    """Scores (rows, columns), those of a row within a few units of its level."""
+    """Return scores (rows, columns) within a few units of the level of their row."""
     return level_of_rows(rows) + rng.standard_normal((rows, columns))
 
 
 def low_queries_and_keys(
     rng: np.random.Generator, Nq: int, Nk: int, d: int, *, levels: Sequence[float] = LEVELS
 ) -> tuple[Array, Array]:
-    """Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are, row by row, within a few units of the row's level.
+    """Return Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are within a few units of the level of their row.
 
-    Queries lie along a direction that all keys point away from; across it both are normal.
+    Queries and keys point in opposite directions along one axis; orthogonal to it they are normal.
     """
     along = np.ones(d) / d**0.5
-    reach = (max(map(abs, levels)) * d**0.5) ** 0.5  # length of a key, and of the queries farthest down
+    reach = (
+        max(map(abs, levels)) * d**0.5
+    ) ** 0.5  # length of a key and of the queries with the lowest level
     Q = -level_of_rows(Nq, levels) * d**0.5 / reach * along + _across(rng, Nq, along)
     K = -reach * along + _across(rng, Nk, along)
     return Q, K
 
 
 def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> Array:
-    """Scores (rows, columns): those of a row are `BOTTOM` times 1, 2, 3, …, in an order of its own.
+    """Return scores (rows, columns): each row has `BOTTOM` times 1, 2, 3, …, in random order.
 
-    All the weight is on one of them, and no sum or difference is rounded.
+    One score has all the weight, and no sum or difference is rounded.
     """
     steps = np.tile(np.arange(1.0, columns + 1), (rows, 1))
     return BOTTOM * rng.permuted(steps, axis=1)
 
 
 def bottomless_queries_and_keys(rng: np.random.Generator, N: int, d: int = 4) -> tuple[Array, Array]:
-    """Q and K (N, d) whose scores qᵀk/√d are 2/√d times `BOTTOM` times 1, 2, …, N, in one order for all
-    queries.
+    """Return Q and K (N, d) with scores 2/√d · `BOTTOM` · (1, 2, …, N), in the same order for all queries.
 
-    Their words are products of powers of two and small whole numbers; with d = 4 nothing is rounded.
+    The elements are products of powers of two and small integers; with d = 4 nothing is rounded.
     """
     Q, K = np.zeros((2, N, d))
     Q[:, 0], K[:, 0] = 2.0**20, BOTTOM / 2.0**19 * (1 + rng.permutation(N))
@@ -160,6 +164,6 @@ def bottomless_queries_and_keys(rng: np.random.Generator, N: int, d: int = 4) ->
 
 
 def _across(rng: np.random.Generator, rows: int, along: Array) -> Array:
-    """Standard normal rows without their part along a direction of length 1."""
+    """Return standard normal rows, projected orthogonally to a unit vector."""
     x = rng.standard_normal((rows, len(along)))
     return np.asarray(x - (x @ along)[:, None] * along)

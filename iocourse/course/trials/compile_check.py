@@ -1,12 +1,11 @@
-"""Whether Triton's compiler takes a student's kernels: the interpreter runs what no GPU would.
+"""Compile a student's kernels with the first stage of Triton's compiler, after the interpreter has run them.
 
-The interpreter is Python: `np.maximum` of two numbers, `break`, `reversed(range(n))` and a sum that starts
-as a number and grows to a tile all run there. So every launch goes also through the first stage of the
-compiler, from Python to Triton's intermediate language: it knows types and shapes, takes milliseconds, and
-needs neither a GPU nor its tools.
+The interpreter accepts Python code that no GPU can run: `np.maximum` of two numbers, `break`,
+`reversed(range(n))`, or a sum that starts as a number and becomes a tile. The first stage, from Python to
+Triton IR, checks types and shapes, takes milliseconds, and needs neither a GPU nor its tools.
 
-Where kernels are interpreted, Triton's own functions are too, once and for all. So the compiler is a second
-copy of Triton's modules, which nobody else sees.
+When kernels are interpreted, the functions of Triton are interpreted too, for the whole process. The compiler
+is therefore a second, private copy of Triton's modules.
 """
 
 from __future__ import annotations
@@ -25,33 +24,33 @@ from typing import Any
 from ...gpu.compilation import specialised
 from .kernel_errors import KernelError, Line, Refusal, error_at_line
 
-ARCH = 90  # an H100; what the first stage refuses hardly depends on it
-REFUSES = "the interpreter runs this line, and Triton's compiler refuses it"
+ARCH = 90  # an H100; the first stage hardly depends on it
+REFUSES = "the interpreter runs this line, but Triton's compiler rejects it"
 
 
 # ------------------------------------------------------------------ launches
 @dataclass
 class Launches:
-    """The launches of a block, those of one kernel with equal types and constants once."""
+    """The distinct launches of a block: one per kernel, argument types and constants."""
 
     seen: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def compile(self) -> None:
-        """Compile each. Raises KernelError where Triton refuses one."""
+        """Compile each launch. Raises KernelError if Triton rejects one."""
         for compiles in self.seen.values():
             compiles()
 
 
 @contextmanager
 def record_launches() -> Iterator[Launches]:
-    """Yields the launches of interpreted kernels in this block."""
+    """Yield the launches of interpreted kernels in the block."""
     from triton.runtime.interpreter import InterpretedFunction
 
     found, run = Launches(), InterpretedFunction.run
 
     def noted(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         done = run(self, *args, grid=grid, warmup=warmup, **kwargs)
-        _note(found, self.fn, args, kwargs)  # not before: what fails is told as the interpreter met it
+        _note(found, self.fn, args, kwargs)  # after the run, so that an error of the interpreter comes first
         return done
 
     InterpretedFunction.run = noted
@@ -72,13 +71,13 @@ def _note(found: Launches, function: types.FunctionType, args: tuple[Any, ...], 
 
 
 def _kind(kind: Any) -> Any:
-    """A type as the compiler takes it, from what `gpu.jobs` writes down: lists are tuples."""
+    """Convert a type from the form of `gpu.jobs` to that of the compiler: lists become tuples."""
     return tuple(map(_kind, kind)) if isinstance(kind, list) else kind
 
 
 # ------------------------------------------------------------------ the compiler
 class Compiler:
-    """Triton's modules by name, as they are where kernels are compiled: a second copy of what is imported."""
+    """A second copy of Triton's modules, by name, in which kernels are compiled instead of interpreted."""
 
     def __init__(self) -> None:
         import triton  # noqa: F401
@@ -86,7 +85,7 @@ class Compiler:
         from ...doctor.fast_interpreter import cache_shapes
 
         machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
-        self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once
+        self.modules: dict[str, types.ModuleType] = machine_code  # can be loaded only once
         with self.in_place():
             for name in ("triton.language", "triton.compiler.compiler"):
                 importlib.import_module(name)
@@ -94,7 +93,7 @@ class Compiler:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """In this block Triton's modules are these, also for what they import late."""
+        """Replace Triton's modules by these within the block, also for late imports."""
         first, interpret = _modules(), os.environ.pop("TRITON_INTERPRET", None)
         _replace_modules(first, self.modules)
         try:
@@ -118,16 +117,16 @@ def _replace_modules(there: dict[str, types.ModuleType], modules: dict[str, type
 
 @functools.cache
 def compiler() -> Compiler:
-    """The second copy, made when it is first needed."""
+    """Return the second copy of Triton's modules, created at the first call."""
     return Compiler()
 
 
 MOST_TAKEN = 1000
-_taken: set[Hashable] = set()  # what the compiler took before: most cases of an exercise compile alike
+_taken: set[Hashable] = set()  # fingerprints of compiled kernels: most cases of an exercise compile alike
 
 
 def _compile(function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]) -> None:
-    """Raises KernelError where the compiler refuses a kernel with these types and constants."""
+    """Compile a kernel with these types and constants. Raises KernelError if the compiler rejects it."""
     asked = (
         kernel_fingerprint(function),
         str(signature),
@@ -166,9 +165,9 @@ def _to_triton_ir(kernel: Any, signature: dict[str, Any], constants: dict[Any, A
     )
 
 
-# ------------------------------------------------------------------ a kernel and what it sees
+# ------------------------------------------------------------------ a kernel and its globals
 def _kernel(function: types.FunctionType, made: dict[int, Any]) -> Any:
-    """The kernel of a Python function, with all that it uses, for the compiler; `made` has each by its id."""
+    """Return a kernel for the compiler with copies of all functions it uses; `made` has them by id."""
     if id(function) not in made:
         names = _names(function.__code__)
         seen: dict[str, Any] = {"__name__": function.__module__}
@@ -188,7 +187,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _for_compiler(value: Any, made: dict[int, Any]) -> Any:
-    """What a kernel sees under a name, as the compiler's copy of Triton has it."""
+    """Return the value of a global of a kernel as the compiler's copy of Triton has it."""
     if isinstance(value, types.ModuleType):
         return sys.modules.get(value.__name__, value)
     kind, language = type(value).__name__, sys.modules["triton.language"]
@@ -206,7 +205,7 @@ def _for_compiler(value: Any, made: dict[int, Any]) -> Any:
 
 
 def kernel_fingerprint(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
-    """What a kernel is made of, with all that it sees: equal for two that the compiler cannot tell apart."""
+    """Return a hash key of a kernel and its globals, equal for kernels that compile alike."""
     own: Any = value.fn if type(value).__name__ == "InterpretedFunction" else value
     if not isinstance(own, types.FunctionType) or own.__module__.startswith("triton."):
         return type(own), getattr(own, "__module__", ""), getattr(own, "__name__", repr(own))
@@ -218,9 +217,9 @@ def kernel_fingerprint(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
     return own.__code__, tuple((name, kernel_fingerprint(one, (*around, own))) for name, one in parts)
 
 
-# ------------------------------------------------------------------ what it says
+# ------------------------------------------------------------------ the compiler's message
 def _told(error: BaseException, kernels: dict[int, Any]) -> str:
-    """The line that is refused, and why: of the lines on the way there, the innermost of the student's."""
+    """Return the rejected line (the innermost one of the student) and the reason."""
     began = {kernel.src: _line_of_def(kernel) for kernel in kernels.values()}
     line = Line(0, "", {})
     cause: Any = error
@@ -237,6 +236,6 @@ def _told(error: BaseException, kernels: dict[int, Any]) -> str:
 
 
 def _line_of_def(kernel: Any) -> int:
-    """The line of the student's cell where the function begins, below its decorators."""
+    """Return the number of the line with `def` in the student's cell."""
     before = next(at for at, line in enumerate(kernel.raw_src) if line.lstrip().startswith("def "))
     return int(kernel.starting_line_number) + before

@@ -1,7 +1,7 @@
-"""What went wrong inside a student's kernel: the line, the shapes of its tiles, and the commonest cause.
+"""Explain an error inside a student's kernel: the line, the shapes of its tiles and the most likely cause.
 
-Triton's interpreter reports an error as its own code met it ("'NoneType' object has no attribute
-'to_tensor'"), wrapped once for each function it passed. Here the line of the student's cell is found again.
+Triton's interpreter reports errors of its internal code ("'NoneType' object has no attribute 'to_tensor'"),
+wrapped once per function. This module finds the line of the student's cell.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ..exercise import cause_of
 
 HERE = str(Path(__file__).parents[2])  # the library
 LIBRARIES = (HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
-LONGEST = 120  # characters of Triton's own words
-FRAME = "<frame>"  # among a line's names; no name that a kernel can have
+LONGEST = 120  # characters of Triton's message
+FRAME = "<frame>"  # key of the frame among a line's names; not a possible name in a kernel
 
 
 class KernelError(RuntimeError):
-    """An error inside a student's kernel, told by the line where it arose."""
+    """An error inside a student's kernel; the message names the line."""
 
 
 class Refusal(Exception):
-    """What Triton's compiler says about a kernel, in its own words."""
+    """The error message of Triton's compiler for a kernel."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a student's cell, what stands in it, and what its names were when it failed."""
+    """A line of a student's cell: number, text, and the values of its names at the time of the error."""
 
     number: int
     text: str
@@ -45,7 +45,7 @@ class Line:
 
 @contextmanager
 def name_failing_line() -> Iterator[None]:
-    """What a kernel raises in this block becomes a KernelError; what is raised outside one stays as it is."""
+    """Convert an error raised inside a kernel to a KernelError; leave other errors unchanged."""
     try:
         yield
     except Exception as error:
@@ -62,7 +62,7 @@ def name_failing_line() -> Iterator[None]:
 
 
 def error_at_line(line: Line, error: BaseException, before: str = "") -> str:
-    """Line, cause and shapes in one sentence, and Triton's own words behind it; `before` opens the cause."""
+    """Return a message with the line, the shapes, the likely cause (after `before`) and Triton's message."""
     line = _numpy_before(line) if FRAME in line.names and _is_numpy(line, error) else line
     why = ": ".join(
         filter(None, [before, next((cause.says for cause in CAUSES if cause.fits(line, error)), "")])
@@ -78,7 +78,7 @@ def error_at_line(line: Line, error: BaseException, before: str = "") -> str:
 
 # ------------------------------------------------------------------ the line
 def _frames_of_the_student(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """Frames of kernels, the innermost last: below each wrapping, those that are no library's."""
+    """Yield the frames of the student's kernels with their line numbers, the innermost last."""
     inner = error.__cause__
     while inner is not None:
         step = inner.__traceback__
@@ -91,7 +91,7 @@ def _frames_of_the_student(error: BaseException) -> Iterator[tuple[FrameType, in
 
 
 def _numpy_before(line: Line) -> Line:
-    """The last line of the kernel up to this one that calls NumPy: its array is met only later."""
+    """Return the last line of the kernel, up to this one, that calls NumPy: the error may arise later."""
     code = line.names[FRAME].f_code
     for number in range(line.number, code.co_firstlineno - 1, -1):
         text = linecache.getline(code.co_filename, number).strip()
@@ -101,7 +101,7 @@ def _numpy_before(line: Line) -> Line:
 
 
 def _shapes(line: Line) -> str:
-    """The tiles that the line names, in its order: `q is (32, 16) and k is (16, 16)`."""
+    """List the shapes of the tiles in the line: `q is (32, 16) and k is (16, 16)`."""
     found = dict.fromkeys(NAME.findall(line.text))
     tiles = {name: line.names[name] for name in found if _is_tile(line.names.get(name))}
     said = [f"{name} is {tuple(map(int, tile.type.get_block_shapes()))}" for name, tile in tiles.items()]
@@ -118,7 +118,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-# ------------------------------------------------------------------ the commonest causes
+# ------------------------------------------------------------------ common causes
 NAME = re.compile(r"(?<![.\w])[^\W\d]\w*")
 CALLS_NUMPY = re.compile(r"\b(?:np|numpy)\.\w+")
 UNKNOWN_NAME = re.compile(r"NameError\('(\w+) is not defined")  # as the compiler reports it
@@ -127,7 +127,7 @@ INDEXED = re.compile(r"([^\W\d]\w*)\s*\[")
 
 @dataclass(frozen=True)
 class Cause:
-    """A mistake that many make: how it is recognised, and what is said about it."""
+    """A common mistake: a test for it, and its explanation."""
 
     fits: Callable[[Line, BaseException], bool]
     says: str
@@ -139,7 +139,7 @@ def _is_numpy(line: Line, error: BaseException) -> bool:
 
 
 def _indexes(line: Line, *, pointer: bool) -> bool:
-    """Whether the line puts brackets behind a pointer of the kernel's, or behind a tile."""
+    """Return whether the line indexes a pointer of the kernel, or a tile."""
     values = [line.names.get(name) for name in INDEXED.findall(line.text)]
     return any(_is_pointer(value) if pointer else _is_tile(value) for value in values)
 
@@ -158,52 +158,52 @@ def _says(*parts: str) -> Callable[[Line, BaseException], bool]:
 
 
 CAUSES = (
-    Cause(_is_numpy, "NumPy does not run inside a kernel: its words there begin with tl"),
+    Cause(_is_numpy, "NumPy does not run inside a kernel; use functions of tl"),
     Cause(
         lambda line, error: "torch." in line.text,
-        "torch does not run inside a kernel: its words there begin with tl",
+        "torch does not run inside a kernel; use functions of tl",
     ),
     Cause(
         _says("Cannot access global variable"),
-        "a kernel sees no more of the notebook than functions under @triton.jit and numbers made by "
+        "a kernel can use only two kinds of globals: functions under @triton.jit and constants made with "
         "tl.constexpr(...)",
     ),
     Cause(
         lambda line, error: any(name in vars(builtins) for name in UNKNOWN_NAME.findall(str(error))),
-        "of Python's own functions a kernel may call range, min, max, len, float, int and print; the others "
-        "are in tl",
+        "a kernel may call only these functions of Python: range, min, max, len, float, int and print; use "
+        "tl for others",
     ),
     Cause(
         _says("Loop-carried variable"),
-        "a name keeps its type and its shape through a loop: what grows to a tile starts as one, by tl.zeros "
-        "or tl.full",
+        "a name must keep its type and shape in a loop: create an accumulator as a tile, with tl.zeros or "
+        "tl.full",
     ),
     Cause(
         _says("simultaneous multiple comparison"),
-        "one comparison at a time: (0 <= i) & (i < n)",
+        "chained comparisons are not supported; write (0 <= i) & (i < n)",
     ),
-    Cause(_says("for @:"), "tiles are multiplied by tl.dot, not by @"),
+    Cause(_says("for @:"), "multiply tiles with tl.dot, not with @"),
     Cause(
         lambda line, error: _at_an_index(error) and _indexes(line, pointer=True),
-        "a pointer has no elements: tl.load fetches what lies at the pointer plus an offset",
+        "a pointer cannot be indexed; use tl.load(pointer + offset)",
     ),
     Cause(
         lambda line, error: _at_an_index(error) and _indexes(line, pointer=False),
-        "a tile has no elements that can be picked: brackets only add an axis, by None",
+        "elements of a tile cannot be selected; brackets only add an axis, with None",
     ),
     Cause(
         _says("does not support item assignment"),
-        "a tile is not changed in place: tl.where makes another one",
+        "a tile cannot be modified in place; create a new one with tl.where",
     ),
     Cause(
         _says("make_shape_compatible", "Expected pointer argument to have shape", "cannot be block type"),
-        "these shapes do not fit together: is an axis missing, as [:, None] or [None, :] adds it?",
+        "these shapes cannot be broadcast: is [:, None] or [None, :] missing?",
     ),
     Cause(
         _says("must be of type tl.constexpr", "must have type `constexpr"),
-        "a tile's size must be known before the launch: a parameter that is tl.constexpr",
+        "the size of a tile must be known before the launch; make it a tl.constexpr parameter",
     ),
-    Cause(_says("must be a power of 2"), "the sides of a tile are powers of two"),
+    Cause(_says("must be a power of 2"), "the sides of a tile must be powers of two"),
     Cause(
         _says("reduction dimensions", "equal ranks"),
         "tl.dot multiplies an (a, b) tile by a (b, c) tile",

@@ -1,11 +1,11 @@
-"""Trying a student's Triton kernels: their values, and the words that their loads and stores move.
+"""Run a student's Triton kernels in the interpreter: record their results and the words they load and store.
 
-The student's function takes torch tensors, launches kernels of its own and returns a tensor or several. It
-runs in Triton's interpreter, on the CPU, under `traffic.count`: what torch computes by itself moves no word
-in that ledger, so an answer that leaves the work to torch has values and no traffic.
+The student's function takes torch tensors, launches its kernels and returns one or several tensors. It runs
+on the CPU under `traffic.count`. Operations of torch move no words in that ledger, so a function that leaves
+the work to torch has results but no traffic.
 
-Further down is what neither values nor words show, counted by variants of `launch`: products of rounded
-factors, tiles that are masked, and programs that store nothing or begin in the wrong order.
+Variants of `launch` record what neither results nor words show: products of rounded factors, masked tiles,
+programs that store nothing, and the order of the programs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ from .kernel_errors import name_failing_line
 
 @dataclass(frozen=True)
 class KernelTrial(Trial):
-    """A trial of kernels, why products were made of rounded factors, and what was odd about loads.
+    """A trial of kernels, with findings about their products and loads.
 
-    `rounded` has a reason for each such product; `outside` counts loads of a loop that have no lane on,
-    `wrapped` loads whose addresses turn back within the tile. `programs` is the number of programs of the
-    largest launch, and `reversed` tries the same case again with all programs in reverse order.
+    Attributes:
+        rounded: a reason for each product of rounded factors.
+        outside: number of loads in a loop in which all lanes are masked.
+        wrapped: number of loads whose addresses wrap around within the tile.
+        programs: number of programs of the largest launch.
+        reversed: runs the case again with all programs in reverse order.
     """
 
     rounded: tuple[str, ...] = ()
@@ -60,14 +63,18 @@ class KernelTrial(Trial):
 
 @trial_from_error
 def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
-    """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
+    """Call a launcher with fresh tensors made from the case's arrays, and with other inputs unchanged.
 
-    A tensor has the strides of its array, and NaN lies between its elements and in all memory that the
-    student asks for: what a kernel should not have read, or forgot to write, shows in the values. Words of
-    the inputs are filed under the names the case gives them, those of the student's own tensors under the
-    names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
-    nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
-    computes, it is refused, and so are kernels that change an input.
+    Each tensor has the strides of its array. The memory between its elements and all memory that torch
+    allocates is NaN, so a wrong load or a missing store shows in the result. A masked lane of a load without
+    `other` is NaN too, because Triton leaves it undefined. Words of the inputs are counted under the names of
+    the case, words of other tensors under the names of the kernel's parameters.
+
+    torch may allocate, fill, view and (unless `copies` is False) copy memory.
+
+    Raises:
+        LibrarySolutionUsed: torch computes.
+        NotJudged: a kernel modifies an input.
     """
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
@@ -103,15 +110,15 @@ def _in_reverse(student: Callable[..., Any], case: Case, copies: bool) -> Trial:
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
-    """`launch` where torch must not copy either: a kernel reads its inputs where they lie."""
+    """Run `launch` without copies by torch: a kernel reads its inputs in place."""
     return launch(student, case, copies=False)
 
 
 @contextmanager
 def kernels_compute(*, copies: bool = True) -> Iterator[None]:
-    """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing.
+    """Context for a student's launcher: torch allocates NaN and computes nothing.
 
-    Where it ends without an error, what was launched must compile.
+    At the end of a block without an error, every launched kernel is compiled.
     """
     with (
         record_launches() as launches,
@@ -126,7 +133,7 @@ def kernels_compute(*, copies: bool = True) -> Iterator[None]:
 
 
 def _tensor(value: Any) -> Any:
-    """A tensor of the array's values and strides, in memory of its own; anything else as it is."""
+    """Return a new tensor with the values and strides of the array; any other value unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     import torch
@@ -140,7 +147,7 @@ def _tensor(value: Any) -> Any:
 
 @contextmanager
 def _fresh_memory_is_nan() -> Iterator[None]:
-    """torch.empty and its like give NaN, not what happens to lie there: perhaps an earlier right answer."""
+    """Let torch.empty and similar functions return NaN: old memory may hold a correct result."""
     import torch
 
     mode = torch.get_deterministic_debug_mode()
@@ -153,7 +160,7 @@ def _fresh_memory_is_nan() -> Iterator[None]:
 
 @contextmanager
 def _lanes_off_are_nan() -> Iterator[None]:
-    """What a masked load without `other` holds in lanes that are off; the interpreter's own choice is 0."""
+    """Fill masked lanes of a load without `other` with NaN; the interpreter uses 0."""
     from triton.language.semantic import TritonSemantic
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
@@ -161,7 +168,9 @@ def _lanes_off_are_nan() -> Iterator[None]:
 
     def _load_legacy(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any) -> Any:
         nonlocal given
-        given = other is not None  # Triton drops it where its only lane is 0, as it asks for its truth
+        given = (
+            other is not None
+        )  # Triton drops an `other` whose only lane is 0, because it tests its truth value
         return asked(self, ptr, mask, other, *rest)
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
@@ -180,7 +189,7 @@ def _lanes_off_are_nan() -> Iterator[None]:
 
 @contextmanager
 def _replaced(owner: Any, **methods: Any) -> Iterator[None]:
-    """In this block the class has these methods in place of its own."""
+    """Replace these methods of a class within the block."""
     own = {name: getattr(owner, name) for name in methods}
     for name, method in methods.items():
         setattr(owner, name, method)
@@ -192,20 +201,18 @@ def _replaced(owner: Any, **methods: Any) -> Iterator[None]:
 
 
 COPIES = {"clone", "contiguous", "copy_", "_to_copy", "_unsafe_view"}
-KEEPS = {  # what torch does with memory, and no arithmetic
+KEEPS = {  # operations of torch that move memory but do no arithmetic
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
     *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "fill", "fill_"),
     *("zero_", "set_", "lift_fresh"),
     *COPIES,
 }
-READS = ("numpy", "__array__", "tolist", "__dlpack__")  # ways out of torch, to compute elsewhere
+READS = ("numpy", "__array__", "tolist", "__dlpack__")  # conversions that allow computing outside torch
 
 
 @contextmanager
 def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
-    """torch's arithmetic, and a copy not `kept`, raise LibrarySolutionUsed here; memory and views are
-    given.
-    """
+    """Raise LibrarySolutionUsed for torch's arithmetic and for copies that are not in `kept`."""
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -217,14 +224,14 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
             onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
             if not (views or onto_itself or name in kept):
                 does = "copies" if name in COPIES else "computes"
-                raise LibrarySolutionUsed(f"torch {does} here ({name}), where your kernels should")
+                raise LibrarySolutionUsed(f"torch {does} here ({name}); let your kernels do it")
             return func(*args, **(kwargs or {}))
 
     class NoWayOut(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(func, "__name__", "")
             if name in READS:
-                raise LibrarySolutionUsed(f"a tensor's {name} hands it to something other than your kernels")
+                raise LibrarySolutionUsed(f"{name} passes a tensor to code outside your kernels")
             return func(*args, **(kwargs or {}))
 
     with NoArithmetic(), NoWayOut():
@@ -232,14 +239,14 @@ def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
 
 
 def _arrays(value: Any) -> Any:
-    """Tensors as float64 arrays; a tuple stays a tuple."""
+    """Return tensors as float64 arrays; a tuple stays a tuple."""
     if isinstance(value, (tuple, list)):
         return tuple(_arrays(part) for part in value)
     return value.detach().double().numpy() if hasattr(value, "data_ptr") else value
 
 
 def as_shared_arrays(value: Any) -> Any:
-    """Tensors as arrays in the same memory, bfloat16 by its bits; a tuple stays a tuple."""
+    """Return tensors as arrays that share their memory (bfloat16 as int16 bits); a tuple stays a tuple."""
     if isinstance(value, (tuple, list)):
         return tuple(map(as_shared_arrays, value))
     if not hasattr(value, "data_ptr"):
@@ -251,17 +258,17 @@ def as_shared_arrays(value: Any) -> Any:
 
 
 def words_exactly(name: str = "moves exactly the words of the closed form") -> Property:
-    """Reads of every input, atomic additions, and all reads and writes equal the closed form of the case."""
+    """Return the property that reads per input, atomics, and all reads and writes equal the closed form."""
 
     def judge(trial: Trial) -> str | None:
         budget = budget_of(trial)
         added, wanted = sum(trial.ledger.atomics.values()), sum(budget.atomics.values())
         if added != wanted:
-            return f"yours adds {added:,} words atomically, the formula says {wanted:,}"
+            return f"adds {added:,} words atomically, expected {wanted:,}"
         for array in trial.case.inputs:
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:
-                said = f"{array}: yours reads {got:,} words, the formula says {want:,}"
+                said = f"reads {got:,} words of {array}, expected {want:,}"
                 return said + (_turning_back(trial) if got > want else "")
         return _compared("reads", trial.ledger.read, budget.read) or _compared(
             "writes", trial.ledger.written, budget.written
@@ -271,7 +278,10 @@ def words_exactly(name: str = "moves exactly the words of the closed form") -> P
 
 
 def words_within(name: str, formula: str) -> Property:
-    """No more is read, and no more written, than the closed form says; less is accepted with a remark."""
+    """Return the property that no more words are read and written than in the closed form.
+
+    Fewer words are accepted with a remark that names the `formula`.
+    """
 
     def judge(trials: Sequence[Trial]) -> str | None:
         complaint = at_most.judge(trials)
@@ -286,7 +296,7 @@ def words_within(name: str, formula: str) -> Property:
             ("writes", trial.ledger.written, budget.written),
         ):
             if got > want:
-                said = f"yours {verb} {got:,} words in all, the formula says {want:,}"
+                said = f"{verb} {got:,} words in total, expected at most {want:,}"
                 return f"{_read_too_often(trial)}{said}{_turning_back(trial)}"
         return None
 
@@ -295,56 +305,62 @@ def words_within(name: str, formula: str) -> Property:
 
 
 def _read_too_often(trial: Trial) -> str:
-    """A clause about the first input of which more words were read than it has in the closed form."""
+    """Return a clause about the first input with more words read than in the closed form."""
     counts = (
         (name, trial.ledger.reads.get(name, 0), budget_of(trial).reads.get(name, 0))
         for name in trial.case.inputs
     )
-    return next((f"{name}: {got:,} words for {want:,}; " for name, got, want in counts if got > want), "")
+    return next(
+        (f"{name}: {got:,} words instead of {want:,}; " for name, got, want in counts if got > want), ""
+    )
 
 
 def _turning_back(trial: Trial) -> str:
-    """A clause where loads wrapped around, as in `% M`, in place of a mask."""
+    """Return a clause if loads wrapped around, as with `% M`, instead of being masked."""
     wrapped = trial.wrapped if isinstance(trial, KernelTrial) else 0
     if not wrapped:
         return ""
     times = "1 load" if wrapped == 1 else f"{wrapped:,} loads"
     return (
-        f"; in {times} the addresses of a tile wrap around, as by %: a lane that wraps is live and moves its "
-        "word, a masked lane moves none"
+        f"; in {times} the addresses of a tile wrap around, as with %. A lane that wraps around moves a "
+        "word, a masked lane does not"
     )
 
 
 def _compared(verb: str, got: int, want: int) -> str | None:
-    return None if got == want else f"yours {verb} {got:,} words in all, the formula says {want:,}"
+    return None if got == want else f"{verb} {got:,} words in total, expected {want:,}"
 
 
 def launches_kernels(*arrays: str) -> Property:
-    """Kernels load every input named in full, and write at least as much as is returned."""
+    """Return the property that kernels load each of these inputs completely and write all returned words."""
 
     def judge(trial: Trial) -> str | None:
         for array in arrays:
             size, read = int(np.size(trial.case.inputs[array])), trial.ledger.reads.get(array, 0)
             if read < size:
-                return f"{array} has {size:,} words, your kernels read {read:,}"
+                return f"{array} has {size:,} words, but your kernels read {read:,}"
         parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
         returned, wrote = sum(int(np.size(part)) for part in parts), trial.ledger.written
-        return None if wrote >= returned else f"you return {returned:,} words, your kernels wrote {wrote:,}"
+        return (
+            None
+            if wrote >= returned
+            else f"{returned:,} words are returned, but your kernels wrote {wrote:,}"
+        )
 
     return idle(each("a kernel does the work", judge))
 
 
 # ------------------------------------------------------------------ products of rounded factors
-# Where `tl.dot` is not asked for "ieee", Triton may round float32 factors to tf32, with 11 significant bits,
-# for the sake of tensor cores. The interpreter multiplies in float32 whatever it is asked for. And a kernel
-# can round a factor itself: to a narrower type, or by its bits.
+# Without input_precision="ieee", Triton may round the float32 factors of `tl.dot` to TF32 (11 significant
+# bits) for tensor cores. The interpreter always multiplies in float32. A kernel can also round a factor
+# itself, by a conversion to a narrower type or by masking bits.
 LOW_BITS = 8  # of the 24 significant bits of float32
-MANY = 16  # values whose low bits are all 0: among normal numbers that happens once in 2^128
+MANY = 16  # values with all low bits 0; for random values this happens once in 2^128
 
 
 @contextmanager
 def _rounded_products() -> Iterator[list[str]]:
-    """For each product made in this block, why its factors have fewer bits than float32; "" where not."""
+    """Yield a list with one entry per product: why its factors have fewer bits than float32, "" if not."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     rounded, multiply = list[str](), InterpreterBuilder.create_dot
@@ -352,7 +368,11 @@ def _rounded_products() -> Iterator[list[str]]:
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any) -> Any:
         asked = str(getattr(input_precision, "name", input_precision)).upper()
         left = a.data.dtype.itemsize >= 4 and asked == "TF32"
-        why = 'without input_precision="ieee": a GPU rounds to 11 significant bits there' if left else ""
+        why = (
+            'without input_precision="ieee"; a GPU then rounds the factors to 11 significant bits'
+            if left
+            else ""
+        )
         rounded.append(why or _rounded_factor(a) or _rounded_factor(b))
         return multiply(self, a, b, d, input_precision, *rest)
 
@@ -361,9 +381,9 @@ def _rounded_products() -> Iterator[list[str]]:
 
 
 def _rounded_factor(factor: Any) -> str:
-    """Why a factor of `tl.dot` has fewer than the 24 significant bits of float32; "" where it has them."""
+    """Return why a factor of `tl.dot` has fewer than the 24 significant bits of float32, or ""."""
     if factor.data.dtype.itemsize < 4:
-        return f"with a factor in {factor.get_element_ty()}: its inputs are float32"
+        return f"with a factor in {factor.get_element_ty()}, although the inputs are float32"
     values = np.unique(factor.data[np.isfinite(factor.data) & (factor.data != 0)])
     if values.dtype != np.float32 or len(values) < MANY:
         return ""
@@ -373,7 +393,7 @@ def _rounded_factor(factor: Any) -> str:
 
 
 def full_products() -> Property:
-    """No product of float32 tiles has rounded factors, nor leaves it to Triton to round them."""
+    """Return the property that every product uses float32 factors with all 24 bits and "ieee" precision."""
 
     def judge(trial: Trial) -> str | None:
         rounded = trial.rounded if isinstance(trial, KernelTrial) else ()
@@ -385,14 +405,18 @@ def full_products() -> Property:
     return idle(each("multiplies in full float32 precision", judge))
 
 
-# ------------------------------------------------------------------ loads, tile by tile
-# A load whose mask has no lane on moves no word. Where it stands in a loop and is on in another round, the
-# loop has a round too many, with products of zeros in it. A tile of an address that turns back has all its
-# lanes on where a mask should have some off.
+# ------------------------------------------------------------------ loads per tile
+# A load with all lanes masked moves no word. If the same load has active lanes in another iteration, the loop
+# has an iteration too many, which multiplies zeros. If the addresses of a tile wrap around, lanes are active
+# that should be masked.
 @dataclass
 class Loads:
-    """The loads of a block: by program and place in the kernel, how many had a lane on and how many none; in
-    how many the addresses turn back within the tile; and the most programs of a launch.
+    """The loads of a block.
+
+    Attributes:
+        on, off: number of loads with and without an active lane, per program and place in the kernel.
+        wrapped: number of loads whose addresses wrap around within the tile.
+        programs: number of programs of the largest launch.
     """
 
     on: Counter[Hashable] = field(default_factory=Counter)
@@ -402,14 +426,15 @@ class Loads:
 
     @property
     def outside(self) -> int:
-        """Loads without a lane on whose place in the kernel has lanes on in other rounds of the program."""
+        """Number of loads with all lanes masked whose place has active lanes in another iteration."""
         return sum(times for place, times in self.off.items() if self.on[place])
 
 
 @contextmanager
 def _loads(inputs: Iterable[Any]) -> Iterator[Loads]:
-    """The loads of a block. Lanes count as on where they load one of the inputs: of its own scratch memory a
-    kernel may load nothing in a first round, which has nothing there yet.
+    """Yield the loads of the block.
+
+    Only loads of inputs count as active, because a first iteration may load nothing of scratch memory.
     """
     from triton.runtime.interpreter import InterpreterBuilder
 
@@ -437,7 +462,7 @@ def _loads(inputs: Iterable[Any]) -> Iterator[Loads]:
 
 
 def _place_in_kernel() -> Hashable:
-    """Where the program stands: the calls from its kernel down to here."""
+    """Return the current place in the kernel: the chain of calls from the kernel to this load."""
     frame: FrameType | None = sys._getframe(2)
     calls = []
     while frame is not None and frame.f_code.co_qualname != "GridExecutor.__call__":
@@ -447,7 +472,7 @@ def _place_in_kernel() -> Hashable:
 
 
 def _turns_back(places: Any, lives: Any, axis: int) -> bool:
-    """Whether the addresses of lanes that are on both rise and fall along an axis."""
+    """Return whether the addresses of active lanes both increase and decrease along an axis."""
     steps = np.diff(places, axis=axis)
     size = lives.shape[axis]
     both = np.take(lives, range(1, size), axis) & np.take(lives, range(size - 1), axis)
@@ -455,38 +480,38 @@ def _turns_back(places: Any, lives: Any, axis: int) -> bool:
 
 
 def no_tile_outside() -> Property:
-    """No loop has a round in which it loads a tile that lies wholly outside its array."""
+    """Return the property that no load in a loop is completely out of bounds."""
 
     def judge(trial: Trial) -> str | None:
         outside = trial.outside if isinstance(trial, KernelTrial) else 0
         if not outside:
             return None
-        times = "1 load of a loop has" if outside == 1 else f"{outside:,} loads of a loop have"
-        return f"{times} no lane that is on: the loop has rounds outside its array"
+        times = "1 load has" if outside == 1 else f"{outside:,} loads have"
+        return f"{times} all lanes masked, because the loop runs past the end of the array"
 
     return idle(each("no loop iteration is completely out of bounds", judge))
 
 
-# ------------------------------------------------------------------ tiles that are masked
-# A mask moves no word: a kernel that masks every tile has the values and the ledger of one that masks only
-# where a pair is hidden. What differs is `tl.where` on whole tiles, and that can be counted.
-PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
+# ------------------------------------------------------------------ masked tiles
+# A mask moves no word, so a kernel that masks every tile has the same result and ledger as one that masks
+# only partial blocks. Only the number of tiles on which `tl.where` is used differs, and it can be counted.
+PRODUCTS = 2  # uses of tl.dot per tile: the scores, and the product with V
 
 
 @dataclass(frozen=True)
 class MaskedTrial(KernelTrial):
-    """A trial of a kernel, and for how many tiles it chose between two values for all BM × BN scores."""
+    """A trial of a kernel, with the number of tiles on which it used `tl.where` for BM × BN elements."""
 
     masked: int = 0
 
 
 @trial_from_error
 def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
-    """`launch_in_place`, with the tiles counted on which `tl.where` works; the case says BM and BN.
+    """Run `launch_in_place` and count the tiles on which `tl.where` is used; the case has BM and BN.
 
-    A tile is told from the next by its two products, so it may use tl.where as often as it likes. Counted is
-    what has BM · BN elements: BM × d, or a row of a tile, must be of another size. Hiding pairs by
-    arithmetic, without tl.where, is not seen.
+    A tile ends with its second product, so several uses of tl.where on it count once. Only results of BM · BN
+    elements count; BM × d, or a row of a tile, must have another size. Masking by arithmetic, without
+    tl.where, is not detected.
     """
     scores = case.inputs["BM"] * case.inputs["BN"]
     require_triton()
@@ -497,10 +522,10 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
 
 @contextmanager
 def _masked_tiles(scores: int) -> Iterator[set[int]]:
-    """The number, in the order of their products, of each tile on which `tl.where` gave so many elements.
+    """Yield the numbers of the tiles, in the order of products, on which `tl.where` gave `scores` elements.
 
     Raises:
-        CannotCount: this Triton has no such functions in its interpreter.
+        CannotCount: the interpreter of this version of Triton lacks the required functions.
     """
     from triton.runtime import interpreter
 
@@ -508,7 +533,7 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
     choose, multiply = getattr(builder, "create_select", None), getattr(builder, "create_dot", None)
     if choose is None or multiply is None:
         raise traffic.CannotCount(
-            "this triton keeps its tl.where or its tl.dot elsewhere: masks cannot be counted"
+            "Masks cannot be counted: this version of Triton implements tl.where or tl.dot differently."
         )
     tiles: set[int] = set()
     products = 0
@@ -529,23 +554,29 @@ def _masked_tiles(scores: int) -> Iterator[set[int]]:
 
 
 def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
-    """tl.where is used on no more tiles than those that need it, as `cut_tiles` counts them for a case."""
+    """Return the property that tl.where is used on at most `cut_tiles(case)` tiles."""
 
     def judge(trial: Trial) -> str | None:
         needed = cut_tiles(trial.case)
         if not isinstance(trial, MaskedTrial) or trial.masked <= needed:
             return None
-        return f"{needed} tiles hold a hidden pair, and tl.where works on {trial.masked}"
+        return (
+            f"tl.where is used on {trial.masked} tiles, expected at most {needed}: those with a masked pair"
+        )
 
     return idle(each("computes no mask for full blocks", judge))
 
 
-# ------------------------------------------------------------------ what each program does
-# The ledger adds up the words of all programs: it sees neither those that move none, nor which comes first.
+# ------------------------------------------------------------------ single programs
+# The ledger has the sum over all programs. It shows neither programs that move no words nor their order.
 @dataclass
 class Programs:
-    """The programs of all launches, numbered as they begin; those among them that stored a word; for each
-    launch, how often `tl.dot` was used in each.
+    """The programs of all launches.
+
+    Attributes:
+        begun: number of programs started so far.
+        busy: numbers of the programs that stored a word.
+        products: uses of `tl.dot` per program, one list per launch.
     """
 
     begun: int = 0
@@ -555,8 +586,12 @@ class Programs:
 
 @dataclass(frozen=True)
 class ProgramsTrial(KernelTrial):
-    """A trial of a kernel, how many programs were launched and stored nothing, and for each launch how many
-    products of tiles each program made, as they began.
+    """A trial of a kernel, with findings about single programs.
+
+    Attributes:
+        idle: number of programs that stored nothing.
+        begun: number of programs launched.
+        products: products of tiles per program in starting order, one tuple per launch.
     """
 
     idle: int = 0
@@ -566,7 +601,7 @@ class ProgramsTrial(KernelTrial):
 
 @trial_from_error
 def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
-    """`launch_in_place`, with the programs counted that store no word, and the products of each."""
+    """Run `launch_in_place` and count the programs that store nothing and the products of each program."""
     require_triton()
     with _programs() as seen:
         trial = launch_in_place(student, case)
@@ -599,7 +634,7 @@ def _programs() -> Iterator[Programs]:
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         if np.any(mask.data):
             seen.busy.add(seen.begun)
-        return store(self, ptrs, value, mask, *rest)  # an unmasked store comes here too, with a full mask
+        return store(self, ptrs, value, mask, *rest)  # an unmasked store has a full mask here
 
     with _replaced(
         Builder, set_grid_idx=set_grid_idx, create_masked_store=create_masked_store, create_dot=create_dot
@@ -608,7 +643,7 @@ def _programs() -> Iterator[Programs]:
 
 
 def nothing_in_vain(name: str = "every program stores part of the result") -> Property:
-    """Each program stores a word at least."""
+    """Return the property that every program stores at least one word."""
 
     def judge(trial: Trial) -> str | None:
         if not isinstance(trial, ProgramsTrial) or not trial.idle:
@@ -619,31 +654,31 @@ def nothing_in_vain(name: str = "every program stores part of the result") -> Pr
 
 
 def heavy_first() -> Property:
-    """Programs begin in the order of their products of tiles, most first."""
+    """Return the property that programs with more products of tiles start first."""
 
     def judge(trial: Trial) -> str | None:
         for products in trial.products if isinstance(trial, ProgramsTrial) else ():
             for at, (one, after) in enumerate(pairwise(products)):
                 if one < after:
-                    return f"program {at} makes {one} products of tiles, and program {at + 1} makes {after}"
+                    return f"program {at} computes {one} products of tiles, but program {at + 1}, {after}"
         return None
 
     return idle(each("programs with more blocks start first", judge))
 
 
 # ------------------------------------------------------------------ programs in another order
-# The interpreter runs the programs of a launch one after the other, the first first. A GPU runs as many at
-# the same time as have room, in any order. What is right only because an earlier program has stored its
-# words is wrong there, and in reverse order it is wrong here.
-WAITS = 50_000  # loads of one program, and its atomic operations: more than any kernel of a lesson makes
+# The interpreter runs the programs of a launch one after the other, in order. A GPU runs many at the same
+# time, in any order. A result that depends on the stores of an earlier program is wrong on a GPU; running the
+# programs in reverse order shows this in the interpreter.
+WAITS = 50_000  # loads and atomic operations of one program: more than in any kernel of the lessons
 
 
 @contextmanager
 def programs_reversed() -> Iterator[None]:
-    """In this block each launch runs its last program first.
+    """Run the programs of each launch in reverse order within the block.
 
-    A program that waits for one which comes later would never end here: it raises RuntimeError after WAITS
-    loads and atomic operations.
+    A program that waits for a later one would never end. It raises RuntimeError after WAITS loads and atomic
+    operations.
     """
     from triton.runtime.interpreter import InterpreterBuilder as Builder
 
@@ -659,7 +694,7 @@ def programs_reversed() -> Iterator[None]:
             nonlocal asked
             asked += 1
             if asked > WAITS:
-                raise RuntimeError("a program waits for one that has not begun")
+                raise RuntimeError("a program waits for another one that has not started")
             return method(self, *given, **options)
 
         return asks
@@ -671,9 +706,9 @@ def programs_reversed() -> Iterator[None]:
 
 
 def any_order(tolerance: Callable[[Case], float]) -> Property:
-    """In reverse order the programs give the same results, up to the tolerance of a case.
+    """Return the property that programs in reverse order give the same results up to the case's tolerance.
 
-    Asked of the smallest case with several programs where the values are right: wrong ones tell nothing.
+    It is tested on the smallest correct case with several programs.
     """
 
     def judge(trials: Sequence[Trial]) -> str | None:
@@ -688,12 +723,12 @@ def any_order(tolerance: Callable[[Case], float]) -> Property:
 
 
 def _size(trial: Trial) -> int:
-    """The words of all inputs together."""
+    """Return the number of words of all inputs."""
     return sum(int(np.size(value)) for value in trial.case.inputs.values())
 
 
 def _after(trial: Trial, other: Trial, tolerance: float) -> str | None:
-    """What differs where the programs of `trial` ran in reverse order, in `other`."""
+    """Return the difference between `trial` and `other`, which ran its programs in reverse order."""
     if other.error is not None:
         seen = f"it ends with {error_text(other.error)}"
     else:
@@ -702,5 +737,5 @@ def _after(trial: Trial, other: Trial, tolerance: float) -> str | None:
         return None
     return (
         f"with the last program first, {seen} ({trial.case.label}). A GPU runs programs at the same time and "
-        "in any order: none may read what another one writes in the same launch"
+        "in any order, so no program may read a word that another one writes in the same launch"
     )

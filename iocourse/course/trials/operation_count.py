@@ -1,8 +1,7 @@
-"""NumPy functions whose work is counted: how many multiplications and additions of array elements they make.
+"""Count the element operations (multiplications and additions) of a student's NumPy function.
 
-A student's function gets its arrays as `Counted` arrays. What NumPy computes with one of them is tallied:
-the size of the result, for a product times the length of what is summed over, for a sum the size of what is
-summed.
+The student's function gets `Counted` arrays. Each NumPy operation on one of them adds to a tally: the size of
+the result, for a product times the length of the summed axis, and for a sum the size of its operand.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from .streamed_rows import HeldTrial, least_held, memory_watch
 
 @dataclass
 class Tally:
-    """Element operations so far."""
+    """The number of element operations so far."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
 class WorkTrial(WatchedTrial, HeldTrial):
-    """What was seen besides the value: element operations, and the most bytes held at once."""
+    """A trial with the number of element operations and the most bytes held at once."""
 
     work: int = 0
 
 
 class Counted(np.ndarray):
-    """An array whose operations go into a tally, which views and results share."""
+    """An array whose operations are added to a tally shared with its views and results."""
 
     tally: Tally
 
@@ -43,7 +42,7 @@ class Counted(np.ndarray):
         self.tally = getattr(made_from, "tally", Tally())
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        """Counted like np.dot: NumPy itself does not announce the method."""
+        """Return np.dot, which is counted; NumPy does not dispatch the method."""
         return np.dot(self, b, out=out)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -78,7 +77,7 @@ def _counted(found: Any, tally: Tally) -> Any:
 
 
 def _tally_of(x: Any) -> Tally:
-    """The tally of the first counted array in x."""
+    """Return the tally of the first counted array in x."""
     if isinstance(x, Counted):
         return x.tally
     parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
@@ -106,7 +105,7 @@ def _function_work(name: str, args: Sequence[Any], found: Any) -> int:
 
 
 def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
-    """One operation for each combination of all indices, as einsum goes through them."""
+    """Return one operation per combination of all indices."""
     extents: dict[str, int] = {}
     for letters, x in zip(subscripts.split("->")[0].replace(" ", "").split(","), operands, strict=True):
         extents.update(zip(letters, np.shape(x), strict=True))
@@ -115,8 +114,9 @@ def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
 
 @trial_from_error
 def run_counted(student: Callable[..., Any], case: Case, *, watched: str | None = None) -> Trial:
-    """Call a plain function on counted copies of the inputs, by position, and tell its work; where the case
-    has the tag `watched`, also what it held.
+    """Call a function with counted copies of the inputs, by position, and record its operations.
+
+    If the case has the tag `watched`, the trial also has the most bytes held.
     """
     if watched is None or not case.has(watched):
         return _counting(student, case, False)
@@ -129,18 +129,18 @@ def _counting(student: Callable[..., Any], case: Case, watched: bool) -> WorkTri
     with student_call(), memory_watch(watched) as held:
         returned = student(*inputs.values())
         value = snapshot(returned)
-    work = tally.count  # before the inputs are compared, which counts as well
+    work = tally.count  # before the comparison of the inputs, which is counted too
     seen = changed(case.inputs, inputs)
     return WorkTrial(case, value, returned=(value, returned), changed=seen, work=work, held=held())
 
 
-ONCE, TWICE = "N tokens", "2N tokens"  # tags of the two cases whose work is compared
+ONCE, TWICE = "N tokens", "2N tokens"  # tags of the two cases that are compared
 
 
 def linear_work(name: str, most: float = 2.3) -> Property:
-    """The case tagged `TWICE`, of twice the tokens, takes about twice the work of that tagged `ONCE`.
+    """Return the property that the case tagged `TWICE` takes at most `most` times the work of `ONCE`.
 
-    Fewer operations than the inputs have numbers cannot be all: then the answer went past the counter.
+    If fewer operations are counted than the inputs have elements, the function has bypassed the counter.
     """
 
     def judge(trials: Sequence[Trial]) -> str | None:
@@ -150,11 +150,15 @@ def linear_work(name: str, most: float = 2.3) -> Property:
         least = sum(np.size(x) for x in twice.case.inputs.values() if isinstance(x, np.ndarray))
         if twice.work < least:
             return (
-                f"only {twice.work:,} operations were seen, and the inputs have {least:,} numbers; "
-                "compute with the arrays as they come: what np.array or np.asarray makes of them is not "
-                "counted, nor are numbers taken out one by one"
+                f"only {twice.work:,} operations were counted for {least:,} input elements. Compute with the "
+                "arrays as they are passed: results of np.array or np.asarray, and single elements, are not "
+                "counted"
             )
         ratio = twice.work / max(1, once.work)
-        return None if ratio <= most else f"twice the tokens take {ratio:.1f} times the work"
+        return (
+            None
+            if ratio <= most
+            else f"twice the tokens take {ratio:.1f} times the operations, expected about 2"
+        )
 
     return Property(name, judge, idle=True)

@@ -1,7 +1,7 @@
-"""Schedules of a rank: run on the counting engine, judged by values and by what each rank moved and held.
+"""Run a student's schedule of one rank on the counting engine, and test the words each rank moves and holds.
 
-A verdict names the rank, the array and the words. Where ranks cannot go on, or one of them does not end, the
-student reads a sentence: no check hangs.
+A message names the rank, the array and the words. If ranks are blocked, or one of them does not end, the run
+stops with an error, so a check never hangs.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from ..exercise import (
 from ..properties import LARGE, TOLERANCE, Where, each, idle, is_right, only_where
 from ..sample import Sample
 
-SECONDS = 10.0  # for all ranks of a case together: a thousand times what a right answer takes
+SECONDS = 10.0  # for all ranks of a case: a thousand times the run time of a correct function
 
 
 @dataclass(frozen=True)
 class RankCase(Case):
-    """A case for a schedule of a rank: its arrays and options are given to `distributed.run` on P ranks.
+    """A case for a schedule of one rank: its arrays and options are passed to `distributed.run` on P ranks.
 
-    `machine` is what else `run` is told: `layout`, `shared`, or `on="dry"` with shapes for inputs. `budget`
-    has the closed form of every rank. `results` is the number of arrays that a rank shall return: the grader
-    sends a case without `expected`.
+    `machine` has further keyword arguments of `run`: `layout`, `shared`, or `on="dry"` with shapes as inputs.
+    `budget` has the closed form of every rank. `results` is the number of arrays that a rank must return,
+    because the grader sends cases without `expected`.
     """
 
     P: int = 1
@@ -54,18 +54,18 @@ class RankCase(Case):
 
 @dataclass(frozen=True)
 class RankTrial(Trial):
-    """What was seen besides the value: the ledger of every rank, and the most keys in a call of `attend`."""
+    """A trial with the ledger of every rank and the largest number of keys in a call of `attend`."""
 
     ledgers: tuple[distributed.RankLedger, ...] = ()
     keys: int = 0
 
 
 class ReadsTheNotebook(distributed.RankError):
-    """A rank used an array that it was not given."""
+    """A rank used an array that was not passed to it."""
 
 
 class _Late(BaseException):
-    """Raised within a rank whose time is over; no `except Exception` of a schedule catches it."""
+    """Raised within a rank after the time limit; `except Exception` in a schedule does not catch it."""
 
 
 # ------------------------------------------------------------------ cases
@@ -82,12 +82,16 @@ def rank_case(
     tag: str = "",
     **machine: Any,
 ) -> RankCase:
-    """A case whose budget is what the library's schedule `form` moves, counted on shapes, or a function of P
-    and the inputs says for each rank.
+    """Return a case whose budget is the ledger of the library's schedule `form`, counted on shapes.
 
-    The laws of `tests/distributed` hold schedules to their closed forms. Inputs are (N, d) or (N, H, d), of a
-    dry run shapes; what is no array is an option. `tag` is the difficulty of the case; where it has none,
-    more ranks than rows are one, and then ragged shards.
+    Args:
+        form: a schedule of `iocourse.distributed`, or a function of P and the inputs that returns the ledger
+            of each rank. The laws of `tests/distributed` compare schedules with their closed forms.
+        P: number of ranks.
+        inputs: arrays (N, d) or (N, H, d), shapes for a dry run; other values are options.
+        expected: the exact outputs.
+        tag: the difficulty of the case; default: more ranks than rows, or ragged shards, if so.
+        machine: further keyword arguments of `run`.
     """
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
@@ -111,17 +115,17 @@ def rank_case(
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------ a run, watched
+# ------------------------------------------------------------------ one run
 @trial_from_error
 def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
-    """Run the schedule on its ranks, for at most `SECONDS`; an error names the rank and keeps its line."""
-    assert isinstance(case, RankCase), "a case for ranks says how many there are"
+    """Run the schedule on its ranks for at most `SECONDS`; an error names the rank and its line."""
+    assert isinstance(case, RankCase), "the case must be a RankCase"
     outside = arrays_outside(student)
     if outside:
         name = getattr(student, "__name__", "your function")
         raise ReadsTheNotebook(
-            f"{name} reads {', '.join(outside)} of the notebook; a rank has the rows that it is given as "
-            "arguments, and what arrives through me"
+            f"{name} reads {', '.join(outside)} of the notebook, but a rank may use only its arguments and "
+            "the data that it receives through me"
         )
     try:
         with student_call(), in_time(student, SECONDS) as timed, count_attended_keys() as keys:
@@ -133,7 +137,7 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
     if done.outputs and len(done.outputs) != case.results:
         raise NotJudged(
             FORM,
-            f"every rank returned {len(done.outputs)} arrays; {case.results} is what it shall return",
+            f"every rank returned {len(done.outputs)} arrays, expected {case.results}",
         )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
     return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))
@@ -141,9 +145,9 @@ def run_distributed(student: Callable[..., Any], case: Case) -> Trial:
 
 @contextmanager
 def count_attended_keys() -> Iterator[list[int]]:
-    """The number of keys of each call of `distributed.attend` meanwhile.
+    """Yield a list of the number of keys in each call of `distributed.attend`.
 
-    What is copied is out of a ledger's sight, so that one who joins copies of all blocks seems to hold two.
+    Ledgers do not see copies, so a schedule that joins copies of all blocks would seem to hold two blocks.
     """
     attend, keys = distributed.attend, list[int]()
 
@@ -159,7 +163,7 @@ def count_attended_keys() -> Iterator[list[int]]:
 
 
 def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
-    """The rank's sentence, with the line on which the error arose; what every check knows, as it is."""
+    """Return the rank's error with the traceback of its cause; or the cause itself if checks handle it."""
     cause = failed.__cause__
     if isinstance(cause, (NotImplementedError, LibrarySolutionUsed)):
         return cause
@@ -168,7 +172,7 @@ def _as_a_student_reads(failed: distributed.RankFailed) -> Exception:
 
 @contextmanager
 def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..., Any]]:
-    """Yields the schedule, whose ranks are stopped after so many seconds, and when the block is left."""
+    """Yield the schedule; its ranks are stopped after this number of seconds and at the end of the block."""
     running: dict[int, int] = {}  # ranks by their threads
 
     def timed(me: distributed.Rank, *args: Any, **named: Any) -> Any:
@@ -177,7 +181,7 @@ def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..
             return student(me, *args, **named)
         except _Late:
             raise distributed.TimedOut(
-                f"rank {me.rank} was still running after {seconds:g} seconds: does a loop of it never end?"
+                f"rank {me.rank} was still running after {seconds:g} seconds. Is one of its loops endless?"
             ) from None
         finally:
             running.pop(threading.get_ident(), None)
@@ -194,9 +198,9 @@ def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..
 
 
 def _stop_all(running: Mapping[int, int]) -> None:
-    """Raise `_Late` in threads that run, until none is left; those that wait are ended by their engine.
+    """Raise `_Late` in all running threads until none is left; the engine ends those that wait.
 
-    What is raised while an object is being thrown away is lost: so again and again, for some seconds.
+    An error raised while an object is being destroyed is lost, so the attempt is repeated for some seconds.
     """
     for _ in range(200):
         for thread in _awake(list(running)):
@@ -207,13 +211,13 @@ def _stop_all(running: Mapping[int, int]) -> None:
 
 
 def _awake(threads: Sequence[int]) -> list[int]:
-    """Those whose innermost function is none of `threading`, where a rank waits for its turn."""
+    """Return the threads that do not wait in a function of `threading` for their turn."""
     frames = sys._current_frames()
     return [one for one in threads if one in frames and frames[one].f_code.co_filename != threading.__file__]
 
 
 def arrays_outside(student: Callable[..., Any]) -> list[str]:
-    """Names of arrays that a function, or one of the notebook's that it calls, reads from outside itself."""
+    """Return the names of global arrays that a function, or a notebook function that it calls, reads."""
     seen: set[int] = set()
     return list(dict.fromkeys(_outside(student, seen)))
 
@@ -241,7 +245,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _globals_read(code: CodeType) -> Iterator[str]:
-    """Names that the code, and what is defined in it, looks up in the notebook."""
+    """Yield the global names that the code and its nested functions read."""
     for step in dis.get_instructions(code):
         if step.opname == "LOAD_GLOBAL":
             yield step.argval
@@ -274,12 +278,12 @@ def right_on_every_rank(name: str = "values equal exact attention") -> Property:
 
 
 def _telling(trial: Trial) -> bool:
-    """A case whose values tell whether anything is understood: of several ranks, with ordinary scores."""
+    """Return whether the case has several ranks and ordinary scores, so that wrong values are conclusive."""
     return isinstance(trial.case, RankCase) and trial.case.P > 1 and not trial.case.has(LARGE)
 
 
 def _wrong_ranks(trial: Trial, tolerance: float) -> str:
-    """A clause that names the ranks whose rows are wrong; "" where the outputs are no such arrays."""
+    """Return a clause that names the ranks with wrong rows, or "" if the outputs have another form."""
     pairs = [(trial.value, trial.case.expected)]
     if isinstance(trial.case.expected, tuple):
         pairs = list(zip(trial.value, trial.case.expected, strict=False))
@@ -300,12 +304,12 @@ def _wrong_ranks(trial: Trial, tolerance: float) -> str:
 
 
 def receives(name: str, *arrays: str, where: Where = "") -> Property:
-    """Every rank receives of these arrays what the closed form says: neither more nor less."""
+    """Return the property that every rank receives exactly the words of these arrays of the closed form."""
     return _moves("received", "receives", name, arrays, where)
 
 
 def sends(name: str, *arrays: str, where: Where = "") -> Property:
-    """Every rank sends of these arrays what the closed form says: partial sums are paid by who sends them."""
+    """Return the property that every rank sends exactly the words of these arrays of the closed form."""
     return _moves("sent", "sends", name, arrays, where)
 
 
@@ -314,7 +318,7 @@ def _moves(book: str, verb: str, name: str, arrays: Sequence[str], where: Where)
         for array in arrays:
             mine, right = getattr(got, book).get(array, 0), getattr(want, book).get(array, 0)
             if mine != right:
-                said = f"rank {rank} {verb} {mine:,} words of {array}, the closed form {right:,}"
+                said = f"rank {rank} {verb} {mine:,} words of {array}, expected {right:,}"
                 return said + (_otherwise_named(got, want) if mine < right else "")
         return None
 
@@ -322,52 +326,52 @@ def _moves(book: str, verb: str, name: str, arrays: Sequence[str], where: Where)
 
 
 def _otherwise_named(got: distributed.RankLedger, want: distributed.RankLedger) -> str:
-    """A clause for names of the student's own, where something is missing."""
+    """Return a clause about arrays under other names, which explains missing words."""
     own = [name for name in got.arrays if name not in want.arrays]
-    return f" (yours moves {', '.join(own)}: name what moves by its array)" if own else ""
+    return f" (it moves {', '.join(own)}; use the name of the array)" if own else ""
 
 
 def nothing_else_moves(name: str = "sends and receives no other array", where: Where = "") -> Property:
-    """No rank sends or receives an array that the closed form does not have."""
+    """Return the property that no rank sends or receives an array that is not in the closed form."""
 
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         for array, received, sent in got.rows():
             if array not in want.arrays:
                 verb, words = ("receives", received) if received else ("sends", sent)
-                return f"rank {rank} {verb} {words:,} words of {array}, the closed form none"
+                return f"rank {rank} {verb} {words:,} words of {array}, expected none"
         return None
 
     return idle(on_each_rank(name, judge, where))
 
 
 def words_within(name: str, where: Where = "") -> Property:
-    """W of every rank, inputs received and partial sums sent, is at most that of the closed form."""
+    """Return the property that W of every rank (inputs received, sums sent) is at most the closed form."""
 
     def judge(rank: int, got: distributed.RankLedger, want: distributed.RankLedger) -> str | None:
         if got.words <= want.words:
             return None
-        return f"rank {rank} has W = {got.words:,} words, the closed form {want.words:,}"
+        return f"rank {rank} has W = {got.words:,} words, expected at most {want.words:,}"
 
     return idle(on_each_rank(name, judge, where))
 
 
-Room = Callable[[RankCase], int]  # words that a rank may hold at once
+Room = Callable[[RankCase], int]  # words that a rank may hold at the same time
 
 
 def holds_within(name: str, room: Room | None = None) -> Property:
-    """No rank holds more words of others at once than `room` says, by default its closed form."""
+    """Return the property that no rank holds more words of others than `room`; default: the closed form."""
     return idle(each(name, lambda trial: _held(trial, room)))
 
 
 def holds_blocks(name: str, blocks: int) -> Property:
-    """As `holds_within`; and no call of `attend` is given more keys than so many blocks have."""
+    """Return `holds_within`, also with at most the keys of `blocks` blocks per call of `attend`."""
 
     def judge(trial: Trial) -> str | None:
         assert isinstance(trial, RankTrial) and isinstance(trial.case, RankCase)
         N = len(trial.case.inputs["K"])
         block = -(-N // trial.case.P)
         if trial.keys > blocks * block:
-            return f"attend is given {trial.keys} of the {N} keys at once, where a block has {block}"
+            return f"one call of attend gets {trial.keys} of the {N} keys, but a block has {block}"
         return _held(trial, None)
 
     return idle(each(name, judge))
@@ -379,7 +383,7 @@ def _held(trial: Trial, room: Room | None) -> str | None:
     for rank, (got, want) in enumerate(zip(trial.ledgers, case.budget, strict=True)):
         most = room(case) if room else want.peak
         if got.peak > most:
-            return f"rank {rank} holds {got.peak:,} words of others at once, {most:,} are enough"
+            return f"rank {rank} holds {got.peak:,} words of other ranks, expected at most {most:,}"
     return None
 
 
@@ -388,7 +392,7 @@ def on_each_rank(
     judge: Callable[[int, distributed.RankLedger, distributed.RankLedger], str | None],
     where: Where = "",
 ) -> Property:
-    """A property of (rank, its ledger, its closed form); the first rank that breaks it is reported."""
+    """Return a property of (rank, ledger, closed form); its message is about the first rank that fails."""
 
     def over_ranks(trial: Trial) -> str | None:
         assert isinstance(trial, RankTrial) and isinstance(trial.case.budget, tuple)

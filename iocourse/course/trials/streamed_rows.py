@@ -1,4 +1,4 @@
-"""Rows of scores that arrive in pieces: handed over once, judged by what is right and by what is kept."""
+"""Rows of scores that are passed in pieces, once: run the function and measure the memory that it keeps."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from ...errors import error_text
 from ..exercise import Case, Property, Trial, snapshot, student_call
 from ..properties import each, idle, only_where, same_answer_from
 
-LONG = "long"  # the tag of a row that is measured for what is kept of it
+LONG = "long"  # the tag of a row for which the kept memory is measured
 Array = NDArray[np.float64]
 Piece = Array | tuple[Array, Array]
 
 
 @dataclass(frozen=True)
 class HeldTrial(Trial):
-    """A trial that also knows the most bytes held at once."""
+    """A trial with the most bytes held at the same time."""
 
     held: int = 0
 
 
 @dataclass(frozen=True)
 class RowTrial(HeldTrial):
-    """A trial that also saw whether the pieces were visited a second time."""
+    """A trial with a flag for a second loop over the pieces."""
 
     asked_again: bool = False
 
 
 def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
-    """A property that only rows with one of these tags are asked for."""
+    """Return a property that is tested on rows with one of these tags only."""
     return only_where(name, lambda case: any(map(case.has, kinds)), judge)
 
 
 class SecondPass(RuntimeError):
-    """An error in a function that had asked for the pieces a second time."""
+    """An error in a function that looped over the pieces a second time."""
 
 
 class Pieces(Iterator[Any]):
-    """Pieces that come by once: no length, no index; a second loop finds nothing and is noted.
+    """An iterator over the pieces without length or index; it records a second loop, which finds no pieces.
 
-    `held` is the most bytes that the student's function was seen to have where it asked for a piece: what is
-    kept from piece to piece. It is looked at where the whole process holds twice as much as when it was
-    last looked at, and after the last piece; in a `_stacks_kept` block alone.
+    `held` is the most bytes that the student's function held when it requested a piece, that is, the memory
+    kept between pieces. It is measured in a `_stacks_kept` block, whenever the memory of the process has
+    doubled since the last measurement, and after the last piece.
     """
 
     def __init__(self, source: Iterable[Any], watched: bool = False) -> None:
@@ -79,13 +79,13 @@ class Pieces(Iterator[Any]):
             self._seen, self.held = of_all, max(self.held, _bytes_below())
 
     def _refuse(self, *args: Any) -> NoReturn:
-        raise TypeError("pieces arrive one at a time: loop over them once; they have no length and no index")
+        raise TypeError("pieces can only be read in one loop; they have no length and no index")
 
     __getitem__ = __len__ = _refuse
 
 
 def _pieces(case: Case) -> Iterator[Piece]:
-    """Fresh copies, made when they are asked for: whoever keeps a piece keeps its bytes."""
+    """Yield each piece as a fresh copy, so that a function that keeps a piece keeps its bytes."""
     start = 0
     for size in case.inputs["sizes"]:
         part = slice(start, start + size)
@@ -95,7 +95,7 @@ def _pieces(case: Case) -> Iterator[Piece]:
 
 
 def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
-    """Hand the pieces over one by one; on a long row also measure how many bytes are kept between them."""
+    """Pass the pieces one by one; on a long row also measure the bytes kept between them."""
     watched = _is_long(case)
     pieces = Pieces(_pieces(case), watched)
     try:
@@ -105,8 +105,8 @@ def run_streamed(student: Callable[..., Any], case: Case) -> Trial:
     except Exception as error:
         if not pieces.asked_again:
             return RowTrial(case, error=error)
-        # A division by the sum of an empty second pass is no news; that there was a second pass is.
-        said = f"a second loop over the pieces finds none, and led to {error_text(error)}"
+        # The second loop is the cause; an error such as a division by its empty sum is only the consequence.
+        said = f"a second loop over the pieces finds none; it led to {error_text(error)}"
         return RowTrial(case, error=SecondPass(said))
 
 
@@ -114,33 +114,33 @@ def _is_long(case: Case) -> bool:
     return case.has(LONG)
 
 
-SAME = 1.02  # twice as much memory within this factor is the same
-FRAMES = 50  # of each stack; one that is deeper is no thread's that only sends output
+SAME = 1.02  # two measurements within this factor count as equal
+FRAMES = 50  # of each stack; stacks of threads that only send output are not deeper
 
 
 @contextmanager
 def _stacks_kept(watched: bool) -> Iterator[None]:
-    """In this block tracemalloc keeps the calls that led to each allocation."""
+    """Let tracemalloc record the stack of each allocation within the block."""
     if not watched:
         yield
         return
     limit = tracemalloc.get_traceback_limit() if tracemalloc.is_tracing() else 0
     tracemalloc.stop()
     tracemalloc.start(FRAMES)
-    _bytes_below()  # it fills caches
+    _bytes_below()  # fills caches
     tracemalloc.clear_traces()
     try:
         yield
     finally:
         tracemalloc.stop()
-        if limit:  # somebody else was tracing
+        if limit:  # tracing was active before
             tracemalloc.start(limit)
 
 
 def _bytes_below() -> int:
-    """What is held now of all that was allocated below a call from this file, by the student's function.
+    """Return the bytes held now that the student's function has allocated (below a call from this file).
 
-    The process as a whole may hold more: the threads of a notebook, which send its output, come and go.
+    The process may hold more, for example for threads of the notebook that send its output.
     """
     stacks = ((trace.size, trace.traceback) for trace in tracemalloc.take_snapshot().traces)
     return sum(size for size, stack in stacks if _is_below(stack))
@@ -155,7 +155,7 @@ def _is_below(stack: tracemalloc.Traceback) -> bool:
 
 @contextmanager
 def memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
-    """Yields a function that tells, inside or after, the most bytes Python and NumPy held inside at once."""
+    """Yield a function that returns the most bytes Python and NumPy held within the block."""
     peak = 0
     if not watched:
         yield lambda: peak
@@ -174,15 +174,15 @@ def memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
 
 
 H = TypeVar("H", bound=HeldTrial)
-TRIES = 5  # calls that are watched at most
+TRIES = 5  # largest number of measured calls
 
 
 def least_held(attempt: Callable[[], H]) -> H:
-    """The first of several trials of one case, with the least bytes that any of them held.
+    """Return the first of several trials of one case with the fewest bytes that any of them held.
 
-    `memory_watch` sees all threads of the process, a notebook's own too, and the caches that a first call
-    fills. Both only add to what the student's function holds. So trials are repeated until their least count
-    has come twice, at most TRIES times.
+    `memory_watch` also measures other threads of the process, and caches that a first call fills. Both only
+    add to the bytes of the student's function. Trials are therefore repeated until the smallest measurement
+    has occurred twice, at most TRIES times.
     """
     first = attempt()
     least = first.held
@@ -198,35 +198,35 @@ def least_held(attempt: Callable[[], H]) -> H:
 
 def _visited_once(trial: Trial) -> str | None:
     if isinstance(trial, RowTrial) and trial.asked_again:
-        return "your function asked for pieces after the last one; a second loop finds none"
+        return "a piece was requested after the last one; a second loop finds none"
     return None
 
 
-SPARE = 1024  # bytes: what the longer of two rows may hold beyond the shorter one, for Python's own numbers
+SPARE = 1024  # bytes that the longer row may hold in addition to the shorter one, for Python objects
 
 
 def _keeps_no_more(trials: Sequence[Trial]) -> str | None:
-    """The longest row is not kept in large part, and takes no more room than one of a quarter of it."""
+    """Compare the memory kept for a long row with that for a row of a quarter of its length."""
     watched = [t for t in trials if isinstance(t, RowTrial) and _is_long(t.case)]
     short, long = sorted(watched, key=lambda trial: trial.case.inputs["row"].size)
     complaint = _keeps_little(long)
     if complaint or long.held <= short.held + SPARE:
         return complaint
-    return f"yours held {_held(short)}, and {_held(long)}"
+    return f"{_held(short)} are held, and {_held(long)}"
 
 
 def _keeps_little(trial: RowTrial) -> str | None:
-    """A quarter of the row is allowed: far more than one piece and its temporaries, far less than the row."""
+    """Allow a quarter of the row, which is more than one piece and its temporaries need."""
     row = trial.case.inputs["row"]
     if 4 * trial.held <= row.nbytes:
         return None
     pieces = len(trial.case.inputs["sizes"])
-    return f"yours held {_held(trial)} in {pieces} pieces"
+    return f"{_held(trial)} in {pieces} pieces are held"
 
 
 def _held(trial: RowTrial) -> str:
     row = trial.case.inputs["row"]
-    return f"{trial.held // row.itemsize:,} words at once of {row.size:,} scores"
+    return f"{trial.held // row.itemsize:,} words of a row of {row.size:,} scores"
 
 
 ONE_PASS = (
