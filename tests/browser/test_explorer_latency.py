@@ -38,12 +38,20 @@ class Hand(NamedTuple):
 
 HANDS = {  # of others: their first slider, and no drag
     "kernel_tuner": Hand("BN (keys)", (-150, -70), 2),  # to other tiles of the map
-    "low_rank_explorer": Hand("n (tokens)", (-80, 0), more=("degree g", "d (columns)", "B (of entries)")),
+    "low_rank_explorer": Hand(
+        "n (tokens)", (-80, 0), more=("degree g", "d (head dimension)", "B (bound on entries)")
+    ),
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
-    "traffic_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
-    "distributed_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
-    "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
+    "traffic_explorer": Hand(
+        "M (words of fast memory)", (120, 0), more=("N (sequence length)", "d (head dimension)")
+    ),
+    "distributed_explorer": Hand(
+        "P (ranks)", (120, 0), more=("N (sequence length)", "d (head dimension)", "H (heads)")
+    ),
+    "tile_tuner": Hand(
+        "M (words of fast memory)", (60, 40), more=("N (sequence length)", "Br (rows per query block)")
+    ),
 }
 # Which draw the most, and one that is dragged over many small areas.
 MEASURED = many(["traffic_explorer", "mask_painter"], list(EXPLORERS))

@@ -29,11 +29,11 @@ class Painter(ExplorerPage):
         mask = masks.BlockMask(1024, self.tiles, 64, causal=True)
         live = self.root.get_by_role("status").get_by_text(headline(sparse(mask, 64))[0])
         live.wait_for(timeout=WAIT, state="attached")
-        assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles seen")
+        assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles visible")
 
     def tile(self, row, column):
         """The box of a tile, as it is called while the cursor is there."""
-        return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is seen", exact=True)
+        return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is visible", exact=True)
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def _by_keyboard(painter):
     for _ in range(3):
         painter.slider("row").press("ArrowRight")
     painter.slider("column").press("ArrowRight")
-    painter.until("Tile 3, 1: seen.")
+    painter.until("Tile 3, 1: visible.")
     painter.tile(3, 1).press("Space")
     painter.tiles[3, 1] = False
     painter.until("Tile 3, 1: hidden.")
     assert not painter.tile(3, 1).is_checked()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         painter.page.keyboard.press(key)
-    painter.until("Tile 5, 2: seen.")
+    painter.until("Tile 5, 2: visible.")
     assert painter.tile(5, 2).is_checked() and painter.spoken("row") == "5"
 
 
@@ -71,7 +71,7 @@ def _by_mouse(painter):
     painter.tiles[5, 2] = False
     painter.until("Tile 5, 2: hidden.")
     mouse.click(*painter.place(0, 0))
-    painter.until("Row 0 must keep a tile: queries 0 to 63 would see no key.")
+    painter.until("Row 0 must keep a tile, because queries 0 to 63 would attend to no key.")
     mouse.move(*painter.place(8, 1))
     mouse.down()
     mouse.move(*painter.place(8, 6))  # one step of the mouse over five tiles
@@ -102,7 +102,7 @@ def _by_finger(painter):
     touch("Start", 9, 2)
     touch("End")
     painter.tiles[9, 2] = True
-    painter.until("Tile 9, 2: seen.")
+    painter.until("Tile 9, 2: visible.")
     finger.detach()
 
 
@@ -110,6 +110,6 @@ def _from_a_preset(painter):
     """Its parameters, and no others, are controls."""
     preset = painter.root.get_by_role("combobox", name="preset", exact=True)
     painter.after(lambda: preset.select_option("bigbird"))
-    painter.press("r (random tiles a row)", "ArrowRight")
-    assert painter.title().startswith(f"{masks.bigbird(1024, 64, 1, 1, 3).tiles.sum()} of 256 tiles seen")
+    painter.press("r (random tiles per row)", "ArrowRight")
+    assert painter.title().startswith(f"{masks.bigbird(1024, 64, 1, 1, 3).tiles.sum()} of 256 tiles visible")
     assert not painter.slider("s (every s-th column)").is_visible()

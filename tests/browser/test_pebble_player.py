@@ -72,9 +72,9 @@ def _won_by_keyboard(player):
         player.button(str(move)).press("Enter")
         player.until(f"move {number} of {number}, {move}")
         expect(player.root.get_by_role("combobox", name="vertex", exact=True)).to_be_focused(timeout=WAIT)
-    player.words.get_by_text("Finished: 7 words moved, and no pebbling moves fewer.").wait_for(timeout=WAIT)
+    player.words.get_by_text("Finished: 7 words moved, the minimum.").wait_for(timeout=WAIT)
     player.button("undo").press("Enter")
-    player.words.get_by_text("Taken back: store s.").wait_for(timeout=WAIT)
+    player.words.get_by_text("Undone: store s.").wait_for(timeout=WAIT)
     player.button("restart").press("Enter")
     player.until(": the start")
 
@@ -85,9 +85,7 @@ def _clicked(player):
         player.click(vertex)
         player.until(f"move {number + 1} of {number + 1}, {move}")
     player.click("p2")
-    player.words.get_by_text("Nothing is legal at p2: its parent a2 has no red pebble.").wait_for(
-        timeout=WAIT
-    )
+    player.words.get_by_text("No legal move at p2: its parent a2 has no red pebble.").wait_for(timeout=WAIT)
     player.click("p1")
     menu = player.root.locator(".picture fieldset")
     expect(menu.get_by_role("button")).to_have_text(["store p1", "delete p1"], timeout=WAIT)

@@ -314,11 +314,14 @@ def map_says(N, d, M, pass_="forward", ticked=None):
     least, name = bounds.lower_bound(pass_, N, d, M)
     bound = f"the lower bound of {least:,} words ({bounds.BOUNDS[name].title})"
     if not ranked:
-        return f"M = {M:,}: no schedule that is ticked fits; {bound} stands alone."
+        title = bounds.BOUNDS[name].title
+        return (
+            f"M = {M:,}: none of the selected schedules fits. The lower bound is {least:,} words ({title})."
+        )
     best = ranked[0].words
     names = [m.schedule.title for m in ranked if m.words == best and not m.schedule.given_weights]
     listed = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 2 else " and ".join(names)
-    moved = f"{listed} {'move' if names[1:] else 'moves'} the fewest words, {best:,}"
+    moved = f"{listed} {'have' if names[1:] else 'has'} the least traffic, {best:,} words"
     return f"M = {M:,}: {moved}, {times(best / least)} {bound}."
 
 
@@ -327,9 +330,9 @@ def tuner_says(*setting):
     s = tuner_facts.TileTunerState(*setting)
     ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
-    fits = f"fits, with {spare:,} to spare" if spare >= 0 else f"does not fit, {-spare:,} too many"
+    fits = f"fits, {spare:,} words free" if spare >= 0 else f"does not fit, {-spare:,} words over M"
     return (
-        f"Br = {s.Br:,}, Bc = {s.Bc:,}: {ledger.total:,} words moved, {times(ledger.total / least)} "
+        f"Br = {s.Br:,}, Bc = {s.Bc:,}: traffic {ledger.total:,} words, {times(ledger.total / least)} "
         f"the lower bound of {least:,} words ({title}). "
         f"Footprint {ledger.peak:,} of M = {s.M:,} words: {fits}."
     )
@@ -342,9 +345,9 @@ def test_the_map_is_worked_by_keyboard_alone(opened):
     page.keyboard.press("ArrowRight")
     assert said(page) == map_says(4096, 64, 16384, "backward")
     for name, key, setting in (
-        ("N (rows)", "ArrowRight", (6144, 64, 16384)),
-        ("d (columns)", "ArrowLeft", (6144, 48, 16384)),
-        ("M (words)", "ArrowRight", (6144, 48, 18432)),
+        ("N (sequence length)", "ArrowRight", (6144, 64, 16384)),
+        ("d (head dimension)", "ArrowLeft", (6144, 48, 16384)),
+        ("M (words of fast memory)", "ArrowRight", (6144, 48, 18432)),
     ):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.parentElement.firstChild.textContent") == name
@@ -367,7 +370,7 @@ def test_a_tick_takes_a_schedule_off_the_map_and_brings_a_bound(opened):
     assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == names
     page.get_by_role("checkbox", name="F3c resident_keys").press("Space")
     assert said(page) == map_says(4096, 64, 16384, ticked=["flash2", "flash_optimal"])
-    assert "F3 flash_optimal and F2 flash2 move the fewest words, " in said(page)
+    assert "F3 flash_optimal and F2 flash2 have the least traffic, " in said(page)
     page.get_by_role("checkbox", name="Theorem A, whole").press("Space")
     assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == [
         "flash2", "flash_optimal", "compulsory", "A", "B'", "A_rows",
@@ -397,16 +400,16 @@ def test_the_tuner_is_worked_by_keyboard_alone(opened):
     assert said(page) == tuner_says(1000, 64, 16384, 1, 1, "flash_optimal")
     page.keyboard.press("End")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
-    page.get_by_role("slider", name="Br (rows of Q)").press("End")
+    page.get_by_role("slider", name="Br (rows per query block)").press("End")
     assert "does not fit" in said(page)
-    page.get_by_role("button", name="best tiles for M").press("Enter")
+    page.get_by_role("button", name="Best tile for M").press("Enter")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
     page.get_by_role("radio", name="flash_optimal").press("ArrowLeft")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash1")
-    page.get_by_role("slider", name="M (words)").press("Home")
-    page.get_by_role("button", name="best tiles for M").press("Enter")
+    page.get_by_role("slider", name="M (words of fast memory)").press("Home")
+    page.get_by_role("button", name="Best tile for M").press("Enter")
     least = schedules.flash1.smallest_M(1000, 64)
-    assert said(page).startswith(f"No tile of F1 flash1 fits M = 4: the smallest M that works is {least:,}. ")
+    assert said(page).startswith(f"No tile of F1 flash1 fits in M = 4. The minimum is M = {least:,}. ")
 
 
 def dragged(page, *ways, step=20):
@@ -455,26 +458,26 @@ def test_nonsense_in_the_address_is_put_right_and_said(opened):
     page = opened("map.html#N=abc&d=1e9&M=-7&pass=sideways&schedules=flash2,<b>&bounds=A")
     remarks = said(page)
     for part in (
-        "N = abc is not a whole number from 1 to 65,536: 4,096 is shown.",
-        "d = 1e9 is not a whole number from 1 to 256: 64 is shown.",
-        "M = -7 is not a whole number from 4 to 134,217,728: 4 is shown.",
-        "There is no pass sideways: forward is shown.",
-        "There is no schedule <b>.",
+        "N must be an integer from 1 to 65,536, got abc; 4,096 is used.",
+        "d must be an integer from 1 to 256, got 1e9; 64 is used.",
+        "M must be an integer from 4 to 134,217,728, got -7; 4 is used.",
+        "Unknown pass sideways; forward is used.",
+        "Unknown schedule <b>.",
     ):
         assert part in remarks
     assert page.locator("[data-line]").count() == 2  # flash2, A
     page.evaluate("location.hash = 'N=999999999&d=64&M=4096'")  # a link within the page
-    page.get_by_text("N = 999999999 is not a whole number from 1 to 65,536: 65,536 is shown.").wait_for()
+    page.get_by_text("N must be an integer from 1 to 65,536, got 999999999; 65,536 is used.").wait_for()
     page.evaluate("location.hash = 'a-heading'")  # an anchor says nothing of a setting
     handle_of(page).press("ArrowRight")
     assert said(page) == map_says(65536, 64, 4608)
 
     page = opened("tiles.html#N=8&Br=9&Bc=&M=9e9&schedule=small_cache")
     for part in (
-        "M = 9e9 is not a whole number from 4 to 4,194,304: 16,384 is shown.",
-        "There is no schedule small_cache: flash2 is shown.",
-        "Br = 9 is not a whole number from 1 to 8: 8 is shown.",
-        "Bc =  is not a whole number from 1 to 8: 8 is shown.",
+        "M must be an integer from 4 to 4,194,304, got 9e9; 16,384 is used.",
+        "Unknown schedule small_cache; flash2 is used.",
+        "Br must be an integer from 1 to 8, got 9; 8 is used.",
+        "Bc must be an integer from 1 to 8, got ; 8 is used.",
     ):
         assert part in said(page)
     assert said(page).endswith(tuner_says(8, 64, 16384, 8, 8, "flash2"))
@@ -632,6 +635,6 @@ def test_a_picture_takes_little_of_a_core(opened, place):
     before = taken()
     for key in ("ArrowRight", "ArrowLeft") * 4:
         handle_of(page).press(key)
-        page.get_by_role("slider", name="N (rows)").press(key)
+        page.get_by_role("slider", name="N (sequence length)").press(key)
     dragged(page, (60, 60), (-10, 0), step=2)
     assert (taken() - before) / (16 + 30 + 5) < 0.05  # seconds

@@ -29,11 +29,11 @@ def tuner(lab_page, run_all):
 
 
 def expected(sizes):
-    """What the words must say, from the closed form and the bound."""
+    """Return the expected headline, from the closed form and the lower bound."""
     N, d, M = (sizes[name] for name in ("N", "d", "M"))
     total = costs.flash2(N, d, Br=sizes["Br"], Bc=sizes["Bc"]).total
     least, _ = bounds.lower_bound("forward", N, d, M)
-    return f"{total:,} words moved, {total / least:.2f} × the lower bound of {least:,}"
+    return f"Traffic {total:,} words, {total / least:.2f} times the lower bound of {least:,}"
 
 
 def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner):
@@ -41,20 +41,20 @@ def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner):
     assert expected(start) in tuner.words.inner_text()
     _saved_with_its_words(tuner)
 
-    tuner.press("M (words)", "ArrowLeft")
+    tuner.press("M (words of fast memory)", "ArrowLeft")
     moved = tuner.sizes()
     assert moved["M"] < start["M"]
-    assert tuner.slider("M (words)").get_attribute("aria-valuetext") == f"{moved['M']:,}"
+    assert tuner.slider("M (words of fast memory)").get_attribute("aria-valuetext") == f"{moved['M']:,}"
     assert expected(moved) in tuner.words.inner_text()
     assert tuner.picture.screenshot() != pixels
     tuner.page.get_by_role("status").get_by_text(expected(moved)).wait_for(timeout=WAIT, state="attached")
 
-    tuner.press("M (words)", "Home")
-    assert "does not fit: short of" in tuner.picture.inner_html()
-    tuner.after(lambda: tuner.slider("M (words)").fill("40"))
-    button = tuner.root.get_by_role("button", name="best tiles for M")
+    tuner.press("M (words of fast memory)", "Home")
+    assert "does not fit, " in tuner.picture.inner_html()
+    tuner.after(lambda: tuner.slider("M (words of fast memory)").fill("40"))
+    button = tuner.root.get_by_role("button", name="Best tile for M")
     tuner.after(lambda: button.press("Enter"))
-    assert "Fewest words for M" in tuner.words.inner_text()
+    assert "Least traffic for M" in tuner.words.inner_text()
     assert expected(tuner.sizes()) in tuner.words.inner_text()
 
     _dragged(tuner)
@@ -76,7 +76,7 @@ def _dragged(tuner):
     sizes = tuner.sizes()
     assert sizes["Br"] > before["Br"] and sizes["Bc"] > before["Bc"]
     assert expected(sizes) in tuner.words.inner_text()
-    for name, label in (("Br", "Br (rows of Q)"), ("Bc", "Bc (rows of K)")):
+    for name, label in (("Br", "Br (rows per query block)"), ("Bc", "Bc (rows per key block)")):
         assert tuner.slider(label).get_attribute("aria-valuetext") == f"{sizes[name]:,}"
 
 

@@ -82,5 +82,5 @@ def test_rows_that_are_not_there_are_named(asked, message):
 
 
 def test_no_record_is_no_picture():
-    with pytest.raises(ValueError, match="record is None: no recorded run yet"):
+    with pytest.raises(ValueError, match="record must not be None: no recorded run yet"):
         explore.benchmark_bars(None)

@@ -23,11 +23,11 @@ def test_words_of_a_step_times_the_steps_of_all_tiles_are_what_F5_reads(N, d, Br
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"N": 65}, "N = 65: at most 64"),
-        ({"d": 65}, "d = 65: at most 64"),
-        ({"Br": 9}, "Br = 9: at most 8"),
-        ({"Bc": 9}, "Bc = 9: at most 8"),
-        ({"Bd": 5}, "Bd = 5: at most 4"),
+        ({"N": 65}, "N must be at most 64, got 65"),
+        ({"d": 65}, "d must be at most 64, got 65"),
+        ({"Br": 9}, "Br must be at most 8, got 9"),
+        ({"Bc": 9}, "Bc must be at most 8, got 9"),
+        ({"Bd": 5}, "Bd must be at most 4, got 5"),
         ({"Br": 0}, "Br"),
     ],
 )

@@ -58,12 +58,12 @@ def test_labels_count_one_as_one():
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({}, "choices is empty"),
-        ({"x": [np.ones((2, 2))]}, r"choices\['x'\]: three matrices"),
+        ({}, "choices must contain at least one choice"),
+        ({"x": [np.ones((2, 2))]}, r"choices\['x'\] must be three matrices"),
         ({"x": 3 * [np.ones(2)]}, "three matrices"),
         ({"x": 3 * [np.ones((0, 2))]}, "three matrices"),
         ({"x": [np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))]}, r"a \(m, k\), b \(k, n\), c \(m, n\)"),
-        ({"x": 3 * [np.ones((7, 7))]}, "a box of 7 x 7 x 7, at most 6"),
+        ({"x": 3 * [np.ones((7, 7))]}, "at most 6 words along an edge, got a box of 7 x 7 x 7"),
     ],
 )
 def test_a_wrong_choice_is_named(choices, message):

@@ -35,7 +35,7 @@ def test_words_are_those_of_the_closed_forms(mask, d):
     assert (s.ledger.total, s.M, s.least) == (ledger.total, ledger.peak, least)
     for words in (ledger.total, costs.flash_optimal(mask.N, d, Br=mask.Br).total, least):
         assert f"{words:,}" in picture.numbers and f"{words:,}" in picture.alt
-    assert f"{mask.nnz:,} of {mask.N**2:,} pairs seen" in picture.numbers
+    assert f"{mask.nnz:,} of {mask.N**2:,} pairs visible" in picture.numbers
     check_layout(picture)
 
 
@@ -88,10 +88,22 @@ REFUSED = [
         "mask must be a BlockMask of iocourse.masks, got Causal",
     ),
     (lambda: block_mask(masks.causal(8, 4), 0), ValueError, "d must be at least 1"),
-    (lambda: block_mask(masks.causal(8, 4), 4, cursor=(2, 0)), ValueError, r"tiles are \(0, 0\) to \(1, 1\)"),
+    (
+        lambda: block_mask(masks.causal(8, 4), 4, cursor=(2, 0)),
+        ValueError,
+        r"cursor must be from \(0, 0\) to \(1, 1\), got \(2, 0\)",
+    ),
     (lambda: mask_painter(N=0), ValueError, "N must be at least 1"),
-    (lambda: mask_painter(N=1000, B=10), ValueError, "100 x 100 tiles; .* B must be at least 63"),
-    (lambda: mask_painter(preset="zigzag"), ValueError, "preset 'zigzag'; there are causal, window"),
+    (
+        lambda: mask_painter(N=1000, B=10),
+        ValueError,
+        "B must be at least 63 for N = 1000 .*, got 10, which gives 100 x 100 tiles",
+    ),
+    (
+        lambda: mask_painter(preset="zigzag"),
+        ValueError,
+        "unknown preset 'zigzag'; expected one of causal, window",
+    ),
 ]
 
 
@@ -127,14 +139,14 @@ def check_shown(painter):
     """Picture, controls and words all show the mask, and the words are those of the closed form."""
     row, column = painter.cursor
     half, seen = is_half(painter.mask, row, column), bool(painter.mask.tiles[row, column])
-    state = ("seen up to the query" if half else "seen") if seen else "hidden"
+    state = ("visible up to the query" if half else "visible") if seen else "hidden"
     assert f"<b>Tile {row}, {column}: {state}." in painter.words
     assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
-    assert painter.controls["seen"].label == f"tile {row}, {column} is seen"
+    assert painter.controls["seen"].label == f"tile {row}, {column} is visible"
     assert painter.svg == painter.shown().picture.to_svg()
     N, B, d = painter.state
     total = costs.block_sparse(N, d, mask=painter.mask, Br=B, Bc=1).total
-    assert f"{total:,} words moved" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
+    assert f"Traffic {total:,} words" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
 
 
 def test_a_click_and_the_keys_toggle_a_tile(painter):
@@ -145,7 +157,7 @@ def test_a_click_and_the_keys_toggle_a_tile(painter):
     assert painter.mask.tiles[4, 1]
     painter.set("row", 5)
     painter.set("column", 2)
-    assert painter.page()["spoken"].startswith("Tile 5, 2: seen. ")
+    assert painter.page()["spoken"].startswith("Tile 5, 2: visible. ")
     painter.set("seen", False)
     assert not painter.mask.tiles[5, 2]
     assert painter.page()["spoken"].startswith("Tile 5, 2: hidden. ")
@@ -223,15 +235,15 @@ def test_the_last_tile_of_a_row_stays(painter):
     before = painter.mask
     stroke(painter, (0, 0))
     assert painter.mask == before
-    assert "Row 0 must keep a tile: queries 0 to 15 would see no key." in painter.words
+    assert "Row 0 must keep a tile, because queries 0 to 15 would attend to no key." in painter.words
     stroke(painter, (0, 3))
-    assert "Tile 0, 3 holds later keys only" in painter.words and painter.mask == before
+    assert "Tile 0, 3 contains only later keys" in painter.words and painter.mask == before
     painter.press("undo")
-    assert "There is nothing to undo." in painter.words, "a refused stroke is no step"
+    assert "Nothing to undo." in painter.words, "a refused stroke is no step"
     painter.set("causal", False)
     stroke(painter, (5, 0), (5, 5))
     assert painter.mask.tiles[5].tolist() == [False] * 5 + [True]
-    assert "Row 5 must keep a tile: queries 80 to 89 would see no key." in painter.words
+    assert "Row 5 must keep a tile, because queries 80 to 89 would attend to no key." in painter.words
     painter.set("seen", False)
     assert painter.value("seen") is True
     check_shown(painter)
@@ -284,7 +296,7 @@ def test_parameters_change_the_mask(painter, name, parameter, expected):
 
 def test_a_parameter_offers_what_its_preset_takes(painter):
     painter.set("preset", "bigbird")
-    with pytest.raises(ValueError, match="w = 5: it offers 0, 1, 2, 3, 4"):
+    with pytest.raises(ValueError, match="w must be one of 0, 1, 2, 3, 4, got 5"):
         painter.set("w", 5)
 
 
@@ -301,17 +313,17 @@ def test_undo_goes_back_and_clear_keeps_the_diagonal(painter):
     painter.press("undo")
     assert painter.mask == start and "Undone." in painter.words
     painter.press("undo")
-    assert "There is nothing to undo." in painter.words
+    assert "Nothing to undo." in painter.words
     check_shown(painter)
 
 
 def test_it_starts_as_documented():
     assert isinstance(mask_painter(), MaskPainter)
-    assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles seen"
+    assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles visible"
     assert "Drag over tiles" in mask_painter().words
 
 
 def test_a_fact_is_drawn_once(painter):
-    said = [text for text in texts(painter.picture) if "21 of 36 tiles seen" in text]
+    said = [text for text in texts(painter.picture) if "21 of 36 tiles visible" in text]
     assert len(said) == 1
-    assert any(text == "21 of 36 tiles seen" for text in texts(block_mask(painter.mask, 8, title="Yours")))
+    assert any(text == "21 of 36 tiles visible" for text in texts(block_mask(painter.mask, 8, title="Yours")))

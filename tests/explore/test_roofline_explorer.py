@@ -225,14 +225,14 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
     ("change", "error", "text"),
     [
         ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
-        ({"H_kv": 3}, ValueError, "H_kv is 3; allowed: a divisor of H = 8"),
-        ({"H_kv": 16}, ValueError, "H_kv is 16; allowed: a divisor of H = 8"),
+        ({"H_kv": 3}, ValueError, "H_kv must be a divisor of H = 8, got 3"),
+        ({"H_kv": 16}, ValueError, "H_kv must be a divisor of H = 8, got 16"),
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),
         ({"d": 1.5}, TypeError, "d must be a whole number"),
         ({"B": -1}, ValueError, "B must be at least 1, got -1"),
-        ({"density": 0}, ValueError, "density is 0; allowed: more than 0"),
-        ({"density": 1.01}, ValueError, "density is 1.01; allowed: more than 0, and 1 at most"),
-        ({"density": float("nan")}, ValueError, "density is nan"),
+        ({"density": 0}, ValueError, "density must be larger than 0 and at most 1, got 0"),
+        ({"density": 1.01}, ValueError, "density must be larger than 0 and at most 1, got 1.01"),
+        ({"density": float("nan")}, ValueError, "density must be larger than 0 and at most 1, got nan"),
     ],
 )
 def test_bad_input_is_named(change, error, text):

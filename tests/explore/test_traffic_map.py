@@ -53,13 +53,14 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
         assert all(one.schedule.given_weights for one in found)
         if found:
             return
-        assert f"M = {M:,}: no schedule that is drawn fits." in map_of(view).alt
+        assert f"M = {M:,}: none of the selected schedules fits." in map_of(view).alt
         return
     assert (found[0].schedule, dict(found[0].tiles)) == (best.schedule, best.tiles)
     least, name = bounds.lower_bound(pass_, N, d, M)
     picture = map_of(view)
     assert (
-        f"M = {M:,}: {best.schedule.title} (" in picture.alt and f"words, {best.cost.total:,}" in picture.alt
+        f"M = {M:,}: {best.schedule.title} (" in picture.alt
+        and f"traffic, {best.cost.total:,} words" in picture.alt
     )
     assert f"the lower bound {least:,} ({bounds.BOUNDS[name].title})" in picture.alt
     for one in found:
@@ -135,7 +136,7 @@ def test_where_the_tiles_of_the_best_are_too_many_for_a_line_they_stand_below_al
     picture = traffic_map(8192, 128, 16384, "gradient")
     check_layout(picture)
     drawn = " ".join(e.text for e in picture.elements if isinstance(e, Text))
-    assert "M = 16,384: gradient_scores_materialised moves the fewest words" in drawn
+    assert "M = 16,384: gradient_scores_materialised has the least traffic" in drawn
     assert "gradient_scores_materialised (Bm = 126" in picture.alt and "Bm = 126" in picture.numbers
 
 
@@ -225,17 +226,25 @@ REFUSED = [
     ({"N": 0}, ValueError, "N must be at least 1, got 0"),
     ({"d": 1.5}, TypeError, "d must be a whole number"),
     ({"M": 0}, ValueError, "M must be at least 1, got 0"),
-    ({"pass_": "tied"}, ValueError, "'tied' has no map; there are forward, backward, gradient"),
+    ({"pass_": "tied"}, ValueError, "pass_ must be one of forward, backward, gradient, got 'tied'"),
     ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),
     (
         {"schedules": ["flash1_backward"]},
         ValueError,
-        "dense forward schedule 'flash1_backward'; there are naive",
+        "unknown dense forward schedule 'flash1_backward'; expected one of naive",
     ),
-    ({"schedules": ["block_sparse"]}, ValueError, "dense forward schedule 'block_sparse'"),
-    ({"bounds": ["C"]}, ValueError, "forward bound with constants 'C'; there are compulsory, A"),
-    ({"bounds": ["theta_attention"]}, ValueError, "'theta_attention'"),
-    ({"schedules": [], "bounds": []}, ValueError, "nothing to draw: name at least one schedule"),
+    (
+        {"schedules": ["block_sparse"]},
+        ValueError,
+        "unknown dense forward schedule 'block_sparse'; expected one of naive",
+    ),
+    (
+        {"bounds": ["C"]},
+        ValueError,
+        "unknown forward bound with constants 'C'; expected one of compulsory, A",
+    ),
+    ({"bounds": ["theta_attention"]}, ValueError, "unknown forward bound with constants 'theta_attention'"),
+    ({"schedules": [], "bounds": []}, ValueError, "nothing to draw: select at least one schedule"),
 ]
 
 
@@ -308,7 +317,7 @@ def test_without_any_tick_it_says_what_to_do(explorer):
         if one.kind == "tick" and one.value:
             explorer.set(one.name, False)
     assert explorer.svg == ""
-    assert "Nothing to draw: name at least one schedule" in explorer.words
+    assert "Nothing to draw: select at least one schedule" in explorer.words
     shown, _ = explorer._repr_mimebundle_()  # by another cell, say
     assert VIEW in shown and shown["text/plain"] == explorer.spoken
     assert "Nothing to draw" in explorer.page()["spoken"] and explorer.page()["grabs"] == []
@@ -318,7 +327,7 @@ def test_without_any_tick_it_says_what_to_do(explorer):
 
 def test_an_explorer_of_nothing_is_refused_as_its_picture_is():
     for make in (traffic_map, traffic_explorer):
-        with pytest.raises(ValueError, match="nothing to draw: name at least one schedule"):
+        with pytest.raises(ValueError, match="nothing to draw: select at least one schedule"):
             make(4096, 64, 16_384, "forward", schedules=[], bounds=[])
 
 

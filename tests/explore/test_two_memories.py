@@ -185,7 +185,7 @@ def test_it_starts_before_the_first_word_and_steps_to_the_last():
     player.set("step", 4)
     assert player.picture == two_memories_picture(4)
     player.set("step", last_step())
-    assert player.state.step == last_step() and "6.0 times as many" in player.words
+    assert player.state.step == last_step() and "the ratio is 6.0" in player.words
 
 
 def test_without_a_kernel_the_film_is_seen():
