@@ -1,6 +1,6 @@
-"""Sphinx's settings: `sphinx-build docs FOLDER`, in the root of a checkout, builds the site into FOLDER.
+"""Sphinx configuration: `sphinx-build docs FOLDER`, in the root of a checkout, builds the site in FOLDER.
 
-`-D iocourse_lite=FOLDER` adds pages that docs/lite/build.py has made, and the links to them.
+`-D iocourse_lite=FOLDER` adds the pages that docs/lite/build.py wrote to FOLDER, and links to them.
 """
 
 import importlib.util
@@ -45,19 +45,19 @@ myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-# ---- formulas: from the site itself ----------------------------------------------------------------------
+# ---- formulas, served by the site -----------------------------------------------------------------------
 mathjax_path = "mathjax/tex-chtml.js"
 mathjax_package = importlib.util.find_spec("sphinx-mathjax-offline")
 if mathjax_package is None or mathjax_package.origin is None:
     raise ConfigError('MathJax is not installed here: python -m pip install -e ".[test]"')
-# Parts of MathJax for what no page has.
+# Parts of MathJax that no page uses.
 exclude_patterns = [
     f"mathjax/{part}" for part in ("*svg*", "*mml*", "*full*", "input/asciimath", "input/mml")
 ]
 
 # ---- the library -----------------------------------------------------------------------------------------
 autodoc_mock_imports = list(missing())
-# A module's page has the names of its __all__, wherever they are defined.
+# The page of a module lists the names in its __all__, including imported ones.
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
 autodoc_member_order = "bysource"
@@ -67,7 +67,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
-# ---- looks -----------------------------------------------------------------------------------------------
+# ---- theme -----------------------------------------------------------------------------------------------
 html_theme = "furo"
 html_title = "iocourse"
 html_static_path = ["_static", "explore/static", str(Path(mathjax_package.origin).parent / "static")]

@@ -1,7 +1,7 @@
-"""Sphinx extension for the course's site: solved lessons as pages, and tables from the library's registries.
+"""Sphinx extension of the course site: solved lessons as pages, and tables from the registries.
 
 When a build starts, the solved notebooks are copied to docs/lessons, which git ignores. Each source is
-changed as Sphinx reads it: links lead to pages of the site, lessons get labels and alternative texts, and
+changed when Sphinx reads it: links lead to pages of the site, lessons get labels and alternative texts, and
 `<!-- made: NAME -->` is replaced by the text that the function `MADE[NAME]` returns.
 """
 
@@ -53,16 +53,16 @@ warn = logging.getLogger(__name__).warning
 
 
 def copy_lessons(app: Sphinx, config: Config) -> None:
-    """Bring docs/lessons up to date: the solved notebooks and the page of notation, each an exact copy.
+    """Update docs/lessons, exact copies of the solved notebooks and the page of notation.
 
     Raises:
-        ConfigError: `iocourse_lite` is not a folder of JupyterLite pages.
+        ConfigError: `iocourse_lite` is not a directory of JupyterLite pages.
     """
     lite = config.iocourse_lite
     if lite and not ((Path(lite) / "lab" / "index.html").is_file() and lite_stems(lite)):
         raise ConfigError(
-            f"iocourse_lite is {lite!r}, which has no lab/index.html with notebooks in files/; "
-            "expected: a folder made by docs/lite/build.py"
+            "iocourse_lite must be a directory written by docs/lite/build.py (lab/index.html, and notebooks "
+            f"in files/), got {lite!r}"
         )
     wanted = {path.name: path for path in (ROOT / "solutions").glob("[0-9]*.ipynb")}
     for old in (DOCS / "lessons").glob("*.ipynb"):
@@ -75,18 +75,18 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
 
 
 def keep_figures_inside(app: Sphinx) -> None:
-    """Write the figures of notebooks beside the doctrees: MyST-NB writes them beside the site's folder."""
+    """Write the figures of notebooks to the doctree directory; the default of MyST-NB is next to the site."""
     folder = str(Path(app.doctreedir) / "jupyter_execute")
     app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=folder)  # type: ignore[attr-defined]
 
 
 def lite_stems(lite: str) -> list[str]:
-    """The names, without suffix, of the notebooks in a folder of JupyterLite pages; none without a folder."""
+    """Return the stems of the notebooks in a directory of JupyterLite pages, or [] without a directory."""
     return sorted(path.stem for path in Path(lite, "files").glob("[0-9]*.ipynb")) if lite else []
 
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Change the text of one source, before Sphinx parses it."""
+    """Change one source before Sphinx parses it: links, labels, alternative texts and generated parts."""
     path = Path(app.env.doc2path(docname)).relative_to(DOCS).as_posix()
     if path.endswith(".ipynb"):
         in_lite = Path(path).stem in lite_stems(app.config.iocourse_lite)
@@ -97,12 +97,12 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def made_again(app: Sphinx, *_: Any) -> list[str]:
-    """The pages with a made part: they are read at every build, since the library may have changed."""
+    """Return the pages with generated parts, read at each build because the library may have changed."""
     return [path.stem for path in DOCS.glob("*.md") if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def page_of(path: str) -> str | None:
-    """The source of the page, relative to docs/, that shows the file at `path`; None if no page does."""
+    """Return the page (relative to docs/) that shows the file at `path`, or None."""
     folder, _, name = path.partition("/")
     page = f"lessons/{name}" if folder in ("lessons", "solutions") else name if folder == "docs" else ""
     page = "changelog.md" if path == "CHANGELOG.md" else page
@@ -110,10 +110,10 @@ def page_of(path: str) -> str | None:
 
 
 def linked(text: str, path: str, page: str, project: Project = PROJECT) -> str:
-    """The text of the file at `path`, with relative links that lead from `page` to pages of the site.
+    """Return the text of the file at `path` with its relative links changed to pages of the site.
 
-    A link to another file of the repository leads to its address if that is claimed; otherwise the file is
-    named. A link to a file that does not exist is left unchanged, and Sphinx warns of it.
+    A link to another file of the repository becomes its web address if the address is claimed, otherwise the
+    file name. A link to a file that does not exist is unchanged, and Sphinx warns about it.
     """
 
     def lead(found: re.Match[str]) -> str:
@@ -132,8 +132,8 @@ def linked(text: str, path: str, page: str, project: Project = PROJECT) -> str:
 
 
 def lesson(notebook: Json, page: str, in_lite: bool = False) -> Json:
-    """A solved notebook as the site shows it: links, labels of sections, set-up folded, figures described."""
-    if in_lite:  # in HTML, since Sphinx does not know pages of JupyterLite
+    """Return a solved notebook for the site: links, section labels, folded set-up, alternative texts."""
+    if in_lite:  # as HTML, because Sphinx does not know JupyterLite pages
         aim = f"../lite/lab/index.html?path={posixpath.basename(page)}"
         title, *rest = "".join(notebook["cells"][0]["source"]).split("\n")
         opens = f'<a href="{aim}">Open the exercises in this browser</a>'
@@ -154,7 +154,7 @@ def lesson(notebook: Json, page: str, in_lite: bool = False) -> Json:
 
 
 def _with_formulas(summary: re.Match[str]) -> str:
-    """A summary is HTML, in which Sphinx does not look for formulas."""
+    """Return a summary with its formulas as HTML, because Sphinx does not search HTML for formulas."""
     return re.sub(r"\$([^$]+)\$", r'<span class="math notranslate nohighlight">\\(\1\\)</span>', summary[0])
 
 
@@ -162,14 +162,14 @@ def _with_formulas(summary: re.Match[str]) -> str:
 
 
 def map_of_schedules(app: Sphinx) -> str:
-    """The landing page's figure: words moved by schedules against fast memory, above the bounds."""
+    """Return the figure of the landing page: traffic of schedules against fast memory, and lower bounds."""
     drawn = ("naive", "flash1", "flash_optimal", "small_cache")
     drawn += ("scores_stored", "scores_stored_tiled", "resident_keys")
     return shown(app, "map", explore.traffic_map(8192, 64, M=58368, M_range=(128, 2**22), schedules=drawn))
 
 
 def lessons_in_readme(app: Sphinx) -> str:
-    """README's two tables of lessons, in which each title leads to the page of the solved lesson."""
+    """Return the two tables of lessons in README, with links from titles to the solved lessons."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     parts = [readme.split(f"<!-- {name} -->")[1].split("<!-- /")[0] for name in ("spine", "electives")]
     both = "The main path:\n{}\nElectives:\n{}".format(*parts)
@@ -177,7 +177,7 @@ def lessons_in_readme(app: Sphinx) -> str:
 
 
 def in_the_browser(app: Sphinx) -> str:
-    """The sentence that leads to the pages of JupyterLite; "" if the site has none."""
+    """Return the sentence with the link to the JupyterLite pages, or "" if the site has none."""
     if not (stems := lite_stems(app.config.iocourse_lite)):
         return ""
     first, last = (stem.partition("_")[0] for stem in (stems[0], stems[-1]))
@@ -189,10 +189,10 @@ def in_the_browser(app: Sphinx) -> str:
 
 
 def bounds(app: Sphinx) -> str:
-    """The table of bounds, and below it all that the registries and docs/proofs.toml say of each."""
+    """Return the table of bounds, followed by the entries of the registries and docs/proofs.toml for each."""
     every, proofs = BOUNDS | ACROSS_RANKS, tomllib.loads((DOCS / "proofs.toml").read_text(encoding="utf-8"))
     for id in sorted(every.keys() ^ proofs.keys()):
-        warn("docs/proofs.toml and the registries of bounds disagree about %s: both must have it", id)
+        warn("%s must be in docs/proofs.toml and in a registry of bounds, but is missing in one of them", id)
     rows, parts = ["| bound | title | pass | status |", "| --- | --- | --- | --- |"], []
     for id, bound in every.items():
         place = "bound-" + id.replace("''", "-second").replace("'", "-prime").replace("_", "-").lower()
@@ -207,7 +207,7 @@ def bounds(app: Sphinx) -> str:
 
 
 def schedules(app: Sphinx) -> str:
-    """The table of schedules, and below it each with its closed form."""
+    """Return the table of schedules, followed by a section for each with its closed form."""
     rows, parts = ["| schedule | label | section | pass |", "| --- | --- | --- | --- |"], []
     for name, one in REGISTRY.items():
         place, section = f"schedule-{name.replace('_', '-')}", section_link("{}.{}".format(*one.lesson))
@@ -221,19 +221,19 @@ def schedules(app: Sphinx) -> str:
 
 
 def section_link(number: str) -> str:
-    """The link to a section of a lesson, such as "5.9"."""
+    """Return the link to a section of a lesson, such as "5.9"."""
     return f"[{number}](#section-{number.replace('.', '-')})"
 
 
 def plain(docstring: str | None) -> str:
-    """A docstring as one line of Markdown in a table, where characters outside names mean themselves."""
+    """Return a docstring as one line of Markdown, with special characters outside names escaped."""
     parts = " ".join((docstring or "").split()).split("`")
     parts[::2] = [re.sub(r"[*_|]", r"\\\g<0>", part) for part in parts[::2]]
     return "`".join(parts)
 
 
 def records(app: Sphinx) -> str:
-    """The table of records with their sources, and below it the figures or the numbers of each."""
+    """Return the table of records with their sources, followed by the figures or numbers of each."""
     rows, parts = ["| record | measured with |", "| --- | --- |"], []
     for name in NAMES:
         record = load_record(name)
@@ -246,7 +246,7 @@ def records(app: Sphinx) -> str:
 
 
 def figures(record: Json) -> Iterator[Picture]:
-    """The figures that `iocourse.explore` draws of a record."""
+    """Yield the figures that `iocourse.explore` draws for a record."""
     if record["subject"] == "attention":
         for pass_, dtype, d in dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in record["rows"]):
             yield explore.benchmark_bars(record, pass_=pass_, dtype=dtype, d=d)
@@ -263,7 +263,7 @@ def figures(record: Json) -> Iterator[Picture]:
 
 
 def numbers(record: Json) -> str:
-    """A record as text: a table for each of its lists, after the values that are in no list."""
+    """Return a record as text: first the values outside lists, then a table for each list."""
     parts = [table([[name, _cell(value)] for name, value in _flat(record)])]
     for key, rows in record.items():
         if isinstance(rows, list) and rows and isinstance(rows[0], dict):
@@ -275,7 +275,7 @@ def numbers(record: Json) -> str:
 
 
 def _flat(record: Json, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Name and value of all that is in no list, such as `device.name`."""
+    """Yield name and value of all entries outside lists, with nested names such as `device.name`."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}.")
@@ -290,7 +290,7 @@ def _cell(value: Any) -> str:
 
 
 def shown(app: Sphinx, name: str, picture: Picture) -> str:
-    """A figure with its alternative text, and its numbers folded below."""
+    """Return a figure with its alternative text, and its numbers in a folded section."""
     atomic_write(Path(app.outdir) / "_images" / f"{name}.png", picture.to_png())
     alt = escape(" ".join(picture.alt.split()))
     image = f'<img src="_images/{name}.png" alt="{alt}" width="{round(picture.width)}">'
@@ -298,7 +298,7 @@ def shown(app: Sphinx, name: str, picture: Picture) -> str:
 
 
 def folded(summary: str, text: str) -> str:
-    """Text that a reader opens with a click."""
+    """Return a folded section that opens with a click."""
     return f"<details><summary>{summary}</summary>\n\n```text\n{text}\n```\n\n</details>"
 
 
@@ -316,7 +316,7 @@ MADE = {
 
 
 def numbered_as_written(app: Sphinx, doctree: nodes.document) -> None:
-    r"""Display formulas as they are: Sphinx puts those with \\ into an environment that allows no \tag."""
+    r"""Keep display formulas unchanged: Sphinx puts those with \\ into an environment without \tag."""
     for block in doctree.findall(nodes.math_block):
         if not block.get("no-wrap", block.get("nowrap")):
             formula = block.astext()
@@ -325,7 +325,7 @@ def numbered_as_written(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def without_false_friends(app: Sphinx, doctree: nodes.document) -> None:
-    """Do not link types that share a name with something else: Sphinx links to any name with that end."""
+    """Remove links of types that share a name with other objects, because Sphinx matches by suffix."""
     for link in list(doctree.findall(addnodes.pending_xref)):
         room = FRIENDS.get(link.get("reftarget", ""))
         if room is not None and link.get("py:module") != room:
@@ -333,9 +333,10 @@ def without_false_friends(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def as_plain_words(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain words and `names`: a bar or a star outside names means itself in RST too.
+    """Escape bars and stars outside `names`, which are markup in RST but not in our docstrings.
 
-    The text of a property begins after an empty comment: napoleon takes words before a colon for a type.
+    The docstring of a property starts after an empty comment, because napoleon reads words before a colon as
+    a type.
     """
     text = "\n".join(lines)
     lines[:] = PLAIN.sub(lambda mark: mark[0] if mark[0][0] in "`>" else f"\\{mark[0]}", text).split("\n")
@@ -346,20 +347,20 @@ def as_plain_words(app: Sphinx, what: str, name: str, found: Any, options: Any, 
 def without_field_numbers(
     app: Sphinx, what: str, name: str, found: Any, skip: bool, options: Any
 ) -> bool | None:
-    """A named tuple's fields are in its signature; Python's "Alias for field number 0" adds nothing."""
+    """Skip the fields of named tuples ("Alias for field number 0"), which the signature already lists."""
     return True if str(getattr(found, "__doc__", "")).startswith("Alias for field number") else None
 
 
 def add_lite(app: Sphinx, problem: Exception | None) -> None:
-    """Copy the pages of JupyterLite to lite/ of the site."""
+    """Copy the JupyterLite pages to lite/ of the site."""
     if app.config.iocourse_lite and problem is None:
         shutil.copytree(app.config.iocourse_lite, Path(app.outdir) / "lite", dirs_exist_ok=True)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Called by Sphinx."""
-    app.add_config_value("iocourse_lite", "", "env", str, "folder made by docs/lite/build.py")
-    app.add_config_value("iocourse_project", repr(PROJECT), "env")  # a new address: every page is read again
+    """Register the extension; called by Sphinx."""
+    app.add_config_value("iocourse_lite", "", "env", str, "directory written by docs/lite/build.py")
+    app.add_config_value("iocourse_project", repr(PROJECT), "env")  # a new address: all pages are read again
     app.connect("config-inited", copy_lessons)
     app.connect("builder-inited", keep_figures_inside, priority=900)  # after MyST-NB
     app.connect("env-get-outdated", made_again)

@@ -1,10 +1,10 @@
-"""The lessons that need NumPy alone, 00 to 09b, as pages that run in the reader's browser: JupyterLite.
+"""Build JupyterLite pages of the lessons that need only NumPy, 00 to 09b, which run in the reader's browser.
 
     python docs/lite/build.py build/lite WHEEL...
 
-WHEEL is that of iocourse, and those that Pyodide does not have: they are served from the site itself. How to
-get them, and what must be installed, stands in `.github/workflows/jupyterlite.yml`. Nothing is fetched while
-the site is built. When a page is opened, Python, NumPy and Matplotlib come from Pyodide's server.
+WHEEL is the wheel of iocourse, and each wheel that Pyodide does not include; the site serves them.
+`.github/workflows/jupyterlite.yml` shows how to get them and what must be installed. The build needs no
+network. When a page is opened, Python, NumPy and Matplotlib are loaded from the server of Pyodide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def copy_lessons(root: Path, folder: Path) -> None:
-    """Put the lessons and the pages beside them into `folder`; links to what is not there lead to the web."""
+    """Copy the lessons and notation.md to `folder`; links to other files become web addresses."""
     lessons = sorted((root / "lessons").glob(NUMPY_ALONE))
     beside = {path.name for path in lessons} | set(PAGES)
     for path in lessons:
@@ -42,10 +42,10 @@ def copy_lessons(root: Path, folder: Path) -> None:
 
 
 def build(root: Path, out: Path, wheels: list[Path]) -> None:
-    """Write the site to `out`, with `wheels` in its own package index.
+    """Write the site to `out`, with `wheels` in its package index.
 
     Raises:
-        subprocess.CalledProcessError: JupyterLite failed, and has printed why.
+        subprocess.CalledProcessError: JupyterLite failed and printed the reason.
     """
     with tempfile.TemporaryDirectory(prefix="iocourse-lite-") as made:
         scratch = Path(made)
@@ -60,15 +60,15 @@ def build(root: Path, out: Path, wheels: list[Path]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line: build.py OUT WHEEL..."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="the folder to write")
-    parser.add_argument(
-        "wheels", type=Path, nargs="+", help="pure Python wheels, that of iocourse among them"
-    )
+    parser.add_argument("wheels", type=Path, nargs="+", help="pure Python wheels, including that of iocourse")
     given = parser.parse_args()
     if not any(wheel.name.startswith("iocourse-") for wheel in given.wheels):
-        parser.error(f"no wheel of iocourse among {', '.join(wheel.name for wheel in given.wheels)}")
+        parser.error(
+            f"wheels must include that of iocourse, got {', '.join(wheel.name for wheel in given.wheels)}"
+        )
     build(find_checkout(), given.out, given.wheels)
 
 

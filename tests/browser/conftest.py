@@ -84,7 +84,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A browser."""
+    """Return the browser, Chromium."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
@@ -179,7 +179,7 @@ def lab_page(lab_server, lab):
         return lab
 
     yield opened
-    # The next test gets a kernel of its own, not the one that this test has left behind.
+    # The next test gets a new kernel, not the one of this test.
     lab.evaluate(CLOSE)
     for session in json.loads(lab_server.ask("api/sessions")):
         lab_server.ask(f"api/sessions/{session['id']}", "DELETE")

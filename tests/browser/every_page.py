@@ -13,12 +13,12 @@ from page_accessibility import what_is_wrong
 
 from tools.build.project import read_project
 
-WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
+WITHOUT_A_TITLE = {"search.html"}  # filled in by Sphinx after a search
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """A folder with the whole site."""
+    """Return a folder with the complete site."""
     if "IOCOURSE_SITE" in os.environ:
         return Path(os.environ["IOCOURSE_SITE"])
     start, folder = time.monotonic(), tmp_path_factory.mktemp("whole") / "site"

@@ -1,4 +1,4 @@
-"""All explorers in one notebook of JupyterLab and a real Chromium: heard as by a screen reader, and moved."""
+"""Tests of all explorers in one notebook of JupyterLab in Chromium: accessibility tree and controls."""
 
 import re
 from functools import cache
@@ -19,17 +19,17 @@ PICTURES = {"image", "img"}
 
 @cache
 def shells():
-    """Every explorer by its name."""
+    """Return all explorers by name."""
     return {name: make() for name, make in EXPLORERS.items()}
 
 
 def called(name):
-    """How an explorer is called in its page."""
+    """Return the name of an explorer in its page."""
     return shells()[name].page()["name"]
 
 
 def heard(page, name):
-    """What a screen reader is told of an explorer."""
+    """Return the accessibility tree of an explorer, as for a screen reader."""
     return spoken(page, f".iocourse-explorer[role=group][aria-label={called(name)!r}]")
 
 
@@ -48,7 +48,7 @@ def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
 
 
 def _has_names(page):
-    """Names for all of them, and values that are numbers in words."""
+    """Assert that all elements have names, and that values are spoken as numbers."""
     for name, made in shells().items():
         told = heard(page, name)
         assert PICTURES & {one.role for one in told}, name

@@ -80,7 +80,7 @@ def test_the_site_is_deployed_with_these_pages_below_lite():
 
 @pytest.fixture(scope="module")
 def pages():
-    """The built pages."""
+    """Return the folder of the built pages."""
     if "IOCOURSE_LITE" not in os.environ:
         pytest.skip("IOCOURSE_LITE names no folder of pages built by docs/lite/build.py")
     return Path(os.environ["IOCOURSE_LITE"]).resolve()

@@ -1,4 +1,4 @@
-"""`iocourse lab` as a student starts it: the lessons are copied and lesson 00 opens with a live kernel."""
+"""Test of `iocourse lab`: the lessons are copied, and lesson 00 opens with a live kernel."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=\w+"
 
 @pytest.fixture
 def checkout(tmp_path):
-    """The lessons and what names the project, without the rest of the checkout."""
+    """Return a folder with the lessons and the project files, without the rest of the checkout."""
     shutil.copytree(ROOT / "lessons", tmp_path / "lessons")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -41,7 +41,7 @@ def student_lab(checkout, jupyter_environment, tmp_path):
 
 
 def _read_until_address(process):
-    """What was printed up to the address; a server that prints none is ended, for reading waits for ever."""
+    """Return the output up to the address; end a server that prints none, because reading would block."""
     said, stop = "", threading.Timer(START, process.terminate)
     stop.start()
     try:

@@ -1,4 +1,4 @@
-"""The mask painter in JupyterLab and a real Chromium: by keyboard alone, click, stroke, and finger."""
+"""Tests of the mask painter in JupyterLab in Chromium: keyboard, click, stroke and touch."""
 
 import pytest
 from explorer_page import WAIT, ExplorerPage
@@ -10,7 +10,7 @@ SIDE = 16  # tiles
 
 
 class Painter(ExplorerPage):
-    """The painter of 16 x 16 tiles, and what should be seen."""
+    """Driver of the painter of 16 x 16 tiles, with its expected state."""
 
     def __init__(self, page):
         super().__init__(page, "mask painter")
@@ -19,12 +19,12 @@ class Painter(ExplorerPage):
         self.box = self.root.locator(".grab").bounding_box()
 
     def place(self, row, column):
-        """The middle of a tile on the page."""
+        """Return the centre of a tile on the page."""
         across, down = ((at + 0.5) / SIDE for at in (column, row))
         return self.box["x"] + across * self.box["width"], self.box["y"] + down * self.box["height"]
 
     def until(self, text):
-        """Wait until the words say this, and the live region what the mask of `tiles` moves."""
+        """Wait for this text, and for the traffic of the mask of `tiles` in the live region."""
         self.words.get_by_text(text).wait_for(timeout=WAIT)
         mask = masks.BlockMask(1024, self.tiles, 64, causal=True)
         live = self.root.get_by_role("status").get_by_text(headline(sparse(mask, 64))[0])
@@ -32,13 +32,13 @@ class Painter(ExplorerPage):
         assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles visible")
 
     def tile(self, row, column):
-        """The box of a tile, as it is called while the cursor is there."""
+        """Return the check box of a tile, by its name while the cursor is on the tile."""
         return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is visible", exact=True)
 
 
 @pytest.fixture
 def painter(shown):
-    """The painter in a notebook."""
+    """Return the painter in a notebook."""
     return Painter(shown("painter", "explore.mask_painter(N=1024, B=64, d=64)"))
 
 
@@ -50,7 +50,7 @@ def test_a_mask_is_painted_by_keyboard_by_click_by_strokes_and_by_finger(painter
 
 
 def _by_keyboard(painter):
-    """Sliders choose the tile, or the arrow keys on its box; Space shows and hides."""
+    """Sliders or arrow keys on the check box select a tile; Space shows and hides it."""
     for _ in range(3):
         painter.slider("row").press("ArrowRight")
     painter.slider("column").press("ArrowRight")
@@ -85,7 +85,7 @@ def _by_mouse(painter):
 
 
 def _by_finger(painter):
-    """A finger on the mask paints, and does not scroll the page away; a tap shows or hides one tile."""
+    """A finger on the mask paints without scrolling the page; a tap shows or hides one tile."""
     finger = painter.page.context.new_cdp_session(painter.page)
 
     def touch(kind, *tile):
@@ -107,7 +107,7 @@ def _by_finger(painter):
 
 
 def _from_a_preset(painter):
-    """Its parameters, and no others, are controls."""
+    """Only the parameters of the preset are shown as controls."""
     preset = painter.root.get_by_role("combobox", name="preset", exact=True)
     painter.after(lambda: preset.select_option("bigbird"))
     painter.press("r (random tiles per row)", "ArrowRight")

@@ -1,6 +1,6 @@
-"""The explorers of the site, which have no kernel: their numbers against the library, and how they are used.
+"""Tests of the explorers of the site (without a kernel): numbers against the library, and user input.
 
-They are served here without the site, by a small server: a page is the raw HTML that stands in its source.
+A small server serves them without the rest of the site: a page is the raw HTML in its source.
 """
 
 import random
@@ -27,7 +27,7 @@ WAIT = 10_000  # milliseconds
 
 # ---------------------------------------------------------------------- pages without a site
 def page_of(name):
-    """A page with what the source docs/explore/NAME.md embeds, and nothing of a theme around it."""
+    """Return a page with the HTML embedded in docs/explore/NAME.md, without a theme."""
     source = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     (embedded,) = re.findall(r"^```\{raw\} html\n(.*?)^```$", source, re.MULTILINE | re.DOTALL)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -37,7 +37,7 @@ def page_of(name):
 
 
 class Pages(BaseHTTPRequestHandler):
-    """`/explore/NAME.html` and `/_static/FILE`, as on the site."""
+    """Request handler for `/explore/NAME.html` and `/_static/FILE`, as on the site."""
 
     def do_GET(self):
         folder, _, name = self.path.partition("?")[0].strip("/").rpartition("/")
@@ -62,7 +62,7 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address():
-    """Where the pages are served."""
+    """Return the address of the server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -73,7 +73,7 @@ def address():
 
 @pytest.fixture
 def opened(chromium, address):
-    """A function: "map.html#N=64" -> page, drawn. What a page complained of fails the test at its end."""
+    """Return a function: "map.html#N=64" → drawn page. An error in a page fails the test at its end."""
     contexts, complaints = [], []
 
     def open_page(place, width=900, **looks):
@@ -113,7 +113,7 @@ DEPTHS = (1, 2, 3, 5, 16, 21, 64, 77, 128, 256)
 
 
 def grid_of(rng):
-    """(N, d, M): ragged and even sizes, memories from 1 word, where nothing fits, to more than all arrays."""
+    """Return (N, d, M): sizes with and without remainders, M from 1 word to more than all arrays."""
     some = [(rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(0, 20))) for _ in range(90)]
     some += [
         (1000, d, k * d * d - 4 + off) for d, k, off in ((16, 1, 0), (16, 1, 1), (77, 1, -1), (16, 3, 0))
@@ -123,12 +123,12 @@ def grid_of(rng):
 
 
 def dense():
-    """All schedules of the passes, in the order of the course."""
+    """Return all schedules of the passes, in the order of the course."""
     return [schedule for pass_ in PASSES for schedule in schedules.of_pass(pass_)]
 
 
 def cut_of(rng):
-    """(schedule, N, d, tiles): any tiles, also such as are larger than the arrays."""
+    """Yield (schedule, N, d, tiles) with random tiles, also larger than the arrays."""
     for schedule in dense():
         for _ in range(40):
             N, d = rng.choice(SIZES), rng.choice(DEPTHS)
@@ -136,7 +136,7 @@ def cut_of(rng):
 
 
 def tuned_of(rng):
-    """(schedule, N, d, M, Br, Bc) of the tile tuner, whether it fits or not."""
+    """Yield random (schedule, N, d, M, Br, Bc) of the tile tuner, which need not fit."""
     for name in ROW_TILED:
         for _ in range(20):
             N, d, M = rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(3, 19))
@@ -144,7 +144,7 @@ def tuned_of(rng):
 
 
 def ledger_of(found):
-    """The words by array, without those that are 0, and the footprint, of either side."""
+    """Return reads and writes by array without zeros, and the footprint, of a page or library ledger."""
     reads, writes, peak = (
         (found["reads"], found["writes"], found["footprint"])
         if isinstance(found, dict)
@@ -161,7 +161,7 @@ def grid():
 
 @pytest.fixture(scope="module")
 def page_numbers(chromium, address, grid):
-    """What the page computes on the grid."""
+    """Return the numbers that the page computes on the grid."""
     page = chromium.new_page()
     page.goto(f"{address}/explore/map.html")
     yield page.evaluate(NUMBERS, grid)
@@ -207,7 +207,7 @@ def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbe
 
 
 def test_every_number_is_exact(page_numbers):
-    """Below 2^53, where a JavaScript number is a whole number's own; sizes end where the controls end."""
+    """Numbers are below 2^53, the limit of exact integers in JavaScript, for all sizes of the controls."""
     totals = [move["total"] for row in page_numbers["moves"] for move in row if move]
     assert 2**42 < max(totals) < 2**47
     assert max(n for row in page_numbers["bounds"] for n in row) < 2**47
@@ -251,7 +251,7 @@ VIEWS = (
 
 
 def test_it_offers_what_the_library_has_under_the_same_names(opened):
-    """A new dense schedule, or a bound with constants, belongs into docs/explore/static as well."""
+    """A new dense schedule, or a bound with constants, must be added to docs/explore/static."""
     offered = opened("map.html").evaluate(OFFERED)
     for at, pass_ in enumerate(PASSES):
         known = schedules.of_pass(pass_)
@@ -288,7 +288,7 @@ def test_regimes_and_reigns_are_those_of_the_library_s_map(opened):
 
 
 def merged(regimes):
-    """Neighbours of one name as one, without words: as the library's map draws them."""
+    """Merge adjacent regimes of the same name and drop their terms, as the map of the library does."""
     areas = []
     for regime in regimes:
         if areas and areas[-1].name == regime.name:
@@ -300,7 +300,7 @@ def merged(regimes):
 
 # ---------------------------------------------------------------------- how it is used
 def said(page):
-    """What the status line says."""
+    """Return the text of the status line."""
     return page.locator("[role=status]").text_content()
 
 
@@ -309,7 +309,7 @@ def handle_of(page):
 
 
 def map_says(N, d, M, pass_="forward", ticked=None):
-    """What the status line of the map must say with these schedules ticked, else with all."""
+    """Return the expected status line of the map for the selected schedules (default: all)."""
     ranked = map_facts.moves(chosen(pass_, ticked), N, d, M)
     least, name = bounds.lower_bound(pass_, N, d, M)
     bound = f"the lower bound of {least:,} words ({bounds.BOUNDS[name].title})"
@@ -326,7 +326,7 @@ def map_says(N, d, M, pass_="forward", ticked=None):
 
 
 def tuner_says(*setting):
-    """What the status line of the tuner must say at (N, d, M, Br, Bc, schedule)."""
+    """Return the expected status line of the tuner for (N, d, M, Br, Bc, schedule)."""
     s = tuner_facts.TileTunerState(*setting)
     ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
@@ -413,7 +413,7 @@ def test_the_tuner_is_worked_by_keyboard_alone(opened):
 
 
 def dragged(page, *ways, step=20):
-    """Drag the handle by (x, y) pixels, in steps of about so many."""
+    """Drag the handle by (x, y) pixels, in steps of about `step` pixels."""
     handle_of(page).scroll_into_view_if_needed()
     box = handle_of(page).bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -425,7 +425,7 @@ def dragged(page, *ways, step=20):
 
 
 def shown_setting(page):
-    """What the address says, once it has been written."""
+    """Return the setting in the address, after it was written."""
     page.wait_for_function("location.hash !== ''", timeout=WAIT)
     return dict(pair.split("=") for pair in page.evaluate("location.hash.slice(1)").split("&"))
 
@@ -468,7 +468,7 @@ def test_nonsense_in_the_address_is_put_right_and_said(opened):
     assert page.locator("[data-line]").count() == 2  # flash2, A
     page.evaluate("location.hash = 'N=999999999&d=64&M=4096'")  # a link within the page
     page.get_by_text("N must be an integer from 1 to 65,536, got 999999999; 65,536 is used.").wait_for()
-    page.evaluate("location.hash = 'a-heading'")  # an anchor says nothing of a setting
+    page.evaluate("location.hash = 'a-heading'")  # an anchor is not a setting
     handle_of(page).press("ArrowRight")
     assert said(page) == map_says(65536, 64, 4608)
 
@@ -528,7 +528,7 @@ def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, nam
     assert page.get_by_role("table").count() == 1
 
 
-# Colours as pixels: of the grounds, the page first, of lines, and of texts.
+# Returns colours as pixels: backgrounds (the page first), lines and texts.
 COLOURS = (
     "scheme => {"
     + PIXEL
@@ -554,7 +554,7 @@ COLOURS = (
 
 
 def worst(colours, grounds):
-    """The least contrast of any of the colours to any of the grounds."""
+    """Return the lowest contrast between a colour and a background."""
     return min(ratio(one, other) for one in colours for other in grounds)
 
 
@@ -575,7 +575,7 @@ def test_a_dark_system_is_followed_where_the_theme_does_not_say(opened):
     assert luminance(papers["auto"]) < 0.1 < 0.9 < luminance(papers["light"])
 
 
-# Numbers below an axis that come within two pixels of the one before.
+# Returns labels below an axis that are within two pixels of the previous one.
 TOO_NEAR = """all => {
     const boxes = all.map(each => each.getBoundingClientRect());
     return all.filter((_, k) => k && boxes[k].left < boxes[k - 1].right + 2).map(each => each.textContent);
@@ -623,7 +623,7 @@ def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name, wi
 # ---------------------------------------------------------------------- how fast it is
 @pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html#schedule=naive&N=16384"])
 def test_a_picture_takes_little_of_a_core(opened, place):
-    """The page's own thread, on average over keys and a drag, whatever else the machine does."""
+    """CPU time of the page, averaged over keys and a drag, independent of the load of the machine."""
     page = opened(place)
     metrics = page.context.new_cdp_session(page)
     metrics.send("Performance.enable", {"timeDomain": "threadTicks"})

@@ -1,4 +1,4 @@
-"""The tile tuner of lesson 04 in JupyterLab and a real Chromium: by keyboard, by mouse, played, and saved."""
+"""Tests of the tile tuner of lesson 04 in JupyterLab in Chromium: keyboard, mouse, player and saving."""
 
 import json
 import re
@@ -12,17 +12,17 @@ LESSON = "lessons/04_flash_forward.ipynb"
 
 
 class Tuner(ExplorerPage):
-    """The tile tuner, with the sizes that its title names."""
+    """Driver of the tile tuner, with the sizes in its title."""
 
     def sizes(self):
-        """The sizes in the title, by name."""
+        """Return the sizes in the title by name."""
         found = re.findall(r"(\w+) = ([\d,]+)", self.title())
         return {name: int(value.replace(",", "")) for name, value in found}
 
 
 @pytest.fixture
 def tuner(lab_page, run_all):
-    """The tile tuner on lesson 04, every cell of the unsolved lesson run."""
+    """Return the tile tuner of lesson 04 after running all cells of the unsolved lesson."""
     page = lab_page(LESSON)
     run_all(page)
     return Tuner(page, "tile tuner")
@@ -62,7 +62,7 @@ def test_it_is_moved_by_keyboard_and_by_mouse_played_and_saved(tuner):
 
 
 def _dragged(tuner):
-    """The corner of the tile goes with the mouse, and the sliders with it."""
+    """Drag the corner of the tile and check that the sliders follow."""
     before, mouse = tuner.sizes(), tuner.page.mouse
     corner = tuner.root.locator(".grab").first
     corner.scroll_into_view_if_needed()
@@ -81,7 +81,7 @@ def _dragged(tuner):
 
 
 def _played(tuner):
-    """The player steps by key and by itself, until its button is pressed again."""
+    """Check that the player steps by key and plays until its button is pressed again."""
     play = tuner.root.get_by_role("button", name="play the moves")
     tuner.slider("move").press("Home")
     tuner.picture.get_by_text("Move 1: load Q").wait_for(timeout=WAIT)
@@ -96,7 +96,7 @@ def _played(tuner):
 
 
 def _saved_with_its_words(tuner):
-    """What is saved has the picture, and its alternative text."""
+    """Check that the saved notebook has the figure with its alternative text."""
     outputs = tuner.page.evaluate(
         """() => JSON.stringify(jupyterapp.shell.currentWidget.context.model.toJSON().cells
             .flatMap(cell => cell.outputs ?? []))"""

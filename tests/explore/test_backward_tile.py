@@ -1,4 +1,4 @@
-"""The picture of a tile has the words of the schedules it stands for, and refuses what it cannot draw."""
+"""Tests of `backward_tile`: words agree with the schedules, and invalid arguments are refused."""
 
 import re
 
@@ -11,7 +11,7 @@ TILES = (N // Br) * (N // Bc)
 
 
 def words(picture, does=""):
-    """The arrays listed beside the picture, with their words, of those that do this."""
+    """Return the arrays in the numbers of a figure with their words, filtered by their fate."""
     cells = [re.split(r"\s{2,}", line) for line in picture.numbers.splitlines()[1:]]
     return {name: int(count.replace(",", "")) for name, fate, count in cells if fate.startswith(does)}
 

@@ -1,4 +1,4 @@
-"""Bars are as long as what was measured, refusals have their reason; all records here are made up."""
+"""Tests of `benchmark_bars` with made-up records: lengths of bars, and reasons of refusals."""
 
 import pytest
 from figure_examples import bench_record

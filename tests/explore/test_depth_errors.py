@@ -1,4 +1,4 @@
-"""Errors stand where they were measured, laws begin at the first of them; all records here are made up."""
+"""Tests of the figures of depth with made-up records: positions of errors and of reference lines."""
 
 from math import exp, log, sqrt
 

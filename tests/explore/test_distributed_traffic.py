@@ -1,4 +1,4 @@
-"""The map of ranks: what it shows is what the closed forms, the bounds and the time model say."""
+"""Tests of `distributed_traffic`: its numbers are those of closed forms, bounds and time model."""
 
 import re
 

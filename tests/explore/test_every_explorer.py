@@ -1,4 +1,4 @@
-"""What holds for every explorer: one drawing for each change, controls with names, a page that gets all."""
+"""Tests of all explorers: one redraw per change, named controls, and complete page data."""
 
 import re
 import sys
@@ -21,12 +21,12 @@ explorers = pytest.mark.parametrize("make", EXPLORERS.values(), ids=EXPLORERS)
 
 
 def other_value(control):
-    """A value that the control does not stand on."""
+    """Return an option of a control other than its value."""
     return next(value for value in reversed(control.options.values()) if value != control.value)
 
 
 def moved(explorer):
-    """The controls in view that take a value, by name."""
+    """Return the visible controls with a value, by name."""
     return {
         name: control
         for name, control in explorer.controls.items()

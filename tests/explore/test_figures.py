@@ -1,4 +1,4 @@
-"""The numbers in the pictures are those of costs, bounds and ledgers; bad input is named."""
+"""Tests of figures: numbers agree with costs, bounds and ledgers, and bad input is named."""
 
 import re
 from math import log

@@ -1,4 +1,4 @@
-"""What spills, needs too much, has no tensor cores or was refused looks and reads like that."""
+"""Tests of `kernel_resources`: spills, excess, missing tensor cores and refusals are marked and listed."""
 
 import pytest
 from figure_examples import compiled, refused, sweep
@@ -11,7 +11,7 @@ from iocourse.explore.draw.picture import Rect, Text
 
 
 def outlined(picture):
-    """Bars that are marked as too much: all but the one in the key."""
+    """Return the bars marked as over the limit, except the one in the legend."""
     return [e for e in picture.elements if isinstance(e, Rect) and e.stroke == VERMILION][1:]
 
 
@@ -20,7 +20,7 @@ def marked(picture):
 
 
 def cells(picture):
-    """The table below the picture, its last columns only."""
+    """Return the last columns of the table below the figure."""
     return [line.split("  ")[-1].strip() for line in picture.numbers.splitlines()]
 
 

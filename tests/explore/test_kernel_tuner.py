@@ -44,7 +44,7 @@ def any_setting(draw):
 
 
 def picture(setting, record=None):
-    """The picture of a setting."""
+    """Return the figure of a state."""
     *tile, N, causal = setting
     return kernel_tuner_picture(*tile, N=N, causal=causal, record=record)
 
@@ -217,7 +217,7 @@ def test_bad_input_is_named(change, error, text):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def tuner():
-    """A fresh widget."""
+    """Return a new widget."""
     return kernel_tuner()
 
 

@@ -1,4 +1,4 @@
-"""The low-rank explorer: errors against dense attention, words by closed forms, a verdict that follows."""
+"""Tests of the low-rank explorer: errors against dense attention, closed-form traffic, recommendation."""
 
 import re
 
@@ -35,13 +35,13 @@ from tools.bench import widget_latency as bench
 
 
 def arrays(n_q=40, n_k=50, d=5, size=0.7, seed=0):
-    """Queries and keys with entries up to `size`; the keys' mean is not 0."""
+    """Return queries and keys with entries up to `size`; the mean of the keys is not 0."""
     rng = np.random.default_rng(seed)
     return rng.uniform(-size, size, (n_q, d)), rng.uniform(-size, size, (n_k, d)) + 0.3
 
 
 def facts(degree=3, n=None, M=16_384, d=None, polynomial="hermite", B=None, error=0.01, **data):
-    """The facts of a setting; `data` holds sigma, head or Q and K."""
+    """Return the results of a state; `data` has sigma, head, or Q and K."""
     data = {"sigma": 0.3, "head": None, "Q": None, "K": None} | data
     return facts_of(degree, n, M, d, polynomial, B, error, **data)
 
@@ -279,7 +279,7 @@ def test_bars_are_the_histogram_on_the_axis_of_the_curve():
 
 
 def hatched(drawn):
-    """Where p is not positive, as fractions of the axis."""
+    """Return the hatched intervals, where p is not positive, as fractions of the axis."""
     rects = [one for one in drawn.elements if isinstance(one, Rect) and one.hatch == "x" and one.height > 50]
     return [((one.x - 84) / 472, (one.x + one.width - 84) / 472) for one in rects]
 
@@ -347,7 +347,7 @@ def test_bad_input_is_named(change, error, text):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
-    """A fresh widget."""
+    """Return a new widget."""
     return low_rank_explorer()
 
 

@@ -1,4 +1,4 @@
-"""Polynomials' errors, the growth of the rank, the crossing, causal tiles: drawn where the formulas say."""
+"""Tests of figures of low rank: polynomial errors, rank, break-even length and causal tiles."""
 
 import re
 from math import comb
@@ -23,7 +23,7 @@ from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 
 
 def lines_of(drawn, colour, points):
-    """The runs of so many points in a colour."""
+    """Return the lines with `points` points in a colour."""
     return [
         one.points for one in drawn.elements
         if isinstance(one, Poly) and one.stroke == colour and not one.fill and len(one.points) == points
@@ -31,7 +31,7 @@ def lines_of(drawn, colour, points):
 
 
 def numbers_in(drawn):
-    """The words of every line of the printed numbers."""
+    """Return the words of each line of the numbers."""
     return [line.split() for line in drawn.numbers.splitlines()]
 
 
@@ -140,7 +140,7 @@ def test_bad_ranks_are_named(change, text):
 
 # ---------------------------------------------------------------------- the crossing
 def diamonds(drawn):
-    """Where the crossings are marked."""
+    """Return the positions of the diamonds, which mark n*."""
     marks = [one.points for one in drawn.elements if isinstance(one, Poly) and one.fill == BLACK]
     return [np.mean(points, axis=0) for points in marks]
 
@@ -198,7 +198,7 @@ def test_an_empty_range_is_named():
 
 # ---------------------------------------------------------------------- causal tiles
 def pixels(drawn, fill):
-    """The area of the tiles in a fill, in tokens squared of a picture of one."""
+    """Return the area of the tiles in a fill as a share of all pairs."""
     inside = [
         one for one in drawn.elements
         if isinstance(one, Rect) and one.fill == fill and one.x < X + SIDE and one.y >= Y
@@ -254,7 +254,7 @@ def test_bad_tiles_are_named(arguments, text):
 
 @pytest.mark.parametrize(("pass_", "tokens", "states"), [("forward", 4, 1), ("backward", 7, 2)])
 def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
-    """Areas are in proportion to words, but for strips that would be too thin to see."""
+    """Areas are proportional to words, except for strips that would be too thin to see."""
     N, d, r = 90, 9, 220
     picture = lowrank_passes(N, d, 3, pass_=pass_)
     boxes = [one for one in picture.elements if isinstance(one, Rect) and one.y < 320]  # not the key

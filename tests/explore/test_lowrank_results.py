@@ -1,4 +1,4 @@
-"""Pictures of a recorded run of low rank show its numbers, and say where there is none; all are made up."""
+"""Tests of figures of recorded low-rank runs with made-up records, and of missing records."""
 
 import pytest
 from fake_lowrank_record import record
@@ -39,7 +39,7 @@ def test_rows_stand_beside_what_was_published(section, shown):
 
 
 def test_their_algorithm_is_over_the_same_baseline_as_ours():
-    """Made up: 0.9 times as many times faster than exact softmax as published."""
+    """The made-up speed-up of the script is 0.9 times the published one."""
     line = "published script, this machine: from 1.28 at 4 to 71.1 at 12"
     assert line in explore.lowrank_vs_published(record()).alt
 

@@ -1,4 +1,4 @@
-"""One row of the record as a picture and in words: its own numbers, one baseline, what was not measured."""
+"""Tests of `lowrank_times` and its text: numbers of one row, one baseline, missing values."""
 
 import pytest
 from fake_lowrank_record import degree, record, row
@@ -22,7 +22,7 @@ def test_every_speed_up_is_over_the_baseline_of_its_section():
 
 
 def test_a_row_is_that_of_the_record():
-    """Made up: exact softmax in 20 ms, ours in 1.5, the script 0.9 · 79 times as fast as exact."""
+    """Made-up times: exact softmax 20 ms, ours 1.5 ms, the script 0.9 · 79 times as fast as exact."""
     forward, both, causal = compared(record(), 12, 2)
     assert [one.who for one in forward.rows] == ["exact, SDPA", "the script", "ours, g = 2"]
     assert [round(one.ms, 4) for one in forward.rows] == [20.0, 0.2813, 1.5]
@@ -68,7 +68,7 @@ def test_the_picture_has_every_number_and_where_it_comes_from():
     ],
 )
 def test_words_hold_ours_against_the_script_of_the_same_run(error, ms, said):
-    """The script: 20 / (0.9 · 9.43) = 2.36 ms, an error of 2.005."""
+    """The script has 20 / (0.9 · 9.43) = 2.36 ms and an error of 2.005."""
     found = compared(record([row(8, degree(2, error, 20 / ms, ms=ms))]), 8, 2)
     assert lowrank_times_words(found).startswith(f"Forward: {said} than the published script; ")
 

@@ -1,4 +1,4 @@
-"""The mask painter: words and tiles are those of the masks and closed forms, and no row is left empty."""
+"""Tests of the mask painter: traffic and tiles agree with masks and closed forms; no row becomes empty."""
 
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from iocourse.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
 
 @st.composite
 def block_masks(draw):
-    """A mask of at most 9 x 9 tiles, ragged and causal ones too, in which some rows may be empty."""
+    """Draw a mask of at most 9 x 9 tiles, also ragged, causal, or with empty rows."""
     N, Br, Bc = draw(st.integers(1, 40)), draw(st.integers(5, 50)), draw(st.integers(5, 50))
     shape = (costs.ceil_div(N, Br), costs.ceil_div(N, Bc))
     tiles = np.array(
@@ -41,7 +41,7 @@ def test_words_are_those_of_the_closed_forms(mask, d):
 
 @given(block_masks())
 def test_the_area_that_is_drawn_is_the_share_of_pairs(mask):
-    """To within the diagonal, which counts whole pairs in a causal mask and half of each in the picture."""
+    """Exact except on the diagonal of a causal mask, where the figure shows half of each pair."""
     picture, side = block_mask(mask, 4), 320.0
     area = sum(
         e.width * e.height for e in picture.elements if isinstance(e, Rect) and e.fill == SEEN and e.x < 400
@@ -74,7 +74,7 @@ def test_with_M_the_schedule_picks_its_blocks():
 
 
 def costs_of_tiles(mask, d, M):
-    """The number of rows with the fewest words of all that fit, by trying each."""
+    """Return the number of rows with the least traffic that fits, by trying all."""
     ledgers = {Br: costs.block_sparse(mask.N, d, mask=mask, Br=Br, Bc=1) for Br in range(1, mask.N + 1)}
     fitting = {Br: ledger.total for Br, ledger in ledgers.items() if ledger.peak <= M}
     least = min(fitting.values())
@@ -116,12 +116,12 @@ def test_bad_input_is_named(call, error, text):
 # ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def painter():
-    """A fresh explorer of 6 x 6 tiles, the last row and column thinner."""
+    """Return a new explorer of 6 x 6 tiles with a thinner last row and column."""
     return mask_painter(N=90, B=16, d=8)
 
 
 def place(painter, tile):
-    """A place of the picture in this tile, given as (row, column); beyond the last, beside the grid."""
+    """Return a point in the tile (row, column); outside the grid for an index after the last."""
     left, top, side, _ = GRID_AT
     N, B, _ = painter.state
     row, column = (min((at + 0.5) * B, N - 1 if at * B < N else N + B) * side / N for at in tile)
@@ -129,14 +129,14 @@ def place(painter, tile):
 
 
 def stroke(painter, *tiles):
-    """The pointer goes down on the first of these tiles, over the others, and up on the last."""
+    """Press the pointer on the first tile, move it over the others, and release it on the last."""
     for kind, tile in zip(["down", *["move"] * (len(tiles) - 1)], tiles, strict=True):
         painter.touched(kind, *place(painter, tile))
     painter.touched("up", *place(painter, tiles[-1]))
 
 
 def check_shown(painter):
-    """Picture, controls and words all show the mask, and the words are those of the closed form."""
+    """Assert that figure, controls and text show the mask and its closed-form traffic."""
     row, column = painter.cursor
     half, seen = is_half(painter.mask, row, column), bool(painter.mask.tiles[row, column])
     state = ("visible up to the query" if half else "visible") if seen else "hidden"

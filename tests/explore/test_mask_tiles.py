@@ -1,4 +1,4 @@
-"""The picture of whole, cut and never-loaded tiles: counts and colours, against the pairs themselves."""
+"""Tests of `mask_tiles`: counts and colours of full, partial and empty tiles against the pairs."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The staircase of partial sums: what it counts, and what it refuses."""
+"""Tests of `partial_sums`: counts of reads and entries, and invalid events."""
 
 import pytest
 from figure_layout import texts

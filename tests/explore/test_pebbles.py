@@ -1,4 +1,4 @@
-"""The pebble player: what is drawn is what `replay` says, and only legal moves can be chosen."""
+"""Tests of the pebble player: the figure agrees with `replay`, and only legal moves can be selected."""
 
 from importlib import import_module
 from itertools import pairwise
@@ -26,7 +26,7 @@ LARGE = attention(2, 3, fma=True)
 
 @pytest.fixture(autouse=True, scope="module")
 def each_game_is_searched_once():
-    """The presets are played in many tests, and the search for one takes seconds."""
+    """Cache the searches, because many tests play the presets and a search takes seconds."""
     found = {}
 
     def search(graph, M, **rules):
@@ -42,7 +42,7 @@ def each_game_is_searched_once():
 
 @st.composite
 def any_graph(draw):
-    """A graph of at most 12 vertices, its vertices tuples such as a user may take."""
+    """Draw a graph of at most 12 vertices, which are tuples."""
     parents = {("v", 0): []}
     for k in range(1, draw(st.integers(1, 12))):
         parents["v", k] = [("v", p) for p in draw(st.sets(st.integers(0, k - 1), max_size=3))]
@@ -51,7 +51,7 @@ def any_graph(draw):
 
 @st.composite
 def any_play(draw):
-    """Some legal moves in a random game."""
+    """Draw some legal moves in a random game."""
     graph = draw(st.one_of(any_graph(), st.sampled_from([graph for graph, _ in PRESETS.values()])))
     slide, recompute = draw(st.booleans()), draw(st.booleans())
     least = Game(graph, 1, recompute, slide).smallest_M
@@ -219,19 +219,19 @@ def test_a_chosen_vertex_is_ringed_and_said():
 # ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def player():
-    """A fresh explorer."""
+    """Return a new explorer."""
     return pebble_player()
 
 
 def click(player, vertex):
-    """The pointer on a vertex of the picture, somewhat beside its middle."""
+    """Click on a vertex of the figure, slightly off its centre."""
     x, y = places_of(player.game.graph)[vertex]
     player.touched("down", x + 9, y - 9)
     player.touched("up", x + 9, y - 9)
 
 
 def buttons(player):
-    """The moves that are offered for the chosen vertex."""
+    """Return the moves offered as buttons for the selected vertex."""
     controls = player.controls.items()
     return {name for name, one in controls if one.kind == "button" and not one.hidden} - {"undo", "restart"}
 
@@ -343,7 +343,7 @@ def test_a_click_beside_the_vertices_does_nothing_and_each_vertex_can_be_grabbed
 
 
 def hanging(player):
-    """The buttons that hang from a place of the picture, and the place."""
+    """Return the buttons attached to a point of the figure, with the point."""
     return {name: one.hangs for name, one in player.controls.items() if one.hangs}
 
 

@@ -1,4 +1,4 @@
-"""Every element belongs to one program, the lanes add up, and what is hatched is what lies outside."""
+"""Tests of `program_grid`: each element belongs to one program, and lanes out of bounds are hatched."""
 
 import pytest
 from figure_layout import texts
@@ -14,7 +14,7 @@ blocks = st.integers(4, 32)
 
 
 def shades(picture):
-    """The parts of tiles inside the matrix."""
+    """Return the parts of tiles inside the matrix."""
     blank = ("", "#FFFFFF", FORBIDDEN)
     return [e for e in picture.elements if isinstance(e, Rect) and e.fill not in blank]
 

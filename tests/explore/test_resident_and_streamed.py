@@ -1,4 +1,4 @@
-"""The picture of a sweep counts as the rule of lesson 06 does, and refuses what it cannot draw."""
+"""Tests of `resident_and_streamed`: counts agree with the rule of lesson 06; bad input is refused."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Points stand on the roofs, measured ones where they were measured; bad input is named."""
+"""Tests of `roofline`: points are on the roofs, measured rates at their values; bad input is named."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def centre(polygon):
 
 
 def roof_of(picture, chip=0):
-    """The three corners of a chip's roof in pixels."""
+    """Return the three corners of the roof of a chip in pixels."""
     colour = STROKES[chip].colour
     return next(
         e.points for e in picture.elements if isinstance(e, Poly) and e.stroke == colour and not e.fill
@@ -37,7 +37,7 @@ def dots(picture, colour):
 
 
 def on(line, x):
-    """The height of a run of points at x."""
+    """Return the height of a line at x."""
     (a, low), (b, high) = next((p, q) for p, q in pairwise(line) if p[0] <= x <= q[0])
     return low + (high - low) * (x - a) / (b - a)
 

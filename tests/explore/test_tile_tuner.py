@@ -1,4 +1,4 @@
-"""The tile tuner: what it computes is what costs and bounds say, for every position of its controls."""
+"""Tests of the tile tuner: its numbers agree with costs and bounds for all values of its controls."""
 
 import subprocess
 import sys
@@ -147,7 +147,7 @@ def test_a_step_beyond_the_moves_is_refused(step):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def tuner():
-    """A fresh widget."""
+    """Return a new widget."""
     return tile_tuner()
 
 

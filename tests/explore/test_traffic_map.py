@@ -1,4 +1,4 @@
-"""The map of words against memory: its numbers are those of costs, bounds and schedules, at every control."""
+"""Tests of the traffic map: its numbers agree with costs, bounds and schedules for all controls."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000
 
 
 def number(text):
-    """The first whole number of a text."""
+    """Return the first integer in a text."""
     return int(re.search(r"[\d,]*\d", text)[0].replace(",", ""))
 
 
@@ -155,7 +155,7 @@ TURNS = [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gr
 
 @pytest.mark.parametrize(("pass_", "N", "d"), TURNS)
 def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_more(pass_, N, d):
-    """Every M is tried between the values that are asked; a bisection of who moves fewer would err here."""
+    """All M between the evaluated values are tried, because a simple bisection would fail here."""
     at = memories(4, 8 * N * d)
     found = best_schedule_ranges(schedules.of_pass(pass_), N, d, at)
     turns = 0
@@ -171,14 +171,14 @@ def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_mor
 
 
 def _fewer(earlier, later, N, d, M):
-    """How many words fewer the later moves."""
+    """Return the traffic of the earlier schedule minus that of the later one."""
     first, second = move(earlier.name, N, d, M), move(later.name, N, d, M)
     return (first.words if first else math.inf) - (second.words if second else math.inf)
 
 
 @given(sizes, st.sampled_from(PASSES), st.integers(1, 200))
 def test_no_schedule_moves_more_words_in_more_memory(shape, pass_, more):
-    """By which a stretch of the map is skipped where two schedules are compared."""
+    """The property by which a part of the map is skipped when two schedules are compared."""
     N, d, M = shape
     for schedule in schedules.of_pass(pass_):
         small, large = move(schedule.name, N, d, M), move(schedule.name, N, d, M + more)
@@ -263,7 +263,7 @@ def test_an_empty_range_is_named(M_range):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
-    """A fresh widget."""
+    """Return a new widget."""
     return traffic_explorer()
 
 
@@ -348,7 +348,7 @@ def test_the_line_at_M_is_dragged(explorer):
 
 
 def heard(explorer, *messages, rest=0.2):
-    """Messages of the page, as a notebook's kernel hears them: in a loop that runs, and then a rest."""
+    """Process messages of the page in a running event loop, as a kernel does, and then wait."""
 
     async def page():
         for turn, (name, text) in enumerate(messages, start=1):
@@ -361,7 +361,7 @@ def heard(explorer, *messages, rest=0.2):
 
 
 def worked_out(explorer, name, value):
-    """How many schedules were asked anew for the map of a control's value."""
+    """Return the number of schedules evaluated without cache for the map of a control value."""
     before = facts._move.cache_info().misses
     explorer.set(name, value)
     return facts._move.cache_info().misses - before

@@ -1,4 +1,4 @@
-"""What the Sphinx extension makes of a source: links to pages, lessons with described figures, made parts."""
+"""Tests of the Sphinx extension: links to pages, lessons with alternative texts, generated parts."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SECTION = re.compile(r"^## \d+\.\d+ ", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def made():
-    """The extension, with the lessons in docs/lessons."""
+    """Return the extension, with the lessons copied to docs/lessons."""
     module = extension()
     module.copy_lessons(None, SimpleNamespace(iocourse_lite=""))
     return module
@@ -30,7 +30,7 @@ def made():
 
 @pytest.fixture
 def warnings(made, monkeypatch):
-    """The warnings of the extension, as text."""
+    """Return the list that collects the warnings of the extension as text."""
     said = []
     monkeypatch.setattr(made, "warn", lambda text, *told: said.append(text % told))
     return said
