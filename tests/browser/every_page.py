@@ -1,6 +1,6 @@
-"""The whole site, every page of it in Chromium: `pytest -n 2 tests/browser/every_page.py`, some minutes.
+"""Test of all pages of the site in Chromium: `pytest -n 2 tests/browser/every_page.py`, some minutes.
 
-The suite looks at a dozen pages (`test_site.py`). `IOCOURSE_SITE` names a folder with a site that is built.
+The suite tests a dozen pages (`test_site.py`). `IOCOURSE_SITE` names a folder with a built site.
 """
 
 import os

@@ -59,7 +59,7 @@ class ExplorerPage:
         return self.root.get_by_role("button", name=name, exact=True)
 
     def spoken(self, name):
-        """Return the value of a slider as spoken text."""
+        """Return the text that a screen reader reads for the value of a slider."""
         return self.slider(name).get_attribute("aria-valuetext")
 
     def title(self):
@@ -123,7 +123,7 @@ class ExplorerPage:
         return took
 
     def time_drag(self, by, steps, seconds=1.0):
-        """Return frames per second, and milliseconds from pointer to pixels, while the mouse moves to and fro.
+        """Return frames per second and milliseconds from pointer to pixels while the mouse moves to and fro.
 
         It moves by `by` pixels to the right and down in `steps` steps, each long enough to change the figure.
         """

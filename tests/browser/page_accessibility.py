@@ -6,17 +6,17 @@ from page_audit import readings, unnamed
 
 HEADINGS = "() => [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
 FORMULAS = """async () => {
-    const asked = document.querySelectorAll('.math').length;
-    if (asked) await MathJax.startup.promise;
+    const present = document.querySelectorAll('.math').length;
+    if (present) await MathJax.startup.promise;
     const wrong = [...document.querySelectorAll('mjx-merror, [data-mjx-error]')];
-    const told = part => {
+    const textOf = part => {
         const copy = part.cloneNode(true);
         copy.querySelectorAll('code, pre, mjx-container').forEach(inner => inner.remove());
         return copy.textContent.trim();
     };
     const parts = document.querySelectorAll('article p, article li, article td, article summary');
-    const texts = [...parts].map(told);
-    return {asked, shown: document.querySelectorAll('mjx-container').length,
+    const texts = [...parts].map(textOf);
+    return {asked: present, shown: document.querySelectorAll('mjx-container').length,
             wrong: wrong.map(error => error.textContent.slice(0, 80)),
             raw: texts.filter(text => /\\$|\\\\[a-zA-Z(\\[]/.test(text)).map(text => text.slice(0, 80))};
 }"""

@@ -48,7 +48,7 @@ def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
 
 
 def _has_names(page):
-    """Assert that all elements have names, and that values are spoken as numbers."""
+    """Assert that all elements have names, and that values are numbers as text."""
     for name, made in shells().items():
         told = heard(page, name)
         assert PICTURES & {one.role for one in told}, name

@@ -27,9 +27,7 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def student_lab(checkout, jupyter_environment, tmp_path):
-    """`iocourse lab --no-browser`, running, with the address it printed; a workspace of its own, in which no
-    other test has left a notebook open.
-    """
+    """Start `iocourse lab --no-browser` and return its address. Its new workspace has no open notebooks."""
     environment = jupyter_environment | {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces")}
     options = ["--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     options.append(f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}")

@@ -1,4 +1,4 @@
-"""The site, built where torch and triton cannot be found, as a reader meets it in Chromium: a dozen pages.
+"""Tests of a dozen pages in Chromium of the site, built without torch and triton.
 
 `every_page.py` does the same with all pages; it is run by its name.
 """
@@ -52,7 +52,7 @@ def test_the_site_as_a_reader_meets_it(site, chromium):
 
 
 def the_words_of_pictures_are_spoken(page, site):
-    """In the accessibility tree each picture of a lesson has the sentences that its figure was drawn with."""
+    """In the accessibility tree each figure of a lesson has its alternative text."""
     page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
@@ -75,7 +75,7 @@ def the_keyboard_is_seen(page, site):
 
 
 def a_lesson_leads_to_jupyterlite(page, site):
-    """From the lesson that is there, and from the landing page; another lesson does not."""
+    """The landing page and lessons in JupyterLite link to it; other lessons do not."""
     for name, link in (
         ("index", "run in this browser"),
         ("lessons/04_flash_forward", "exercises in this browser"),

@@ -46,7 +46,7 @@ def test_full_and_causal_stand_apart_or_alone():
 def test_a_refusal_is_in_the_picture_and_its_reason_in_the_numbers():
     picture = explore.benchmark_bars(bench_record((1024, 8192), ("fused", "SDPA math")))
     assert texts(picture).count("refused") == 2
-    assert "SDPA math refused N = 8,192 full, N = 8,192 causal: made up: no room" in picture.numbers
+    assert "SDPA math refused N = 8,192 full, N = 8,192 causal: made up: out of memory" in picture.numbers
     assert "2 of 8 bars are missing" in picture.alt
 
 

@@ -188,7 +188,7 @@ def test_a_note_stands_below_its_line_and_in_the_words():
 
 def test_a_bar_keeps_its_length_when_its_unit_changes():
     picture = explore.running_max_rescaling([[1, 1], [4, 2], [1]])
-    bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after the two of the key
+    bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after those of the legend
     one = bars[0].width / 2
     assert [round(e.width / one, 9) for e in bars] == [2, 2, 6, 8, 1]
     assert [line.split()[-3:] for line in picture.numbers.splitlines()[2:]] == [

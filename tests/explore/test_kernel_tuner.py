@@ -90,7 +90,7 @@ def test_what_does_not_fit_the_chip_is_hatched_and_said():
     assert any(isinstance(e, Rect) and e.hatch == "x" and e.ink == VERMILION for e in over.elements)
 
 
-# ---------------------------------------------------------------------- what the record says
+# ---------------------------------------------------------------------- recorded resources
 def test_a_recorded_tile_has_the_numbers_of_its_row():
     row = compiled(registers=200, spill_bytes=504, shared_bytes=300 * 1024, warps=8, stages=3)
     drawn = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=8, record=kernel_record(row))

@@ -225,7 +225,7 @@ def test_a_stroke_may_leave_the_grid_and_one_beside_it_paints_nothing(painter):
 def test_a_pointer_that_is_taken_away_paints_nothing_on_its_way(painter):
     painter.touched("down", *place(painter, (5, 3)))
     painted = painter.mask
-    painter.touched("up", 0, 0)  # where a browser says that a cancelled pointer is
+    painter.touched("up", 0, 0)  # the position that browsers report for a cancelled pointer
     assert painter.mask == painted and painter.cursor == (5, 3)
     painter.touched("move", *place(painter, (5, 5)))
     assert painter.mask == painted
@@ -239,7 +239,7 @@ def test_the_last_tile_of_a_row_stays(painter):
     stroke(painter, (0, 3))
     assert "Tile 0, 3 contains only later keys" in painter.words and painter.mask == before
     painter.press("undo")
-    assert "Nothing to undo." in painter.words, "a refused stroke is no step"
+    assert "Nothing to undo." in painter.words, "a refused stroke is not a step"
     painter.set("causal", False)
     stroke(painter, (5, 0), (5, 5))
     assert painter.mask.tiles[5].tolist() == [False] * 5 + [True]

@@ -250,7 +250,7 @@ def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
     assert (tuner.value("Br"), tuner.value("Bc")) == (round(32 + 10 * rows), round(32 + 20 * rows))
     assert f"Traffic {cost_of(tuner.state).total:,} words" in tuner.words
     tuner.touched("up", x + 25, y + 7)
-    tuner.touched("move", x + 90, y + 90)  # nobody holds it any longer
+    tuner.touched("move", x + 90, y + 90)  # it is not grabbed any more
     assert tuner.value("Br") == round(32 + 10 * rows)
 
 
@@ -263,7 +263,7 @@ def test_the_tile_stays_within_the_scores(tuner):
 
 def test_tiles_that_fit_are_small_under_a_lens_and_large_without(tuner):
     small = plane_of(tuner.state)
-    assert f"Detail: first {small.rows} × {small.rows} scores" in tuner.svg
+    assert f"Detail: first {small.rows} × {small.rows}" in tuner.svg
     assert 2 * max(max(tile) for tile in frontier("flash2", 1024, 64, 16_384)) <= small.rows < 1024
     tuner.set("M", 2**18)
     assert "Detail: first" not in tuner.svg and plane_of(tuner.state).rows == 1024

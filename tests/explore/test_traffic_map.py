@@ -318,7 +318,7 @@ def test_without_any_tick_it_says_what_to_do(explorer):
             explorer.set(one.name, False)
     assert explorer.svg == ""
     assert "Nothing to draw: select at least one schedule" in explorer.words
-    shown, _ = explorer._repr_mimebundle_()  # by another cell, say
+    shown, _ = explorer._repr_mimebundle_()  # as in another cell
     assert VIEW in shown and shown["text/plain"] == explorer.spoken
     assert "Nothing to draw" in explorer.page()["spoken"] and explorer.page()["grabs"] == []
     explorer.set("forward naive", True)
@@ -392,7 +392,7 @@ def test_a_page_that_asks_on_is_not_kept_waiting_for_maps_ahead(explorer, monkey
     assert looked == [6144, 8192, 6144, 8192, 12_288]
     looked.clear()
     heard(explorer, ("M", "20,480"))
-    assert looked == [8192], "another M asks for little that is new"
+    assert looked == [8192], "another M needs few new results"
 
 
 def test_a_map_ahead_that_fails_leaves_the_control_where_it_stands(explorer, monkeypatch):

@@ -134,7 +134,7 @@ def footprint_bar(
     """Bar of a memory footprint by parts against M words; the excess over M is marked.
 
     Args:
-        parts: name → words, such as {"Q": 4096, "scores": 2048}.
+        parts: name → words, such as `{"Q": 4096, "scores": 2048}`.
         M: words of fast memory.
         title: of the figure.
 

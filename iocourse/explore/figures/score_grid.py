@@ -32,7 +32,7 @@ def tile_order(
         schedule_name: name of a schedule.
         N: sequence length.
         d: head dimension.
-        tiles: tile sizes of the schedule, such as {"Br": 64, "Bc": 32}.
+        tiles: tile sizes of the schedule, such as `{"Br": 64, "Bc": 32}`.
         step: index of a tile to outline.
 
     Raises:

@@ -160,7 +160,7 @@ def _first_tile(s: TileTunerState) -> Iterator[Element]:
     if held != whole:
         yield from _tile_in(whole, s, over, line)
         yield Rect(held.x, held.y, held.side, held.side, PAPER, "", INK, 1.2)
-        said = f"Detail: first {held.rows:,} × {held.rows:,} scores"
+        said = f"Detail: first {held.rows:,} × {held.rows:,}"
         yield Text(held.x + held.side - 6, held.y + held.side - 7, said, TINY, "end", QUIET)
     yield from _tile_in(held, s, over, line)
     yield circle(held.corner(s), 5, VERMILION if over else INK, 1, 16)
@@ -221,7 +221,7 @@ def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
         colour, said = fill_of(name, 0).colour, read_and_written(read, written)
         yield from Moved(name, colour, read, written, said).bar(left, y, scale)
         y += 23
-    said = f"{ledger.total:,}, {ledger.total / least:.2f} times the lower bound"
+    said = f"{ledger.total:,}, {ledger.total / least:.2f} times the lower bound"  # style: ok (a ratio)
     yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale)
     yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale)
 
