@@ -85,9 +85,9 @@ def _played(tuner):
     """Check that the player steps by key and plays until its button is pressed again."""
     play = tuner.root.get_by_role("button", name="play the moves")
     tuner.slider("move").press("Home")
-    tuner.picture.get_by_text("Move 1: load Q").wait_for(timeout=WAIT)
+    tuner.picture.get_by_text(re.compile("^Move 1: load Q")).wait_for(timeout=WAIT)
     tuner.slider("move").press("ArrowRight")
-    tuner.picture.get_by_text("Move 2:").wait_for(timeout=WAIT)
+    tuner.picture.get_by_text(re.compile("^Move 2:")).wait_for(timeout=WAIT)
     assert play.get_attribute("aria-pressed") == "false"
     play.press("Enter")
     assert play.get_attribute("aria-pressed") == "true"
