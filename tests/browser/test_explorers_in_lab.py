@@ -84,7 +84,7 @@ def _two_memories(film):
         naive, flash = sides()
         return f"{naive.called} {arrived(naive, step):,} words, {flash.called} {arrived(flash, step):,}"
 
-    film.root.get_by_text("nothing has moved yet. Press play.").wait_for(timeout=WAIT)
+    film.root.get_by_text("no word has moved yet. Press play.").wait_for(timeout=WAIT)
     for _ in range(5):
         film.slider("move").press("ArrowRight")
     film.words.get_by_text(line(5)).wait_for(timeout=WAIT)
@@ -95,7 +95,7 @@ def _two_memories(film):
     film.root.get_by_role("status").get_by_text(line(5)).wait_for(timeout=WAIT, state="attached")
     play = film.button("play the moves")
     play.press("Enter")
-    film.words.get_by_text("FlashAttention is done; the other goes on").wait_for(timeout=WAIT)
+    film.words.get_by_text("FlashAttention is finished; the other run continues").wait_for(timeout=WAIT)
     assert play.get_attribute("aria-pressed") == "true"
     play.press("Enter")
     film.page.wait_for_timeout(300)
@@ -118,7 +118,7 @@ def _kernel_tuner(tuner):
     tuner.choose("32 bit")
     tuner.choose("no mask")
     tuner.press("BM (queries)", "End")
-    tuner.after(lambda: tuner.button("shipped tile").press("Enter"))
+    tuner.after(lambda: tuner.button("Shipped tile").press("Enter"))
     assert "Shipped tile of this kernel" in tuner.words.inner_text()
     before = tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")
     tuner.drag((-100, 10))
@@ -150,6 +150,6 @@ def _low_rank_explorer(low):
     expected = explore.low_rank_explorer_picture(4, 65_536, 16_384, polynomial="minimax", B=B)
     assert before > B and low.description() == expected.alt
     low.after(lambda: low.root.get_by_role("combobox", name="data").select_option("head 0.2"))
-    assert low.slider("σ (of logits)").is_disabled()
+    assert low.slider("σ (std of logits)").is_disabled()
     low.after(lambda: low.button("Cover the data").press("Enter"))
-    assert "The sampled logits are within R" in low.words.inner_text()
+    assert "The sampled logits are within ±R" in low.words.inner_text()

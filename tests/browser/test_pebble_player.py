@@ -55,7 +55,7 @@ def _played(player):
         player.until(f"move {number} of {len(DOT.moves)}, {move}")
     player.button("one move back").press("Space")
     player.until(f", {DOT.moves[4]}")
-    player.root.get_by_role("status").get_by_text("b1 leaves fast memory.").wait_for(
+    player.root.get_by_role("status").get_by_text("b1 is deleted from fast memory.").wait_for(
         timeout=WAIT, state="attached"
     )
     play = player.button("play the moves")

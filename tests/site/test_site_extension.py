@@ -160,7 +160,8 @@ def test_what_are_no_pages_of_jupyterlite_is_refused(made, tmp_path, lacking):
     if lacking:
         (lite / lacking).unlink()
     with pytest.raises(
-        made.ConfigError, match=r"iocourse_lite must be .*docs/lite/build\.py \(lab/index\.html, .*\), got '.*"
+        made.ConfigError,
+        match=r"iocourse_lite must be .*docs/lite/build\.py \(lab/index\.html, .*\), got '.*",
     ):
         made.copy_lessons(None, SimpleNamespace(iocourse_lite=str(lite)))
 
