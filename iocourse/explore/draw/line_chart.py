@@ -243,7 +243,7 @@ CHARACTERS, NOTE_LINE = 120, 18.0  # characters per line of the note; pixels fro
 
 
 class Panel(NamedTuple):
-    """One chart of several: axis labels (y, x), lines, and and the logarithm base of each axis or None."""
+    """One chart of several: axis labels (y, x), lines, and the logarithm base of each axis or None."""
 
     ylabel: str
     xlabel: str

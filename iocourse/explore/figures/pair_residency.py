@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 @example(["load k", "load v", "load q", "o enters", "o leaves", "drop q"], pair=FORWARD)
-@example(["load q", "load do", "dq enters", "load k", "load v", "dq leaves"], title="The first sweep")
+@example(["load q", "load do", "dq enters", "load k", "load v", "dq leaves"], title="The first pass")
 @figure
 @library_solution
 def pair_residency(
