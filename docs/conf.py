@@ -57,7 +57,7 @@ exclude_patterns = [
 
 # ---- the library -----------------------------------------------------------------------------------------
 autodoc_mock_imports = list(missing())
-# A module's page has the names of its __all__, wherever they are defined.
+# The page of a module lists the names in its __all__, including imported ones.
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
 autodoc_member_order = "bysource"
@@ -67,7 +67,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
-# ---- looks -----------------------------------------------------------------------------------------------
+# ---- theme -----------------------------------------------------------------------------------------------
 html_theme = "furo"
 html_title = "iocourse"
 html_static_path = ["_static", "explore/static", str(Path(mathjax_package.origin).parent / "static")]

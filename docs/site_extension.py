@@ -56,13 +56,13 @@ def copy_lessons(app: Sphinx, config: Config) -> None:
     """Update docs/lessons: exact copies of the solved notebooks and of the notation page.
 
     Raises:
-        ConfigError: `iocourse_lite` is not a folder of JupyterLite pages.
+        ConfigError: `iocourse_lite` is not a directory of JupyterLite pages.
     """
     lite = config.iocourse_lite
     if lite and not ((Path(lite) / "lab" / "index.html").is_file() and lite_stems(lite)):
         raise ConfigError(
-            f"iocourse_lite is {lite!r}, which has no lab/index.html with notebooks in files/; "
-            "expected: a folder made by docs/lite/build.py"
+            "iocourse_lite must be a directory written by docs/lite/build.py (lab/index.html, and notebooks "
+            f"in files/), got {lite!r}"
         )
     wanted = {path.name: path for path in (ROOT / "solutions").glob("[0-9]*.ipynb")}
     for old in (DOCS / "lessons").glob("*.ipynb"):
@@ -86,7 +86,7 @@ def lite_stems(lite: str) -> list[str]:
 
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Change the text of one source, before Sphinx parses it."""
+    """Change one source before Sphinx parses it: links, labels, alternative texts and generated parts."""
     path = Path(app.env.doc2path(docname)).relative_to(DOCS).as_posix()
     if path.endswith(".ipynb"):
         in_lite = Path(path).stem in lite_stems(app.config.iocourse_lite)
@@ -192,7 +192,7 @@ def bounds(app: Sphinx) -> str:
     """Return the table of bounds, and below it the entries of the registries and docs/proofs.toml on each."""
     every, proofs = BOUNDS | ACROSS_RANKS, tomllib.loads((DOCS / "proofs.toml").read_text(encoding="utf-8"))
     for id in sorted(every.keys() ^ proofs.keys()):
-        warn("docs/proofs.toml and the registries of bounds disagree about %s: both must have it", id)
+        warn("%s must be in docs/proofs.toml and in a registry of bounds, but is missing in one of them", id)
     rows, parts = ["| bound | title | pass | status |", "| --- | --- | --- | --- |"], []
     for id, bound in every.items():
         place = "bound-" + id.replace("''", "-second").replace("'", "-prime").replace("_", "-").lower()
@@ -351,7 +351,7 @@ def without_field_numbers(
 
 
 def add_lite(app: Sphinx, problem: Exception | None) -> None:
-    """Copy the pages of JupyterLite to lite/ of the site."""
+    """Copy the JupyterLite pages to lite/ of the site."""
     if app.config.iocourse_lite and problem is None:
         shutil.copytree(app.config.iocourse_lite, Path(app.outdir) / "lite", dirs_exist_ok=True)
 

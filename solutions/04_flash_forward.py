@@ -340,7 +340,7 @@ check("4C", my_flash_optimal)
 # - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
 # - `Bc` up: the footprint grows and the words stay as they are. So which way should `Bc` go, and what can `Br` do then?
 # - Choose `flash1` as schedule. The two change roles: find its tile too.
-# - `M` up, then the button *best tiles for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
+# - `M` up, then the button *Best tile for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
 # - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
 
 # %%

@@ -1,10 +1,10 @@
-"""Pictures that can be touched: pure figure functions, and explorers around them.
+"""Figures of the course, and interactive explorers that draw them.
 
-A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers` (the values behind it).
-matplotlib is imported when a PNG is made, anywidget when an explorer is shown.
+A figure is a pure function that returns a `Picture` with alternative text (`alt`) and the plotted values as
+text (`numbers`). matplotlib is imported when a PNG is drawn, anywidget when an explorer is shown.
 
-Each file of `figures/` and `widgets/` is found by itself: what it registers with `@figure` or `@explorer` is
-a name of this package, `from iocourse.explore import bars`, without another line anywhere.
+All files of `figures/` and `widgets/` are imported automatically. A function registered with `@figure` and a
+class registered with `@explorer` become names of this package: `from iocourse.explore import bars`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = sorted(_FACES)
 
 
 def __getattr__(name: str) -> Any:
-    """A figure, an explorer or its class, by name."""
+    """Return a figure, an explorer or an explorer class by name. Raises AttributeError for other names."""
     try:
         return _FACES[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""A JupyterLab server on a copy of the lessons, and a real Chromium to look at it.
+"""Fixtures: a JupyterLab server on a copy of the lessons, and Chromium.
 
 A test takes `lab_page` (a function: notebook path -> Playwright page with the notebook open, its kernel idle)
 and `run_all` (a function: page -> None once every cell has run). Without Chromium or Playwright it is
@@ -76,7 +76,7 @@ class Server:
     folder: Path
 
     def ask(self, path, method="GET"):
-        """The body of a request to the server's API."""
+        """Return the body of a response of the server's API."""
         request = urllib.request.Request(f"{self.url}/{path}?token={self.token}", method=method)
         with urllib.request.urlopen(request, timeout=240) as answer:
             return answer.read()
@@ -84,7 +84,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A browser."""
+    """Return the browser, Chromium."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
@@ -97,7 +97,7 @@ def chromium():
 
 @pytest.fixture(scope="session")
 def jupyter_environment(tmp_path_factory):
-    """The environment of a JupyterLab that shares nothing with the user's own."""
+    """Return the environment of a JupyterLab that shares nothing with that of the user."""
     pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
     home = tmp_path_factory.mktemp("jupyter")
     (home / "settings").mkdir()
@@ -111,7 +111,7 @@ def jupyter_environment(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def lab_server(tmp_path_factory, jupyter_environment):
-    """JupyterLab on a copy of `lessons/`, so that running a notebook changes no file of the checkout."""
+    """Start JupyterLab on a copy of `lessons/`, so running a notebook changes no file of the checkout."""
     folder = tmp_path_factory.mktemp("course")
     shutil.copytree(ROOT / "lessons", folder / "lessons")
     with socket.socket() as free:
@@ -147,7 +147,7 @@ def _wait_until_it_answers(server, process, log):
 
 @pytest.fixture(scope="session")
 def open_page(chromium):
-    """A function: address in JupyterLab, and what to wait for -> page, loaded."""
+    """Return a function: address in JupyterLab, and an element to wait for → loaded page."""
     contexts = []
 
     def opened(address, ready=KERNEL_IS_IDLE):
@@ -165,13 +165,13 @@ def open_page(chromium):
 
 @pytest.fixture(scope="session")
 def lab(lab_server, open_page):
-    """JupyterLab with nothing open, loaded once: that takes longer than most tests."""
+    """Return JupyterLab without open notebooks, loaded once because loading is slow."""
     return open_page(f"{lab_server.url}/lab?token={lab_server.token}&reset", LAB_IS_THERE)
 
 
 @pytest.fixture
 def lab_page(lab_server, lab):
-    """A function: path of a notebook, such as ``lessons/04_flash_forward.ipynb`` -> page, its kernel idle."""
+    """Return a function: notebook, such as ``lessons/04_flash_forward.ipynb`` → page with idle kernel."""
 
     def opened(path):
         lab.evaluate(OPEN, path)
@@ -179,7 +179,7 @@ def lab_page(lab_server, lab):
         return lab
 
     yield opened
-    # The next test gets a kernel of its own, not the one that this test has left behind.
+    # The next test gets a new kernel, not the one of this test.
     lab.evaluate(CLOSE)
     for session in json.loads(lab_server.ask("api/sessions")):
         lab_server.ask(f"api/sessions/{session['id']}", "DELETE")
@@ -187,7 +187,7 @@ def lab_page(lab_server, lab):
 
 @pytest.fixture
 def run_all():
-    """A function: runs every cell of the notebook in view, and fails on a cell that raised."""
+    """Return a function that runs all cells of the current notebook and fails if a cell raised an error."""
 
     def run(page, timeout=RUN):
         said = page.evaluate(RUN_ALL, timeout)
@@ -201,7 +201,7 @@ def run_all():
 
 @pytest.fixture
 def shown(lab_server, lab_page, run_all):
-    """A function: an expression -> page of a notebook whose only cell shows its value, run."""
+    """Return a function: expression → page of a notebook whose only cell shows its value."""
 
     def show(name, expression):
         cell = {

@@ -1,6 +1,6 @@
-"""The whole site, every page of it in Chromium: `pytest -n 2 tests/browser/every_page.py`, some minutes.
+"""Test of all pages of the site in Chromium: `pytest -n 2 tests/browser/every_page.py`, some minutes.
 
-The suite looks at a dozen pages (`test_site.py`). `IOCOURSE_SITE` names a folder with a site that is built.
+The suite tests a dozen pages (`test_site.py`). `IOCOURSE_SITE` names a folder with a built site.
 """
 
 import os
@@ -13,12 +13,12 @@ from page_accessibility import what_is_wrong
 
 from tools.build.project import read_project
 
-WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
+WITHOUT_A_TITLE = {"search.html"}  # filled in by Sphinx after a search
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """A folder with the whole site."""
+    """Return a folder with the complete site."""
     if "IOCOURSE_SITE" in os.environ:
         return Path(os.environ["IOCOURSE_SITE"])
     start, folder = time.monotonic(), tmp_path_factory.mktemp("whole") / "site"

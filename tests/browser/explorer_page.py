@@ -1,4 +1,4 @@
-"""An explorer in a page as its user has it: controls by their names, a picture that can be dragged, words."""
+"""Driver of an explorer in a page: controls by name, draggable figure, text, and latencies."""
 
 import time
 from itertools import cycle, islice
@@ -9,7 +9,7 @@ from playwright_thread import InPlaywrightThread
 expect = InPlaywrightThread(sync_api.expect)
 WAIT = 120_000  # milliseconds
 
-# From a key or the pointer to the first frame after the new picture is in the page.
+# Records the time from a key or pointer event to the first frame after the new figure is in the page.
 STOPWATCH = """root => {
     const watched = {latencies: [], frames: []};
     let started = null;
@@ -28,13 +28,13 @@ STOPWATCH = """root => {
     root.watched = watched;
 }"""
 
-# What the stopwatch has seen: at once, or as soon as it is more than `seen`. A key may change nothing, at the
-# end of a slider.
-LATENCIES = """(root, [seen, patience]) => new Promise(told => {
+# Returns the recorded latencies when there are more than `seen`, or after `patience` milliseconds, because a
+# key at the end of a slider changes nothing.
+LATENCIES = """(root, [seen, patience]) => new Promise(done => {
     const end = performance.now() + patience;
     const look = () => {
         const took = root.watched.latencies;
-        return took.length > seen || performance.now() > end ? told(took) : setTimeout(look, 5);
+        return took.length > seen || performance.now() > end ? done(took) : setTimeout(look, 5);
     };
     look();
 })"""
@@ -51,27 +51,27 @@ class ExplorerPage:
         self.picture.wait_for(timeout=WAIT)
 
     def slider(self, name):
-        """A slider."""
+        """Return the slider with this name."""
         return self.root.get_by_role("slider", name=name, exact=True)
 
     def button(self, name):
-        """A button."""
+        """Return the button with this name."""
         return self.root.get_by_role("button", name=name, exact=True)
 
     def spoken(self, name):
-        """What a slider's value is called."""
+        """Return the text that a screen reader reads for the value of a slider."""
         return self.slider(name).get_attribute("aria-valuetext")
 
     def title(self):
-        """The title of the picture."""
+        """Return the title of the figure."""
         return self.picture.locator("title").text_content()
 
     def description(self):
-        """The description of the picture."""
+        """Return the description of the figure."""
         return self.picture.locator("desc").text_content()
 
     def after(self, act):
-        """The description of the picture that follows `act`, once pictures have come to rest."""
+        """Call `act` and return the new description of the figure when drawing has ended."""
         before = self.description()
         act()
         expect(self.picture.locator("desc")).not_to_have_text(before, timeout=WAIT)
@@ -79,19 +79,19 @@ class ExplorerPage:
         return self.description()
 
     def rest(self):
-        """Wait until nothing is drawn any longer."""
+        """Wait until drawing has ended."""
         self.page.wait_for_timeout(150)
 
     def press(self, name, key):
-        """A key on a slider; the description that follows."""
+        """Press a key on a slider and return the new description."""
         return self.after(lambda: self.slider(name).press(key))
 
     def choose(self, name):
-        """One of several names that are all in view, by the space bar; the description that follows."""
+        """Select a radio button with the space bar and return the new description."""
         return self.after(lambda: self.root.get_by_role("radio", name=name, exact=True).press("Space"))
 
     def drag(self, by, grab=0):
-        """The mouse takes hold of the picture and goes `by` pixels to the right and down."""
+        """Drag a region of the figure by `by` pixels to the right and down; return the new description."""
         box = self._grab(grab)
         mouse = self.page.mouse
         mouse.move(*box)
@@ -108,9 +108,9 @@ class ExplorerPage:
 
     # ------------------------------------------------------------------ how long it takes
     def time_keys(self, slider, count):
-        """Milliseconds from a key on a slider to pixels, for so many keys: four up, or to its end, and back.
+        """Return the milliseconds from key to pixels for `count` keys on a slider: up to four up, and back.
 
-        Each is pressed once the last has come to rest; a hand that does not rest is what `time_drag` is.
+        Each key is pressed after drawing has ended; `time_drag` measures continuous input.
         """
         self.root.evaluate(STOPWATCH)
         steps = min(4, self.slider(slider).evaluate("one => one.max - one.value"))
@@ -123,9 +123,9 @@ class ExplorerPage:
         return took
 
     def time_drag(self, by, steps, seconds=1.0):
-        """Frames a second, and milliseconds from pointer to pixels, as the mouse goes to and fro.
+        """Return frames per second and milliseconds from pointer to pixels while the mouse moves to and fro.
 
-        It goes `by` pixels to the right and down, in so many steps, each long enough to change the picture.
+        It moves by `by` pixels to the right and down in `steps` steps, each long enough to change the figure.
         """
         x, y = self._grab(0)
         mouse = self.page.mouse

@@ -1,4 +1,4 @@
-"""What a person meets on a built page, asked of Chromium: names, headings, colours, formulas, width."""
+"""Accessibility checks of a built page in Chromium: names, headings, colours, formulas, width."""
 
 from itertools import pairwise
 
@@ -6,21 +6,21 @@ from page_audit import readings, unnamed
 
 HEADINGS = "() => [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
 FORMULAS = """async () => {
-    const asked = document.querySelectorAll('.math').length;
-    if (asked) await MathJax.startup.promise;
+    const present = document.querySelectorAll('.math').length;
+    if (present) await MathJax.startup.promise;
     const wrong = [...document.querySelectorAll('mjx-merror, [data-mjx-error]')];
-    const told = part => {
+    const textOf = part => {
         const copy = part.cloneNode(true);
         copy.querySelectorAll('code, pre, mjx-container').forEach(inner => inner.remove());
         return copy.textContent.trim();
     };
     const parts = document.querySelectorAll('article p, article li, article td, article summary');
-    const texts = [...parts].map(told);
-    return {asked, shown: document.querySelectorAll('mjx-container').length,
+    const texts = [...parts].map(textOf);
+    return {asked: present, shown: document.querySelectorAll('mjx-container').length,
             wrong: wrong.map(error => error.textContent.slice(0, 80)),
             raw: texts.filter(text => /\\$|\\\\[a-zA-Z(\\[]/.test(text)).map(text => text.slice(0, 80))};
 }"""
-# A word may end a line with its hyphen.
+# A word may be broken after its hyphen.
 BROKEN_WORDS = """() => [...document.querySelectorAll('article :is(h1, h2, h3)')].flatMap(heading => {
     const found = [], texts = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
     for (let node = texts.nextNode(); node; node = texts.nextNode())
@@ -39,55 +39,55 @@ CUT_COMMANDS = """() => [...document.querySelectorAll(':is(.highlight-bash, .hig
 
 
 def without_a_name(page):
-    """Roles and tags of what assistive technology finds on the page and cannot name."""
+    """Return role and tag of each element without an accessible name."""
     return [f"{one.role} {one.tag}" for one in unnamed(page)]
 
 
 def pale_text(page, least=4.5):
-    """Texts whose colour is too near to what lies behind, once for each pair of colours."""
+    """Return texts with too little contrast to their background, once for each pair of colours."""
     pale = [one for one in readings(page) if one.ratio < least]
     return [f"{one.ratio:.2f} {one.colour} on {one.ground}: {one.text}" for one in pale]
 
 
 def headings(page):
-    """The levels of the page's headings, from the top down."""
+    """Return the levels of the headings of the page, in order."""
     return page.evaluate(HEADINGS)
 
 
 def jumps(levels):
-    """Pairs of headings that go down by more than one level."""
+    """Return pairs of consecutive headings that skip a level."""
     return [(a, b) for a, b in pairwise(levels) if b > a + 1]
 
 
 def formulas(page):
-    """How many formulas the page has and shows, those in error, and texts with TeX as it was written."""
+    """Return the numbers of formulas in source and output, formulas with errors, and texts with raw TeX."""
     page.wait_for_function("!document.querySelector('.math') || window.MathJax?.startup?.promise")
     return page.evaluate(FORMULAS)
 
 
 def too_wide(page):
-    """Pixels by which the page must be scrolled sideways."""
+    """Return the pixels by which the page exceeds the window width."""
     return page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def broken_words(page):
-    """Words of headings that are broken from one line to the next."""
+    """Return words of headings that are broken across lines."""
     return page.evaluate(BROKEN_WORDS)
 
 
 def cut_commands(page):
-    """Commands of which a part is out of sight."""
+    """Return commands that are partly cut off."""
     return page.evaluate(CUT_COMMANDS)
 
 
 def what_is_wrong(page):
-    """A line for each thing that is not right on the page in view, light and dark, wide and on a phone."""
+    """Return a line for each fault of the current page, in light and dark mode, on desktop and phone."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(color_scheme="light")
     told = formulas(page)
     levels = headings(page)
     wrong = [f"in error: {formula}" for formula in told["wrong"]]
-    wrong += [f"TeX as it was written: {text}" for text in told["raw"]]
+    wrong += [f"raw TeX: {text}" for text in told["raw"]]
     wrong += [f"{told['shown']} of {told['asked']} formulas shown"] * (told["shown"] != told["asked"])
     wrong += [f"headings jump: {jump}" for jump in jumps(levels)]
     wrong += [f"{levels.count(1)} titles"] * (levels.count(1) != 1)

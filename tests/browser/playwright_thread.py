@@ -1,7 +1,7 @@
-"""Playwright in a thread of its own.
+"""Run Playwright in a separate thread.
 
-Its synchronous API leaves an event loop running in the thread that starts it. As long as it does, nothing
-else there can run one: neither `asyncio.run` nor a notebook's client. Here that thread is not pytest's.
+Its synchronous API keeps an event loop running in the thread that starts it. In that thread neither
+`asyncio.run` nor the client of a notebook works, so it must not be the thread of pytest.
 """
 
 import threading
@@ -12,7 +12,7 @@ _thread = ThreadPoolExecutor(1, "browser", initializer=lambda: setattr(_this, "i
 
 
 class InPlaywrightThread:
-    """An object or a function of Playwright: whatever is asked of it, its thread does."""
+    """Proxy of an object or function of Playwright that forwards every access to its thread."""
 
     def __init__(self, one):
         self._one = one
@@ -35,7 +35,7 @@ class InPlaywrightThread:
 
 def _in_thread(call, *given, **told):
     given, told = [_bare(one) for one in given], {name: _bare(one) for name, one in told.items()}
-    if getattr(_this, "is_the_browsers", False):  # a test's function that Playwright calls
+    if getattr(_this, "is_the_browsers", False):  # a function of a test, called by Playwright
         return _wrapped(call(*given, **told))
     return _wrapped(_thread.submit(call, *given, **told).result())
 

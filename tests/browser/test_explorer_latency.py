@@ -1,8 +1,7 @@
-"""How long each explorer takes from key and pointer to pixels, in JupyterLab and a real Chromium.
+"""Latency of each explorer from key and pointer to pixels, in JupyterLab and Chromium.
 
-What is printed counts on a machine that does nothing else:
-`pytest -n 0 tests/browser/test_explorer_latency.py`. What is asserted is the time of a core that a picture
-takes, of the kernel and of the page, whatever else is running.
+The printed latencies are valid only on an idle machine: `pytest -n 0 tests/browser/test_explorer_latency.py`.
+The assertions use CPU time per figure, of the kernel and of the page, which does not depend on the load.
 """
 
 import json
@@ -26,9 +25,7 @@ SETTLED = 10_000  # milliseconds after which JupyterLab loads nothing more
 
 
 class Hand(NamedTuple):
-    """A slider to be moved by key, how far the picture is dragged to and fro, in how many steps, and what
-    else is moved by key, where that asks for other work than the slider.
-    """
+    """Input for one explorer: a slider for keys, a drag in pixels and steps, further sliders for keys."""
 
     slider: str  # its label
     by: tuple[float, float] | None = None
@@ -36,21 +33,29 @@ class Hand(NamedTuple):
     more: tuple[str, ...] = ()
 
 
-HANDS = {  # of others: their first slider, and no drag
+HANDS = {  # explorers not listed: first slider, no drag
     "kernel_tuner": Hand("BN (keys)", (-150, -70), 2),  # to other tiles of the map
-    "low_rank_explorer": Hand("n (tokens)", (-80, 0), more=("degree g", "d (columns)", "B (of entries)")),
+    "low_rank_explorer": Hand(
+        "n (tokens)", (-80, 0), more=("degree g", "d (head dimension)", "B (bound on entries)")
+    ),
     "lowrank_table": Hand("degree g"),
     "mask_painter": Hand("row", (150, -150), 6),
-    "traffic_explorer": Hand("M (words)", (120, 0), more=("N (rows)", "d (columns)")),
-    "distributed_explorer": Hand("P (ranks)", (120, 0), more=("N (rows)", "d (columns)", "H (heads)")),
-    "tile_tuner": Hand("M (words)", (60, 40), more=("N (rows)", "Br (rows of Q)")),
+    "traffic_explorer": Hand(
+        "M (words of fast memory)", (120, 0), more=("N (sequence length)", "d (head dimension)")
+    ),
+    "distributed_explorer": Hand(
+        "P (ranks)", (120, 0), more=("N (sequence length)", "d (head dimension)", "H (heads)")
+    ),
+    "tile_tuner": Hand(
+        "M (words of fast memory)", (60, 40), more=("N (sequence length)", "Br (rows per query block)")
+    ),
 }
 # Which draw the most, and one that is dragged over many small areas.
 MEASURED = many(["traffic_explorer", "mask_painter"], list(EXPLORERS))
 
 
 def first_slider(made):
-    """The name of the first slider in view."""
+    """Return the name of the first visible slider."""
     return next(
         one.label for one in made.controls.values() if one.kind in ("slider", "player") and not one.hidden
     )
@@ -62,7 +67,7 @@ def _settled(lab):
 
 
 class Work:
-    """Seconds of a core that the kernel of the notebook in view, and the page, have taken since `begin`."""
+    """CPU seconds of the kernel of the current notebook and of the page since `begin`."""
 
     def __init__(self, server, page):
         (session,) = json.loads(server.ask("api/sessions"))
@@ -75,7 +80,7 @@ class Work:
         self.began = self._taken()
 
     def each(self, pictures):
-        """By the kernel and by the page, for each of so many pictures."""
+        """Return the CPU seconds of the kernel and of the page per figure."""
         return [(now - then) / pictures for then, now in zip(self.began, self._taken(), strict=True)]
 
     def _taken(self):
@@ -94,7 +99,7 @@ def _read(path):
 
 @pytest.fixture
 def work(lab_server):
-    """A function: page -> what its kernel and it have taken."""
+    """Return a function: page → CPU seconds of its kernel and of the page."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("needs /proc to see what a kernel has taken")
     return lambda page: Work(lab_server, page)
@@ -128,5 +133,5 @@ def _each(kernel, page):
 
 
 def _told(took):
-    """The middle and the worst of some milliseconds."""
+    """Format median and maximum of milliseconds."""
     return f"{median(took):.0f} ms, at worst {max(took):.0f}"

@@ -1,4 +1,4 @@
-"""All explorers in one notebook of JupyterLab and a real Chromium: heard as by a screen reader, and moved."""
+"""Tests of all explorers in one notebook of JupyterLab in Chromium: accessibility tree and controls."""
 
 import re
 from functools import cache
@@ -19,17 +19,17 @@ PICTURES = {"image", "img"}
 
 @cache
 def shells():
-    """Every explorer by its name."""
+    """Return all explorers by name."""
     return {name: make() for name, make in EXPLORERS.items()}
 
 
 def called(name):
-    """How an explorer is called in its page."""
+    """Return the name of an explorer in its page."""
     return shells()[name].page()["name"]
 
 
 def heard(page, name):
-    """What a screen reader is told of an explorer."""
+    """Return the accessibility tree of an explorer, as for a screen reader."""
     return spoken(page, f".iocourse-explorer[role=group][aria-label={called(name)!r}]")
 
 
@@ -48,7 +48,7 @@ def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown):
 
 
 def _has_names(page):
-    """Names for all of them, and values that are numbers in words."""
+    """Assert that all elements have names, and that values are numbers as text."""
     for name, made in shells().items():
         told = heard(page, name)
         assert PICTURES & {one.role for one in told}, name
@@ -63,16 +63,16 @@ def _has_names(page):
 
 def _traffic_explorer(map_):
     best = schedules.best(4096, 64, 14336)
-    said = map_.press("M (words)", "ArrowLeft")
+    said = map_.press("M (words of fast memory)", "ArrowLeft")
     assert f"M = 14,336: {best.schedule.title} (" in said and f"{best.cost.total:,}" in said
-    assert map_.spoken("M (words)") == "14,336"
+    assert map_.spoken("M (words of fast memory)") == "14,336"
     assert f"{best.cost.total:,}" in map_.words.inner_text()
     tick = map_.root.get_by_role("checkbox", name=best.schedule.title, exact=True)
     assert best.schedule.title not in map_.after(lambda: tick.press("Space")).partition("M = 14,336")[2]
     map_.after(lambda: tick.press("Space"))
 
     map_.drag((60, 0))
-    M = int(map_.spoken("M (words)").replace(",", ""))
+    M = int(map_.spoken("M (words of fast memory)").replace(",", ""))
     assert M > 16_384 and explore.traffic_map(4096, 64, M).alt == map_.description()
     assert "backward" in map_.choose("backward")
     assert map_.root.get_by_role("checkbox", name="B4 split_backward", exact=True).is_visible()
@@ -84,7 +84,7 @@ def _two_memories(film):
         naive, flash = sides()
         return f"{naive.called} {arrived(naive, step):,} words, {flash.called} {arrived(flash, step):,}"
 
-    film.root.get_by_text("nothing has moved yet. Press play.").wait_for(timeout=WAIT)
+    film.root.get_by_text("no word has moved yet. Press play.").wait_for(timeout=WAIT)
     for _ in range(5):
         film.slider("move").press("ArrowRight")
     film.words.get_by_text(line(5)).wait_for(timeout=WAIT)
@@ -95,7 +95,7 @@ def _two_memories(film):
     film.root.get_by_role("status").get_by_text(line(5)).wait_for(timeout=WAIT, state="attached")
     play = film.button("play the moves")
     play.press("Enter")
-    film.words.get_by_text("FlashAttention is done; the other goes on").wait_for(timeout=WAIT)
+    film.words.get_by_text("FlashAttention is finished; the other run continues").wait_for(timeout=WAIT)
     assert play.get_attribute("aria-pressed") == "true"
     play.press("Enter")
     film.page.wait_for_timeout(300)
@@ -103,7 +103,7 @@ def _two_memories(film):
     film.page.wait_for_timeout(300)
     assert film.words.inner_text() == stands and play.get_attribute("aria-pressed") == "false"
     film.slider("move").press("End")
-    film.words.get_by_text("Both are done, with the same O.").wait_for(timeout=WAIT)
+    film.words.get_by_text("Both are finished, with the same O.").wait_for(timeout=WAIT)
 
 
 def _kernel_tuner(tuner):
@@ -118,8 +118,8 @@ def _kernel_tuner(tuner):
     tuner.choose("32 bit")
     tuner.choose("no mask")
     tuner.press("BM (queries)", "End")
-    tuner.after(lambda: tuner.button("shipped tile").press("Enter"))
-    assert "The tile that the kernels ship with" in tuner.words.inner_text()
+    tuner.after(lambda: tuner.button("Shipped tile").press("Enter"))
+    assert "Shipped tile of this kernel" in tuner.words.inner_text()
     before = tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")
     tuner.drag((-100, 10))
     sides = re.search(r"(\d+) × (\d+)", tuner.title()).groups()
@@ -128,9 +128,9 @@ def _kernel_tuner(tuner):
 
 def _roofline_explorer(roof):
     assert "decode by memory" in roof.words.inner_text()
-    roof.press("N (rows)", "ArrowRight")
-    roof.press("H (of queries)", "Home")
-    assert roof.spoken("H_kv (of keys)") == "1"
+    roof.press("N (sequence length)", "ArrowRight")
+    roof.press("H (query heads)", "Home")
+    assert roof.spoken("H_kv (key heads)") == "1"
     roof.press("density", "ArrowRight")
     assert roof.spoken("density") == "1/2"
     roof.choose("no mask")
@@ -144,12 +144,12 @@ def _low_rank_explorer(low):
     low.press("n (tokens)", "ArrowRight")
     low.choose("minimax")
     assert low.title().startswith("Minimax of degree 4: ") and "n = 65,536" in low.title()
-    before = float(low.spoken("B (of entries)"))
+    before = float(low.spoken("B (bound on entries)"))
     low.drag((-80, 0))
-    B = float(low.spoken("B (of entries)"))
+    B = float(low.spoken("B (bound on entries)"))
     expected = explore.low_rank_explorer_picture(4, 65_536, 16_384, polynomial="minimax", B=B)
     assert before > B and low.description() == expected.alt
     low.after(lambda: low.root.get_by_role("combobox", name="data").select_option("head 0.2"))
-    assert low.slider("σ (of logits)").is_disabled()
-    low.after(lambda: low.button("cover the data").press("Enter"))
-    assert "The sampled logits are within R" in low.words.inner_text()
+    assert low.slider("σ (std of logits)").is_disabled()
+    low.after(lambda: low.button("Cover the data").press("Enter"))
+    assert "The sampled logits are within ±R" in low.words.inner_text()

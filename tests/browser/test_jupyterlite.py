@@ -1,7 +1,7 @@
-"""The lessons as JupyterLite: what is put into it, and a page of it in a real browser.
+"""Tests of the lessons as JupyterLite: contents of the build, and a page in Chromium.
 
-The pages are those of the folder that IOCOURSE_LITE names, as the workflow builds them. Python does not run
-here: it comes from Pyodide's server.
+The pages are in the folder named by IOCOURSE_LITE, as the workflow builds them. Python does not run here,
+because it is loaded from the server of Pyodide.
 """
 
 import functools
@@ -34,7 +34,7 @@ def test_what_is_put_in_links_to_its_neighbours_there_and_to_the_web_for_the_res
     for path in tmp_path.glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        assert "](notation.md" in text  # the page beside it, not the one on the web
+        assert "](notation.md" in text  # the local page, not the one on the web
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", text):
             assert (tmp_path / target).exists(), target
 
@@ -80,7 +80,7 @@ def test_the_site_is_deployed_with_these_pages_below_lite():
 
 @pytest.fixture(scope="module")
 def pages():
-    """The built pages."""
+    """Return the folder of the built pages."""
     if "IOCOURSE_LITE" not in os.environ:
         pytest.skip("IOCOURSE_LITE names no folder of pages built by docs/lite/build.py")
     return Path(os.environ["IOCOURSE_LITE"]).resolve()

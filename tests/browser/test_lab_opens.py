@@ -1,4 +1,4 @@
-"""`iocourse lab` as a student starts it: the lessons are copied and lesson 00 opens with a live kernel."""
+"""Test of `iocourse lab`: the lessons are copied, and lesson 00 opens with a live kernel."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=\w+"
 
 @pytest.fixture
 def checkout(tmp_path):
-    """The lessons and what names the project, without the rest of the checkout."""
+    """Return a folder with the lessons and the project files, without the rest of the checkout."""
     shutil.copytree(ROOT / "lessons", tmp_path / "lessons")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -27,9 +27,7 @@ def checkout(tmp_path):
 
 @pytest.fixture
 def student_lab(checkout, jupyter_environment, tmp_path):
-    """`iocourse lab --no-browser`, running, with the address it printed; a workspace of its own, in which no
-    other test has left a notebook open.
-    """
+    """Start `iocourse lab --no-browser` and return its address. Its new workspace has no open notebooks."""
     environment = jupyter_environment | {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces")}
     options = ["--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     options.append(f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}")
@@ -41,7 +39,7 @@ def student_lab(checkout, jupyter_environment, tmp_path):
 
 
 def _read_until_address(process):
-    """What was printed up to the address; a server that prints none is ended, for reading waits for ever."""
+    """Return the output up to the address; end a server that prints none, because reading would block."""
     said, stop = "", threading.Timer(START, process.terminate)
     stop.start()
     try:

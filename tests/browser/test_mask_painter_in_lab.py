@@ -1,4 +1,4 @@
-"""The mask painter in JupyterLab and a real Chromium: by keyboard alone, click, stroke, and finger."""
+"""Tests of the mask painter in JupyterLab in Chromium: keyboard, click, stroke and touch."""
 
 import pytest
 from explorer_page import WAIT, ExplorerPage
@@ -10,7 +10,7 @@ SIDE = 16  # tiles
 
 
 class Painter(ExplorerPage):
-    """The painter of 16 x 16 tiles, and what should be seen."""
+    """Driver of the painter of 16 x 16 tiles, with its expected state."""
 
     def __init__(self, page):
         super().__init__(page, "mask painter")
@@ -19,26 +19,26 @@ class Painter(ExplorerPage):
         self.box = self.root.locator(".grab").bounding_box()
 
     def place(self, row, column):
-        """The middle of a tile on the page."""
+        """Return the centre of a tile on the page."""
         across, down = ((at + 0.5) / SIDE for at in (column, row))
         return self.box["x"] + across * self.box["width"], self.box["y"] + down * self.box["height"]
 
     def until(self, text):
-        """Wait until the words say this, and the live region what the mask of `tiles` moves."""
+        """Wait for this text, and for the traffic of the mask of `tiles` in the live region."""
         self.words.get_by_text(text).wait_for(timeout=WAIT)
         mask = masks.BlockMask(1024, self.tiles, 64, causal=True)
         live = self.root.get_by_role("status").get_by_text(headline(sparse(mask, 64))[0])
         live.wait_for(timeout=WAIT, state="attached")
-        assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles seen")
+        assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles visible")
 
     def tile(self, row, column):
-        """The box of a tile, as it is called while the cursor is there."""
-        return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is seen", exact=True)
+        """Return the check box of a tile, by its name while the cursor is on the tile."""
+        return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is visible", exact=True)
 
 
 @pytest.fixture
 def painter(shown):
-    """The painter in a notebook."""
+    """Return the painter in a notebook."""
     return Painter(shown("painter", "explore.mask_painter(N=1024, B=64, d=64)"))
 
 
@@ -50,18 +50,18 @@ def test_a_mask_is_painted_by_keyboard_by_click_by_strokes_and_by_finger(painter
 
 
 def _by_keyboard(painter):
-    """Sliders choose the tile, or the arrow keys on its box; Space shows and hides."""
+    """Sliders or arrow keys on the check box select a tile; Space shows and hides it."""
     for _ in range(3):
         painter.slider("row").press("ArrowRight")
     painter.slider("column").press("ArrowRight")
-    painter.until("Tile 3, 1: seen.")
+    painter.until("Tile 3, 1: visible.")
     painter.tile(3, 1).press("Space")
     painter.tiles[3, 1] = False
     painter.until("Tile 3, 1: hidden.")
     assert not painter.tile(3, 1).is_checked()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         painter.page.keyboard.press(key)
-    painter.until("Tile 5, 2: seen.")
+    painter.until("Tile 5, 2: visible.")
     assert painter.tile(5, 2).is_checked() and painter.spoken("row") == "5"
 
 
@@ -71,7 +71,7 @@ def _by_mouse(painter):
     painter.tiles[5, 2] = False
     painter.until("Tile 5, 2: hidden.")
     mouse.click(*painter.place(0, 0))
-    painter.until("Row 0 must keep a tile: queries 0 to 63 would see no key.")
+    painter.until("Row 0 must keep a tile, because queries 0 to 63 would attend to no key.")
     mouse.move(*painter.place(8, 1))
     mouse.down()
     mouse.move(*painter.place(8, 6))  # one step of the mouse over five tiles
@@ -85,7 +85,7 @@ def _by_mouse(painter):
 
 
 def _by_finger(painter):
-    """A finger on the mask paints, and does not scroll the page away; a tap shows or hides one tile."""
+    """A finger on the mask paints without scrolling the page; a tap shows or hides one tile."""
     finger = painter.page.context.new_cdp_session(painter.page)
 
     def touch(kind, *tile):
@@ -102,14 +102,14 @@ def _by_finger(painter):
     touch("Start", 9, 2)
     touch("End")
     painter.tiles[9, 2] = True
-    painter.until("Tile 9, 2: seen.")
+    painter.until("Tile 9, 2: visible.")
     finger.detach()
 
 
 def _from_a_preset(painter):
-    """Its parameters, and no others, are controls."""
+    """Only the parameters of the preset are shown as controls."""
     preset = painter.root.get_by_role("combobox", name="preset", exact=True)
     painter.after(lambda: preset.select_option("bigbird"))
-    painter.press("r (random tiles a row)", "ArrowRight")
-    assert painter.title().startswith(f"{masks.bigbird(1024, 64, 1, 1, 3).tiles.sum()} of 256 tiles seen")
+    painter.press("r (random tiles per row)", "ArrowRight")
+    assert painter.title().startswith(f"{masks.bigbird(1024, 64, 1, 1, 3).tiles.sum()} of 256 tiles visible")
     assert not painter.slider("s (every s-th column)").is_visible()

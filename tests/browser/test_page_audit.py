@@ -1,4 +1,4 @@
-"""What is asked of rendered pages finds what it is for: on a small page, whole and broken."""
+"""Tests of the page audit on a small page, with and without faults."""
 
 import pytest
 from page_audit import contrast, ratio, spoken, unnamed

@@ -1,4 +1,4 @@
-"""The pebble player in JupyterLab and a real Chromium: by keyboard alone, and by clicks on the graph."""
+"""Tests of the pebble player in JupyterLab in Chromium: keyboard, and clicks on the graph."""
 
 import pytest
 from explorer_page import WAIT, ExplorerPage, expect
@@ -9,10 +9,10 @@ DOT = optimum(dot(2), 3)
 
 
 class Player(ExplorerPage):
-    """The explorer, which says the move in the title of its picture."""
+    """Driver of the player, whose figure title contains the move."""
 
     def until(self, end):
-        """Wait until the title of the picture ends so."""
+        """Wait until the title of the figure ends with this text."""
         self.page.wait_for_function(
             "end => document.querySelector('.iocourse-explorer svg title').textContent.endsWith(end)",
             arg=end,
@@ -20,17 +20,17 @@ class Player(ExplorerPage):
         )
 
     def vertex(self, name):
-        """Choose a vertex in the list of their names."""
+        """Select a vertex in the list."""
         self.root.get_by_role("combobox", name="vertex", exact=True).select_option(name)
 
     def click(self, name):
-        """The mouse on a vertex of the picture."""
+        """Click on a vertex of the figure."""
         self.root.locator(".grab").nth(dot(2).vertices.index(name)).click()
 
 
 @pytest.fixture
 def player(shown):
-    """The player in a notebook."""
+    """Return the player in a notebook."""
     return Player(shown("pebbles", "explore.pebble_player()"), "pebble player")
 
 
@@ -55,7 +55,7 @@ def _played(player):
         player.until(f"move {number} of {len(DOT.moves)}, {move}")
     player.button("one move back").press("Space")
     player.until(f", {DOT.moves[4]}")
-    player.root.get_by_role("status").get_by_text("b1 leaves fast memory.").wait_for(
+    player.root.get_by_role("status").get_by_text("b1 is deleted from fast memory.").wait_for(
         timeout=WAIT, state="attached"
     )
     play = player.button("play the moves")
@@ -65,29 +65,27 @@ def _played(player):
 
 
 def _won_by_keyboard(player):
-    """Every move by a button that is legal at the vertex; when it goes, the focus is not lost."""
+    """All moves by the buttons of legal moves; focus is kept when a button disappears."""
     player.choose("try yourself")
     for number, move in enumerate(DOT.moves, start=1):
         player.vertex(str(move.vertex))
         player.button(str(move)).press("Enter")
         player.until(f"move {number} of {number}, {move}")
         expect(player.root.get_by_role("combobox", name="vertex", exact=True)).to_be_focused(timeout=WAIT)
-    player.words.get_by_text("Finished: 7 words moved, and no pebbling moves fewer.").wait_for(timeout=WAIT)
+    player.words.get_by_text("Finished: 7 words moved, the minimum.").wait_for(timeout=WAIT)
     player.button("undo").press("Enter")
-    player.words.get_by_text("Taken back: store s.").wait_for(timeout=WAIT)
+    player.words.get_by_text("Undone: store s.").wait_for(timeout=WAIT)
     player.button("restart").press("Enter")
     player.until(": the start")
 
 
 def _clicked(player):
-    """One legal move is made; of two, the buttons stand at the vertex; where none is legal, it is said."""
+    """A single legal move is made; two give buttons at the vertex; without any, the reason is shown."""
     for number, (vertex, move) in enumerate((("a1", "load a1"), ("b1", "load b1"), ("p1", "compute p1"))):
         player.click(vertex)
         player.until(f"move {number + 1} of {number + 1}, {move}")
     player.click("p2")
-    player.words.get_by_text("Nothing is legal at p2: its parent a2 has no red pebble.").wait_for(
-        timeout=WAIT
-    )
+    player.words.get_by_text("No legal move at p2: its parent a2 has no red pebble.").wait_for(timeout=WAIT)
     player.click("p1")
     menu = player.root.locator(".picture fieldset")
     expect(menu.get_by_role("button")).to_have_text(["store p1", "delete p1"], timeout=WAIT)
@@ -99,7 +97,7 @@ def _clicked(player):
 
 
 def _is_as_wide_as_its_buttons(menu):
-    """More of it would cover more of the graph."""
+    """The menu covers no more of the graph than necessary."""
     first, last = (menu.get_by_role("button").nth(k).bounding_box() for k in (0, -1))
     frame = menu.bounding_box()
     left, right = first["x"] - frame["x"], frame["x"] + frame["width"] - last["x"] - last["width"]

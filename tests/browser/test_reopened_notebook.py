@@ -1,4 +1,4 @@
-"""A notebook that is saved and opened again, its kernel gone, shows its pictures: after every save."""
+"""Test that a saved notebook shows its figures when opened without its kernel, after every save."""
 
 import json
 
@@ -12,7 +12,7 @@ SAVE = """async () => {
 
 
 def _opened_again(page, lab_server, lab_page, name):
-    """Save, end the kernel, forget all that the page knew, and open the notebook anew."""
+    """Save the notebook, end its kernel, clear the state of the page, and open it again."""
     page.evaluate(SAVE)
     for session in json.loads(lab_server.ask("api/sessions")):
         lab_server.ask(f"api/sessions/{session['id']}", "DELETE")

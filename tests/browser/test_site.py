@@ -1,4 +1,4 @@
-"""The site, built where torch and triton cannot be found, as a reader meets it in Chromium: a dozen pages.
+"""Tests of a dozen pages in Chromium of the site, built without torch and triton.
 
 `every_page.py` does the same with all pages; it is run by its name.
 """
@@ -52,7 +52,7 @@ def test_the_site_as_a_reader_meets_it(site, chromium):
 
 
 def the_words_of_pictures_are_spoken(page, site):
-    """In the accessibility tree each picture of a lesson has the sentences that its figure was drawn with."""
+    """In the accessibility tree each figure of a lesson has its alternative text."""
     page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
@@ -61,7 +61,7 @@ def the_words_of_pictures_are_spoken(page, site):
 
 
 def the_keyboard_is_seen(page, site):
-    """What has the focus is framed: the first stops of a page, among them its search field."""
+    """The focused element has a frame: the first tab stops of a page, including its search field."""
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto((site / "index.html").as_uri())
     frames = {}
@@ -75,7 +75,7 @@ def the_keyboard_is_seen(page, site):
 
 
 def a_lesson_leads_to_jupyterlite(page, site):
-    """From the lesson that is there, and from the landing page; another lesson does not."""
+    """The landing page and lessons in JupyterLite link to it; other lessons do not."""
     for name, link in (
         ("index", "run in this browser"),
         ("lessons/04_flash_forward", "exercises in this browser"),
@@ -91,7 +91,7 @@ def a_lesson_leads_to_jupyterlite(page, site):
 
 
 def search_finds(page, site):
-    """A word of a lesson leads to it."""
+    """Searching for a word of a lesson finds the lesson."""
     page.goto((site / "search.html").as_uri() + "?q=whitney")
     page.locator("#search-results a", has_text="proof of Theorem A").first.wait_for(timeout=120_000)
 
@@ -151,7 +151,7 @@ STATIC = ROOT / "docs" / "_static"
 
 @pytest.fixture
 def with_a_command(tmp_path, chromium):
-    """A page with a command, and what the site brings along to copy it."""
+    """Return a page with a command and the script of the site that copies it."""
     command = "python3 -m venv .venv &amp;&amp; .venv/bin/pip install -q -c constraints.txt -e '.[lab]'"
     (tmp_path / "page.html").write_text(
         f'<meta charset="utf-8"><link rel="stylesheet" href="{(STATIC / "site.css").as_uri()}">'
@@ -189,7 +189,7 @@ def test_a_command_is_shown_whole_and_copied_as_one_line(with_a_command, allowed
 
 @pytest.fixture
 def with_a_picture(tmp_path, chromium):
-    """A page with a picture 900 pixels wide, and what the site brings along to enlarge it."""
+    """Return a page with a figure 900 pixels wide and the script of the site that enlarges it."""
     (tmp_path / "page.html").write_text(
         f'<meta charset="utf-8"><link rel="stylesheet" href="{(STATIC / "site.css").as_uri()}">'
         f'<script src="{(STATIC / "enlarge.js").as_uri()}"></script>'

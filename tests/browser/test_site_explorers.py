@@ -1,6 +1,6 @@
-"""The explorers of the site, which have no kernel: their numbers against the library, and how they are used.
+"""Tests of the explorers of the site (without a kernel): numbers against the library, and user input.
 
-They are served here without the site, by a small server: a page is the raw HTML that stands in its source.
+A small server serves them without the rest of the site: a page is the raw HTML in its source.
 """
 
 import random
@@ -27,7 +27,7 @@ WAIT = 10_000  # milliseconds
 
 # ---------------------------------------------------------------------- pages without a site
 def page_of(name):
-    """A page with what the source docs/explore/NAME.md embeds, and nothing of a theme around it."""
+    """Return a page with the HTML embedded in docs/explore/NAME.md, without a theme."""
     source = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     (embedded,) = re.findall(r"^```\{raw\} html\n(.*?)^```$", source, re.MULTILINE | re.DOTALL)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -37,7 +37,7 @@ def page_of(name):
 
 
 class Pages(BaseHTTPRequestHandler):
-    """`/explore/NAME.html` and `/_static/FILE`, as on the site."""
+    """Request handler for `/explore/NAME.html` and `/_static/FILE`, as on the site."""
 
     def do_GET(self):
         folder, _, name = self.path.partition("?")[0].strip("/").rpartition("/")
@@ -62,7 +62,7 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address():
-    """Where the pages are served."""
+    """Return the address of the server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -73,7 +73,7 @@ def address():
 
 @pytest.fixture
 def opened(chromium, address):
-    """A function: "map.html#N=64" -> page, drawn. What a page complained of fails the test at its end."""
+    """Return a function: "map.html#N=64" → drawn page. An error in a page fails the test at its end."""
     contexts, complaints = [], []
 
     def open_page(place, width=900, **looks):
@@ -113,7 +113,7 @@ DEPTHS = (1, 2, 3, 5, 16, 21, 64, 77, 128, 256)
 
 
 def grid_of(rng):
-    """(N, d, M): ragged and even sizes, memories from 1 word, where nothing fits, to more than all arrays."""
+    """Return (N, d, M): sizes with and without remainders, M from 1 word to more than all arrays."""
     some = [(rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(0, 20))) for _ in range(90)]
     some += [
         (1000, d, k * d * d - 4 + off) for d, k, off in ((16, 1, 0), (16, 1, 1), (77, 1, -1), (16, 3, 0))
@@ -123,12 +123,12 @@ def grid_of(rng):
 
 
 def dense():
-    """All schedules of the passes, in the order of the course."""
+    """Return all schedules of the passes, in the order of the course."""
     return [schedule for pass_ in PASSES for schedule in schedules.of_pass(pass_)]
 
 
 def cut_of(rng):
-    """(schedule, N, d, tiles): any tiles, also such as are larger than the arrays."""
+    """Yield (schedule, N, d, tiles) with random tiles, also larger than the arrays."""
     for schedule in dense():
         for _ in range(40):
             N, d = rng.choice(SIZES), rng.choice(DEPTHS)
@@ -136,7 +136,7 @@ def cut_of(rng):
 
 
 def tuned_of(rng):
-    """(schedule, N, d, M, Br, Bc) of the tile tuner, whether it fits or not."""
+    """Yield random (schedule, N, d, M, Br, Bc) of the tile tuner, which need not fit."""
     for name in ROW_TILED:
         for _ in range(20):
             N, d, M = rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(3, 19))
@@ -144,7 +144,7 @@ def tuned_of(rng):
 
 
 def ledger_of(found):
-    """The words by array, without those that are 0, and the footprint, of either side."""
+    """Return reads and writes by array without zeros, and the footprint, of a page or library ledger."""
     reads, writes, peak = (
         (found["reads"], found["writes"], found["footprint"])
         if isinstance(found, dict)
@@ -161,7 +161,7 @@ def grid():
 
 @pytest.fixture(scope="module")
 def page_numbers(chromium, address, grid):
-    """What the page computes on the grid."""
+    """Return the numbers that the page computes on the grid."""
     page = chromium.new_page()
     page.goto(f"{address}/explore/map.html")
     yield page.evaluate(NUMBERS, grid)
@@ -207,7 +207,7 @@ def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbe
 
 
 def test_every_number_is_exact(page_numbers):
-    """Below 2^53, where a JavaScript number is a whole number's own; sizes end where the controls end."""
+    """Numbers are below 2^53, the limit of exact integers in JavaScript, for all sizes of the controls."""
     totals = [move["total"] for row in page_numbers["moves"] for move in row if move]
     assert 2**42 < max(totals) < 2**47
     assert max(n for row in page_numbers["bounds"] for n in row) < 2**47
@@ -251,7 +251,7 @@ VIEWS = (
 
 
 def test_it_offers_what_the_library_has_under_the_same_names(opened):
-    """A new dense schedule, or a bound with constants, belongs into docs/explore/static as well."""
+    """A new dense schedule, or a bound with constants, must be added to docs/explore/static."""
     offered = opened("map.html").evaluate(OFFERED)
     for at, pass_ in enumerate(PASSES):
         known = schedules.of_pass(pass_)
@@ -288,7 +288,7 @@ def test_regimes_and_reigns_are_those_of_the_library_s_map(opened):
 
 
 def merged(regimes):
-    """Neighbours of one name as one, without words: as the library's map draws them."""
+    """Merge adjacent regimes of the same name and drop their terms, as the map of the library does."""
     areas = []
     for regime in regimes:
         if areas and areas[-1].name == regime.name:
@@ -300,7 +300,7 @@ def merged(regimes):
 
 # ---------------------------------------------------------------------- how it is used
 def said(page):
-    """What the status line says."""
+    """Return the text of the status line."""
     return page.locator("[role=status]").text_content()
 
 
@@ -309,27 +309,30 @@ def handle_of(page):
 
 
 def map_says(N, d, M, pass_="forward", ticked=None):
-    """What the status line of the map must say with these schedules ticked, else with all."""
+    """Return the expected status line of the map for the selected schedules (default: all)."""
     ranked = map_facts.moves(chosen(pass_, ticked), N, d, M)
     least, name = bounds.lower_bound(pass_, N, d, M)
     bound = f"the lower bound of {least:,} words ({bounds.BOUNDS[name].title})"
     if not ranked:
-        return f"M = {M:,}: no schedule that is ticked fits; {bound} stands alone."
+        title = bounds.BOUNDS[name].title
+        return (
+            f"M = {M:,}: none of the selected schedules fits. The lower bound is {least:,} words ({title})."
+        )
     best = ranked[0].words
     names = [m.schedule.title for m in ranked if m.words == best and not m.schedule.given_weights]
     listed = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 2 else " and ".join(names)
-    moved = f"{listed} {'move' if names[1:] else 'moves'} the fewest words, {best:,}"
+    moved = f"{listed} {'have' if names[1:] else 'has'} the least traffic, {best:,} words"
     return f"M = {M:,}: {moved}, {times(best / least)} {bound}."
 
 
 def tuner_says(*setting):
-    """What the status line of the tuner must say at (N, d, M, Br, Bc, schedule)."""
+    """Return the expected status line of the tuner for (N, d, M, Br, Bc, schedule)."""
     s = tuner_facts.TileTunerState(*setting)
     ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
     spare = s.M - ledger.peak
-    fits = f"fits, with {spare:,} to spare" if spare >= 0 else f"does not fit, {-spare:,} too many"
+    fits = f"fits, {spare:,} words free" if spare >= 0 else f"does not fit, {-spare:,} words over M"
     return (
-        f"Br = {s.Br:,}, Bc = {s.Bc:,}: {ledger.total:,} words moved, {times(ledger.total / least)} "
+        f"Br = {s.Br:,}, Bc = {s.Bc:,}: traffic {ledger.total:,} words, {times(ledger.total / least)} "
         f"the lower bound of {least:,} words ({title}). "
         f"Footprint {ledger.peak:,} of M = {s.M:,} words: {fits}."
     )
@@ -342,9 +345,9 @@ def test_the_map_is_worked_by_keyboard_alone(opened):
     page.keyboard.press("ArrowRight")
     assert said(page) == map_says(4096, 64, 16384, "backward")
     for name, key, setting in (
-        ("N (rows)", "ArrowRight", (6144, 64, 16384)),
-        ("d (columns)", "ArrowLeft", (6144, 48, 16384)),
-        ("M (words)", "ArrowRight", (6144, 48, 18432)),
+        ("N (sequence length)", "ArrowRight", (6144, 64, 16384)),
+        ("d (head dimension)", "ArrowLeft", (6144, 48, 16384)),
+        ("M (words of fast memory)", "ArrowRight", (6144, 48, 18432)),
     ):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.parentElement.firstChild.textContent") == name
@@ -367,7 +370,7 @@ def test_a_tick_takes_a_schedule_off_the_map_and_brings_a_bound(opened):
     assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == names
     page.get_by_role("checkbox", name="F3c resident_keys").press("Space")
     assert said(page) == map_says(4096, 64, 16384, ticked=["flash2", "flash_optimal"])
-    assert "F3 flash_optimal and F2 flash2 move the fewest words, " in said(page)
+    assert "F3 flash_optimal and F2 flash2 have the least traffic, " in said(page)
     page.get_by_role("checkbox", name="Theorem A, whole").press("Space")
     assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == [
         "flash2", "flash_optimal", "compulsory", "A", "B'", "A_rows",
@@ -397,20 +400,20 @@ def test_the_tuner_is_worked_by_keyboard_alone(opened):
     assert said(page) == tuner_says(1000, 64, 16384, 1, 1, "flash_optimal")
     page.keyboard.press("End")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
-    page.get_by_role("slider", name="Br (rows of Q)").press("End")
+    page.get_by_role("slider", name="Br (rows per query block)").press("End")
     assert "does not fit" in said(page)
-    page.get_by_role("button", name="best tiles for M").press("Enter")
+    page.get_by_role("button", name="Best tile for M").press("Enter")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
     page.get_by_role("radio", name="flash_optimal").press("ArrowLeft")
     assert said(page) == tuner_says(1000, 64, 16384, *best, "flash1")
-    page.get_by_role("slider", name="M (words)").press("Home")
-    page.get_by_role("button", name="best tiles for M").press("Enter")
+    page.get_by_role("slider", name="M (words of fast memory)").press("Home")
+    page.get_by_role("button", name="Best tile for M").press("Enter")
     least = schedules.flash1.smallest_M(1000, 64)
-    assert said(page).startswith(f"No tile of F1 flash1 fits M = 4: the smallest M that works is {least:,}. ")
+    assert said(page).startswith(f"No tile of F1 flash1 fits in M = 4. The minimum is M = {least:,}. ")
 
 
 def dragged(page, *ways, step=20):
-    """Drag the handle by (x, y) pixels, in steps of about so many."""
+    """Drag the handle by (x, y) pixels, in steps of about `step` pixels."""
     handle_of(page).scroll_into_view_if_needed()
     box = handle_of(page).bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -422,7 +425,7 @@ def dragged(page, *ways, step=20):
 
 
 def shown_setting(page):
-    """What the address says, once it has been written."""
+    """Return the setting in the address, after it was written."""
     page.wait_for_function("location.hash !== ''", timeout=WAIT)
     return dict(pair.split("=") for pair in page.evaluate("location.hash.slice(1)").split("&"))
 
@@ -455,26 +458,26 @@ def test_nonsense_in_the_address_is_put_right_and_said(opened):
     page = opened("map.html#N=abc&d=1e9&M=-7&pass=sideways&schedules=flash2,<b>&bounds=A")
     remarks = said(page)
     for part in (
-        "N = abc is not a whole number from 1 to 65,536: 4,096 is shown.",
-        "d = 1e9 is not a whole number from 1 to 256: 64 is shown.",
-        "M = -7 is not a whole number from 4 to 134,217,728: 4 is shown.",
-        "There is no pass sideways: forward is shown.",
-        "There is no schedule <b>.",
+        "N must be an integer from 1 to 65,536, got abc; 4,096 is used.",
+        "d must be an integer from 1 to 256, got 1e9; 64 is used.",
+        "M must be an integer from 4 to 134,217,728, got -7; 4 is used.",
+        "Unknown pass sideways; forward is used.",
+        "Unknown schedule <b>.",
     ):
         assert part in remarks
     assert page.locator("[data-line]").count() == 2  # flash2, A
     page.evaluate("location.hash = 'N=999999999&d=64&M=4096'")  # a link within the page
-    page.get_by_text("N = 999999999 is not a whole number from 1 to 65,536: 65,536 is shown.").wait_for()
-    page.evaluate("location.hash = 'a-heading'")  # an anchor says nothing of a setting
+    page.get_by_text("N must be an integer from 1 to 65,536, got 999999999; 65,536 is used.").wait_for()
+    page.evaluate("location.hash = 'a-heading'")  # an anchor is not a setting
     handle_of(page).press("ArrowRight")
     assert said(page) == map_says(65536, 64, 4608)
 
     page = opened("tiles.html#N=8&Br=9&Bc=&M=9e9&schedule=small_cache")
     for part in (
-        "M = 9e9 is not a whole number from 4 to 4,194,304: 16,384 is shown.",
-        "There is no schedule small_cache: flash2 is shown.",
-        "Br = 9 is not a whole number from 1 to 8: 8 is shown.",
-        "Bc =  is not a whole number from 1 to 8: 8 is shown.",
+        "M must be an integer from 4 to 4,194,304, got 9e9; 16,384 is used.",
+        "Unknown schedule small_cache; flash2 is used.",
+        "Br must be an integer from 1 to 8, got 9; 8 is used.",
+        "Bc must be an integer from 1 to 8, got ; 8 is used.",
     ):
         assert part in said(page)
     assert said(page).endswith(tuner_says(8, 64, 16384, 8, 8, "flash2"))
@@ -525,7 +528,7 @@ def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, nam
     assert page.get_by_role("table").count() == 1
 
 
-# Colours as pixels: of the grounds, the page first, of lines, and of texts.
+# Returns colours as pixels: backgrounds (the page first), lines and texts.
 COLOURS = (
     "scheme => {"
     + PIXEL
@@ -551,7 +554,7 @@ COLOURS = (
 
 
 def worst(colours, grounds):
-    """The least contrast of any of the colours to any of the grounds."""
+    """Return the lowest contrast between a colour and a background."""
     return min(ratio(one, other) for one in colours for other in grounds)
 
 
@@ -572,7 +575,7 @@ def test_a_dark_system_is_followed_where_the_theme_does_not_say(opened):
     assert luminance(papers["auto"]) < 0.1 < 0.9 < luminance(papers["light"])
 
 
-# Numbers below an axis that come within two pixels of the one before.
+# Returns labels below an axis that are within two pixels of the previous one.
 TOO_NEAR = """all => {
     const boxes = all.map(each => each.getBoundingClientRect());
     return all.filter((_, k) => k && boxes[k].left < boxes[k - 1].right + 2).map(each => each.textContent);
@@ -620,7 +623,7 @@ def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name, wi
 # ---------------------------------------------------------------------- how fast it is
 @pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html#schedule=naive&N=16384"])
 def test_a_picture_takes_little_of_a_core(opened, place):
-    """The page's own thread, on average over keys and a drag, whatever else the machine does."""
+    """CPU time of the page, averaged over keys and a drag, independent of the load of the machine."""
     page = opened(place)
     metrics = page.context.new_cdp_session(page)
     metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -632,6 +635,6 @@ def test_a_picture_takes_little_of_a_core(opened, place):
     before = taken()
     for key in ("ArrowRight", "ArrowLeft") * 4:
         handle_of(page).press(key)
-        page.get_by_role("slider", name="N (rows)").press(key)
+        page.get_by_role("slider", name="N (sequence length)").press(key)
     dragged(page, (60, 60), (-10, 0), step=2)
     assert (taken() - before) / (16 + 30 + 5) < 0.05  # seconds

@@ -1,10 +1,10 @@
-"""Records of `python -m tools.bench depth` with made-up numbers, which say so."""
+"""Build records of `python -m tools.bench depth` with made-up numbers, marked as such."""
 
 from math import cos, exp
 
 
 def depth_record(layers=(1, 2, 4, 8, 12), degrees=(2, 3, 4), seeds=(0, 1)):
-    """Errors that grow about as √m, and no training."""
+    """Return a record with errors that grow about as √m, without training."""
     rows = [
         {"layers": m, "degree": g, "gradient_degree": g + more, "seed": seed}
         | {
@@ -20,7 +20,7 @@ def depth_record(layers=(1, 2, 4, 8, 12), degrees=(2, 3, 4), seeds=(0, 1)):
 
 
 def training_record(ways, steps=400, bound=2.0):
-    """Losses that fall, each of the ways (attention, degree, how far off) beside the exact one."""
+    """Return a record with falling losses: exact attention and each of (attention, degree, difference)."""
     exact = [2.4 + 2 * exp(-t / 40) + 0.05 * cos(t) for t in range(steps)]
     runs = [
         {
@@ -35,5 +35,5 @@ def training_record(ways, steps=400, bound=2.0):
 
 
 def made_up(parts):
-    """With the date and the versions that every record has."""
+    """Add the date and the versions that every record has."""
     return {"date": "no date", "versions": {"made up": "0"}} | parts

@@ -1,4 +1,4 @@
-"""A record of `tools.bench lowrank` with made-up numbers: what a test holds readers of records against."""
+"""Build records of `tools.bench lowrank` with made-up numbers, to test readers of records."""
 
 PUBLISHED = {4: (4.673, 1.42), 8: (2.005, 9.43), 12: (0.773, 79.0)}
 KINDS = (("ours", 8, 3), ("ours", 12, 2), ("ours", 12, 3), ("SDPA", 8, None), ("SDPA", 12, None))
@@ -6,7 +6,7 @@ CONTENDERS = {"Taylor": 2.0, "Hermite (ours)": 1.0, "FAVOR+": 60.0, "Nyström": 
 
 
 def degree(g, error, speedup, **facts):
-    """One degree of one row; the usual errors are twice those in their metric."""
+    """Return one degree of one row; the usual errors are twice those in the published metric."""
     each = {"O": error / 8, "dQ": error, "dK": error / 2, "dV": error / 4}
     usual = {name: 2 * value for name, value in each.items()}
     row = {"g": g, "rank": 10 * g, "ms": 1.5, "quartiles_ms": [1.4, 1.6], "repeats": 3, "speedup": speedup}
@@ -17,8 +17,8 @@ def degree(g, error, speedup, **facts):
 
 
 def row(d, *degrees, **facts):
-    """One of the published rows: exact softmax in 20 ms, the script 0.9 times as many times faster as
-    published.
+    """Return one of the published rows: exact softmax takes 20 ms, and the speed-up of the script is 0.9
+    times the published one.
     """
     error, speedup = PUBLISHED[d]
     found = {"d": d, "n": 10 * 2**d, "published_error": error, "published_speedup": speedup}
@@ -33,14 +33,14 @@ def row(d, *degrees, **facts):
 
 
 def time(who, d, g, n, threads, pass_):
-    """Linear for ours, quadratic for SDPA."""
+    """Return times that are linear in n for ours and quadratic for SDPA."""
     ms = n / 1000 * (g or n / 100) * (3 if "+" in pass_ else 1)
     kind = {"contender": who, "d": d, "g": g, "n": n, "threads": threads, "pass": pass_}
     return kind | {"ms": ms, "quartiles_ms": [ms, ms], "repeats": 1}
 
 
 def record(rows=None, lengths=(2**13, 2**15, 2**20), **facts):
-    """A record with these rows in all three sections."""
+    """Return a record with these rows in all three sections."""
     rows = rows or [
         row(d, degree(2, e / 2, 4 * s), degree(3, e / 9, 2 * s)) for d, (e, s) in PUBLISHED.items()
     ]

@@ -1,7 +1,7 @@
-"""How well what is drawn stands out from what lies beneath and beside it, by the contrast of WCAG 2.2.
+"""Contrast (WCAG 2.2) of the elements of a figure to those below and next to them.
 
-Lines, marks and edges need 3, text 4.5. Exempt are the lines of a grid, the white beneath a line, and the
-tints that are a background: what they say is also written on them.
+Lines, markers and edges need 3, text 4.5. Exempt are grid lines, the white below a line, and the tints of
+backgrounds, whose meaning is also given as text.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
 
 LINE, TEXT = 3.0, 4.5
 TINTS = {PAPER, FORBIDDEN, *REGIMES.values(), *(ramp(k / 8192) for k in range(8193))}
-MARK = 20  # pixels: a smaller polygon marks a point; it lies upon the ground and is none
+MARK = 20  # pixels: a smaller polygon is a marker on the background, not an area
 
 
 class Faint(NamedTuple):
-    """What is too hard to see: what it is, its colour, the one beneath or beside it, and their contrast."""
+    """An element with too little contrast: its kind, its colour, the other colour, and their contrast."""
 
     what: str
     colour: str
@@ -32,7 +32,7 @@ class Faint(NamedTuple):
 
 @cache
 def contrast(one, other):
-    """The contrast of two colours such as "#E69F00"."""
+    """Return the contrast of two colours such as "#E69F00"."""
     return ratio(_channels(one), _channels(other))
 
 
@@ -41,7 +41,7 @@ def _channels(colour):
 
 
 def faint(picture):
-    """Every line, mark, area and text of a picture that stands out too little, each kind of them once."""
+    """Return the lines, markers, areas and texts of a figure with too little contrast, each kind once."""
     drawn, found = Drawn(picture), {}
     for at, element in enumerate(picture.elements):
         for one in _KINDS[type(element)](element, at, drawn):
@@ -50,7 +50,7 @@ def faint(picture):
 
 
 class Drawn:
-    """A picture to look up in: which colour lies where, and which lines run by."""
+    """Index of a figure: the colours at a point, and the lines near it."""
 
     def __init__(self, picture):
         self.elements = picture.elements
@@ -62,13 +62,13 @@ class Drawn:
         self._lines, self._looks = None, Counter()
 
     def under(self, at, points, *, marks=False):
-        """The colours that lie at these points before the element in place `at` is drawn."""
+        """Return the colours at these points before element number `at` is drawn."""
         count = np.searchsorted(self.order, at)
         known = np.full(count, True) if marks else ~self.marks[:count]
         return {self._colour(known, point) for point in points}
 
     def seen(self, point):
-        """The colour that lies there in the end."""
+        """Return the final colour at a point."""
         return self._colour(~self.marks, point)
 
     def _colour(self, known, point):
@@ -80,12 +80,12 @@ class Drawn:
         return PAPER
 
     def seen_often(self, kind):
-        """Whether edges of this kind have been looked at a dozen times: a mask has thousands of one kind."""
+        """Return True after a dozen edges of this kind, because a mask has thousands of them."""
         self._looks[kind] += 1
         return self._looks[kind] > 12
 
     def edges_at(self, point):
-        """The colours of the lines and edges that run by within two pixels."""
+        """Return the colours of the lines and edges within two pixels of a point."""
         if self._lines is None:
             self._lines = _all_lines(self.elements)
         ends, colours = self._lines
@@ -107,7 +107,7 @@ def _all_lines(elements):
 
 
 def _sides(element):
-    """The lines that an element is drawn with, as pairs of points."""
+    """Return the lines of an element as pairs of points."""
     if not getattr(element, "stroke", ""):
         return []
     corners = _corners(element) if isinstance(element, Rect) else element.points
@@ -128,7 +128,7 @@ def _bounds(element):
 
 
 def _colour_at(area, point):
-    """Its colour at a point of its bounds; nothing where a polygon does not reach there."""
+    """Return the colour of an area at a point of its bounds, or None outside a polygon."""
     if isinstance(area, Raster):
         return _pixel(area, point)
     return area.fill if isinstance(area, Rect) or _inside(point, area.points) else ""
@@ -143,7 +143,7 @@ def _pixel(raster, point):
 
 
 def _inside(point, corners):
-    """Whether a ray from the point crosses the outline an odd number of times."""
+    """Return True if the point is inside the polygon (a ray crosses its outline an odd number of times)."""
     x, y = point
     crossed = 0
     for (x0, y0), (x1, y1) in zip(corners, (*corners[1:], corners[0]), strict=True):
@@ -177,7 +177,7 @@ def _is_grid(poly):
 
 
 def _along(points):
-    """The points of a line, and those half-way between."""
+    """Return the points of a line and the midpoints between them."""
     return [*points, *_middles(points)]
 
 
@@ -186,7 +186,7 @@ def _middles(points):
 
 
 def _outwards(corners, point):
-    """Two pixels away from the middle of the corners."""
+    """Return points two pixels outside the corners, seen from their centre."""
     away = np.subtract(point, np.mean(corners, axis=0))
     return tuple(2 * away / max(np.hypot(*away), 1e-9))
 
@@ -201,7 +201,7 @@ def _faint_rect(rect, at, drawn):
 
 
 def _faint_area(area, at, drawn, sides):
-    """Each side is a point of the edge, and how far beyond it the next thing lies."""
+    """Return for each side a point of the edge and the offset to the next element."""
     hatched = isinstance(area, Rect) and hatch_lines(area)
     own = {area.fill, area.stroke, area.ink if hatched else ""} - {""}
     look = _beneath if _is_mark(area) else _beside
@@ -218,12 +218,12 @@ def _is_mark(area):
 
 
 def _beneath(mark, at, drawn, sides):
-    """A mark lies upon the ground: the colours there."""
+    """Return the background colours of a marker."""
     return [(ground, set) for ground in drawn.under(at, [point for point, _ in sides])]
 
 
 def _beside(area, at, drawn, sides):
-    """A larger area lies beside the next: its colour, and how to find the edges between them."""
+    """Yield the colours next to a larger area, each with a function that finds the edges between."""
     for (x, y), (dx, dy) in sides:
         inside, beyond = drawn.seen((x - dx, y - dy)), drawn.seen((x + dx, y + dy))
         if beyond != area.fill and (not area.fill or inside == area.fill):  # neither one with it, nor covered
@@ -231,7 +231,7 @@ def _beside(area, at, drawn, sides):
 
 
 def _best(colours, beyond):
-    """The highest contrast between two of the colours that follow one another across an edge."""
+    """Return the highest contrast between two consecutive colours across an edge."""
     return max(contrast(*pair) for pair in combinations((*colours, beyond), 2))
 
 

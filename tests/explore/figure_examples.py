@@ -1,7 +1,6 @@
-"""Calls of every figure, ordinary and at the edges, beside those that its own file names with
-`@example`.
+"""Example calls of all figures, typical and extreme, in addition to those registered with `@example`.
 
-A figure without any fails the tests.
+A figure without examples fails the tests.
 """
 
 from functools import cache
@@ -23,28 +22,28 @@ from iocourse.machine import run
 
 @cache
 def ledger(name, N=48, d=8, M=700, **tiles):
-    """The ledger of a real run."""
+    """Return the ledger of a real run."""
     rng = np.random.default_rng(0)
     arrays = {array: rng.normal(size=(N, d)) for array in ("Q", "K", "V")}
     return run(schedules.get(name), M=M, **arrays, **tiles).ledger
 
 
 def attention(N):
-    """The weights of the first stored head on its first N tokens, and the tokens."""
+    """Return the weights of the first stored head for its first N tokens, and the tokens."""
     head = real_head(*real_heads()[0])
     Q, K = head.Q[:N].astype(float), head.K[:N].astype(float)
     return exact.softmax(Q @ K.T / np.sqrt(Q.shape[1])), head.tokens[:N]
 
 
 def compiled(**facts):
-    """One made-up row of `python -m tools.bench resources`, as a reader of its record would find it."""
+    """Return one made-up row of `python -m tools.bench resources`."""
     row = {"arch": 90, "d": 64, "bytes": 2, "kernel": "forward", "causal": True, "BM": 64, "BN": 64}
     row |= {"warps": 4, "stages": 2, "registers": 100, "spill_bytes": 0, "shared_bytes": 40_000}
     return row | {"tensor_core": 16, "async_copies": 8, "bulk_reductions": 0} | facts
 
 
 def sweep(arch, d=64, **facts):
-    """Made-up rows that grow with the tile: some spill, and the largest needs more than any chip has."""
+    """Return made-up rows that grow with the tile: some spill, and the largest exceeds every chip."""
     return [
         compiled(
             arch=arch, d=d, BM=BM, BN=BN, warps=warps, registers=min(255, BM * BN // warps // 4),
@@ -57,17 +56,17 @@ def sweep(arch, d=64, **facts):
 
 
 def refused(row):
-    """The same tile where the compiler says no."""
+    """Return the row of the same tile if the compiler refuses it."""
     return {name: row[name] for name in ("arch", "d", "BM", "BN", "warps")} | {"error": "PTXASError: made up"}
 
 
 def compiled_keys():
-    """What a row says besides its tile and its resources."""
+    """Return the keys of a row other than its tile and its resources."""
     return {"bytes": 2, "kernel": "forward", "causal": True, "stages": 1}
 
 
 def kernel_record(*rows):
-    """A record of `python -m tools.bench resources` that holds these rows."""
+    """Return a record of `python -m tools.bench resources` with these rows."""
     return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
 
 
@@ -77,7 +76,7 @@ CONTENDERS = ("fused", "two-pass", "SDPA flash", "SDPA cuDNN",
 
 
 def bench_record(Ns, contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
-    """A record of `python -m tools.bench attention` with made-up numbers, and a device that says so."""
+    """Return a record of `python -m tools.bench attention` with made-up numbers, marked as such."""
     rows = []
     for N, kind, (k, contender) in product(Ns, kinds, enumerate(contenders)):
         row = {"dtype": "bfloat16", "d": 128, "N": N, "B": max(1, 16_384 // N), "H": 16}
@@ -90,7 +89,7 @@ def bench_record(Ns, contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
 
 def _answer(contender, N, tflops):
     if contender == "SDPA math" and N > 4096:
-        return {"refused": "made up: no room"}
+        return {"refused": "made up: out of memory"}
     ratio = None if contender == "tutorial" else tflops / 114.25
     return {"ms": 1.0, "quartiles_ms": [1.0, 1.0], "repeats": 1, "tflops": tflops, "ratio": ratio}
 

@@ -1,4 +1,4 @@
-"""What stands in a picture; does anything leave it, or lie on a text?"""
+"""Layout checks of a figure: all elements are inside, and nothing overlaps a text."""
 
 from itertools import combinations
 
@@ -6,12 +6,12 @@ from iocourse.explore.draw.picture import Rect, Text, text_width
 
 
 def texts(picture):
-    """Every text, in the order of drawing."""
+    """Return all texts, in the order of drawing."""
     return [element.text for element in picture.elements if isinstance(element, Text)]
 
 
 def check_layout(picture):
-    """Every text and rectangle is inside the picture, and nothing lies on a text, as far as letters tell."""
+    """Assert that all texts and rectangles are inside the figure, and that nothing overlaps a text."""
     boxes = [(box_of(text), text.text) for text in picture.elements if isinstance(text, Text)]
     for (left, top, right, bottom), text in boxes:
         inside = left >= 0 and top >= 0 and right <= picture.width and bottom <= picture.height

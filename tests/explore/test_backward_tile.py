@@ -1,4 +1,4 @@
-"""The picture of a tile has the words of the schedules it stands for, and refuses what it cannot draw."""
+"""Tests of `backward_tile`: words agree with the schedules, and invalid arguments are refused."""
 
 import re
 
@@ -11,7 +11,7 @@ TILES = (N // Br) * (N // Bc)
 
 
 def words(picture, does=""):
-    """The arrays listed beside the picture, with their words, of those that do this."""
+    """Return the arrays in the numbers of a figure with their words, filtered by their fate."""
     cells = [re.split(r"\s{2,}", line) for line in picture.numbers.splitlines()[1:]]
     return {name: int(count.replace(",", "")) for name, fate, count in cells if fate.startswith(does)}
 
@@ -20,18 +20,18 @@ def test_the_tile_of_B3_has_its_footprint_and_what_it_moves():
     picture = explore.backward_tile("columns", d=d, Br=Br, Bc=Bc, title="B3")
     b3, room = costs.fused_backward(N, d, Br=Br, Bc=Bc), words(picture)
     assert sum(room.values()) - room["dQ"] == b3.peak  # dQ comes where dO was
-    assert sum(words(picture, "stay").values()) == 4 * Bc * d
-    moved = {name: TILES * count for name, count in words(picture, "pass").items()}
+    assert sum(words(picture, "resident").values()) == 4 * Bc * d
+    moved = {name: TILES * count for name, count in words(picture, "streamed").items()}
     assert [moved["Q"], moved["L"], moved["D"]] == [b3.reads["Q"], b3.reads["LSE"], b3.reads["D"]]
     assert moved["dO"] == b3.reads["dO"] - N * d  # D is taken as given
-    assert set(words(picture, "pass, read and written")) == {"dQ"} and moved["dQ"] == b3.writes["dQ"]
+    assert set(words(picture, "streamed, read and written")) == {"dQ"} and moved["dQ"] == b3.writes["dQ"]
 
 
 def test_the_tile_of_the_first_sweep_of_B4_has_its_footprint_and_what_it_moves():
     picture = explore.backward_tile("rows", gradients={"dQ"}, d=d, Br=Br, Bc=Bc)
     b4 = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=1, Bc2=1)
     assert sum(words(picture).values()) == b4.peak
-    rows = {name: TILES * count for name, count in words(picture, "pass, read").items()}
+    rows = {name: TILES * count for name, count in words(picture, "streamed, read").items()}
     assert rows == {name: b4.reads[name] - N * d for name in ("K", "V")}  # its second sweep reads them once
 
 
@@ -44,9 +44,9 @@ def test_dV_alone_needs_neither_V_nor_D_nor_a_slope():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stays": "keys"}, "stays is 'keys'; it must be 'rows' or 'columns'"),
-        ({"gradients": ()}, r"gradients is \(\); it must name one or more of dQ, dK and dV"),
-        ({"gradients": ["dS"]}, r"gradients is \['dS'\]; it must name"),
+        ({"stays": "keys"}, "stays must be 'rows' or 'columns', got 'keys'"),
+        ({"gradients": ()}, r"gradients must be one or more of dQ, dK and dV, got \(\)"),
+        ({"gradients": ["dS"]}, r"gradients must be one or more of dQ, dK and dV, got \['dS'\]"),
         ({"Br": 0}, "Br"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Bars are as long as what was measured, refusals have their reason; all records here are made up."""
+"""Tests of `benchmark_bars` with made-up records: lengths of bars, and reasons of refusals."""
 
 import pytest
 from figure_examples import bench_record
@@ -46,7 +46,7 @@ def test_full_and_causal_stand_apart_or_alone():
 def test_a_refusal_is_in_the_picture_and_its_reason_in_the_numbers():
     picture = explore.benchmark_bars(bench_record((1024, 8192), ("fused", "SDPA math")))
     assert texts(picture).count("refused") == 2
-    assert "SDPA math refused N = 8,192 full, N = 8,192 causal: made up: no room" in picture.numbers
+    assert "SDPA math refused N = 8,192 full, N = 8,192 causal: made up: out of memory" in picture.numbers
     assert "2 of 8 bars are missing" in picture.alt
 
 
@@ -82,5 +82,5 @@ def test_rows_that_are_not_there_are_named(asked, message):
 
 
 def test_no_record_is_no_picture():
-    with pytest.raises(ValueError, match="record is None: no recorded run yet"):
+    with pytest.raises(ValueError, match="record must not be None: no recorded run yet"):
         explore.benchmark_bars(None)

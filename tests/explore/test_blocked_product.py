@@ -1,4 +1,4 @@
-"""The picture of columns that stream past a tile counts as F5 does, and refuses what it cannot draw."""
+"""Tests of `blocked_product`: words agree with `small_cache`, and invalid arguments are refused."""
 
 import re
 
@@ -9,7 +9,7 @@ from iocourse import costs, explore
 
 @pytest.mark.parametrize(("N", "d", "Br", "Bc", "Bd"), [(24, 18, 6, 8, 6), (12, 4, 3, 2, 4), (8, 8, 8, 1, 2)])
 def test_words_of_a_step_times_the_steps_of_all_tiles_are_what_F5_reads(N, d, Br, Bc, Bd):
-    """Sizes without remainders, so that every tile is the one drawn."""
+    """The sizes have no remainders, so all tiles equal the drawn one."""
     told = explore.blocked_product(N, d, Br=Br, Bc=Bc, Bd=Bd).numbers.splitlines()
     tile, passing, products, steps = (tuple(map(int, re.findall(r"\d+", line))) for line in told[1:])
     tiles = (N // Br) * (N // Bc), (N // Br) * (d // Bd)
@@ -23,11 +23,11 @@ def test_words_of_a_step_times_the_steps_of_all_tiles_are_what_F5_reads(N, d, Br
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"N": 65}, "N = 65: at most 64"),
-        ({"d": 65}, "d = 65: at most 64"),
-        ({"Br": 9}, "Br = 9: at most 8"),
-        ({"Bc": 9}, "Bc = 9: at most 8"),
-        ({"Bd": 5}, "Bd = 5: at most 4"),
+        ({"N": 65}, "N must be at most 64, got 65"),
+        ({"d": 65}, "d must be at most 64, got 65"),
+        ({"Br": 9}, "Br must be at most 8, got 9"),
+        ({"Bc": 9}, "Bc must be at most 8, got 9"),
+        ({"Bd": 5}, "Bd must be at most 4, got 5"),
         ({"Br": 0}, "Br"),
     ],
 )

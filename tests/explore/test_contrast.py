@@ -1,4 +1,4 @@
-"""Every line, mark, edge and text of every figure stands out, also for eyes that see fewer colours."""
+"""Tests that all lines, markers, edges and texts of all figures have contrast, also with colour blindness."""
 
 from itertools import combinations
 
@@ -113,7 +113,7 @@ def _light(colour):
 
 
 def _lab(light):
-    """Linear sRGB in CIELAB, white point D65."""
+    """Convert linear sRGB to CIELAB, white point D65."""
     share = np.array(XYZ) @ np.clip(light, 0, 1) / (0.95047, 1, 1.08883)
     x, y, z = np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

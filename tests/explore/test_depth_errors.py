@@ -1,4 +1,4 @@
-"""Errors stand where they were measured, laws begin at the first of them; all records here are made up."""
+"""Tests of the figures of depth with made-up records: positions of errors and of reference lines."""
 
 from math import exp, log, sqrt
 
@@ -45,7 +45,7 @@ def test_the_laws_start_at_the_first_error_and_rise_as_they_say():
 
 def test_the_difference_that_is_told_is_the_largest():
     picture = explore.training_curves(training_record([("taylor", 4, 0.004)]))
-    assert "taylor, g = 4: never further from it than 0.004." in picture.alt
+    assert "taylor, g = 4: the largest difference is 0.004." in picture.alt
     assert "0.00400" in picture.numbers and "exact" in picture.numbers
 
 
@@ -71,10 +71,10 @@ def test_a_quick_run_and_a_live_one_are_called_so():
 
 
 def test_what_is_not_there_is_refused_with_what_is():
-    with pytest.raises(ValueError, match="what is 'dY'; it must be one of output, dX, parameters, W_QK"):
+    with pytest.raises(ValueError, match="what must be one of output, dX, parameters, W_QK, got 'dY'"):
         explore.depth_errors(depth_record(), what="dY")
     with pytest.raises(
-        ValueError, match=r"bound is 3\.0; the record has an exact training for these: \[2\.0\]"
+        ValueError, match=r"bound must be one of \[2\.0\] \(recorded runs of exact attention\), got 3\.0"
     ):
         explore.training_curves(training_record([]), 3.0)
 

@@ -1,4 +1,4 @@
-"""What holds for every figure: words for who does not see it, the same bytes each time, nothing cut off."""
+"""Tests of all figures: alternative text, reproducible bytes, and nothing cut off."""
 
 import base64
 import struct
@@ -66,7 +66,7 @@ def test_svg_is_well_formed_and_carries_title_and_description(draw):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_png_is_small_and_carries_no_date(name):
-    """Of each figure the example with the most to draw: a PNG takes longer than all else that is asked."""
+    """Only the example with the most elements is rendered per figure, because a PNG is slow."""
     examples = [drawn(draw) for case, draw in CASES if case.rsplit("-", 1)[0] == name]
     for picture in many([max(examples, key=lambda one: len(one.elements))], examples):
         png = picture.to_png()
@@ -75,7 +75,7 @@ def test_png_is_small_and_carries_no_date(name):
 
 
 def chunks_of(png):
-    """The kinds of a PNG's chunks; their letters may stand in its pixels too."""
+    """Yield the kinds of the chunks of a PNG, parsed because their letters may also occur in pixel data."""
     at = 8
     while at < len(png):
         (length,) = struct.unpack(">I", png[at : at + 4])
@@ -84,7 +84,7 @@ def chunks_of(png):
 
 
 def test_png_is_the_same_on_every_call():
-    """A PNG is drawn from the elements that SVG has, above: one picture with each kind of them will do."""
+    """One figure with each kind of element suffices, because SVG and PNG use the same elements."""
     missing = {Rect, Poly, Text, Raster}
     for _, draw in CASES:
         kinds = {type(element) for element in drawn(draw).elements}

@@ -1,8 +1,8 @@
-"""What is drawn follows the key: a colour means what the key says, and all that the key says is drawn.
+"""Tests of legends: colours are used as in the legend, and each entry of the legend is drawn.
 
-A key is made of samples, small boxes or pieces of a line, each with its words to the right. A colour may also
-be said by a name to the left of what has it, such as that of a bar. A name that stands in the key has the
-key's colour everywhere.
+A legend consists of samples, small boxes or pieces of a line, each with a label to the right. A colour may
+also be explained by a name to the left of an element, such as a bar. A name in the legend has its colour
+everywhere.
 """
 
 import re
@@ -15,7 +15,7 @@ from figure_layout import box_of as box_of_text
 from iocourse.explore.draw import palette
 from iocourse.explore.draw.picture import Poly, Raster, Rect, Text
 
-HATCHES = {"read": "", "written": "\\"}  # said of a bar of any colour
+HATCHES = {"read": "", "written": "\\"}  # for bars of any colour
 GROUND = TINTS | {palette.INK, palette.QUIET, palette.GRID, palette.SUM, palette.BLACK}
 
 pictures = pytest.mark.parametrize(("name", "draw"), CASES, ids=[name for name, _ in CASES])
@@ -23,7 +23,7 @@ pictures = pytest.mark.parametrize(("name", "draw"), CASES, ids=[name for name, 
 
 # ------------------------------------------------------------------ finding the key
 def key_of(picture):
-    """The elements of each sample, and its words."""
+    """Return the legend of a figure: the elements of each sample, and its label."""
     found, labels = [], set()
     for at, text in enumerate(picture.elements):
         if isinstance(text, Text) and text.anchor == "start":
@@ -45,7 +45,7 @@ def _is_sample(one, text):
 
 
 def _whole(part, elements):
-    """The first part of a bar of several."""
+    """Return the first part of a stacked bar."""
     for one in reversed(elements):
         if (
             isinstance(one, Rect)
@@ -66,7 +66,7 @@ def box_of(element):
 
 
 def name_of(mark, elements, labels, within=10_000):
-    """What stands to the left of a mark, on its line and no more than so many pixels away."""
+    """Return the text to the left of an element on its line, at most `within` pixels away, or ""."""
     left, top, _, bottom = box_of(mark)
     for text in elements:
         if isinstance(text, Text) and text not in labels and top <= text.y <= bottom + 4:
@@ -77,7 +77,7 @@ def name_of(mark, elements, labels, within=10_000):
 
 
 def looks(one):
-    """Colour, and hatch or dash, of an area and of a line without one."""
+    """Yield (colour, hatch or dash) of an area, or of a line without fill."""
     if isinstance(one, Rect) and one.fill:
         yield one.fill, one.hatch
     elif isinstance(one, Poly):
@@ -87,24 +87,24 @@ def looks(one):
 
 
 # ------------------------------------------------------------------ the laws
-STAYS = {  # words of a key that stay while a reader steps or drags: nothing of the kind may be there just now
+STAYS = {  # permanent entries of a legend: the figure need not show an element of this kind
     "low_rank_explorer_picture": {"p is not positive"},
     "pebbles": {"red pebble: in fast memory", "output, to be stored", "the vertex of this move"},
     "roofline_explorer_picture": {"measured"},
 }
-SAID_ELSEWHERE = {  # colours that no key says, and where the reader finds what they mean
+SAID_ELSEWHERE = {  # colours outside the legend, and where they are explained
     ("low_rank_explorer_picture", palette.VERMILION): "the only curve of its chart, whose heading names it",
-    ("blocked_product", "#EFEFEF"): "what passes in the end, of which the key names the part at work",
-    ("lowrank_passes", palette.PURPLE): "the square, which has its name and size written on it",
+    ("blocked_product", "#EFEFEF"): "everything streamed; the legend names the part of the current step",
+    ("lowrank_passes", palette.PURPLE): "the square, labelled with name and size",
     ("pebbles", "#8C8C8C"): "the edges of the graph",
-    ("resident_and_streamed", "#E3F1FA"): "a light band that goes on from the block that stays",
-    ("tile_tuner_picture", palette.INDIGO): "the pairs of tiles that just fit, said below their chart",
-    ("tile_tuner_picture", palette.VERMILION): "too much, said in words where it happens",
+    ("resident_and_streamed", "#E3F1FA"): "a light band that continues the resident block",
+    ("tile_tuner_picture", palette.INDIGO): "the largest tiles that fit, explained below the chart",
+    ("tile_tuner_picture", palette.VERMILION): "over the limit, explained next to it",
 }
 
 
 def drawn_in(picture, key):
-    """The looks of everything beside the samples, each with one element that has it."""
+    """Return the styles of all elements other than the samples, each with one element."""
     samples = {id(one) for sample, _ in key for one in sample}
     return {look: one for one in picture.elements if id(one) not in samples for look in looks(one)}
 
@@ -120,7 +120,9 @@ def test_what_the_key_says_is_drawn(name, draw):
         hatch_alone = text.text in HATCHES and HATCHES[text.text] in hatches
         here = [(one, look) for one in sample for look in looks(one)]
         as_shown = any(look in there or (isinstance(one, Poly) and look[0] in colours) for one, look in here)
-        assert stays or hatch_alone or as_shown, f"the key says {text.text!r}, and nothing is drawn so"
+        assert stays or hatch_alone or as_shown, (
+            f"the legend has {text.text!r}, but nothing is drawn in this style"
+        )
 
 
 @pictures
@@ -132,7 +134,7 @@ def test_each_colour_is_said_in_the_key_or_beside_it(name, draw):
     said |= {look[0] for look, one in there.items() if name_of(one, picture.elements, labels)}
     elsewhere = {colour for figure, colour in SAID_ELSEWHERE if figure == name.rsplit("-", 1)[0]}
     unsaid = sorted({look[0] for look in there} - said - elsewhere) if key else []
-    assert not unsaid, f"the key {[text.text for text in labels]} does not say what {unsaid} mean"
+    assert not unsaid, f"the legend {[text.text for text in labels]} does not explain {unsaid}"
 
 
 @pictures
@@ -150,12 +152,12 @@ def test_a_name_in_the_key_has_its_colour_everywhere(name, draw):
                 if id(one) not in samples:
                     seen = {look[0] for look in looks(one)}
                     assert seen <= {colour[text.text], *GROUND}, (
-                        f"{text.text} is {seen}, and not as the key says"
+                        f"{text.text} is {seen}, unlike in the legend"
                     )
 
 
 def names_in(label):
-    """What a label names: `Q 4,096`, `Q: 4,096` and `stay: Q and O`."""
+    """Return the names in a label: `Q 4,096`, `Q: 4,096` and `resident: Q and O`."""
     head, _, tail = label.partition(": ")
     if tail and not re.search(r"\d", tail):
         return re.split(", | and ", tail)
@@ -163,7 +165,7 @@ def names_in(label):
 
 
 def named_by(elements, at):
-    """What a name stands at: the bar to its right, or what is drawn just before it."""
+    """Yield the elements that a name labels: the bar to its right, or what was drawn just before it."""
     text, step = elements[at], 1 if elements[at].anchor == "end" else -1
     for one in elements[at + step :: step]:
         if not isinstance(one, Rect):

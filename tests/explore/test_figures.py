@@ -1,4 +1,4 @@
-"""The numbers in the pictures are those of costs, bounds and ledgers; bad input is named."""
+"""Tests of figures: numbers agree with costs, bounds and ledgers, and bad input is named."""
 
 import re
 from math import log
@@ -98,7 +98,7 @@ def test_a_backward_pass_is_drawn_too():
 
 def test_a_long_trace_is_cut_and_says_so():
     assert "Only the first" in explore.tile_order("flash_optimal", 4096, 64, {"Br": 64, "Bc": 1}).alt
-    assert "visits no tile" in explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}).alt
+    assert "computes no tile" in explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}).alt
 
 
 # ---------------------------------------------------------------------- fast memory
@@ -131,10 +131,10 @@ def test_a_column_of_many_moves_shows_the_fullest():
 def test_a_footprint_says_whether_it_fits():
     parts = {"Q": 4096, "O": 4096, "row statistics": 128, "K": 4096, "V": 4096, "scores": 4096}
     assert costs.flash2(1024, 64, Br=64, Bc=64).peak == sum(parts.values())
-    assert "does not fit: short of 4,224 words" in explore.footprint_bar(parts, 16_384).alt
+    assert "does not fit, 4,224 words over M" in explore.footprint_bar(parts, 16_384).alt
     assert "fits, 0 words free" in explore.footprint_bar(parts, 20_608).numbers
-    assert "does not fit: short of 1 words" not in explore.footprint_bar(parts, 20_607).alt
-    assert "does not fit: short of 1 word." in explore.footprint_bar(parts, 20_607).alt
+    assert "does not fit, 1 words over M" not in explore.footprint_bar(parts, 20_607).alt
+    assert "does not fit, 1 word over M." in explore.footprint_bar(parts, 20_607).alt
 
 
 # ---------------------------------------------------------------------- attention, curves, bars
@@ -148,8 +148,8 @@ def test_the_map_names_its_largest_weight():
 
 def test_keys_that_hold_the_weight():
     even = explore.attention_map(np.full((10, 10), 0.1))
-    assert "needs 9 of its 10 keys" in even.alt
-    assert "needs 1 of its 10 keys" in explore.attention_map(np.eye(10)).alt
+    assert "is in 9 of its 10 keys" in even.alt
+    assert "is in 1 of its 10 keys" in explore.attention_map(np.eye(10)).alt
 
 
 def test_a_prediction_has_the_colour_of_its_points():
@@ -183,12 +183,12 @@ def test_a_note_stands_below_its_line_and_in_the_words():
     note = next(e for e in picture.elements if isinstance(e, Text) and e.text == "−1")
     x, y = line.points[4]
     assert note.anchor == "end" and x - 30 < note.x < x and y < note.y < y + 40
-    assert picture.alt.endswith(" Along falls is written: −1.")
+    assert picture.alt.endswith(" Note on falls: −1.")
 
 
 def test_a_bar_keeps_its_length_when_its_unit_changes():
     picture = explore.running_max_rescaling([[1, 1], [4, 2], [1]])
-    bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after the two of the key
+    bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after those of the legend
     one = bars[0].width / 2
     assert [round(e.width / one, 9) for e in bars] == [2, 2, 6, 8, 1]
     assert [line.split()[-3:] for line in picture.numbers.splitlines()[2:]] == [
@@ -246,30 +246,51 @@ AXES = {"title": "T", "xlabel": "x", "ylabel": "y"}
 REFUSED = [
     (lambda: explore.traffic_vs_memory(0, 64), "N must be at least 1, got 0"),
     (lambda: explore.traffic_vs_memory(64, 1.5), "d must be a whole number"),
-    (lambda: explore.traffic_vs_memory(64, 8, ["flash3"]), "'flash3'; there are naive, flash2"),
-    (lambda: explore.traffic_vs_memory(64, 8, ["block_sparse"]), "'block_sparse'; there are naive"),
-    (lambda: explore.traffic_vs_memory(64, 8, ["flash1_backward"]), "no dense forward schedule"),
-    (lambda: explore.traffic_vs_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["flash3"]), "'flash3'; expected one of naive, flash2"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["block_sparse"]), "'block_sparse'; expected one of naive"),
+    (lambda: explore.traffic_vs_memory(64, 8, ["flash1_backward"]), "unknown dense forward schedule"),
+    (
+        lambda: explore.traffic_vs_memory(64, 8, M_range=(50, 50)),
+        r"M_range must be a first M and a larger last one, got \(50, 50\)",
+    ),
     (lambda: explore.traffic_vs_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
     (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash2"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 1}), "needs the tile size"),
     (lambda: explore.tile_order("flash2", 8, 2, {"Br": 0, "Bc": 1}), "Br must be at least 1"),
-    (lambda: explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4}, 4), "tiles 0 to 3"),
-    (lambda: explore.memory_timeline(Ledger(), 8), "no moves"),
+    (
+        lambda: explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4}, 4),
+        "step must be from 0 to 3 for flash2 here, got 4",
+    ),
+    (lambda: explore.memory_timeline(Ledger(), 8), "ledger has no moves"),
     (lambda: explore.memory_timeline(RUN, 0), "M must be at least 1"),
     (lambda: explore.footprint_bar({}, 8), "at least one part"),
     (lambda: explore.footprint_bar({"Q": -1}, 8), "none below 0"),
-    (lambda: explore.attention_map(np.ones((2, 3))), r"shape \(2, 3\)"),
+    (
+        lambda: explore.attention_map(np.ones((2, 3))),
+        r"P must be one square matrix \(N, N\), got shape \(2, 3\)",
+    ),
     (lambda: explore.attention_map([[np.nan]]), "not finite"),
-    (lambda: explore.attention_map(np.eye(3), ["a"]), "1 tokens for N = 3"),
+    (
+        lambda: explore.attention_map(np.eye(3), ["a"]),
+        "tokens must have one entry for each of the N = 3 rows of P, got 1",
+    ),
     (lambda: explore.curve({}, **AXES), "at least one point"),
     (lambda: explore.curve({"a": [(0, 1)]}, **AXES), "x = 0"),
-    (lambda: explore.curve({"a": [(1, 1)]}, notes={"b": "steep"}, **AXES), "notes has 'b'; the lines are a"),
+    (
+        lambda: explore.curve({"a": [(1, 1)]}, notes={"b": "steep"}, **AXES),
+        "notes must have labels among a, got 'b'",
+    ),
     (lambda: explore.running_max_rescaling([]), "at least one piece"),
     (lambda: explore.running_max_rescaling([[1], []]), "none of them empty"),
-    (lambda: explore.running_max_rescaling([[1, 0]]), "pieces has 0; a number must be positive"),
-    (lambda: explore.merge_tree([]), "parts has 0 entries; allowed are 1 to 8"),
-    (lambda: explore.merge_tree([(1, float("inf"))]), "parts has inf"),
+    (
+        lambda: explore.running_max_rescaling([[1, 0]]),
+        "pieces must contain positive and finite numbers, got 0",
+    ),
+    (lambda: explore.merge_tree([]), "parts must have 1 to 8 entries, got 0"),
+    (
+        lambda: explore.merge_tree([(1, float("inf"))]),
+        "parts must have positive and finite units and counts, got inf",
+    ),
     (lambda: explore.bars({}, title="T"), "at least one value"),
     (lambda: explore.bars({"a": float("inf")}, title="T"), "a = inf"),
 ]

@@ -1,4 +1,4 @@
-"""What spills, needs too much, has no tensor cores or was refused looks and reads like that."""
+"""Tests of `kernel_resources`: spills, excess, missing tensor cores and refusals are marked and listed."""
 
 import pytest
 from figure_examples import compiled, refused, sweep
@@ -11,7 +11,7 @@ from iocourse.explore.draw.picture import Rect, Text
 
 
 def outlined(picture):
-    """Bars that are marked as too much: all but the one in the key."""
+    """Return the bars marked as over the limit, except the one in the legend."""
     return [e for e in picture.elements if isinstance(e, Rect) and e.stroke == VERMILION][1:]
 
 
@@ -20,7 +20,7 @@ def marked(picture):
 
 
 def cells(picture):
-    """The table below the picture, its last columns only."""
+    """Return the last columns of the table below the figure."""
     return [line.split("  ")[-1].strip() for line in picture.numbers.splitlines()]
 
 
@@ -84,17 +84,17 @@ def test_a_tile_nobody_compiled_is_no_bar():
 
 def test_every_chip_is_told_of_the_tile_that_cannot_be():
     picture = explore.kernel_resources(sweep(80), d=64)
-    assert "BN = 1 has no bar: tl.dot takes 16 at least" in picture.alt
+    assert "BN = 1 has no bar, because tl.dot needs at least 16" in picture.alt
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"d": 65}, r"nothing for d = 65, warps = None; it has these \(d, warps\): \[\(64, 4\)\]"),
-        ({"d": 64, "warps": 2}, "nothing for d = 64, warps = 2"),
-        ({"d": 64, "chips": [80]}, "nothing for chips = 80"),
+        ({"d": 65}, r"no entry for d = 65, warps = None; recorded \(d, warps\): \[\(64, 4\)\]"),
+        ({"d": 64, "warps": 2}, "no entry for d = 64, warps = 2"),
+        ({"d": 64, "chips": [80]}, "no entry for chips = 80"),
         ({"d": 64, "chips": [86]}, "arch is 86"),
-        ({"d": 64, "chips": []}, "chips is empty"),
+        ({"d": 64, "chips": []}, "chips must contain at least one"),
     ],
 )
 def test_what_rows_do_not_hold_is_named(given, message):

@@ -1,4 +1,4 @@
-"""Cubes stand where all three words are at hand, shadows where a word is; bad choices are named."""
+"""Tests of `loomis_whitney`: cubes and squares agree with the available words; bad choices are named."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_every_multiply_add_is_a_cube_and_every_word_a_tile(seed, m, n, k):
 
 
 def test_a_cube_throws_its_shadows_along_the_axes():
-    """Each face is its wall's tile, moved by whole steps along one axis."""
+    """Each side of a cube is the square on its wall, moved along one axis."""
     words = np.zeros((3, 2)), np.zeros((2, 4)), np.zeros((3, 4))
     words[0][2, 1] = words[1][1, 3] = words[2][2, 3] = 1
     picture = explore.loomis_whitney({"one": words})
@@ -58,12 +58,12 @@ def test_labels_count_one_as_one():
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({}, "choices is empty"),
-        ({"x": [np.ones((2, 2))]}, r"choices\['x'\]: three matrices"),
+        ({}, "choices must contain at least one choice"),
+        ({"x": [np.ones((2, 2))]}, r"choices\['x'\] must be three matrices"),
         ({"x": 3 * [np.ones(2)]}, "three matrices"),
         ({"x": 3 * [np.ones((0, 2))]}, "three matrices"),
         ({"x": [np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))]}, r"a \(m, k\), b \(k, n\), c \(m, n\)"),
-        ({"x": 3 * [np.ones((7, 7))]}, "a box of 7 x 7 x 7, at most 6"),
+        ({"x": 3 * [np.ones((7, 7))]}, "at most 6 words along an edge, got a box of 7 x 7 x 7"),
     ],
 )
 def test_a_wrong_choice_is_named(choices, message):

@@ -1,4 +1,4 @@
-"""The low-rank explorer: errors against dense attention, words by closed forms, a verdict that follows."""
+"""Tests of the low-rank explorer: errors against dense attention, closed-form traffic, recommendation."""
 
 import re
 
@@ -35,13 +35,13 @@ from tools.bench import widget_latency as bench
 
 
 def arrays(n_q=40, n_k=50, d=5, size=0.7, seed=0):
-    """Queries and keys with entries up to `size`; the keys' mean is not 0."""
+    """Return queries and keys with entries up to `size`; the mean of the keys is not 0."""
     rng = np.random.default_rng(seed)
     return rng.uniform(-size, size, (n_q, d)), rng.uniform(-size, size, (n_k, d)) + 0.3
 
 
 def facts(degree=3, n=None, M=16_384, d=None, polynomial="hermite", B=None, error=0.01, **data):
-    """The facts of a setting; `data` holds sigma, head or Q and K."""
+    """Return the results of a state; `data` has sigma, head, or Q and K."""
     data = {"sigma": 0.3, "head": None, "Q": None, "K": None} | data
     return facts_of(degree, n, M, d, polynomial, B, error, **data)
 
@@ -182,29 +182,29 @@ def test_a_state_that_fits_moves_every_word_once():
 # ---------------------------------------------------------------------- the verdict
 def test_exact_attention_where_it_moves_fewer_words():
     f = facts(3, 200)
-    assert f.verdict[0].startswith("Exact attention moves fewer words at this n: low rank 1 times")
+    assert f.verdict[0].startswith("Exact attention has less traffic at this n: low rank has 1 times")
     assert f"n* = {f.break_even.N:,} on" in f.verdict[0]
     few = facts(4, 500, 4096)
     ratio = few.low_rank.total / few.exact.total
     assert few.verdict[0].startswith(
-        f"Exact attention moves fewer words at this n: low rank {ratio:.3g} times"
+        f"Exact attention has less traffic at this n: low rank has {ratio:.3g} times"
     )
 
 
 def test_low_rank_where_it_moves_fewer_words_and_is_good_enough():
     f = facts()
     ratio = f.exact.total / f.low_rank.total
-    assert f.verdict[0].startswith(f"Low rank: it moves 1/{ratio:.3g} of exact attention's words")
+    assert f.verdict[0].startswith(f"Low rank: it has 1/{ratio:.3g} of the traffic of exact attention")
     assert percent(f.measured) in f.verdict[0]
 
 
 def test_exact_attention_where_the_error_is_too_large():
     f = facts(error=0.0001)
-    assert f.verdict[0].startswith("Exact attention: low rank of degree 3 moves 1/34.5 of")
-    assert f"but is off by {percent(f.measured)} where 0.01 % is allowed" in f.verdict[0]
+    assert f.verdict[0].startswith("Exact attention: low rank of degree 3 has 1/34.5 of")
+    assert f"but its weights are off by {percent(f.measured)} (allowed error 0.01 %)" in f.verdict[0]
     real = facts(3, head=(0, 2))
-    assert "leaves weights of no use" in real.verdict[0]
-    assert real.verdict[2] == "By the Poisson rule no degree up to 12 is enough for 1 % here."
+    assert "its weights are not usable" in real.verdict[0]
+    assert real.verdict[2] == "By the Poisson rule, no degree up to 12 suffices for 1 % here."
 
 
 @pytest.mark.parametrize(("layer", "head"), real_heads())
@@ -218,9 +218,10 @@ def test_the_certificate_says_whom_it_holds_for():
     K -= K.mean(axis=0)
     B = 1.01 * max(abs(Q).max(), abs(K).max())
     sure = facts(4, Q=Q, K=K, B=B)
-    assert sure.verdict[1].endswith(f"certified to {percent(sure.certified)}, and the data keeps within.")
+    certified = f"certified to be at most {percent(sure.certified)}"
+    assert sure.verdict[1].endswith(f"{certified}. All logits of the data are within ±R.")
     beyond = facts(4, Q=Q, K=K, B=0.1)
-    assert f"{percent(beyond.beyond)} of the data's logits are beyond R" in beyond.verdict[1]
+    assert f"{percent(beyond.beyond)} of the logits of the data are outside ±R" in beyond.verdict[1]
     assert beyond.beyond == (abs(Q @ K.T / np.sqrt(5)) > 0.1**2 * np.sqrt(5)).mean()
     assert "normal entries have no bound" in facts(B=4.0).verdict[1]
     assert not facts(B=4.0).within
@@ -278,7 +279,7 @@ def test_bars_are_the_histogram_on_the_axis_of_the_curve():
 
 
 def hatched(drawn):
-    """Where p is not positive, as fractions of the axis."""
+    """Return the hatched intervals, where p is not positive, as fractions of the axis."""
     rects = [one for one in drawn.elements if isinstance(one, Rect) and one.hatch == "x" and one.height > 50]
     return [((one.x - 84) / 472, (one.x + one.width - 84) / 472) for one in rects]
 
@@ -289,13 +290,13 @@ def test_where_the_polynomial_is_negative_the_chart_is_hatched():
     ((left, right),) = hatched(drawn)
     reach = 1.04 * max(f.data.largest, f.R)
     assert left == 0 and right * 2 * reach - reach == pytest.approx(-1.596, abs=2 * reach / 480)
-    assert "positive for |s| < 1.6 and not everywhere" in drawn.alt
+    assert "The polynomial is positive only for |s| < 1.6." in drawn.alt
     assert not hatched(low_rank_explorer_picture(4, polynomial="taylor", sigma=1.0, d=4))
 
 
 def test_a_polynomial_that_cannot_be_made_is_said_to_be_so():
     drawn = low_rank_explorer_picture(3, polynomial="minimax", B=50.0)
-    assert "minimax can be made for R up to 15" in drawn.to_svg()
+    assert "minimax needs R of at most 15" in drawn.to_svg()
     assert re.search(r"measured on the sample +none", drawn.numbers)
 
 
@@ -304,24 +305,36 @@ def test_a_polynomial_that_cannot_be_made_is_said_to_be_so():
     ("change", "error", "text"),
     [
         ({"degree": 0}, ValueError, "degree must be at least 1, got 0"),
-        ({"degree": 13}, ValueError, "degree is 13; allowed: 1 to 12"),
+        ({"degree": 13}, ValueError, "degree must be at most 12, got 13"),
         ({"degree": 2.5}, TypeError, "degree must be a whole number"),
         ({"n": 0}, ValueError, "n must be at least 1, got 0"),
         ({"M": 20}, ValueError, "M = 20 is too small to compare at d = 12"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
-        ({"polynomial": "tailor"}, ValueError, "polynomial is 'tailor'; it must be one of hermite, taylor"),
-        ({"B": 0}, ValueError, "B is 0; it must be positive and finite"),
-        ({"B": float("nan")}, ValueError, "B is nan"),
-        ({"error": 1}, ValueError, "error is 1; it must be between 0 and 1"),
-        ({"sigma": -1}, ValueError, "sigma is -1; it must be positive and finite"),
+        ({"polynomial": "tailor"}, ValueError, "polynomial must be one of hermite, taylor, .*, got 'tailor'"),
+        ({"B": 0}, ValueError, "B must be positive and finite, got 0"),
+        ({"B": float("nan")}, ValueError, "B must be positive and finite, got nan"),
+        ({"error": 1}, ValueError, "error must be between 0 and 1, got 1"),
+        ({"sigma": -1}, ValueError, "sigma must be positive and finite, got -1"),
         ({"head": (9, 9)}, ValueError, "layer=9: no head of this layer is stored"),
-        ({"head": (0, 2), "d": 12}, ValueError, "d is 12; the data has 32 columns"),
-        ({"Q": np.ones((3, 2))}, ValueError, "K is None; give Q and K together"),
-        ({"K": np.ones((3, 2))}, ValueError, "Q is None; give Q and K together"),
+        ({"head": (0, 2), "d": 12}, ValueError, "d must be 32, the number of columns of the data, got 12"),
+        ({"Q": np.ones((3, 2))}, ValueError, "Q and K must be given together, got K = None"),
+        ({"K": np.ones((3, 2))}, ValueError, "Q and K must be given together, got Q = None"),
         ({"Q": np.ones((3, 2)), "K": np.ones((3, 4))}, ValueError, r"shapes \(3, 2\) and \(3, 4\)"),
-        ({"Q": np.ones((3, 2)), "K": np.ones((3, 2)), "head": (0, 2)}, ValueError, "one or the other"),
-        ({"Q": np.ones((3, 2)), "K": [[1, 1], [1, np.inf]]}, ValueError, "K has an entry .* row 1"),
-        ({"Q": np.full((3, 2), 1e90), "K": np.ones((3, 2))}, ValueError, "Q has an entry of size 1e.90"),
+        (
+            {"Q": np.ones((3, 2)), "K": np.ones((3, 2)), "head": (0, 2)},
+            ValueError,
+            r"head must be None if Q and K are given, got \(0, 2\)",
+        ),
+        (
+            {"Q": np.ones((3, 2)), "K": [[1, 1], [1, np.inf]]},
+            ValueError,
+            "K must be finite, but has an entry that is not in row 1",
+        ),
+        (
+            {"Q": np.full((3, 2), 1e90), "K": np.ones((3, 2))},
+            ValueError,
+            "Q must have entries up to 1e.70, got 1e.90",
+        ),
     ],
 )
 def test_bad_input_is_named(change, error, text):
@@ -334,7 +347,7 @@ def test_bad_input_is_named(change, error, text):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
-    """A fresh widget."""
+    """Return a new widget."""
     return low_rank_explorer()
 
 

@@ -1,4 +1,4 @@
-"""Polynomials' errors, the growth of the rank, the crossing, causal tiles: drawn where the formulas say."""
+"""Tests of figures of low rank: polynomial errors, rank, break-even length and causal tiles."""
 
 import re
 from math import comb
@@ -23,7 +23,7 @@ from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 
 
 def lines_of(drawn, colour, points):
-    """The runs of so many points in a colour."""
+    """Return the lines with `points` points in a colour."""
     return [
         one.points for one in drawn.elements
         if isinstance(one, Poly) and one.stroke == colour and not one.fill and len(one.points) == points
@@ -31,7 +31,7 @@ def lines_of(drawn, colour, points):
 
 
 def numbers_in(drawn):
-    """The words of every line of the printed numbers."""
+    """Return the words of each line of the numbers."""
     return [line.split() for line in drawn.numbers.splitlines()]
 
 
@@ -63,7 +63,7 @@ def test_the_table_says_the_largest_error_and_where_the_polynomial_is_positive()
     for (name, g), largest, line in zip(CURVES, dense, drawn.numbers.splitlines()[1:], strict=True):
         assert line.strip().startswith(f"{name}, g = {g}")
         assert f" {percent(largest)} " in line
-    assert "|s| < 1.6" in drawn.numbers.splitlines()[1] and "A dashed line stands at 1 %." in drawn.alt
+    assert "|s| < 1.6" in drawn.numbers.splitlines()[1] and "A dashed line marks 1 %." in drawn.alt
     assert "all s" in polynomial_errors(1.0, [("taylor", 4)]).numbers
 
 
@@ -76,15 +76,15 @@ def test_a_variance_beyond_the_clip_changes_nothing():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"R": 0}, "R is 0; it must be positive and at most 300"),
-        ({"R": 301}, "R is 301; it must be positive and at most 300"),
-        ({"R": 20}, "R is 20; minimax can be made for R up to 15"),
-        ({"curves": []}, "curves has 0 entries; allowed are 1 to 7"),
-        ({"curves": [("taylor", 1)] * 8}, "curves has 8 entries"),
-        ({"curves": [("tailor", 1)]}, "curves names the polynomial 'tailor'; it must be one of hermite"),
+        ({"R": 0}, "R must be positive and at most 300, got 0"),
+        ({"R": 301}, "R must be positive and at most 300, got 301"),
+        ({"R": 20}, "R must be at most 15 for minimax, got 20"),
+        ({"curves": []}, "curves must have 1 to 7 entries, got 0"),
+        ({"curves": [("taylor", 1)] * 8}, "curves must have 1 to 7 entries, got 8"),
+        ({"curves": [("tailor", 1)]}, "curves must name polynomials among hermite"),
         ({"curves": [("taylor", 0)]}, "degree must be at least 1, got 0"),
-        ({"variance": -1}, "variance is -1; it must be 0 or more, and finite"),
-        ({"error": 0}, "error is 0; it must be positive and finite"),
+        ({"variance": -1}, "variance must be 0 or more and finite, got -1"),
+        ({"error": 0}, "error must be positive and finite, got 0"),
     ],
 )
 def test_bad_curves_are_named(change, text):
@@ -114,23 +114,23 @@ def test_ranks_are_binomials_on_a_logarithmic_axis(of):
 
 def test_lines_say_which_degree_is_the_last_within():
     told = rank_growth((4, 64), range(1, 7), lines={"tiny": 10.0, "M": 16_384.0}).alt
-    assert "tiny (10): the last degree within is none at d = 4, none at d = 64." in told
-    assert "M (16,384): the last degree within is 6 at d = 4, 1 at d = 64." in told
+    assert "tiny (10): the largest degree within this limit is none at d = 4, none at d = 64." in told
+    assert "M (16,384): the largest degree within this limit is 6 at d = 4, 1 at d = 64." in told
     assert comb(66, 2) * 65 > 16_384 >= 65 * 65
     of_rank = rank_growth((4, 64), range(1, 7), of="rank", lines={"n": 2145}).alt
-    assert "n (2,145): the last degree within is 6 at d = 4, 2 at d = 64." in of_rank
+    assert "n (2,145): the largest degree within this limit is 6 at d = 4, 2 at d = 64." in of_rank
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"of": "words"}, "of is 'words'; it must be 'state' or 'rank'"),
-        ({"ds": []}, "ds has 0 entries; allowed are 1 to 7"),
-        ({"ds": range(1, 9)}, "ds has 8 entries"),
+        ({"of": "words"}, "of must be 'state' or 'rank', got 'words'"),
+        ({"ds": []}, "ds must have 1 to 7 entries, got 0"),
+        ({"ds": range(1, 9)}, "ds must have 1 to 7 entries, got 8"),
         ({"ds": [0]}, "d must be at least 1, got 0"),
-        ({"degrees": []}, "degrees is empty"),
+        ({"degrees": []}, "degrees must contain at least one degree"),
         ({"degrees": [0]}, "degree must be at least 1, got 0"),
-        ({"lines": {"x": 0}}, "lines['x'] is 0; it must be positive and finite"),
+        ({"lines": {"x": 0}}, "lines['x'] must be positive and finite, got 0"),
     ],
 )
 def test_bad_ranks_are_named(change, text):
@@ -140,7 +140,7 @@ def test_bad_ranks_are_named(change, text):
 
 # ---------------------------------------------------------------------- the crossing
 def diamonds(drawn):
-    """Where the crossings are marked."""
+    """Return the positions of the diamonds, which mark n*."""
     marks = [one.points for one in drawn.elements if isinstance(one, Poly) and one.fill == BLACK]
     return [np.mean(points, axis=0) for points in marks]
 
@@ -179,8 +179,8 @@ def test_a_crossing_outside_the_range_is_not_drawn_but_said():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((12, 3, []), "Ms has 0 entries; allowed are 1 to 3"),
-        ((12, 3, [100, 200, 300, 400]), "Ms has 4 entries"),
+        ((12, 3, []), "Ms must have 1 to 3 entries, got 0"),
+        ((12, 3, [100, 200, 300, 400]), "Ms must have 1 to 3 entries, got 4"),
         ((12, 3, [7]), "M = 7 is too small to compare at d = 12"),
         ((0, 3, [100]), "d must be at least 1, got 0"),
         ((12, 0, [100]), "degree must be at least 1, got 0"),
@@ -192,13 +192,13 @@ def test_bad_lengths_are_named(arguments, text):
 
 
 def test_an_empty_range_is_named():
-    with pytest.raises(ValueError, match=re.escape("Ns = (9, 9): the first n must be smaller")):
+    with pytest.raises(ValueError, match=re.escape("Ns must be a first n and a larger last one, got (9, 9)")):
         traffic_vs_length(12, 3, [4096], Ns=(9, 9))
 
 
 # ---------------------------------------------------------------------- causal tiles
 def pixels(drawn, fill):
-    """The area of the tiles in a fill, in tokens squared of a picture of one."""
+    """Return the area of the tiles in a fill as a share of all pairs."""
     inside = [
         one for one in drawn.elements
         if isinstance(one, Rect) and one.fill == fill and one.x < X + SIDE and one.y >= Y
@@ -242,9 +242,9 @@ def test_what_a_tile_takes_from_the_state_is_shown_and_said(at):
     [
         ({"n": 0, "C": 1}, "n must be at least 1, got 0"),
         ({"n": 9, "C": 0}, "C must be at least 1, got 0"),
-        ({"n": 65, "C": 1}, "n = 65 in tiles of C = 1 has 65 tiles a side; at most 64"),
-        ({"n": 9, "C": 4, "at": 3}, "at = 3: the tiles are 0 to 2"),
-        ({"n": 9, "C": 4, "pass_": "both"}, "pass_ is 'both'; it must be 'forward' or 'backward'"),
+        ({"n": 65, "C": 1}, "n = 65 with C = 1 has 65 tiles per side; use at most 64"),
+        ({"n": 9, "C": 4, "at": 3}, "at must be from 0 to 2, got 3"),
+        ({"n": 9, "C": 4, "pass_": "both"}, "pass_ must be 'forward' or 'backward', got 'both'"),
     ],
 )
 def test_bad_tiles_are_named(arguments, text):
@@ -254,7 +254,7 @@ def test_bad_tiles_are_named(arguments, text):
 
 @pytest.mark.parametrize(("pass_", "tokens", "states"), [("forward", 4, 1), ("backward", 7, 2)])
 def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
-    """Areas are in proportion to words, but for strips that would be too thin to see."""
+    """Areas are proportional to words, except for strips that would be too thin to see."""
     N, d, r = 90, 9, 220
     picture = lowrank_passes(N, d, 3, pass_=pass_)
     boxes = [one for one in picture.elements if isinstance(one, Rect) and one.y < 320]  # not the key
@@ -265,5 +265,5 @@ def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
 
 
 def test_another_pass_than_two_is_refused():
-    with pytest.raises(ValueError, match="pass_ is 'both'; it must be 'forward' or 'backward'"):
+    with pytest.raises(ValueError, match="pass_ must be 'forward' or 'backward', got 'both'"):
         lowrank_passes(8, 2, 2, pass_="both")

@@ -1,4 +1,4 @@
-"""Wherever exact attention's time is divided by low rank's, it is said that a faster exact run exists."""
+"""Tests that each ratio to exact attention comes with the remark that a faster exact run exists."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pictures of a recorded run of low rank show its numbers, and say where there is none; all are made up."""
+"""Tests of figures of recorded low-rank runs with made-up records, and of missing records."""
 
 import pytest
 from fake_lowrank_record import record
@@ -34,13 +34,14 @@ def test_rows_stand_beside_what_was_published(section, shown):
     picture = explore.lowrank_vs_published(record(), section=section)
     assert "12  40,960    0.773 %, 79×" in picture.numbers and shown in picture.numbers
     assert {"published (forward), another machine", "ours, g = 2", "ours, g = 3"} <= set(texts(picture))
-    assert ("their algorithm here" in texts(picture)) == (section == "forward")
+    assert ("published script, this machine" in texts(picture)) == (section == "forward")
     assert "published (forward), another machine: from 4.67 at 4 to 0.773 at 12" in picture.alt
 
 
 def test_their_algorithm_is_over_the_same_baseline_as_ours():
-    """Made up: 0.9 times as many times faster than exact softmax as published."""
-    assert "their algorithm here: from 1.28 at 4 to 71.1 at 12" in explore.lowrank_vs_published(record()).alt
+    """The made-up speed-up of the script is 0.9 times the published one."""
+    line = "published script, this machine: from 1.28 at 4 to 71.1 at 12"
+    assert line in explore.lowrank_vs_published(record()).alt
 
 
 def test_only_exact_attention_is_extrapolated_and_said_to_be():
@@ -60,13 +61,15 @@ def test_there_is_a_panel_for_every_spread_and_refusals_are_in_the_numbers():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="section is 'backward'; allowed: forward, gradient, causal"):
+    with pytest.raises(ValueError, match="section must be one of forward, gradient, causal, got 'backward'"):
         explore.lowrank_vs_published(record(), section="backward")
-    with pytest.raises(ValueError, match="record has no rows of causal"):
+    with pytest.raises(ValueError, match="record must have rows of causal, got none"):
         explore.lowrank_vs_published(record(causal=[]), section="causal")
-    with pytest.raises(ValueError, match="against is 'words'; allowed: features, ms"):
+    with pytest.raises(ValueError, match="against must be features or ms, got 'words'"):
         explore.lowrank_baselines(record(), against="words")
-    with pytest.raises(ValueError, match="one panel or more, each with a line"):
+    with pytest.raises(
+        ValueError, match="panels must contain at least one panel, each with at least one line"
+    ):
         panels_picture("T", [], "s", "1")
 
 

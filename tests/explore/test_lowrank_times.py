@@ -1,4 +1,4 @@
-"""One row of the record as a picture and in words: its own numbers, one baseline, what was not measured."""
+"""Tests of `lowrank_times` and its text: numbers of one row, one baseline, missing values."""
 
 import pytest
 from fake_lowrank_record import degree, record, row
@@ -22,7 +22,7 @@ def test_every_speed_up_is_over_the_baseline_of_its_section():
 
 
 def test_a_row_is_that_of_the_record():
-    """Made up: exact softmax in 20 ms, ours in 1.5, the script 0.9 · 79 times as fast as exact."""
+    """Made-up times: exact softmax 20 ms, ours 1.5 ms, the script 0.9 · 79 times as fast as exact."""
     forward, both, causal = compared(record(), 12, 2)
     assert [one.who for one in forward.rows] == ["exact, SDPA", "the script", "ours, g = 2"]
     assert [round(one.ms, 4) for one in forward.rows] == [20.0, 0.2813, 1.5]
@@ -40,9 +40,9 @@ def test_a_section_without_this_degree_is_left_out():
 
 
 def test_what_was_not_measured_is_refused_and_what_was_is_named():
-    with pytest.raises(ValueError, match="d is 5; the record has 4, 8, 12"):
+    with pytest.raises(ValueError, match=r"d must be one of 4, 8, 12 \(recorded\), got 5"):
         explore.lowrank_times(record(), 5)
-    with pytest.raises(ValueError, match="g is 7; at d = 12 the record has 2, 3"):
+    with pytest.raises(ValueError, match=r"g must be one of 2, 3 \(recorded at d = 12\), got 7"):
         explore.lowrank_times(record(), 12, 7)
     assert "no recorded run yet" in explore.lowrank_times(None).alt
 
@@ -68,9 +68,9 @@ def test_the_picture_has_every_number_and_where_it_comes_from():
     ],
 )
 def test_words_hold_ours_against_the_script_of_the_same_run(error, ms, said):
-    """The script: 20 / (0.9 · 9.43) = 2.36 ms, an error of 2.005."""
+    """The script has 20 / (0.9 · 9.43) = 2.36 ms and an error of 2.005."""
     found = compared(record([row(8, degree(2, error, 20 / ms, ms=ms))]), 8, 2)
-    assert lowrank_times_words(found).startswith(f"Forward: {said} than the script; ")
+    assert lowrank_times_words(found).startswith(f"Forward: {said} than the published script; ")
 
 
 def test_the_fastest_below_an_error_is_found_and_nobody_where_there_is_none():
@@ -92,12 +92,14 @@ def test_the_table_offers_what_was_measured_at_its_d():
         (8, 5),
         explore.lowrank_times(load_record("lowrank"), 8, 5).to_svg(),
     )
-    assert "Forward: a smaller error and more time than the script; " in table.words
+    assert "Forward: a smaller error and more time than the published script; " in table.words
     table.set("d", 12)
     assert table.state == (12, 4) and list(table.controls["g"].offered.values()) == [2, 3, 4]
     table.set("g", 2)
     assert "a smaller error and less time" in table.words
-    with pytest.raises(ValueError, match="d is 3; the record has 4, 5, 6, 7, 8, 9, 10, 11, 12"):
+    with pytest.raises(
+        ValueError, match=r"d must be one of 4, 5, 6, 7, 8, 9, 10, 11, 12 \(recorded\), got 3"
+    ):
         explore.lowrank_table(3)
 
 

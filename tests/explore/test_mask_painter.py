@@ -1,4 +1,4 @@
-"""The mask painter: words and tiles are those of the masks and closed forms, and no row is left empty."""
+"""Tests of the mask painter: traffic and tiles agree with masks and closed forms; no row becomes empty."""
 
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from iocourse.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
 
 @st.composite
 def block_masks(draw):
-    """A mask of at most 9 x 9 tiles, ragged and causal ones too, in which some rows may be empty."""
+    """Draw a mask of at most 9 x 9 tiles, also ragged, causal, or with empty rows."""
     N, Br, Bc = draw(st.integers(1, 40)), draw(st.integers(5, 50)), draw(st.integers(5, 50))
     shape = (costs.ceil_div(N, Br), costs.ceil_div(N, Bc))
     tiles = np.array(
@@ -35,13 +35,13 @@ def test_words_are_those_of_the_closed_forms(mask, d):
     assert (s.ledger.total, s.M, s.least) == (ledger.total, ledger.peak, least)
     for words in (ledger.total, costs.flash_optimal(mask.N, d, Br=mask.Br).total, least):
         assert f"{words:,}" in picture.numbers and f"{words:,}" in picture.alt
-    assert f"{mask.nnz:,} of {mask.N**2:,} pairs seen" in picture.numbers
+    assert f"{mask.nnz:,} of {mask.N**2:,} pairs visible" in picture.numbers
     check_layout(picture)
 
 
 @given(block_masks())
 def test_the_area_that_is_drawn_is_the_share_of_pairs(mask):
-    """To within the diagonal, which counts whole pairs in a causal mask and half of each in the picture."""
+    """Exact except on the diagonal of a causal mask, where the figure shows half of each pair."""
     picture, side = block_mask(mask, 4), 320.0
     area = sum(
         e.width * e.height for e in picture.elements if isinstance(e, Rect) and e.fill == SEEN and e.x < 400
@@ -74,7 +74,7 @@ def test_with_M_the_schedule_picks_its_blocks():
 
 
 def costs_of_tiles(mask, d, M):
-    """The number of rows with the fewest words of all that fit, by trying each."""
+    """Return the number of rows with the least traffic that fits, by trying all."""
     ledgers = {Br: costs.block_sparse(mask.N, d, mask=mask, Br=Br, Bc=1) for Br in range(1, mask.N + 1)}
     fitting = {Br: ledger.total for Br, ledger in ledgers.items() if ledger.peak <= M}
     least = min(fitting.values())
@@ -88,10 +88,22 @@ REFUSED = [
         "mask must be a BlockMask of iocourse.masks, got Causal",
     ),
     (lambda: block_mask(masks.causal(8, 4), 0), ValueError, "d must be at least 1"),
-    (lambda: block_mask(masks.causal(8, 4), 4, cursor=(2, 0)), ValueError, r"tiles are \(0, 0\) to \(1, 1\)"),
+    (
+        lambda: block_mask(masks.causal(8, 4), 4, cursor=(2, 0)),
+        ValueError,
+        r"cursor must be from \(0, 0\) to \(1, 1\), got \(2, 0\)",
+    ),
     (lambda: mask_painter(N=0), ValueError, "N must be at least 1"),
-    (lambda: mask_painter(N=1000, B=10), ValueError, "100 x 100 tiles; .* B must be at least 63"),
-    (lambda: mask_painter(preset="zigzag"), ValueError, "preset 'zigzag'; there are causal, window"),
+    (
+        lambda: mask_painter(N=1000, B=10),
+        ValueError,
+        "B must be at least 63 for N = 1000 .*, got 10, which gives 100 x 100 tiles",
+    ),
+    (
+        lambda: mask_painter(preset="zigzag"),
+        ValueError,
+        "unknown preset 'zigzag'; expected one of causal, window",
+    ),
 ]
 
 
@@ -104,12 +116,12 @@ def test_bad_input_is_named(call, error, text):
 # ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def painter():
-    """A fresh explorer of 6 x 6 tiles, the last row and column thinner."""
+    """Return a new explorer of 6 x 6 tiles with a thinner last row and column."""
     return mask_painter(N=90, B=16, d=8)
 
 
 def place(painter, tile):
-    """A place of the picture in this tile, given as (row, column); beyond the last, beside the grid."""
+    """Return a point in the tile (row, column); outside the grid for an index after the last."""
     left, top, side, _ = GRID_AT
     N, B, _ = painter.state
     row, column = (min((at + 0.5) * B, N - 1 if at * B < N else N + B) * side / N for at in tile)
@@ -117,24 +129,24 @@ def place(painter, tile):
 
 
 def stroke(painter, *tiles):
-    """The pointer goes down on the first of these tiles, over the others, and up on the last."""
+    """Press the pointer on the first tile, move it over the others, and release it on the last."""
     for kind, tile in zip(["down", *["move"] * (len(tiles) - 1)], tiles, strict=True):
         painter.touched(kind, *place(painter, tile))
     painter.touched("up", *place(painter, tiles[-1]))
 
 
 def check_shown(painter):
-    """Picture, controls and words all show the mask, and the words are those of the closed form."""
+    """Assert that figure, controls and text show the mask and its closed-form traffic."""
     row, column = painter.cursor
     half, seen = is_half(painter.mask, row, column), bool(painter.mask.tiles[row, column])
-    state = ("seen up to the query" if half else "seen") if seen else "hidden"
+    state = ("visible up to the query" if half else "visible") if seen else "hidden"
     assert f"<b>Tile {row}, {column}: {state}." in painter.words
     assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
-    assert painter.controls["seen"].label == f"tile {row}, {column} is seen"
+    assert painter.controls["seen"].label == f"tile {row}, {column} is visible"
     assert painter.svg == painter.shown().picture.to_svg()
     N, B, d = painter.state
     total = costs.block_sparse(N, d, mask=painter.mask, Br=B, Bc=1).total
-    assert f"{total:,} words moved" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
+    assert f"Traffic {total:,} words" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
 
 
 def test_a_click_and_the_keys_toggle_a_tile(painter):
@@ -145,7 +157,7 @@ def test_a_click_and_the_keys_toggle_a_tile(painter):
     assert painter.mask.tiles[4, 1]
     painter.set("row", 5)
     painter.set("column", 2)
-    assert painter.page()["spoken"].startswith("Tile 5, 2: seen. ")
+    assert painter.page()["spoken"].startswith("Tile 5, 2: visible. ")
     painter.set("seen", False)
     assert not painter.mask.tiles[5, 2]
     assert painter.page()["spoken"].startswith("Tile 5, 2: hidden. ")
@@ -213,7 +225,7 @@ def test_a_stroke_may_leave_the_grid_and_one_beside_it_paints_nothing(painter):
 def test_a_pointer_that_is_taken_away_paints_nothing_on_its_way(painter):
     painter.touched("down", *place(painter, (5, 3)))
     painted = painter.mask
-    painter.touched("up", 0, 0)  # where a browser says that a cancelled pointer is
+    painter.touched("up", 0, 0)  # the position that browsers report for a cancelled pointer
     assert painter.mask == painted and painter.cursor == (5, 3)
     painter.touched("move", *place(painter, (5, 5)))
     assert painter.mask == painted
@@ -223,15 +235,15 @@ def test_the_last_tile_of_a_row_stays(painter):
     before = painter.mask
     stroke(painter, (0, 0))
     assert painter.mask == before
-    assert "Row 0 must keep a tile: queries 0 to 15 would see no key." in painter.words
+    assert "Row 0 must keep a tile, because queries 0 to 15 would attend to no key." in painter.words
     stroke(painter, (0, 3))
-    assert "Tile 0, 3 holds later keys only" in painter.words and painter.mask == before
+    assert "Tile 0, 3 contains only later keys" in painter.words and painter.mask == before
     painter.press("undo")
-    assert "There is nothing to undo." in painter.words, "a refused stroke is no step"
+    assert "Nothing to undo." in painter.words, "a refused stroke is not a step"
     painter.set("causal", False)
     stroke(painter, (5, 0), (5, 5))
     assert painter.mask.tiles[5].tolist() == [False] * 5 + [True]
-    assert "Row 5 must keep a tile: queries 80 to 89 would see no key." in painter.words
+    assert "Row 5 must keep a tile, because queries 80 to 89 would attend to no key." in painter.words
     painter.set("seen", False)
     assert painter.value("seen") is True
     check_shown(painter)
@@ -284,7 +296,7 @@ def test_parameters_change_the_mask(painter, name, parameter, expected):
 
 def test_a_parameter_offers_what_its_preset_takes(painter):
     painter.set("preset", "bigbird")
-    with pytest.raises(ValueError, match="w = 5: it offers 0, 1, 2, 3, 4"):
+    with pytest.raises(ValueError, match="w must be one of 0, 1, 2, 3, 4, got 5"):
         painter.set("w", 5)
 
 
@@ -301,17 +313,17 @@ def test_undo_goes_back_and_clear_keeps_the_diagonal(painter):
     painter.press("undo")
     assert painter.mask == start and "Undone." in painter.words
     painter.press("undo")
-    assert "There is nothing to undo." in painter.words
+    assert "Nothing to undo." in painter.words
     check_shown(painter)
 
 
 def test_it_starts_as_documented():
     assert isinstance(mask_painter(), MaskPainter)
-    assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles seen"
+    assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles visible"
     assert "Drag over tiles" in mask_painter().words
 
 
 def test_a_fact_is_drawn_once(painter):
-    said = [text for text in texts(painter.picture) if "21 of 36 tiles seen" in text]
+    said = [text for text in texts(painter.picture) if "21 of 36 tiles visible" in text]
     assert len(said) == 1
-    assert any(text == "21 of 36 tiles seen" for text in texts(block_mask(painter.mask, 8, title="Yours")))
+    assert any(text == "21 of 36 tiles visible" for text in texts(block_mask(painter.mask, 8, title="Yours")))

@@ -1,4 +1,4 @@
-"""The picture of whole, cut and never-loaded tiles: counts and colours, against the pairs themselves."""
+"""Tests of `mask_tiles`: counts and colours of full, partial and empty tiles against the pairs."""
 
 import re
 
@@ -18,26 +18,24 @@ CASES = [
 
 
 def numbers(picture):
-    """The table under the picture: for each kind of tile its number, its pairs, and those seen."""
-    found = re.findall(
-        r"^(whole|cut|never loaded) +([\d,]+) +([\d,]+) +([\d,]+)$", picture.numbers, re.MULTILINE
-    )
+    """Return the table of a figure: kind of tile → (tiles, pairs, visible pairs)."""
+    found = re.findall(r"^(full|partial|empty) +([\d,]+) +([\d,]+) +([\d,]+)$", picture.numbers, re.MULTILINE)
     return {kind: tuple(int(n.replace(",", "")) for n in counts) for kind, *counts in found}
 
 
 @pytest.mark.parametrize(("mask", "Br", "Bc"), CASES)
 def test_tiles_and_pairs_are_counted_one_by_one(mask, Br, Bc):
-    counts = {"whole": [0, 0, 0], "cut": [0, 0, 0], "never loaded": [0, 0, 0]}
+    counts = {"full": [0, 0, 0], "partial": [0, 0, 0], "empty": [0, 0, 0]}
     pairs = mask.pairs()
     for i in range(0, mask.N, Br):
         for j in range(0, mask.N, Bc):
             tile = pairs[i : i + Br, j : j + Bc]
-            kind = "whole" if tile.all() else "cut" if tile.any() else "never loaded"
+            kind = "full" if tile.all() else "partial" if tile.any() else "empty"
             counts[kind] = [a + b for a, b in zip(counts[kind], (1, tile.size, int(tile.sum())), strict=True)]
     picture = explore.mask_tiles(mask, Br, Bc)
     assert numbers(picture) == {kind: tuple(row) for kind, row in counts.items()}
-    hidden = counts["cut"][1] - counts["cut"][2]
-    assert picture.numbers.endswith(f"computed and hidden: {hidden:,} pairs")
+    hidden = counts["partial"][1] - counts["partial"][2]
+    assert picture.numbers.endswith(f"computed and masked: {hidden:,} pairs")
 
 
 @pytest.mark.parametrize(("mask", "Br", "Bc"), CASES)
@@ -60,8 +58,16 @@ def test_whole_cut_and_never():
     ("arguments", "error", "said"),
     [
         ((64, 8), TypeError, "mask must be one of iocourse.masks, got int"),
-        ((masks.Causal(1025), 32), ValueError, r"mask is for N = 1,025 tokens; at most 1,024"),
-        ((masks.Causal(1000), 32, 15), ValueError, "Br = 32, Bc = 15 make 32 x 67 tiles; at most 64 a side"),
+        (
+            (masks.Causal(1025), 32),
+            ValueError,
+            r"mask must have at most 1,024 tokens to be drawn, got N = 1,025",
+        ),
+        (
+            (masks.Causal(1000), 32, 15),
+            ValueError,
+            "Br = 32, Bc = 15 give 32 x 67 tiles; use at most 64 per side",
+        ),
         ((masks.Causal(10), 0), ValueError, "Br must be"),
     ],
 )

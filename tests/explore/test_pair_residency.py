@@ -1,4 +1,4 @@
-"""The picture of a pair's walk charges as the search does, and refuses what is no walk."""
+"""Tests of `pair_residency`: charges agree with the shortest-path search, and invalid walks are refused."""
 
 import pytest
 
@@ -31,19 +31,19 @@ def test_what_an_event_pays():
     assert [(event.strip(), int(words)) for event, words in paid] == [
         *(("load q", 2), ("dq enters", 1), ("dk enters", 2), ("all", 5))
     ]
-    assert "together: nowhere." in picture.alt
+    assert "together: never." in picture.alt
 
 
 @pytest.mark.parametrize(
     ("walk", "message"),
     [
-        ([], "walk has no event"),
-        (["load q", "load q"], "'load q': q is there already"),
-        (["drop q"], "'drop q': q is not there"),
-        (["load dq"], "'load dq' is no event of dk, do, dq, dv, k, q and v"),
-        (["q enters"], "'q enters' is no event"),
-        (["load o"], "'load o' is no event"),
-        ([3], "3 is no event"),
+        ([], "walk must contain at least one event"),
+        (["load q", "load q"], "'load q': q is already in fast memory"),
+        (["drop q"], "'drop q': q is not in fast memory"),
+        (["load dq"], "unknown event 'load dq'; expected .*, of dk, do, dq, dv, k, q and v"),
+        (["q enters"], "unknown event 'q enters'"),
+        (["load o"], "unknown event 'load o'"),
+        ([3], "unknown event 3"),
     ],
 )
 def test_what_is_refused(walk, message):

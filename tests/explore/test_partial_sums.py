@@ -1,4 +1,4 @@
-"""The staircase of partial sums: what it counts, and what it refuses."""
+"""Tests of `partial_sums`: counts of reads and entries, and invalid events."""
 
 import pytest
 from figure_layout import texts
@@ -26,11 +26,11 @@ def test_the_line_is_as_high_as_there_are_partial_sums():
 @pytest.mark.parametrize(
     ("events", "message"),
     [
-        ([], "events is empty: name at least one of begin, read, merge, drop"),
-        (["begin", "sum"], "event 2 is 'sum', allowed are begin, read, merge, drop"),
-        (["drop"], "event 1, drop, needs 1 partial sum in fast memory: 0"),
-        (["begin", "merge"], "event 2, merge, needs 2 partial sums in fast memory: 1"),
-        (["begin", "read"], "event 2, read, needs 1 partial sum dropped before: 0"),
+        ([], "events must contain at least one of begin, read, merge, drop, got none"),
+        (["begin", "sum"], "event 2 must be one of begin, read, merge, drop, got 'sum'"),
+        (["drop"], "event 1, drop, needs 1 partial sum in fast memory, got 0"),
+        (["begin", "merge"], "event 2, merge, needs 2 partial sums in fast memory, got 1"),
+        (["begin", "read"], "event 2, read, needs 1 partial sum dropped before, got 0"),
     ],
 )
 def test_what_cannot_happen_is_refused(events, message):

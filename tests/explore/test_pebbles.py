@@ -1,4 +1,4 @@
-"""The pebble player: what is drawn is what `replay` says, and only legal moves can be chosen."""
+"""Tests of the pebble player: the figure agrees with `replay`, and only legal moves can be selected."""
 
 from importlib import import_module
 from itertools import pairwise
@@ -26,7 +26,7 @@ LARGE = attention(2, 3, fma=True)
 
 @pytest.fixture(autouse=True, scope="module")
 def each_game_is_searched_once():
-    """The presets are played in many tests, and the search for one takes seconds."""
+    """Cache the searches, because many tests play the presets and a search takes seconds."""
     found = {}
 
     def search(graph, M, **rules):
@@ -42,7 +42,7 @@ def each_game_is_searched_once():
 
 @st.composite
 def any_graph(draw):
-    """A graph of at most 12 vertices, its vertices tuples such as a user may take."""
+    """Draw a graph of at most 12 vertices, which are tuples."""
     parents = {("v", 0): []}
     for k in range(1, draw(st.integers(1, 12))):
         parents["v", k] = [("v", p) for p in draw(st.sets(st.integers(0, k - 1), max_size=3))]
@@ -51,7 +51,7 @@ def any_graph(draw):
 
 @st.composite
 def any_play(draw):
-    """Some legal moves in a random game."""
+    """Draw some legal moves in a random game."""
     graph = draw(st.one_of(any_graph(), st.sampled_from([graph for graph, _ in PRESETS.values()])))
     slide, recompute = draw(st.booleans()), draw(st.booleans())
     least = Game(graph, 1, recompute, slide).smallest_M
@@ -146,10 +146,10 @@ def test_a_state_in_words():
 @pytest.mark.parametrize(
     ("moves", "said"),
     [
-        (["load a1"], "a1 goes from slow to fast memory: 1 word. 1 word moved so far."),
-        (["load a1", "load b1", "slide b1 to p1"], "p1 is computed from a1, b1, in the place of b1."),
+        (["load a1"], "a1 is loaded into fast memory: 1 word. 1 word moved so far."),
+        (["load a1", "load b1", "slide b1 to p1"], "p1 is computed from a1, b1 and replaces b1."),
         (["load a1", "load b1", "compute p1"], "p1 is computed from a1, b1. 2 words"),
-        (["load a1", "delete a1"], "a1 leaves fast memory."),
+        (["load a1", "delete a1"], "a1 is deleted from fast memory."),
         ([], "The inputs are in slow memory"),
     ],
 )
@@ -176,12 +176,12 @@ def test_a_pebbling_brings_its_moves_and_a_graph_its_smallest_memory():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ((DOT, 16), ValueError, r"step = 16: this pebbling has the steps 0 \(the start\) to 15"),
+        ((DOT, 16), ValueError, r"step must be from 0 \(the start\) to 15, got 16"),
         ((DOT, -1), ValueError, "step must be at least 0, got -1"),
         ((DOT, 1.0), TypeError, "step must be a whole number"),
         ((dot(2), None, ["load a1", "compute p1"], 3), IllegalMove, "move 2, compute p1: its parent b1"),
         ((dot(2), None, None, 0), ValueError, "M must be at least 1, got 0"),
-        ((matmul(4, 4, 4),), ValueError, "the graph has 144 vertices; a picture holds 100"),
+        ((matmul(4, 4, 4),), ValueError, "graph must have at most 100 vertices to be drawn, got 144"),
         (([1, 2],), TypeError, "graph must be a mapping"),
     ],
 )
@@ -212,26 +212,26 @@ def test_a_chosen_vertex_is_ringed_and_said():
     ring, in_legend = (e for e in chosen.elements if isinstance(e, Poly) and e.stroke == BLUE and e.line == 3)
     x, y = places_of(dot(2))["p2"]
     assert ring.points[0] == (x + RADIUS + 6, y) and in_legend.points[0][0] > ring.points[0][0]
-    assert "the vertex you have chosen" in texts(chosen) and "the vertex you have chosen" not in texts(plain)
+    assert "the selected vertex" in texts(chosen) and "the selected vertex" not in texts(plain)
     check_layout(chosen)
 
 
 # ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def player():
-    """A fresh explorer."""
+    """Return a new explorer."""
     return pebble_player()
 
 
 def click(player, vertex):
-    """The pointer on a vertex of the picture, somewhat beside its middle."""
+    """Click on a vertex of the figure, slightly off its centre."""
     x, y = places_of(player.game.graph)[vertex]
     player.touched("down", x + 9, y - 9)
     player.touched("up", x + 9, y - 9)
 
 
 def buttons(player):
-    """The moves that are offered for the chosen vertex."""
+    """Return the moves offered as buttons for the selected vertex."""
     controls = player.controls.items()
     return {name for name, one in controls if one.kind == "button" and not one.hidden} - {"undo", "restart"}
 
@@ -239,13 +239,13 @@ def buttons(player):
 def test_it_plays_the_optimum(player):
     assert repr(player) == "PebblePlayer(preset='dot, d = 2', M=3, recompute=True, slide=False)"
     assert player.moves == [str(move) for move in DOT.moves]
-    assert "<b>7 words moved with M = 3: no pebbling moves fewer.</b>" in player.words
+    assert "<b>7 words moved with M = 3, the minimum.</b>" in player.words
     assert list(player.controls["step"].options.values()) == list(range(16))
     for step in (1, 6, 15):
         player.set("step", step)
         assert player.svg == pebbles(DOT, step).to_svg()
     player.set("step", 1)
-    assert player.page()["spoken"] == "a1 goes from slow to fast memory: 1 word. 1 word moved so far."
+    assert player.page()["spoken"] == "a1 is loaded into fast memory: 1 word. 1 word moved so far."
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
@@ -288,9 +288,9 @@ def test_it_says_when_it_is_looking(player, monkeypatch):
     before = widget.page
     player.set("M", 5)
     ((page),) = said
-    assert "Looking for a cheapest pebbling" in page["words"]
+    assert "Searching for an optimal pebbling" in page["words"]
     assert page == before | {"words": page["words"]}, "what is seen stays, and the question unanswered"
-    assert "Looking" not in player.words and "Looking" not in widget.page["words"]
+    assert "Searching" not in player.words and "Searching" not in widget.page["words"]
 
 
 @given(st.data())
@@ -306,7 +306,9 @@ def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
             here = {str(move) for move in legal if move.vertex == vertex}
             assert buttons(player) == here == set(player.buttons) - {"undo", "restart"}
             spoken = player.page()["spoken"]
-            assert all(move in spoken for move in here) and (bool(here) or f"legal at {vertex}: " in spoken)
+            assert all(move in spoken for move in here) and (
+                bool(here) or f"No legal move at {vertex}: " in spoken
+            )
         chosen = data.draw(st.sampled_from(sorted(legal, key=str)))
         player.set("vertex", chosen.vertex)
         player.press(str(chosen))
@@ -341,7 +343,7 @@ def test_a_click_beside_the_vertices_does_nothing_and_each_vertex_can_be_grabbed
 
 
 def hanging(player):
-    """The buttons that hang from a place of the picture, and the place."""
+    """Return the buttons attached to a point of the figure, with the point."""
     return {name: one.hangs for name, one in player.controls.items() if one.hangs}
 
 
@@ -362,25 +364,25 @@ def test_the_buttons_hang_from_the_vertex_while_a_click_waits_for_a_choice(playe
 
 def test_a_game_of_ones_own_is_finished_and_compared(player):
     player.set("mode", OWN)
-    assert "Your game: 0 words moved, the optimum moves 7." in player.words
-    assert "To be stored: s." in player.words
+    assert "Your game: 0 words moved; the minimum is 7." in player.words
+    assert "Still to be stored: s." in player.words
     for move in ("load a1", "delete a1", *DOT.moves):
         player.choose(move)
-    assert "<b>Finished: 8 words moved, the optimum moves 7.</b>" in player.words
+    assert "<b>Finished: 8 words moved; the minimum is 7.</b>" in player.words
     assert not buttons(player)
     player.press("restart")
     for move in DOT.moves:
         player.set("vertex", move.vertex)
         player.press(str(move))
-    assert "<b>Finished: 7 words moved, and no pebbling moves fewer.</b>" in player.words
+    assert "<b>Finished: 7 words moved, the minimum.</b>" in player.words
     player.press("undo")
-    assert "Taken back: store s." in player.words and len(player.moves) == 14
+    assert "Undone: store s." in player.words and len(player.moves) == 14
 
 
 def test_undo_and_restart(player):
     player.set("mode", OWN)
     player.press("undo")
-    assert "There is nothing to undo." in player.words and player.moves == []
+    assert "Nothing to undo." in player.words and player.moves == []
     click(player, "a1")
     click(player, "b1")
     player.press("undo")
@@ -397,13 +399,13 @@ def test_an_illegal_move_changes_nothing_and_says_why(player):
     assert player.moves == ["load a1"] and player.widget.page["turn"] == "me 2"
     with pytest.raises(IllegalMove, match="compute p1: its parent b1 has no red pebble"):
         player.choose("compute p1")
-    with pytest.raises(ValueError, match="there is no button 'compute p1'; there are delete a1"):
+    with pytest.raises(ValueError, match="unknown button 'compute p1'; expected one of delete a1"):
         player.press("compute p1")
     click(player, "p1")
-    assert "Nothing is legal at p1: its parent b1 has no red pebble." in player.words
+    assert "No legal move at p1: its parent b1 has no red pebble." in player.words
     for vertex in ("b1", "a2", "b2"):
         click(player, vertex)
-    assert "Nothing is legal at b2: all M = 3 red pebbles are in use: a1, a2, b1." in player.words
+    assert "No legal move at b2: all M = 3 red pebbles are in use: a1, a2, b1." in player.words
     assert player.moves == ["load a1", "load b1", "load a2"]
 
 
@@ -432,7 +434,7 @@ def test_what_is_lost_in_the_one_shot_game_is_said():
     assert player.game.lost(player._play().state) == []
     player.choose("delete p1")
     assert player.game.lost(player._play().state) == ["p1"]
-    assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words
+    assert "p1 was deleted before it was stored and cannot be recomputed. Undo some moves." in player.words
     assert Game(dot(2), 3).lost(player._play().state) == []
 
 
@@ -448,11 +450,14 @@ def test_a_graph_or_a_pebbling_of_ones_own():
 def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     monkeypatch.setattr(MODULE, "STATES", 3)
     player = pebble_player(PRESETS["attention 2 x 2, FMA"][0], slide=True)
-    assert "no optimum to play" in player.words and "3 states were looked at" in player.words
+    assert (
+        "No optimal pebbling was found. You can try yourself." in player.words
+        and "3 states were looked at" in player.words
+    )
     assert player.picture == pebbles(player.game.graph, M=3, slide=True)
     click(player, "q1")
     assert player.moves == ["load q1"]
-    assert f"no pebbling moves fewer than {pebbling.compulsory(player.game.graph)}" in player.words
+    assert f"the minimum is at least {pebbling.compulsory(player.game.graph)}" in player.words
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert "the start" in pebble_player(LARGE, slide=True).title
 

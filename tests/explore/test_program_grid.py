@@ -1,4 +1,4 @@
-"""Every element belongs to one program, the lanes add up, and what is hatched is what lies outside."""
+"""Tests of `program_grid`: each element belongs to one program, and lanes out of bounds are hatched."""
 
 import pytest
 from figure_layout import texts
@@ -14,7 +14,7 @@ blocks = st.integers(4, 32)
 
 
 def shades(picture):
-    """The parts of tiles inside the matrix."""
+    """Return the parts of tiles inside the matrix."""
     blank = ("", "#FFFFFF", FORBIDDEN)
     return [e for e in picture.elements if isinstance(e, Rect) and e.fill not in blank]
 
@@ -39,7 +39,7 @@ def test_tiles_cover_the_matrix_once_and_the_rest_is_masked(rows, columns, BM, B
 
 def test_without_ragged_edges_nothing_is_spoken_of_as_masked():
     picture = explore.program_grid(64, 64, 32, 16)
-    assert "No lane lies outside" in picture.alt
+    assert "No lane is masked" in picture.alt
     assert not any("masked" in text for text in texts(picture))
 
 
@@ -69,10 +69,18 @@ def test_names_are_given_to_all_tiles_or_to_none():
     [
         ((0, 4, 2, 2), {}, "rows"),
         ((4, 4, 2, 0), {}, "BN"),
-        ((1000, 1000, 8, 8), {}, "BM = 8, BN = 8 make 15,625 tiles; 1,024 at most"),
-        ((4, 4, 2, 2), {"order": [(0, 0)]}, r"order must hold each of the tiles \(0, 0\) to \(1, 1\) once"),
-        ((4, 4, 2, 2), {"order": [(0, 0), (0, 0), (1, 0), (1, 1)]}, "order must hold"),
-        ((4, 4, 2, 2), {"outlined": (2, 0)}, r"outlined = \(2, 0\): the tiles are \(0, 0\) to \(1, 1\)"),
+        ((1000, 1000, 8, 8), {}, "BM = 8, BN = 8 give 15,625 tiles; use at most 1,024"),
+        (
+            (4, 4, 2, 2),
+            {"order": [(0, 0)]},
+            r"order must contain each tile from \(0, 0\) to \(1, 1\) once, 4 tiles, got 1",
+        ),
+        (
+            (4, 4, 2, 2),
+            {"order": [(0, 0), (0, 0), (1, 0), (1, 1)]},
+            "order must contain each tile .* once, 4 tiles, got 4",
+        ),
+        ((4, 4, 2, 2), {"outlined": (2, 0)}, r"outlined must be from \(0, 0\) to \(1, 1\), got \(2, 0\)"),
         ((4, 4, 2, 2), {"outlined": (-1, 0)}, "outlined"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The picture of a sweep counts as the rule of lesson 06 does, and refuses what it cannot draw."""
+"""Tests of `resident_and_streamed`: counts agree with the rule of lesson 06; bad input is refused."""
 
 from itertools import combinations
 
@@ -16,7 +16,7 @@ def test_the_product_is_the_constant_of_the_rule(stays, gradients):
     rows = ["Q", "dO", *sorted(gradients & {"dQ"})]
     columns = ["K", *(["V"] if gradients != {"dV"} else []), *sorted(gradients & {"dK", "dV"})]
     picture = explore.resident_and_streamed(stays, rows=rows, columns=columns, sums=gradients)
-    assert picture.title.endswith(f" {constant(stays, gradients)} together")
+    assert picture.title.endswith(f"product {constant(stays, gradients)}")
     assert picture.numbers.split()[-1] == str(constant(stays, gradients))
     travels = gradients - ({"dQ"} if stays == "rows" else {"dK", "dV"})
     assert ("Read and written" in picture.alt) == bool(travels)
@@ -25,10 +25,10 @@ def test_the_product_is_the_constant_of_the_rule(stays, gradients):
 @pytest.mark.parametrize(
     ("stays", "rows", "sums", "message"),
     [
-        ("keys", ["Q"], [], "stays is 'keys'; it must be 'rows' or 'columns'"),
-        ("rows", [], [], "rows has 0 arrays; 1 to 4"),
-        ("rows", ["Q"] * 5, [], "rows has 5 arrays; 1 to 4"),
-        ("rows", ["Q"], ["O"], "sums has 'O', which is neither"),
+        ("keys", ["Q"], [], "stays must be 'rows' or 'columns', got 'keys'"),
+        ("rows", [], [], "rows must have 1 to 4 arrays, got 0"),
+        ("rows", ["Q"] * 5, [], "rows must have 1 to 4 arrays, got 5"),
+        ("rows", ["Q"], ["O"], "sums must be in rows or columns, got 'O'"),
     ],
 )
 def test_what_is_refused(stays, rows, sums, message):

@@ -1,4 +1,4 @@
-"""The roofline explorer: FLOP and bytes by the closed forms, times at the roof, rates only if recorded."""
+"""Tests of the roofline explorer: closed-form FLOPs and bytes, times at the roof, recorded rates."""
 
 import numpy as np
 import pytest
@@ -149,12 +149,12 @@ def test_a_chip_whose_tensor_cores_triton_does_not_use_carries_the_caveat():
 
 # ---------------------------------------------------------------------- measured rates
 def diamonds(drawn):
-    """Measured points; the first is the key's."""
+    """Return the diamonds of measured points, without the one in the legend."""
     return [e for e in drawn.elements if isinstance(e, Poly) and e.fill == INK][1:]
 
 
 def dense_record():
-    """Made-up rates of the dense forward pass at N = 1024 and 8192, on an sm_90."""
+    """Return made-up rates of the dense forward pass at N = 1024 and 8192, on an sm_90."""
     return bench_record((1024, 8192)) | ON_90
 
 
@@ -190,7 +190,7 @@ def test_rates_of_other_chips_and_sizes_are_not_shown(change):
 
 
 def row_of(**facts):
-    """A made-up row of our kernels at N = 4096, d = 128."""
+    """Return a made-up row of our kernels at N = 4096, d = 128."""
     row = {"dtype": "bfloat16", "d": 128, "N": 4096, "B": 1, "H": 32, "pass": "forward", "contender": "fused"}
     return row | {"ms": 0.25} | facts
 
@@ -225,14 +225,14 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
     ("change", "error", "text"),
     [
         ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
-        ({"H_kv": 3}, ValueError, "H_kv is 3; allowed: a divisor of H = 8"),
-        ({"H_kv": 16}, ValueError, "H_kv is 16; allowed: a divisor of H = 8"),
+        ({"H_kv": 3}, ValueError, "H_kv must be a divisor of H = 8, got 3"),
+        ({"H_kv": 16}, ValueError, "H_kv must be a divisor of H = 8, got 16"),
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),
         ({"d": 1.5}, TypeError, "d must be a whole number"),
         ({"B": -1}, ValueError, "B must be at least 1, got -1"),
-        ({"density": 0}, ValueError, "density is 0; allowed: more than 0"),
-        ({"density": 1.01}, ValueError, "density is 1.01; allowed: more than 0, and 1 at most"),
-        ({"density": float("nan")}, ValueError, "density is nan"),
+        ({"density": 0}, ValueError, "density must be larger than 0 and at most 1, got 0"),
+        ({"density": 1.01}, ValueError, "density must be larger than 0 and at most 1, got 1.01"),
+        ({"density": float("nan")}, ValueError, "density must be larger than 0 and at most 1, got nan"),
     ],
 )
 def test_bad_input_is_named(change, error, text):
@@ -246,7 +246,7 @@ def test_bad_input_is_named(change, error, text):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
-    """A fresh widget."""
+    """Return a new widget."""
     return roofline_explorer()
 
 

@@ -1,4 +1,4 @@
-"""Points stand on the roofs, measured ones where they were measured; bad input is named."""
+"""Tests of `roofline`: points are on the roofs, measured rates at their values; bad input is named."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def centre(polygon):
 
 
 def roof_of(picture, chip=0):
-    """The three corners of a chip's roof in pixels."""
+    """Return the three corners of the roof of a chip in pixels."""
     colour = STROKES[chip].colour
     return next(
         e.points for e in picture.elements if isinstance(e, Poly) and e.stroke == colour and not e.fill
@@ -37,7 +37,7 @@ def dots(picture, colour):
 
 
 def on(line, x):
-    """The height of a run of points at x."""
+    """Return the height of a line at x."""
     (a, low), (b, high) = next((p, q) for p, q in pairwise(line) if p[0] <= x <= q[0])
     return low + (high - low) * (x - a) / (b - a)
 
@@ -72,7 +72,7 @@ def test_rates_ten_times_apart_stand_equally_far_apart():
 
 
 def test_the_words_say_which_share_of_the_roof_was_measured():
-    assert "measured is 50% of that" in explore.roofline(100, {"made up": (1000, 1125)}).alt
+    assert "the measured rate is 50% of that" in explore.roofline(100, {"made up": (1000, 1125)}).alt
 
 
 def test_several_chips_share_the_points():
@@ -89,13 +89,13 @@ def test_only_chips_without_tensor_cores_in_triton_carry_a_caveat():
 @pytest.mark.parametrize(
     ("chips", "points", "message"),
     [
-        ([], {}, "chips is empty"),
+        ([], {}, "chips must contain at least one"),
         (86, {}, "arch is 86; allowed: 75, 80, 89, 90, 100"),
-        (90, {"x": 0}, r"points\['x'\] is 0; wanted: FLOP per byte"),
-        (90, {"x": float("inf")}, r"points\['x'\] is inf"),
-        (90, {"x": (3, -1)}, r"points\['x'\] is \(3, -1\)"),
-        (90, {"x": (1, 2, 3)}, r"points\['x'\]"),
-        ([75, 90], {"x": (3, 4)}, "name the one chip"),
+        (90, {"x": 0}, r"points\['x'\] must be FLOP per byte, .*, got 0"),
+        (90, {"x": float("inf")}, r"points\['x'\] must be FLOP per byte, .*, got inf"),
+        (90, {"x": (3, -1)}, r"points\['x'\] must be FLOP per byte, .*, got \(3, -1\)"),
+        (90, {"x": (1, 2, 3)}, r"points\['x'\] must be FLOP per byte"),
+        ([75, 90], {"x": (3, 4)}, "chips must be the one chip on which the TFLOP/s of points were measured"),
     ],
 )
 def test_bad_input_is_named(chips, points, message):

@@ -1,4 +1,4 @@
-"""The tile tuner: what it computes is what costs and bounds say, for every position of its controls."""
+"""Tests of the tile tuner: its numbers agree with costs and bounds for all values of its controls."""
 
 import subprocess
 import sys
@@ -45,12 +45,12 @@ def test_words_and_footprint_are_the_closed_form(setting):
     assert least == bounds.lower_bound("forward", setting.N, setting.d, setting.M)[0]
     assert sum(parts_of(setting).values()) == ledger.peak
     picture = tile_tuner_picture(*setting)
-    assert f"moves {ledger.total:,} words, {ledger.total / least:.2f} times" in picture.alt
+    assert f"Traffic {ledger.total:,} words, {ledger.total / least:.2f} times" in picture.alt
     for array, read, written in ledger.rows():
         assert f"{array} {read:,} {written:,}" in " ".join(picture.numbers.split())
     short = ledger.peak - setting.M
     assert ("does not fit" in picture.alt) == (short > 0)
-    assert short <= 0 or f"does not fit: short of {short:,} word" in picture.alt
+    assert short <= 0 or f"does not fit, {short:,} word" in picture.alt
 
 
 @given(any_setting, st.data())
@@ -62,7 +62,7 @@ def test_every_step_can_be_shown_and_says_what_is_in_fast_memory(setting, data):
     assert max(state.words for state in played.states) <= cost_of(setting).peak
     step = data.draw(st.integers(0, len(played.moves) - 1))
     picture = tile_tuner_picture(*setting._replace(step=step))
-    assert f"Move {played.first + step + 1:,} is shown" in picture.alt
+    assert f"Move {played.first + step + 1:,}: " in picture.alt
     for kind, words in totals(played.states[step]).items():
         assert f"{kind} {words:,}" in picture.alt
     check_layout(picture)
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_hatched_and_said():
     assert any(
         isinstance(e, Rect) and e.hatch == TOO_MUCH.hatch and e.ink == TOO_MUCH.colour for e in over.elements
     )
-    assert "20,608 words: does not fit: short of 4,224 words" in over.to_svg()
+    assert "20,608 words: does not fit, 4,224 words over M" in over.to_svg()
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_what_does_not_fit_is_hatched_and_said():
         ({"M": 0}, ValueError, "M must be at least 1, got 0"),
         ({"Br": -1}, ValueError, "Br must be at least 1, got -1"),
         ({"d": 2.5}, TypeError, "d must be a whole number"),
-        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash2, flash1"),
-        ({"schedule": "small_cache"}, ValueError, "'small_cache'; there are naive, flash2"),
+        ({"schedule": "flash3"}, ValueError, "'flash3'; expected one of naive, flash2, flash1"),
+        ({"schedule": "small_cache"}, ValueError, "'small_cache'; expected one of naive, flash2"),
     ],
 )
 def test_bad_input_is_named(change, error, text):
@@ -140,21 +140,21 @@ def test_bad_input_is_named(change, error, text):
 
 @pytest.mark.parametrize("step", [-1, 400, 10**9])
 def test_a_step_beyond_the_moves_is_refused(step):
-    with pytest.raises(ValueError, match=f"step = {step}: this setting plays the moves 0 to 399"):
+    with pytest.raises(ValueError, match=f"step must be from 0 to 399 for these sizes, got {step}"):
         tile_tuner_picture(1024, 64, 16_384, 32, 32, "flash2", step)
 
 
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def tuner():
-    """A fresh widget."""
+    """Return a new widget."""
     return tile_tuner()
 
 
 def test_words_beside_the_picture_are_those_of_its_setting(tuner):
     for name, value in (("N", 2048), ("d", 96), ("M", 8192), ("Br", 64), ("Bc", 16), ("schedule", "flash1")):
         tuner.set(name, value)
-        assert f"<b>{cost_of(tuner.state).total:,} words moved</b>" in tuner.words
+        assert f"<b>Traffic {cost_of(tuner.state).total:,} words</b>" in tuner.words
 
 
 def test_it_offers_the_schedules_it_can_draw(tuner):
@@ -186,10 +186,10 @@ def test_the_button_finds_the_best_tiles(tuner):
     tuner.press("best")
     best = best_tiles("flash2", 1024, 64, 16_384)
     assert (tuner.state.Br, tuner.state.Bc) == best
-    assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
+    assert f"Least traffic for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
     assert tuner.svg == tuner.shown().picture.to_svg()
     tuner.set("M", 8192)
-    assert "Fewest words" not in tuner.words
+    assert "Least traffic" not in tuner.words
 
 
 def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
@@ -197,7 +197,7 @@ def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
     tuner.press("best")
     assert tuner.state.Br == 32
     least = schedules.get("flash2").smallest_M(1024, 64)
-    assert f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words
+    assert f"No tile of flash2 fits in M = 64. The minimum is M = {least:,}." in tuner.words
 
 
 def test_the_best_tiles_may_lie_beyond_the_sliders():
@@ -206,7 +206,7 @@ def test_the_best_tiles_may_lie_beyond_the_sliders():
     tuner.press("best")
     best = best_tiles("flash2", 2**16, 1, 2**20)
     assert (tuner.state.Br, tuner.state.Bc) == best and best[0] == 2**16
-    assert f"{cost_of(tuner.state).total:,} words moved</b>, 1.00 × the lower bound" in tuner.words
+    assert f"Traffic {cost_of(tuner.state).total:,} words</b>, 1.00 times the lower bound" in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
@@ -230,13 +230,13 @@ def test_who_steps_hears_the_move_and_who_changes_the_tile_whether_it_fits(tuner
     assert tuner.spoken == "Move 7: make Q[0:32] @ K[0:32].T, 1,024 words."
     assert f">{tuner.spoken.removesuffix('.')}<" in tuner.svg.replace("&#x27;", "'")
     tuner.set("M", 4096)
-    assert "words moved, " in tuner.spoken and "does not fit: short of 5,184 words." in tuner.spoken
+    assert "Traffic " in tuner.spoken and "does not fit, 5,184 words over M." in tuner.spoken
     tuner.set("step", 7)
     tuner.press("best")
-    assert tuner.spoken.endswith(tuner.note) and "Fewest words for M = 4,096" in tuner.note
+    assert tuner.spoken.endswith(tuner.note) and "Least traffic for M = 4,096" in tuner.note
     tuner.set("step", 6)
     tuner.touched("down", *plane_of(tuner.state).corner(tuner.state))
-    assert "words moved, " in tuner.spoken
+    assert "Traffic " in tuner.spoken
 
 
 # ---------------------------------------------------------------------- the tile under the pointer
@@ -248,9 +248,9 @@ def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
     assert (tuner.value("Br"), tuner.value("Bc")) == (32, 32)
     tuner.touched("move", x + 25, y + 7)
     assert (tuner.value("Br"), tuner.value("Bc")) == (round(32 + 10 * rows), round(32 + 20 * rows))
-    assert f"{cost_of(tuner.state).total:,} words moved" in tuner.words
+    assert f"Traffic {cost_of(tuner.state).total:,} words" in tuner.words
     tuner.touched("up", x + 25, y + 7)
-    tuner.touched("move", x + 90, y + 90)  # nobody holds it any longer
+    tuner.touched("move", x + 90, y + 90)  # it is not grabbed any more
     assert tuner.value("Br") == round(32 + 10 * rows)
 
 
@@ -263,10 +263,10 @@ def test_the_tile_stays_within_the_scores(tuner):
 
 def test_tiles_that_fit_are_small_under_a_lens_and_large_without(tuner):
     small = plane_of(tuner.state)
-    assert f"the first {small.rows} × {small.rows}" in tuner.svg
+    assert f"Detail: first {small.rows} × {small.rows}" in tuner.svg
     assert 2 * max(max(tile) for tile in frontier("flash2", 1024, 64, 16_384)) <= small.rows < 1024
     tuner.set("M", 2**18)
-    assert "the first" not in tuner.svg and plane_of(tuner.state).rows == 1024
+    assert "Detail: first" not in tuner.svg and plane_of(tuner.state).rows == 1024
 
 
 @given(any_setting)

@@ -1,4 +1,4 @@
-"""The map of words against memory: its numbers are those of costs, bounds and schedules, at every control."""
+"""Tests of the traffic map: its numbers agree with costs, bounds and schedules for all controls."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000
 
 
 def number(text):
-    """The first whole number of a text."""
+    """Return the first integer in a text."""
     return int(re.search(r"[\d,]*\d", text)[0].replace(",", ""))
 
 
@@ -53,13 +53,14 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
         assert all(one.schedule.given_weights for one in found)
         if found:
             return
-        assert f"M = {M:,}: no schedule that is drawn fits." in map_of(view).alt
+        assert f"M = {M:,}: none of the selected schedules fits." in map_of(view).alt
         return
     assert (found[0].schedule, dict(found[0].tiles)) == (best.schedule, best.tiles)
     least, name = bounds.lower_bound(pass_, N, d, M)
     picture = map_of(view)
     assert (
-        f"M = {M:,}: {best.schedule.title} (" in picture.alt and f"words, {best.cost.total:,}" in picture.alt
+        f"M = {M:,}: {best.schedule.title} (" in picture.alt
+        and f"traffic, {best.cost.total:,} words" in picture.alt
     )
     assert f"the lower bound {least:,} ({bounds.BOUNDS[name].title})" in picture.alt
     for one in found:
@@ -135,7 +136,7 @@ def test_where_the_tiles_of_the_best_are_too_many_for_a_line_they_stand_below_al
     picture = traffic_map(8192, 128, 16384, "gradient")
     check_layout(picture)
     drawn = " ".join(e.text for e in picture.elements if isinstance(e, Text))
-    assert "M = 16,384: gradient_scores_materialised moves the fewest words" in drawn
+    assert "M = 16,384: gradient_scores_materialised has the least traffic" in drawn
     assert "gradient_scores_materialised (Bm = 126" in picture.alt and "Bm = 126" in picture.numbers
 
 
@@ -154,7 +155,7 @@ TURNS = [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gr
 
 @pytest.mark.parametrize(("pass_", "N", "d"), TURNS)
 def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_more(pass_, N, d):
-    """Every M is tried between the values that are asked; a bisection of who moves fewer would err here."""
+    """All M between the evaluated values are tried, because a simple bisection would fail here."""
     at = memories(4, 8 * N * d)
     found = best_schedule_ranges(schedules.of_pass(pass_), N, d, at)
     turns = 0
@@ -170,14 +171,14 @@ def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_mor
 
 
 def _fewer(earlier, later, N, d, M):
-    """How many words fewer the later moves."""
+    """Return the traffic of the earlier schedule minus that of the later one."""
     first, second = move(earlier.name, N, d, M), move(later.name, N, d, M)
     return (first.words if first else math.inf) - (second.words if second else math.inf)
 
 
 @given(sizes, st.sampled_from(PASSES), st.integers(1, 200))
 def test_no_schedule_moves_more_words_in_more_memory(shape, pass_, more):
-    """By which a stretch of the map is skipped where two schedules are compared."""
+    """The property by which a part of the map is skipped when two schedules are compared."""
     N, d, M = shape
     for schedule in schedules.of_pass(pass_):
         small, large = move(schedule.name, N, d, M), move(schedule.name, N, d, M + more)
@@ -225,17 +226,25 @@ REFUSED = [
     ({"N": 0}, ValueError, "N must be at least 1, got 0"),
     ({"d": 1.5}, TypeError, "d must be a whole number"),
     ({"M": 0}, ValueError, "M must be at least 1, got 0"),
-    ({"pass_": "tied"}, ValueError, "'tied' has no map; there are forward, backward, gradient"),
+    ({"pass_": "tied"}, ValueError, "pass_ must be one of forward, backward, gradient, got 'tied'"),
     ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),
     (
         {"schedules": ["flash1_backward"]},
         ValueError,
-        "dense forward schedule 'flash1_backward'; there are naive",
+        "unknown dense forward schedule 'flash1_backward'; expected one of naive",
     ),
-    ({"schedules": ["block_sparse"]}, ValueError, "dense forward schedule 'block_sparse'"),
-    ({"bounds": ["C"]}, ValueError, "forward bound with constants 'C'; there are compulsory, A"),
-    ({"bounds": ["theta_attention"]}, ValueError, "'theta_attention'"),
-    ({"schedules": [], "bounds": []}, ValueError, "nothing to draw: name at least one schedule"),
+    (
+        {"schedules": ["block_sparse"]},
+        ValueError,
+        "unknown dense forward schedule 'block_sparse'; expected one of naive",
+    ),
+    (
+        {"bounds": ["C"]},
+        ValueError,
+        "unknown forward bound with constants 'C'; expected one of compulsory, A",
+    ),
+    ({"bounds": ["theta_attention"]}, ValueError, "unknown forward bound with constants 'theta_attention'"),
+    ({"schedules": [], "bounds": []}, ValueError, "nothing to draw: select at least one schedule"),
 ]
 
 
@@ -254,7 +263,7 @@ def test_an_empty_range_is_named(M_range):
 # ---------------------------------------------------------------------- the widget
 @pytest.fixture
 def explorer():
-    """A fresh widget."""
+    """Return a new widget."""
     return traffic_explorer()
 
 
@@ -308,8 +317,8 @@ def test_without_any_tick_it_says_what_to_do(explorer):
         if one.kind == "tick" and one.value:
             explorer.set(one.name, False)
     assert explorer.svg == ""
-    assert "Nothing to draw: name at least one schedule" in explorer.words
-    shown, _ = explorer._repr_mimebundle_()  # by another cell, say
+    assert "Nothing to draw: select at least one schedule" in explorer.words
+    shown, _ = explorer._repr_mimebundle_()  # as in another cell
     assert VIEW in shown and shown["text/plain"] == explorer.spoken
     assert "Nothing to draw" in explorer.page()["spoken"] and explorer.page()["grabs"] == []
     explorer.set("forward naive", True)
@@ -318,7 +327,7 @@ def test_without_any_tick_it_says_what_to_do(explorer):
 
 def test_an_explorer_of_nothing_is_refused_as_its_picture_is():
     for make in (traffic_map, traffic_explorer):
-        with pytest.raises(ValueError, match="nothing to draw: name at least one schedule"):
+        with pytest.raises(ValueError, match="nothing to draw: select at least one schedule"):
             make(4096, 64, 16_384, "forward", schedules=[], bounds=[])
 
 
@@ -339,7 +348,7 @@ def test_the_line_at_M_is_dragged(explorer):
 
 
 def heard(explorer, *messages, rest=0.2):
-    """Messages of the page, as a notebook's kernel hears them: in a loop that runs, and then a rest."""
+    """Process messages of the page in a running event loop, as a kernel does, and then wait."""
 
     async def page():
         for turn, (name, text) in enumerate(messages, start=1):
@@ -352,7 +361,7 @@ def heard(explorer, *messages, rest=0.2):
 
 
 def worked_out(explorer, name, value):
-    """How many schedules were asked anew for the map of a control's value."""
+    """Return the number of schedules evaluated without cache for the map of a control value."""
     before = facts._move.cache_info().misses
     explorer.set(name, value)
     return facts._move.cache_info().misses - before
@@ -383,7 +392,7 @@ def test_a_page_that_asks_on_is_not_kept_waiting_for_maps_ahead(explorer, monkey
     assert looked == [6144, 8192, 6144, 8192, 12_288]
     looked.clear()
     heard(explorer, ("M", "20,480"))
-    assert looked == [8192], "another M asks for little that is new"
+    assert looked == [8192], "another M needs few new results"
 
 
 def test_a_map_ahead_that_fails_leaves_the_control_where_it_stands(explorer, monkeypatch):

@@ -1,4 +1,4 @@
-"""The two memories that open the course: real runs, word by word; the film of them, and the player."""
+"""Tests of `two_memories_picture`: the real runs word by word, the animation, and the player."""
 
 import struct
 from base64 import b64decode
@@ -56,7 +56,7 @@ def test_every_word_of_the_ledger_is_one_word_of_the_journey(name):
 
 
 def test_a_word_lies_in_the_cell_it_is_said_to_lie_in():
-    """A load fills a cell that was free; what is stored is still there when it leaves."""
+    """A load fills a free cell; a stored word is still in its cell at that time."""
     done = journey(FLASH, N, D, M)
     for number in range(0, len(done.words), 7):
         word = done.words[number]
@@ -117,7 +117,7 @@ opening = cache(film.opening)
 
 
 def chunks(png):
-    """Kind and body of each chunk."""
+    """Yield kind and body of each chunk."""
     at = 8
     while at < len(png):
         (length,) = struct.unpack(">I", png[at : at + 4])
@@ -126,7 +126,7 @@ def chunks(png):
 
 
 def shown(png, number):
-    """A picture of a film, as a viewer composes it."""
+    """Return a frame of an animation as a viewer composes it."""
     image = Image.open(BytesIO(png))
     image.seek(number)
     return np.asarray(image.convert("RGB")).astype(int)
@@ -146,7 +146,7 @@ def test_the_shipped_film_is_small_and_stops():
 
 @pytest.mark.parametrize("number", [0, 1, 12, 28, 60, 88])
 def test_the_shipped_film_is_what_the_runs_draw_today(number):
-    """Colours are fewer, and letters differ a little from one machine to the next: 99 of 100 pixels agree."""
+    """99 of 100 pixels must agree: the palette is smaller, and text differs slightly between machines."""
     drawn = opening()[number].picture.to_pixels(film.SCALE).astype(int)
     assert (np.abs(drawn - shown(SHIPPED, number)).max(axis=2) < 24).mean() > 0.99
 
@@ -157,7 +157,7 @@ def test_the_first_frame_is_the_end():
 
 
 def squares(colour, x):
-    """A small picture."""
+    """Return a small figure."""
     return Picture(40, 30, "T", "A.", "1", (Rect(x, 8, 8, 8, colour),))
 
 
@@ -185,7 +185,7 @@ def test_it_starts_before_the_first_word_and_steps_to_the_last():
     player.set("step", 4)
     assert player.picture == two_memories_picture(4)
     player.set("step", last_step())
-    assert player.state.step == last_step() and "6.0 times as many" in player.words
+    assert player.state.step == last_step() and "the ratio is 6.0" in player.words
 
 
 def test_without_a_kernel_the_film_is_seen():

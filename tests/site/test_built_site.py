@@ -1,4 +1,4 @@
-"""The site as it is built: every lesson, bound, schedule, record and name of the library is on it."""
+"""Tests of the built site: it has all lessons, bounds, schedules, records and names of the library."""
 
 import importlib
 import inspect
@@ -155,7 +155,7 @@ def test_measured_is_what_is_recorded_and_nothing_else(site):
 
 
 def documented(site):
-    """The names of Python in the site's inventory, which other projects' pages would link to."""
+    """Return the Python names in the inventory of the site, the link targets of other projects."""
     head, _, packed = (site / "objects.inv").read_bytes().partition(b"zlib.\n")
     lines = zlib.decompress(packed).decode().splitlines()
     assert head.startswith(b"# Sphinx inventory") and len(lines) > 500
@@ -191,7 +191,7 @@ def test_git_sees_nothing_of_a_build_and_the_site_lies_in_its_folder_alone(site)
 
 
 def test_a_link_to_nowhere_in_a_source_fails_the_build_and_is_named(tmp_path):
-    """In a checkout that has a page and no lessons, built with the modules of this one."""
+    """Run in a checkout with one page and without lessons, with the modules of this one."""
     for name in ("conf.py", "site_extension.py"):
         (tmp_path / "docs").mkdir(exist_ok=True)
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs")

@@ -1,4 +1,4 @@
-"""The checks of built pages: a broken link and a mute picture are found, and nothing else is."""
+"""Tests of the checks of built pages: they find broken links and images without text, and only these."""
 
 import pytest
 from built_site import problems_of
@@ -6,7 +6,7 @@ from built_site import problems_of
 
 @pytest.fixture
 def site(tmp_path):
-    """A function: names and bodies of pages → the folder with these pages."""
+    """Return a function: names and bodies of pages → folder with these pages."""
 
     def made(**pages):
         for name, body in pages.items():

@@ -1,4 +1,4 @@
-"""What the Sphinx extension makes of a source: links to pages, lessons with described figures, made parts."""
+"""Tests of the Sphinx extension: links to pages, lessons with alternative texts, generated parts."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SECTION = re.compile(r"^## \d+\.\d+ ", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def made():
-    """The extension, with the lessons in docs/lessons."""
+    """Return the extension, with the lessons copied to docs/lessons."""
     module = extension()
     module.copy_lessons(None, SimpleNamespace(iocourse_lite=""))
     return module
@@ -30,7 +30,7 @@ def made():
 
 @pytest.fixture
 def warnings(made, monkeypatch):
-    """The warnings of the extension, as text."""
+    """Return the list that collects the warnings of the extension as text."""
     said = []
     monkeypatch.setattr(made, "warn", lambda text, *told: said.append(text % told))
     return said
@@ -160,14 +160,15 @@ def test_what_are_no_pages_of_jupyterlite_is_refused(made, tmp_path, lacking):
     if lacking:
         (lite / lacking).unlink()
     with pytest.raises(
-        made.ConfigError, match=r"lite.*has no lab/index\.html .*expected: .*docs/lite/build\.py"
+        made.ConfigError,
+        match=r"iocourse_lite must be .*docs/lite/build\.py \(lab/index\.html, .*\), got '.*",
     ):
         made.copy_lessons(None, SimpleNamespace(iocourse_lite=str(lite)))
 
 
 def test_pages_of_jupyterlite_that_are_none_stop_the_build_at_its_start(tmp_path):
     said = build(tmp_path / "site", "-D", f"iocourse_lite={tmp_path / 'missing'}")
-    assert "has no lab/index.html" in said
+    assert "must be a directory written by docs/lite/build.py (lab/index.html, " in said
     assert not (tmp_path / "site" / "index.html").exists()
 
 
@@ -202,7 +203,9 @@ def test_a_proof_of_nothing_and_a_bound_without_proof_are_warned_of(made, warnin
     )
     monkeypatch.setattr(made, "tomllib", SimpleNamespace(loads=lambda text: changed))
     page = made.bounds(None)
-    assert len(warnings) == 1 and f"disagree about {key}:" in warnings[0]
+    assert (
+        len(warnings) == 1 and f"{key} must be in docs/proofs.toml and in a registry of bounds" in warnings[0]
+    )
     assert page.count("\n### ") > len(BOUNDS)
 
 

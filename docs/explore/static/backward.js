@@ -1,16 +1,16 @@
-// The dense schedules of the backward pass, as forward.js has those of the forward pass: closed forms of
-// iocourse/costs/backward.py and backward_stored.py without a mask, and the rules that pick tiles.
+// The dense schedules of the backward pass, in the format of forward.js: closed forms of iocourse/costs/backward.py
+// and backward_stored.py without a mask, and the selection of tile sizes.
 
 import { bestPair, ceilDiv, floor, ledger, max, min } from "./parts.js";
 
-/** The cheapest tile, rows x Bd, of an (N, d) product over N, with room for a column and a row. */
+/** Return the best tile, rows x Bd, of an (N, d) product over N that leaves space for a column and a row. */
 function outputTile(N, d, M, rows) {
   const words = (Bd, r) => N * ceilDiv(d, Bd) + d * ceilDiv(N, r);
   const [Bd, r] = bestPair(words, d, (Bd) => min(N, floor((M - Bd) / (Bd + 1))));
   return { [rows]: r, Bd };
 }
 
-/** The cheapest tile of N x N numbers, where `columns` says how wide it can be beside so many rows. */
+/** Return the best tile of an N x N array; `columns` gives the largest width for a number of rows. */
 function squareTile(N, columns) {
   return bestPair((rows, wide) => ceilDiv(N, rows) + ceilDiv(N, wide), N, columns);
 }
@@ -65,7 +65,7 @@ const flash1_backward = {
   },
 };
 
-/** K_j, V_j, dK_j, dV_j stay; a block of rows takes `rowWords` a row beside its scores. */
+/** K_j, V_j, dK_j and dV_j are resident; a block of rows takes `rowWords` per row in addition to its scores. */
 function columnsStay(N, d, { Br, Bc }, rowWords) {
   const [r, c, met] = [min(Br, N), min(Bc, N), N * ceilDiv(N, Bc)];
   return ledger(
@@ -155,7 +155,7 @@ const small_cache_backward = {
   },
 };
 
-/** The words of D that are written: none where the first block of columns is the last. */
+/** Return the words of D that are written: 0 if there is only one block of columns. */
 const storedD = (N, columns) => (columns > 1 ? N : 0);
 
 const score_gradients_stored = {
@@ -247,7 +247,7 @@ const small_cache_precomputed = {
   tiles(N, d, M) {
     const [Br, Bc] = squareTile(N, (Br) => {
       const wide = floor((M - 2 * Br) / (Br + 1));
-      return wide >= Br ? min(N, wide) : 0; // a tile with Br > Bc needs less room turned round
+      return wide >= Br ? min(N, wide) : 0; // a tile with Br > Bc needs less memory when transposed
     });
     return { Br, Bc, ...outputTile(N, d, M, "Bm") };
   },

@@ -1,15 +1,15 @@
-// Lower bounds in words, as iocourse/bounds has them: whole-number arithmetic with big integers, for on the
-// way the numbers pass 2^300. N, d, M, R and T are BigInt in here; `boundAt` takes and gives plain numbers.
+// Lower bounds in words, as in iocourse/bounds, in exact integer arithmetic: intermediate numbers exceed 2^300.
+// N, d, M, R and T are BigInt here; `boundAt` takes and returns plain numbers.
 
-const FREE_REGISTERS = 4; // of the machine, which every bound is evaluated with
-const SCALE = 2n ** 32n; // steps a word is divided into where a square root is needed
+const FREE_REGISTERS = 4; // of the machine; included in every bound
+const SCALE = 2n ** 32n; // fixed-point steps per word, for square roots
 const PARTS = 16n; // segment lengths are tried in sixteenths of the best one for large sizes
 
 const least = (a, b) => (a < b ? a : b);
 const most = (values) => values.reduce((a, b) => (a > b ? a : b));
 const divisor = (a, b) => (b === 0n ? a : divisor(b, a % b));
 
-/** ⌊√n⌋ by Newton's steps, which after the first fall towards it. */
+/** Return ⌊√n⌋ by Newton's method, which decreases monotonically after the first step. */
 export function isqrt(n) {
   if (n < 2n) return n;
   const guess = BigInt(Math.ceil(Math.sqrt(Number(n))));
@@ -22,16 +22,16 @@ export function isqrt(n) {
 }
 
 // ---------------------------------------------------------------------- segments of T moves
-/** ⌊products / F(R)⌋ with F of Theorem A. */
+/** Return ⌊products / F(R)⌋ with F of Theorem A. */
 function segmentsA(products, R, d) {
   if (3n * d * d <= R) return (products * 16n * d) / (R + d * d) ** 2n;
   return segmentsB(products, R);
 }
 
-/** ⌊products / (R/3)^{3/2}⌋. */
+/** Return ⌊products / (R/3)^{3/2}⌋. */
 const segmentsB = (products, R) => isqrt((27n * products ** 2n) / R ** 3n);
 
-/** ⌊(products + √square) / F_b(R)⌋ for d = n/m, or one less where F_b had to be rounded up. */
+/** Return ⌊(products + √square) / F_b(R)⌋ for d = n/m, or one less if F_b was rounded up. */
 function segmentsC(products, R, n, m = 1n, square = 0n) {
   const common = divisor(n, m);
   const unit = 16n * (n / common) * SCALE ** 4n;
@@ -40,7 +40,7 @@ function segmentsC(products, R, n, m = 1n, square = 0n) {
 
 const known = new Map();
 
-/** An upper bound on 16n·SCALE⁴·F_b(R) for d = n/m, whole: iocourse/bounds/segments.py says why. */
+/** Return an integer upper bound on 16n·SCALE⁴·F_b(R) for d = n/m; see iocourse/bounds/segments.py. */
 function mostProducts(R, n, m) {
   const key = `${R} ${n} ${m}`;
   if (!known.has(key)) {
@@ -52,7 +52,7 @@ function mostProducts(R, n, m) {
   return known.get(key);
 }
 
-/** The largest whole a with a/SCALE at or before the zero in (0, √R) of mu³ - 6nu² - mRu + 2nR. */
+/** Return the largest integer a with a/SCALE at or before the zero in (0, √R) of mu³ - 6nu² - mRu + 2nR. */
 function belowZero(R, n, m) {
   const [square, cube] = [n * -6n * SCALE, 2n * n * R * SCALE ** 3n];
   const linear = m * R * SCALE ** 2n;
@@ -69,7 +69,7 @@ function belowZero(R, n, m) {
   return low;
 }
 
-/** About where that zero is, by halving plain numbers: whole numbers then settle the last bits. */
+/** Return an approximation of that zero by bisection in floating point; integers then fix the last bits. */
 function zero(R, d) {
   let [low, high] = [0, Math.sqrt(R)];
   for (let k = 0; k < 50; k += 1) {
@@ -80,7 +80,7 @@ function zero(R, d) {
   return low;
 }
 
-/** The largest words(T) over the sixteenths of `near` from its half to its double; `near` is at least 5. */
+/** Return the largest words(T) over the sixteenths of `near` from its half to its double; `near` is at least 5. */
 function bestSegment(words, near) {
   const lengths = new Set();
   for (let k = PARTS / 2n; k <= 2n * PARTS; k += 1n) lengths.add((k * near) / PARTS);
@@ -151,7 +151,7 @@ function secondLineC(N, d, M) {
 
 const theoremE = (N, d, M) => (14n * (N * d) ** 2n) / (M + 2n * d) - 3n * N * d;
 
-/** The best over segment lengths T from 1 on in steps of an eighth; a quotient below 0 says nothing. */
+/** Return the best bound over segment lengths T from 1 on in steps of an eighth, at least 0. */
 function primeE(N, d, M) {
   const longest = (14n * N * d) / 3n - M;
   const found = [0n];
@@ -174,7 +174,7 @@ const from = (M, d) => M >= d * d;
 const upTo = (M, d) => M <= d * d;
 const always = () => true;
 
-/** [id, label, title, words, where it is stated], in the order of the course. */
+/** [id, label, title, words, regime in which it is stated], in the order of the course. */
 const TABLE = {
   forward: [
     ["compulsory", "compulsory", "Compulsory traffic", (N, d) => 4n * N * d],
@@ -215,14 +215,14 @@ export const BOUNDS = Object.fromEntries(
   ]),
 );
 
-/** The ids of those whose largest is the lower bound of the pass for all its schedules. */
+/** The ids of the bounds whose maximum is the lower bound of a pass for all its schedules. */
 export const USUAL = {
   forward: ["compulsory", "A", "B'"],
   backward: ["compulsory_backward", "C", "C_small", "C''"],
   gradient: ["compulsory_gradient", "gradient_forward"],
 };
 
-/** A bound in words on a machine of M words, its free registers included; 0 where it says nothing. */
+/** Return a bound in words for M words plus the free registers; 0 outside its regime. */
 export function boundAt(pass, id, N, d, M) {
   const { words, stated } = BOUNDS[pass].find((bound) => bound.id === id);
   const sizes = [BigInt(N), BigInt(d), BigInt(M + FREE_REGISTERS)];
@@ -230,7 +230,7 @@ export function boundAt(pass, id, N, d, M) {
   return Math.max(0, Number(words(...sizes)));
 }
 
-/** {words, title} of the largest usual bound of a pass; of equals the first. */
+/** Return {words, title} of the largest usual bound of a pass, the first in a tie. */
 export function bestBound(pass, N, d, M) {
   let best = { words: -1, title: "" };
   for (const id of USUAL[pass]) {

@@ -1,6 +1,5 @@
-// The dense schedules of the forward pass: `cost` is the closed form of iocourse/costs/forward.py, `tiles` the
-// rule by which the schedule picks its tiles for M words. A test holds both to the library, word for word.
-// r, c, e are tile sizes cut to the arrays.
+// The dense schedules of the forward pass: `cost` is the closed form of iocourse/costs/forward.py, `tiles` selects
+// the tile sizes for M words. A test compares both with the library. r, c, e are tile sizes limited to the arrays.
 
 import { bestPair, ceilDiv, floor, largest, ledger, max, min } from "./parts.js";
 

@@ -1,22 +1,22 @@
-// The schedules of the gradient with respect to X, as forward.js has those of the forward pass: closed forms of
-// iocourse/costs/input_gradient.py and gradient_dp_materialised.py, and the rules that pick tiles.
+// The schedules of the gradient with respect to X, in the format of forward.js: closed forms of
+// iocourse/costs/input_gradient.py and gradient_dp_materialised.py, and the selection of tile sizes.
 
 import { bestPair, ceilDiv, floor, largest, ledger, max, min } from "./parts.js";
 
-/** The tiles of Q = A1·X, H = A3·Y and dX = A1ᵀdQ. */
+/** Return the tiles of Q = A1·X, H = A3·Y and dX = A1ᵀdQ. */
 function sidesTiles(N, d, M) {
   const words = (Bn, Bm) => N * ceilDiv(d, Bn) + d * ceilDiv(N, Bm);
   const [Bn, Bm] = bestPair(words, d, (Bn) => min(N, floor((M - Bn) / (Bn + 1))));
   return { Bm, Bn, Bg: largest((b) => b * b + 2 * b <= M, d) };
 }
 
-/** What these three products read. */
+/** Return the words read by these three products. */
 function sidesRead(N, d, { Bm, Bn, Bg }) {
   const [panel, square, last] = [N * d * ceilDiv(d, Bn), d * d * ceilDiv(N, Bm), N * d * ceilDiv(d, Bg)];
   return { A1: panel + last, A3: panel, X: square, Y: square, dQ: last };
 }
 
-/** The footprint of the three. */
+/** Return the footprint of the three products. */
 function sidesRoom(N, d, { Bm, Bn, Bg }) {
   const [m, n, g] = [min(Bm, N), min(Bn, d), min(Bg, d)];
   return max(m * n + m + n, g * g + 2 * g);

@@ -1,5 +1,5 @@
-// Lines on two logarithmic axes: scales, ticks, markers, and labels at the ends that keep clear of each other.
-// Lines differ in colour, dash and marker, so that none is told by its colour alone.
+// Lines on two logarithmic axes: scales, ticks, markers, and end labels without overlap.
+// Lines differ in colour, dash and marker, so colour is never the only difference.
 
 import { escaped, told } from "./page.js";
 
@@ -23,17 +23,17 @@ const MARKERS = {
   star: "M0-5V5M-4.3-2.5L4.3 2.5M4.3-2.5L-4.3 2.5",
 };
 
-/** The stroke of the k-th schedule; after the last, colours begin again with another dash and marker. */
+/** Return the stroke of the k-th schedule; after the last, colours repeat with another dash and marker. */
 export function strokeOf(k) {
   const place = k % STROKES.length;
   const again = Math.floor(k / STROKES.length);
   return { ...STROKES[(place + again) % STROKES.length], colour: `var(--line-${place})` };
 }
 
-/** The stroke of the k-th bound: without a marker, so that none is taken for a schedule's. */
+/** Return the stroke of the k-th bound, without a marker to distinguish it from schedules. */
 export const boundStroke = (k) => ({ dash: BOUND_DASHES[k], marker: "", colour: "var(--bound)" });
 
-/** A function from a value to pixels, logarithmic; `back` leads from pixels to a value. */
+/** Return a logarithmic function from values to pixels; its method `back` maps pixels to values. */
 export function scale(low, high, start, stop) {
   const octaves = Math.log2(high / low);
   const at = (value) => start + ((stop - start) * Math.log2(value / low)) / octaves;
@@ -47,7 +47,7 @@ export const text = (x, y, words, look = "") => `<text x="${x}" y="${y}" ${look}
 export const rect = (x, y, width, height, look) =>
   `<rect x="${x}" y="${y}" width="${Math.max(0, width)}" height="${Math.max(0, height)}" ${look}/>`;
 
-/** About how wide words stand in small print. */
+/** Estimate the width of a text in small print, in pixels. */
 export const widthOf = (words) => 6.4 * words.length;
 
 export function marker({ marker: shape, colour }, x, y) {
@@ -57,7 +57,7 @@ export function marker({ marker: shape, colour }, x, y) {
   return `<path d="${MARKERS[shape]}" transform="translate(${x} ${y})" ${look}/>`;
 }
 
-/** A line through points [x, y] in pixels, with a marker at every `every`-th. */
+/** Return a line through points [x, y] in pixels, with a marker at every `every`-th point. */
 export function curve(name, stroke, points, every = 6) {
   const path = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
   const marks = points.filter((_, k) => k % every === 0).map(([x, y]) => marker(stroke, x, y));
@@ -67,17 +67,17 @@ export function curve(name, stroke, points, every = 6) {
   );
 }
 
-/** A short piece of a line with its marker, for a row of a table. */
+/** Return a short piece of a line with its marker, for a table row. */
 export const sample = (stroke) =>
   `<svg class="sample" width="34" height="12" aria-hidden="true">` +
   `<line x1="0" y1="6" x2="34" y2="6" stroke="${stroke.colour}" stroke-width="2" ` +
   `stroke-dasharray="${stroke.dash}"/>${marker(stroke, 17, 6)}</svg>`;
 
-/** Axes with their ticks: powers of two below, powers of ten on the left. */
+/** Return axes with ticks: powers of two on x, powers of ten on y. */
 export function axes(x, y) {
   const octaves = Math.ceil((60 * Math.log2(x.high / x.low)) / (x.stop - x.start)) || 1;
   const drawn = [];
-  let free = 0; // what stands to the left of it is taken
+  let free = 0; // right end of the last label
   for (let power = Math.ceil(Math.log2(x.low)); 2 ** power <= x.high; power += octaves) {
     const at = x(2 ** power);
     drawn.push(line(at, y.start, at, y.start + 5, 'class="axis"'));
@@ -99,7 +99,7 @@ export function axes(x, y) {
 
 const tenTo = (power) => `10${[...String(power)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`;
 
-/** Labels to the right of the last points [{label, stroke, end: [x, y]}], each tied to its line. */
+/** Return labels to the right of the last points [{label, stroke, end: [x, y]}], connected to their lines. */
 export function endLabels(lines, x, top, bottom, gap = 14) {
   const sorted = lines.toSorted((a, b) => a.end[1] - b.end[1]);
   let free = top;

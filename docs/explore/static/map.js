@@ -1,4 +1,4 @@
-// The map of words against memory: every dense schedule of a pass, its lower bounds and its regimes, at any M.
+// Traffic map: every dense schedule of a pass, its lower bounds and its regimes, at any M.
 
 import { bestBound } from "./bounds.js";
 import { sample } from "./lines.js";
@@ -11,7 +11,7 @@ const { low, high, perOctave } = facts.SIZES.M;
 const MEMORIES = page.positions(low, high, perOctave);
 const KEYS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 8, PageDown: -8, Home: -999, End: 999 };
 
-/** The table of a pass: a row with a tick for each schedule and bound. `ticked(kind, name, on)` is told. */
+/** Return the table of a pass: a row with a check box per schedule and bound, which calls `ticked(kind, name, on)`. */
 function tableOf(pass, ticked) {
   const caption = page.make("caption");
   const rows = {};
@@ -25,7 +25,7 @@ function tableOf(pass, ticked) {
     rows[name] = { kind, tick, cells, element };
     return element;
   };
-  const heads = ["shown", "words", "× bound", "tiles"].map((name) => page.make("th", { scope: "col" }, name));
+  const heads = ["shown", "words", "ratio to bound", "tiles"].map((name) => page.make("th", { scope: "col" }, name));
   const bodies = Object.entries(facts.offered(pass)).map(([kind, each]) =>
     page.make("tbody", {}, ...each.map((one) => row(kind, one))),
   );
@@ -33,7 +33,7 @@ function tableOf(pass, ticked) {
   return { element: page.make("table", { class: "numbers" }, caption, head, ...bodies), caption, rows };
 }
 
-/** The explorer inside an element of the page. */
+/** Explorer in an element of the page. */
 class MemoryMap {
   constructor(root) {
     this.status = page.make("p", { role: "status", class: "said" });
@@ -62,7 +62,7 @@ class MemoryMap {
     this.show(true);
   }
 
-  /** Another value of a control: what depends on it is drawn again. */
+  /** Apply a new value of a control and redraw what depends on it. */
   change(part) {
     Object.assign(this.setting, part);
     this.remarks = [];
@@ -84,7 +84,7 @@ class MemoryMap {
     this.change({ M: page.stepped(within, this.setting.M, KEYS[event.key]) });
   }
 
-  /** The axes stay as they are while a pointer drags M along them. */
+  /** Drag M; the axes are fixed during a drag. */
   drag(x) {
     const axis = this.frame.x;
     this.dragged ??= [axis.low, axis.high];
@@ -151,12 +151,12 @@ class MemoryMap {
     const areas = facts.regimesOf(this.setting, [first, last]);
     const regimes = areas.map(({ name, start, stop }) => `${name} from ${told(Math.round(start))} to ${told(Math.round(stop))}`);
     const reigns = this.reigns.map(({ name, start, stop }) => `${name} from ${told(start)} to ${told(stop)}`);
-    const shown = this.lines.map(({ label }) => label).join(", ") || "nothing that is ticked";
+    const shown = this.lines.map(({ label }) => label).join(", ") || "no selected line";
     page.describe(
       this.view,
-      `Words moved by a ${pass} pass, N = ${told(N)}, d = ${told(d)}`,
-      `Words moved against M from ${told(first)} to ${told(last)} words on logarithmic axes, for ${shown}. ` +
-        `Regimes: ${regimes.join("; ")}. Fewest words at the points drawn: ${reigns.join("; ") || "none fits"}. ${said}`,
+      `Traffic of a ${pass} pass, N = ${told(N)}, d = ${told(d)}`,
+      `Traffic against M from ${told(first)} to ${told(last)} words on logarithmic axes, for ${shown}. ` +
+        `Regimes: ${regimes.join("; ")}. Least traffic: ${reigns.join("; ") || "none fits"}. ${said}`,
     );
     page.spoken(this.view.handle, M, low, high, `${told(M)} words`);
   }

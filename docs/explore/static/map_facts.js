@@ -1,5 +1,5 @@
-// What the map of words against memory knows: who moves how many words at each M, the lower bounds, where a
-// regime ends, and the setting that an address asks for: {N, d, M, pass, schedules, bounds}. Nothing draws here.
+// Data of the traffic map: traffic of each schedule at each M, lower bounds, borders of the regimes, and the
+// setting in an address: {N, d, M, pass, schedules, bounds}. Nothing is drawn here.
 
 import { BOUNDS, USUAL, bestBound, boundAt } from "./bounds.js";
 import { boundStroke, strokeOf } from "./lines.js";
@@ -7,12 +7,12 @@ import { nameFrom, namesFrom, sizeFrom, times, told } from "./page.js";
 import { PASSES, move, moves, schedule, smallestM } from "./schedules.js";
 
 export const SIZES = {
-  N: { label: "N (rows)", low: 1, high: 2 ** 16, perOctave: 2, start: 4096 },
-  d: { label: "d (columns)", low: 1, high: 2 ** 8, perOctave: 2, start: 64 },
-  M: { label: "M (words)", low: 4, high: 2 ** 27, perOctave: 8, start: 16384 },
+  N: { label: "N (sequence length)", low: 1, high: 2 ** 16, perOctave: 2, start: 4096 },
+  d: { label: "d (head dimension)", low: 1, high: 2 ** 8, perOctave: 2, start: 64 },
+  M: { label: "M (words of fast memory)", low: 4, high: 2 ** 27, perOctave: 8, start: 16384 },
 };
 
-/** Where one sequence of sweeps becomes cheaper than another, in units of d², and what each then moves. */
+/** Borders in units of d² at which the best sequence of passes changes, and the leading terms of each. */
 export const REGIMES = {
   forward: {
     borders: [1 / 4, 1 / 2, 1],
@@ -31,7 +31,7 @@ export const REGIMES = {
   },
 };
 
-/** The schedules and bounds of a pass, in the order of the course: what can be ticked. */
+/** Return the schedules and bounds of a pass that can be selected, in the order of the course. */
 export const offered = (pass) => ({
   schedules: Object.keys(PASSES[pass]).map((name, k) => ({
     name,
@@ -41,10 +41,10 @@ export const offered = (pass) => ({
   bounds: BOUNDS[pass].map(({ id, label }, k) => ({ name: id, label, stroke: boundStroke(k) })),
 });
 
-/** What is ticked at the start: all schedules, and the bounds whose largest is the lower bound. */
+/** Return the initial selection: all schedules, and the bounds whose maximum is the lower bound. */
 export const usual = (pass) => ({ schedules: Object.keys(PASSES[pass]), bounds: USUAL[pass] });
 
-/** Powers of √2 from low to high, and both ends. */
+/** Return the powers of √2 from low to high, and both ends. */
 export function memories(low, high) {
   const found = new Set([low, high]);
   const last = Math.floor(2 * Math.log2(high));
@@ -52,14 +52,14 @@ export function memories(low, high) {
   return [...found].sort((a, b) => a - b);
 }
 
-/** The first and the last M of the map. */
+/** Return the first and the last M of the map. */
 export const rangeOf = ({ N, d, M }) => [SIZES.M.low, Math.max(8 * N * d, M)];
 
-/** The lines of a setting, schedules before bounds: [{name, label, stroke, points: [[M, words], ...]}]. */
+/** Return the lines of a setting, schedules before bounds: [{name, label, stroke, points: [[M, words], ...]}]. */
 export function linesOf({ N, d, pass, schedules, bounds }, [low, high]) {
   const at = memories(low, high);
   const known = offered(pass);
-  const floor = bestBound(pass, N, d, high).words / 2; // below it a bound says too little to be drawn
+  const floor = bestBound(pass, N, d, high).words / 2; // smaller bounds are not drawn
   const moved = (name) => at.map((M) => [M, move(name, N, d, M)?.total ?? 0]);
   const least = (id) => at.map((M) => [M, boundAt(pass, id, N, d, M)]);
   const drawn = (each, pointsOf, from) => ({
@@ -72,7 +72,7 @@ export function linesOf({ N, d, pass, schedules, bounds }, [low, high]) {
   ].filter(({ points }) => points.length > 0);
 }
 
-/** Regimes from low to high: [{name, words, start, stop}]; below the smallest tile nothing fits. */
+/** Return the regimes from low to high: [{name, words, start, stop}]; below the smallest tile nothing fits. */
 export function regimesOf({ N, d, pass, schedules }, [low, high]) {
   const { borders, words, least } = REGIMES[pass];
   const smallest = Math.min(...schedules.map((name) => smallestM(name, N, d)));
@@ -93,7 +93,7 @@ export function regimesOf({ N, d, pass, schedules }, [low, high]) {
   return found;
 }
 
-/** Who moves the fewest words from where to where, [{name, start, stop}]; of equals the one that did before. */
+/** Return the ranges of M with the best schedule, [{name, start, stop}]; a tie keeps the previous one. */
 export function reignsOf({ N, d, schedules }, [low, high]) {
   const found = [];
   for (const M of memories(low, high)) {
@@ -112,15 +112,15 @@ export function reignsOf({ N, d, schedules }, [low, high]) {
   return found;
 }
 
-/** The M above `low` at which `later` moves fewer words than `earlier`, and from which on to `high`, where it does,
- *  `earlier` never moves fewer. Before it the two may take turns. */
+/** Return the M above `low` at which `later` has less traffic than `earlier`, and from which on to `high` `earlier`
+ *  never has less. Before it the two may alternate. */
 function overtakes(later, earlier, N, d, low, high) {
   const turns = ahead(earlier, later, N, d, low + 1, high - 1, true);
   return ahead(later, earlier, N, d, (turns ?? low) + 1, high - 1, false) ?? high;
 }
 
-/** The first or the last M from low to high at which `one` moves fewer words than `other`: by halving, but where
- *  `one` at the end of a stretch moves as many as `other` at its start, it is nowhere ahead in it. */
+/** Return the first or the last M from low to high at which `one` has less traffic than `other`, by bisection. A
+ *  part is skipped if `one` at its end moves at least as many words as `other` at its start. */
 function ahead(one, other, N, d, low, high, last) {
   const words = (name, M) => move(name, N, d, M)?.total ?? Infinity;
   const stretches = low <= high ? [[low, high]] : [];
@@ -135,7 +135,7 @@ function ahead(one, other, N, d, low, high, last) {
   return null;
 }
 
-/** What holds at M: what the schedules that fit move, the fewest words first, and the bound {words, title}. */
+/** Return the state at M: traffic of the schedules that fit, the least first, and the bound {words, title}. */
 export const atM = ({ N, d, M, pass, schedules }) => ({
   ranked: moves(schedules, N, d, M),
   bound: bestBound(pass, N, d, M),
@@ -143,20 +143,20 @@ export const atM = ({ N, d, M, pass, schedules }) => ({
 
 const LISTED = new Intl.ListFormat("en");
 
-/** The same in a sentence. */
+/** Return the state at M as a sentence. */
 export function headline(setting) {
   const { ranked, bound } = atM(setting);
   const least = `the lower bound of ${told(bound.words)} words (${bound.title})`;
   const at = `M = ${told(setting.M)}`;
-  if (ranked.length === 0) return `${at}: no schedule that is ticked fits; ${least} stands alone.`;
+  if (ranked.length === 0) return `${at}: none of the selected schedules fits. The lower bound is ${told(bound.words)} words (${bound.title}).`;
   const [best, ...others] = ranked;
   const equal = others.filter(({ name, total }) => total === best.total && !schedule(name).givenWeights);
   const names = LISTED.format([best, ...equal].map(({ name }) => schedule(name).title));
-  const moved = `${names} ${equal.length ? "move" : "moves"} the fewest words, ${told(best.total)}`;
+  const moved = `${names} ${equal.length ? "have" : "has"} the least traffic, ${told(best.total)} words`;
   return `${at}: ${moved}, ${times(best.total / bound.words)} ${least}.`;
 }
 
-/** What the row of a schedule says at M: words, times the lower bound, tiles. */
+/** Return the table row of a schedule at M: words, ratio to the lower bound, tiles. */
 export function scheduleRow({ N, d, M, pass }, name) {
   const found = move(name, N, d, M);
   if (!found) return ["does not fit", "", `needs M = ${told(smallestM(name, N, d))}`];
@@ -164,15 +164,15 @@ export function scheduleRow({ N, d, M, pass }, name) {
   return [told(found.total), (found.total / bestBound(pass, N, d, M).words).toFixed(2), tiles.join(", ")];
 }
 
-/** What the row of a bound says at M. */
+/** Return the table row of a bound at M. */
 export function boundRow({ N, d, M, pass }, id) {
   const words = boundAt(pass, id, N, d, M);
-  if (words === 0) return ["says nothing", "", ""];
+  if (words === 0) return ["outside regime", "", ""];
   const share = words / bestBound(pass, N, d, M).words;
   return [told(words), share < 0.01 ? "< 0.01" : share.toFixed(2), ""];
 }
 
-/** The setting that an address asks for, and remarks on what it could not have. */
+/** Return the setting of an address, and remarks on invalid values. */
 export function settingFrom(params) {
   const remarks = [];
   const size = ([name, limits]) => [name, sizeFrom(params.get(name), name, limits, remarks)];
@@ -185,7 +185,7 @@ export function settingFrom(params) {
   return [{ ...sizes, pass, schedules, bounds }, remarks];
 }
 
-/** What the address says of a setting; ticks only where they are not the usual ones. */
+/** Return the address parameters of a setting; selections only if they are not the default. */
 export function addressOf({ N, d, M, pass, ...ticks }) {
   const others = Object.entries(ticks).filter(([kind, names]) => `${names}` !== `${usual(pass)[kind]}`);
   return { N, d, M, pass, ...Object.fromEntries(others.map(([kind, names]) => [kind, `${names}`])) };

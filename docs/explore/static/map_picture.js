@@ -1,4 +1,4 @@
-// The picture of the map: regimes, axes and lines behind; in front what holds at M.
+// Drawing of the traffic map: regimes, axes and lines in the back, the state at M in front.
 
 import { axes, curve, endLabels, line, marker, rect, scale, text, widthOf } from "./lines.js";
 import { atM, offered, regimesOf } from "./map_facts.js";
@@ -6,10 +6,10 @@ import { times } from "./page.js";
 
 export const TOP = 26;
 const [LEFT, BOTTOM] = [52, 44];
-const [HEAD, FOOT] = [44, 28]; // inside the chart: for the names of regimes, and for who moves the fewest words
-const WIDE = 640; // from this width on lines have their names at their ends
+const [HEAD, FOOT] = [44, 28]; // in the chart: for the names of regimes, and for the best schedules
+const WIDE = 640; // minimum width for end labels
 
-/** The scales {x, y, labels} of a picture of this width and height around the lines. */
+/** Return the scales {x, y, labels} of a figure of this width and height around the lines. */
 export function frameOf(lines, level, [low, high], width, height) {
   const words = [level, ...lines.flatMap(({ points }) => points.map(([, each]) => each))];
   const labels = width >= WIDE;
@@ -20,7 +20,7 @@ export function frameOf(lines, level, [low, high], width, height) {
   return { x: scale(low, high, LEFT, width - room), y, labels };
 }
 
-/** All that stays where it is while M moves. */
+/** Return everything that does not change with M. */
 export function behind(frame, lines, reigns, setting) {
   const { x, y, labels } = frame;
   const drawn = lines.map((each) => ({ ...each, at: each.points.map(([M, words]) => [x(M), y(words)]) }));
@@ -37,7 +37,7 @@ export function behind(frame, lines, reigns, setting) {
   ].join("");
 }
 
-/** The area below the highest of the bounds that are drawn, where no schedule can be. */
+/** Return the area below the highest of the drawn bounds, which no schedule reaches. */
 function forbidden({ x, y }, bounds) {
   const highest = new Map();
   for (const [M, words] of bounds.flatMap(({ points }) => points)) {
@@ -49,7 +49,7 @@ function forbidden({ x, y }, bounds) {
   return `<polygon points="${corners.map((at) => at.join()).join(" ")}" class="forbidden"/>`;
 }
 
-/** A shade, with its name and leading terms where they have room. */
+/** Return a shaded regime, with its name and leading terms if they fit. */
 function band({ x, y }, { name, words, start, stop }) {
   const [left, right] = [x(start), x(stop)];
   const room = (said) => said && 1.15 * widthOf(said) < right - left;
@@ -60,12 +60,12 @@ function band({ x, y }, { name, words, start, stop }) {
   return rect(left, TOP, right - left, y.start - TOP, `class="regime" data-regime="${name}"`) + said.join("");
 }
 
-/** Along the foot of the chart: the schedule that moves the fewest words, with its marker and what fits of its name. */
+/** Return the strip of the best schedule at the bottom of the chart, with its marker and as much of its name as fits. */
 function reigning({ x, y }, { pass }, { name, start, stop }) {
   const [left, right] = [x(start), x(stop)];
   const { label, stroke } = offered(pass).schedules.find((each) => each.name === name);
   const letter = label.includes(" ") ? label.split(" ")[0] : "";
-  const names = [`fewest words: ${label}`, label, letter, ""];
+  const names = [`least traffic: ${label}`, label, letter, ""];
   const said = names.find((each) => widthOf(each) + 24 < right - left) ?? "";
   const from = (left + right - widthOf(said)) / 2;
   const box = rect(left, y.start - 22, right - left, 18, `class="reign" data-reign="${name}"`);
@@ -73,7 +73,7 @@ function reigning({ x, y }, { pass }, { name, start, stop }) {
   return box + marker(stroke, said ? from - 4 : from, y.start - 13) + text(from + 6, y.start - 9, said);
 }
 
-/** The line at M, and how far the best schedule is above the lower bound. */
+/** Return the line at M, and the ratio of the best schedule to the lower bound. */
 export function inFront({ x, y }, setting) {
   const { ranked, bound } = atM(setting);
   const at = x(setting.M);
@@ -90,7 +90,7 @@ export function inFront({ x, y }, setting) {
   ].join("");
 }
 
-/** A label above a point, to its right where there is room. */
+/** Return a label above a point, to its right if there is space. */
 function flag(x, at, height, said) {
   const width = 1.15 * widthOf(said) + 10;
   const left = at + 12 + width < x.stop ? at + 12 : at - 12 - width;

@@ -1,16 +1,16 @@
-// What both explorers share: controls with names, a picture with a handle, a status line, the address.
+// Shared code of both explorers: labelled controls, a figure with a handle, a status line, the address.
 
-/** A whole number as the page says it: 16,384. */
+/** Format an integer with thousands separators: 16,384. */
 export const told = (number) => number.toLocaleString("en");
 
-/** How many times the bound: 1.06 ×, 425 ×. */
-export const times = (ratio) => `${ratio < 100 ? ratio.toFixed(2) : told(Math.round(ratio))} ×`;
+/** Format a ratio to the lower bound: "1.06 times", "425 times". */
+export const times = (ratio) => `${ratio < 100 ? ratio.toFixed(2) : told(Math.round(ratio))} times`;
 
-/** Text that is safe inside markup. */
+/** Escape text for markup. */
 export const escaped = (text) =>
   text.replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign]);
 
-/** An element with attributes and children; a child may be text. */
+/** Return an element with attributes and children (elements or text). */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -19,7 +19,7 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 // ---------------------------------------------------------------------- controls
-/** Whole numbers from low to high, `perOctave` of them evenly between a number and its double. */
+/** Return integers from low to high, `perOctave` of them between a number and its double. */
 export function positions(low, high, perOctave) {
   const found = new Set();
   for (let power = low; power <= high; power *= 2) {
@@ -28,16 +28,16 @@ export function positions(low, high, perOctave) {
   return [...found].filter((value) => value <= high).sort((a, b) => a - b);
 }
 
-/** The last position at or below a value. */
+/** Return the index of the last value at or below `value`. */
 const before = (values, value) => Math.max(0, values.findLastIndex((each) => each <= value));
 
-/** The position `by` steps from a value, which need not be one itself. */
+/** Return the position `by` steps from a value, which need not be a position itself. */
 export function stepped(values, value, by) {
   const at = before(values, value) + (by < 0 && !values.includes(value) ? 1 : 0);
   return values[Math.min(Math.max(at + by, 0), values.length - 1)];
 }
 
-/** A range with its name and number, over sizes of {low, high, perOctave, label}. */
+/** Return a labelled range input with its number, for {low, high, perOctave, label}. */
 function sizeRange(name, { low, high, perOctave, label }, changed) {
   const values = positions(low, high, perOctave);
   const input = make("input", { type: "range", min: 0, max: values.length - 1, step: 1, name });
@@ -52,11 +52,11 @@ function sizeRange(name, { low, high, perOctave, label }, changed) {
   return { element: make("label", { class: "size" }, make("span", {}, label), input, number), show };
 }
 
-/** A range for each of these sizes, as [name, range]; `changed` is given {name: value}. */
+/** Return a range for each of these sizes, as [name, range]; `changed` receives {name: value}. */
 export const sizeRanges = (sizes, changed) =>
   Object.entries(sizes).map(([name, size]) => [name, sizeRange(name, size, (to) => changed({ [name]: to }))]);
 
-/** One of a few names as radio buttons in a group of that name. */
+/** Return a group of radio buttons for a few values. */
 export function radios(name, values, changed) {
   const group = make("fieldset", { class: "choice" }, make("legend", {}, name));
   const inputs = {};
@@ -69,7 +69,7 @@ export function radios(name, values, changed) {
   return { element: group, show: (value) => (inputs[value].checked = true) };
 }
 
-/** A button that does one thing. */
+/** Return a button. */
 export function button(label, pressed) {
   const element = make("button", { type: "button" }, label);
   element.addEventListener("click", pressed);
@@ -79,7 +79,7 @@ export function button(label, pressed) {
 // ---------------------------------------------------------------------- picture
 let pictures = 0;
 
-/** A picture with title and description, and in front of it a handle that is a slider of its own. */
+/** Return an SVG figure with title and description, and a handle in front of it that acts as a slider. */
 export function picture(handleName, shape) {
   pictures += 1;
   const [title, desc] = [`picture-${pictures}-title`, `picture-${pictures}-desc`];
@@ -94,27 +94,27 @@ export function picture(handleName, shape) {
   return { element, handle, svg, titleOf, descOf, back, front };
 }
 
-/** What the picture says to those who do not see it. */
+/** Set title and description of the figure, its alternative text. */
 export function describe({ titleOf, descOf }, title, description) {
   titleOf.textContent = title;
   descOf.textContent = description;
 }
 
-/** What a handle says: its value among low to high, and in words. */
+/** Set the ARIA attributes of a handle: value, limits, and value as text. */
 export function spoken(handle, value, low, high, words) {
   const said = { valuenow: value, valuemin: low, valuemax: high, valuetext: words };
   for (const [name, each] of Object.entries(said)) handle.setAttribute(`aria-${name}`, each);
 }
 
-/** Give the picture its size in pixels. */
+/** Set the size of the figure in pixels. */
 export function sized({ svg }, width, height) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("height", height);
 }
 
 /**
- * Pointers on a picture: mouse and pen move what the handle stands for from anywhere, a finger drags the handle
- * and taps anywhere, so that a page still scrolls under a thumb. `moved` is given pixels of the picture.
+ * Handle pointer events of a figure. Mouse and pen act anywhere; a finger drags only the handle or taps, so that
+ * the page can still be scrolled. `moved` receives pixels of the figure.
  */
 export function draggable({ element, handle }, moved, ended) {
   const at = (event) => {
@@ -139,7 +139,7 @@ export function draggable({ element, handle }, moved, ended) {
   });
 }
 
-/** Call `drawn` whenever the width of the element has changed. */
+/** Call `drawn` when the width of the element changes. */
 export function onWidth(element, drawn) {
   let width = element.clientWidth;
   new ResizeObserver(() => {
@@ -150,7 +150,7 @@ export function onWidth(element, drawn) {
 }
 
 // ---------------------------------------------------------------------- the address
-/** What stands behind # in the address; nothing where that is an anchor of the page. */
+/** Return the parameters after # in the address; empty for an anchor of the page. */
 export function asked() {
   const hash = location.hash.slice(1);
   return new URLSearchParams(hash.includes("=") ? hash : "");
@@ -158,40 +158,40 @@ export function asked() {
 
 const shortened = (text) => (text.length > 24 ? `${text.slice(0, 24)}…` : text);
 
-/** Of a text the whole number from low to high next to it, and into `remarks` what had to be changed. */
+/** Parse a text as an integer, clamped to low … high; add a remark if it was changed. */
 export function sizeFrom(text, name, { low, high, start }, remarks) {
   if (text === null) return start;
   const number = /^[+-]?\d+$/.test(text) ? Number(text) : NaN;
   const size = Number.isNaN(number) ? start : Math.min(Math.max(number, low), high);
   if (size !== number) {
     remarks.push(
-      `${name} = ${shortened(text)} is not a whole number from ${told(low)} to ${told(high)}: ` +
-        `${told(size)} is shown.`,
+      `${name} must be an integer from ${told(low)} to ${told(high)}, got ${shortened(text)}; ` +
+        `${told(size)} is used.`,
     );
   }
   return size;
 }
 
-/** Of a text one of the names there are, else the first of them. */
+/** Return `text` if it is one of `names`, otherwise `otherwise` with a remark. */
 export function nameFrom(text, what, names, remarks, otherwise = names[0]) {
   if (text === null || names.includes(text)) return text ?? otherwise;
-  remarks.push(`There is no ${what} ${shortened(text)}: ${otherwise} is shown.`);
+  remarks.push(`Unknown ${what} ${shortened(text)}; ${otherwise} is used.`);
   return otherwise;
 }
 
-/** Of a list with commas the names there are. */
+/** Return the known names of a comma-separated list, with a remark for each unknown one. */
 export function namesFrom(text, what, names, remarks, otherwise) {
   if (text === null) return otherwise;
   const wanted = text.split(",").filter((name) => name !== "");
   for (const name of wanted.filter((each) => !names.includes(each))) {
-    remarks.push(`There is no ${what} ${shortened(name)}.`);
+    remarks.push(`Unknown ${what} ${shortened(name)}.`);
   }
   return names.filter((name) => wanted.includes(name));
 }
 
 let waiting = 0;
 
-/** Put these into the address a moment after the last change: browsers limit how often one may. */
+/** Write the setting to the address shortly after the last change, because browsers limit the rate. */
 export function remember(setting) {
   clearTimeout(waiting);
   const hash = `#${new URLSearchParams(setting)}`;

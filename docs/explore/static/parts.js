@@ -1,19 +1,19 @@
-// What the closed forms share. All numbers are whole and exact: with N up to 65,536 and d up to 256 no sum of
-// words reaches 2^47, and a JavaScript number is exact up to 2^53.
+// Shared code of the closed forms. All numbers are exact integers: for N up to 65,536 and d up to 256 sums of words
+// are below 2^47, and a JavaScript number is exact up to 2^53.
 
 export const { min, max, floor } = Math;
 export const ceilDiv = (a, b) => Math.ceil(a / b);
 
 const sum = (words) => Object.values(words).reduce((total, each) => total + each, 0);
 
-/** Words read and written by array, their sum, and the words of fast memory that the schedule needs. */
+/** Return words read and written by array, their total, and the footprint. */
 export function ledger(reads, writes, footprint) {
   return { reads, writes, footprint, total: sum(reads) + sum(writes) };
 }
 
 const known = new Map();
 
-/** The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them. */
+/** Return the smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent values. */
 export function distinctSizes(extent) {
   if (!known.has(extent)) {
     const found = [];
@@ -25,7 +25,7 @@ export function distinctSizes(extent) {
   return known.get(extent);
 }
 
-/** [a, b] with the least cost(a, b): a over the sizes worth trying, b = partner(a) ≥ 1; of equals the first. */
+/** Return [a, b] with the least cost(a, b), the first in a tie: a over the distinct sizes, b = partner(a) ≥ 1. */
 export function bestPair(cost, extent, partner) {
   let best = null;
   let least = Infinity;
@@ -37,7 +37,7 @@ export function bestPair(cost, extent, partner) {
   return best;
 }
 
-/** The largest size up to `most` that fits, 0 where none does; a size below one that fits, fits too. */
+/** Return the largest size up to `most` that fits, or 0; `fits` must be monotone. */
 export function largest(fits, most) {
   let low = 0;
   let high = most;

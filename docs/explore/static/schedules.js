@@ -1,4 +1,4 @@
-// Schedules by pass, and what one moves in M words of fast memory with the tiles it picks.
+// Schedules by pass, and the traffic of each with M words of fast memory and the tiles it selects.
 
 import { BACKWARD } from "./backward.js";
 import { FORWARD } from "./forward.js";
@@ -8,10 +8,10 @@ import { ceilDiv, distinctSizes, largest } from "./parts.js";
 export const PASSES = { forward: FORWARD, backward: BACKWARD, gradient: GRADIENT };
 const ALL = { ...FORWARD, ...BACKWARD, ...GRADIENT };
 
-/** The schedule of this name. */
+/** Return the schedule of this name. */
 export const schedule = (name) => ALL[name];
 
-/** Words of fast memory below which no tile of the schedule fits. */
+/** Return the smallest M in which a tile of the schedule fits. */
 export function smallestM(name, N, d) {
   return ALL[name].cost(N, d, ones(ALL[name].tileNames)).footprint;
 }
@@ -20,7 +20,7 @@ const ones = (names) => Object.fromEntries(names.map((name) => [name, 1]));
 
 const known = new Map();
 
-/** What a schedule moves in M words: {name, tiles, total, footprint}; null where no tile fits. */
+/** Return {name, tiles, total, footprint} of a schedule for M, or null if no tile fits. */
 export function move(name, N, d, M) {
   const key = `${name} ${N} ${d} ${M}`;
   if (known.size > 20_000) known.clear();
@@ -39,29 +39,29 @@ const order = (a, b) =>
   a.total - b.total ||
   a.footprint - b.footprint;
 
-/** What each schedule that fits moves at M, the fewest words first; one that is given P comes last. */
+/** Return the traffic of each schedule that fits in M, the least first; those with P as input are last. */
 export function moves(names, N, d, M) {
   const found = names.map((name) => move(name, N, d, M));
   return found.filter((each) => each !== null).sort(order);
 }
 
-// ---------------------------------------------------------------------- tiles that a reader picks
-/** Schedules whose tiles of Br x Bc scores are made of whole rows of Q and K: those of the tile tuner. */
+// ---------------------------------------------------------------------- tiles of the tile tuner
+/** Schedules of the tile tuner: Br x Bc tiles of scores from complete rows of Q and K. */
 export const ROW_TILED = ["naive", "flash2", "flash1", "flash_optimal"];
 
-/** The closed form with Br and Bc as given, other tiles as the schedule picks them for M (else 1). */
+/** Return the closed form for Br and Bc; other tile sizes as the schedule selects them for M, or 1. */
 export function tuned(name, N, d, M, Br, Bc) {
   const { cost, tileNames, tiles } = ALL[name];
   const others = tileNames.length === 2 ? {} : smallestM(name, N, d) <= M ? tiles(N, d, M) : ones(tileNames);
   return cost(N, d, { ...others, Br, Bc });
 }
 
-/** The largest Bc that fits beside Br, 0 where none does. */
+/** Return the largest Bc that fits together with Br, or 0. */
 export function widest(name, N, d, M, Br) {
   return largest((Bc) => tuned(name, N, d, M, Br, Bc).footprint <= M, N);
 }
 
-/** [Br, Bc] with the fewest words that fit M, and among those the fewest tiles; null where none fits. */
+/** Return [Br, Bc] with the least traffic that fits in M, among these the fewest tiles; null if none fits. */
 export function bestTiles(name, N, d, M) {
   let best = null;
   for (const Br of distinctSizes(N)) {

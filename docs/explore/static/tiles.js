@@ -1,4 +1,4 @@
-// The tile tuner: drag the corner of a tile of scores, and see what it moves and whether it fits.
+// Tile tuner: drag the corner of a tile of scores, and see its traffic and whether it fits.
 
 import * as page from "./page.js";
 import { told } from "./page.js";
@@ -9,14 +9,14 @@ import { cornerOf, drawing, frameOf, layoutOf, tileAt } from "./tiles_picture.js
 const KEYS = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] };
 const FAR = 16; // steps of an arrow key with Shift
 
-/** The explorer inside an element of the page. */
+/** Explorer in an element of the page. */
 class TileTuner {
   constructor(root) {
     this.status = page.make("p", { role: "status", class: "said" });
     this.view = page.picture("corner of the tile: up and down change Br, left and right Bc", "corner");
     this.ranges = page.sizeRanges(facts.SIZES, (part) => this.change(part));
     this.schedules = page.radios("schedule", ROW_TILED, (name) => this.change({ schedule: name }));
-    this.best = page.button("best tiles for M", () => this.moveToBest());
+    this.best = page.button("Best tile for M", () => this.moveToBest());
     this.table = page.make("table", { class: "numbers" });
     const sizes = page.make("div", { class: "sizes" }, ...this.ranges.map(([, { element }]) => element), this.best);
     root.replaceChildren(this.schedules.element, sizes, this.status, this.view.element, this.table);
@@ -61,7 +61,7 @@ class TileTuner {
     return this.change({ Br: Math.max(1, Br + far * by[0]), Bc: Math.max(1, Bc + far * by[1]) });
   }
 
-  /** As many scores stay in view as were there when a pointer took the corner. */
+  /** Drag the corner; the shown part of the scores is fixed during a drag. */
   drag(x, y) {
     this.shown ??= this.frame.shown;
     const [Br, Bc] = tileAt(this.frame, x, y);
@@ -93,9 +93,9 @@ class TileTuner {
 
   told(said) {
     const { best } = facts.roomOf(this.setting);
-    const tiles = best ? `The best tiles for M are Br = ${told(best.pair[0])}, Bc = ${told(best.pair[1])}` : "No tile fits";
-    const words = best ? `, which move ${told(best.words)} words` : "";
-    return `The first scores with a tile in their corner, and a dashed line around the tiles that fit. ${said} ${tiles}${words}.`;
+    const tiles = best ? `The best tile for M is Br = ${told(best.pair[0])}, Bc = ${told(best.pair[1])}` : "No tile fits";
+    const words = best ? `, with a traffic of ${told(best.words)} words` : "";
+    return `The first scores with a tile in their corner, and a dashed line for the largest tiles that fit. ${said} ${tiles}${words}.`;
   }
 
   draw() {
@@ -113,10 +113,10 @@ class TileTuner {
       return page.make("tr", {}, page.make("th", { scope: "row" }, name), ...cells);
     });
     const total = told(facts.ledgerOf(this.setting).total);
-    const heads = ["array", "words read", "words written", "times read"];
+    const heads = ["array", "words read", "words written", "reads per word"];
     const head = page.make("tr", {}, ...heads.map((name) => page.make("th", { scope: "col" }, name)));
     this.table.replaceChildren(
-      page.make("caption", {}, `${schedule(this.setting.schedule).title}, ${this.sizes()}: ${total} words moved`),
+      page.make("caption", {}, `${schedule(this.setting.schedule).title}, ${this.sizes()}: traffic ${total} words`),
       page.make("thead", {}, head),
       page.make("tbody", {}, ...rows),
     );

@@ -1,5 +1,5 @@
-// What the tile tuner knows of a setting {N, d, M, schedule, Br, Bc}: words, footprint, the best tiles, the
-// frontier of what fits, and the setting that an address asks for. Nothing draws here.
+// Data of the tile tuner for a setting {N, d, M, schedule, Br, Bc}: traffic, footprint, best tile, largest tiles
+// that fit, and the setting in an address. Nothing is drawn here.
 
 import { bestBound } from "./bounds.js";
 import { nameFrom, sizeFrom, times, told } from "./page.js";
@@ -7,32 +7,32 @@ import { largest } from "./parts.js";
 import { ROW_TILED, bestTiles, schedule, smallestM, tuned, widest } from "./schedules.js";
 
 export const SIZES = {
-  N: { label: "N (rows)", low: 1, high: 2 ** 16, perOctave: 2, start: 1024 },
-  d: { label: "d (columns)", low: 1, high: 2 ** 8, perOctave: 2, start: 64 },
-  M: { label: "M (words)", low: 4, high: 2 ** 22, perOctave: 8, start: 16384 },
-  Br: { label: "Br (rows of Q)", low: 1, high: 2 ** 16, perOctave: 8, start: 32 },
-  Bc: { label: "Bc (rows of K)", low: 1, high: 2 ** 16, perOctave: 8, start: 32 },
+  N: { label: "N (sequence length)", low: 1, high: 2 ** 16, perOctave: 2, start: 1024 },
+  d: { label: "d (head dimension)", low: 1, high: 2 ** 8, perOctave: 2, start: 64 },
+  M: { label: "M (words of fast memory)", low: 4, high: 2 ** 22, perOctave: 8, start: 16384 },
+  Br: { label: "Br (rows per query block)", low: 1, high: 2 ** 16, perOctave: 8, start: 32 },
+  Bc: { label: "Bc (rows per key block)", low: 1, high: 2 ** 16, perOctave: 8, start: 32 },
 };
 
-/** The closed form of the setting. */
+/** Return the closed form of a setting. */
 export const ledgerOf = ({ schedule: name, N, d, M, Br, Bc }) => tuned(name, N, d, M, Br, Bc);
 
 let known = { key: "" };
 
-/** What fits M whichever tile is picked: {edge, best}, see `frontier` and `best`. Kept until M or a size changes. */
+/** Return {edge, best} for M, see `frontier` and `best`. Cached until M or a size changes. */
 export function roomOf({ schedule: name, N, d, M }) {
   const key = `${name} ${N} ${d} ${M}`;
   if (key !== known.key) known = { key, edge: frontier(name, N, d, M), best: best(name, N, d, M) };
   return known;
 }
 
-/** {pair: [Br, Bc], words} of the best tiles for M, or null. */
+/** Return {pair: [Br, Bc], words} of the best tile for M, or null. */
 function best(name, N, d, M) {
   const pair = bestTiles(name, N, d, M);
   return pair && { pair, words: tuned(name, N, d, M, ...pair).total };
 }
 
-/** The largest tiles that fit, [[Br, Bc], ...] from one row on, at about sixty values of Br. */
+/** Return the largest tiles that fit, [[Br, Bc], ...], at about sixty values of Br. */
 function frontier(name, N, d, M) {
   const most = largest((Br) => tuned(name, N, d, M, Br, 1).footprint <= M, N);
   const rows = new Set([most]);
@@ -43,38 +43,38 @@ function frontier(name, N, d, M) {
 
 export const boundOf = ({ N, d, M }) => bestBound("forward", N, d, M);
 
-/** How many rows and columns of scores are shown: each a power of two around tile and frontier, or N. */
+/** Return the numbers of rows and columns shown: powers of two around tile and frontier, at most N. */
 export function windowOf({ N, Br, Bc }, edge) {
   const around = (size, k) => Math.min(N, 2 ** Math.ceil(Math.log2(1.1 * Math.max(4, size, ...edge.map((at) => at[k])))));
   return [around(Br, 0), around(Bc, 1)];
 }
 
-/** Whether the tile fits, in words. */
+/** Return "fits, … free" or "does not fit, … over M". */
 export function verdict(footprint, M) {
   return footprint <= M
-    ? `fits, with ${told(M - footprint)} to spare`
-    : `does not fit, ${told(footprint - M)} too many`;
+    ? `fits, ${told(M - footprint)} words free`
+    : `does not fit, ${told(footprint - M)} words over M`;
 }
 
-/** The status line. */
+/** Return the status line. */
 export function headline(setting) {
   const { M, Br, Bc } = setting;
   const { total, footprint } = ledgerOf(setting);
   const { words, title } = boundOf(setting);
   return (
-    `Br = ${told(Br)}, Bc = ${told(Bc)}: ${told(total)} words moved, ${times(total / words)} the lower ` +
+    `Br = ${told(Br)}, Bc = ${told(Bc)}: traffic ${told(total)} words, ${times(total / words)} the lower ` +
     `bound of ${told(words)} words (${title}). Footprint ${told(footprint)} of M = ${told(M)} words: ` +
     `${verdict(footprint, M)}.`
   );
 }
 
-/** What "best tiles" says where none fits. */
+/** Return the remark of "Best tile" if no tile fits. */
 export function noneFits({ schedule: name, N, d, M }) {
   const least = told(smallestM(name, N, d));
-  return `No tile of ${schedule(name).title} fits M = ${told(M)}: the smallest M that works is ${least}.`;
+  return `No tile of ${schedule(name).title} fits in M = ${told(M)}. The minimum is M = ${least}.`;
 }
 
-/** Rows of the table: [array, words read, words written, how many times it is read], and the sums. */
+/** Return the table rows: [array, words read, words written, number of reads of the array], and the totals. */
 export function wordsByArray(setting) {
   const { N, d } = setting;
   const { reads, writes } = ledgerOf(setting);
@@ -85,17 +85,17 @@ export function wordsByArray(setting) {
     return [name, told(read), told(written), told(read / (sizes[name] ?? N * d))];
   });
   const sum = (words) => told(Object.values(words).reduce((a, b) => a + b, 0));
-  return [...rows, ["together", sum(reads), sum(writes), ""]];
+  return [...rows, ["total", sum(reads), sum(writes), ""]];
 }
 
-/** A setting whose tile is no larger than the scores. */
+/** Return the setting with its tile limited to the scores. */
 export const cut = (setting) => ({
   ...setting,
   Br: Math.min(setting.Br, setting.N),
   Bc: Math.min(setting.Bc, setting.N),
 });
 
-/** The setting that an address asks for, and remarks on what it could not have. */
+/** Return the setting of an address, and remarks on invalid values. */
 export function settingFrom(params) {
   const remarks = [];
   const size = (name, limits) => sizeFrom(params.get(name), name, limits, remarks);

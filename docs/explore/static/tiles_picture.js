@@ -1,5 +1,5 @@
-// The picture of the tile tuner: the first scores with the tile in their corner and the frontier of what fits,
-// and beside it the words moved and the footprint as bars.
+// Drawing of the tile tuner: the first scores with the tile in their corner and the largest tiles that fit; next to
+// it traffic and footprint as bars.
 
 import { line, marker, rect, text, widthOf } from "./lines.js";
 import { told } from "./page.js";
@@ -8,7 +8,7 @@ import { boundOf, ledgerOf, roomOf, verdict, windowOf } from "./tiles_facts.js";
 const [LEFT, TOP, WIDE] = [56, 46, 620];
 const BEST = { marker: "diamond", colour: "var(--line-2)" };
 
-/** Where things stand in a picture so wide: the square of scores, and the bars beside or below it. */
+/** Return the layout for a width: the square of scores, and the bars next to or below it. */
 export function layoutOf(width) {
   const beside = width >= WIDE;
   const side = beside ? Math.min(360, 0.5 * width) : Math.min(width - LEFT - 16, 360);
@@ -18,17 +18,17 @@ export function layoutOf(width) {
   return { width, side, bars, height: Math.round(beside ? TOP + side + 40 : bars.top + 250) };
 }
 
-/** What the pixels of the square mean: `shown` rows and columns of scores, `scale` pixels each. */
+/** Return the layout with the number of rows and columns `shown` and the pixels per score, `scale`. */
 export function frameOf(setting, layout, kept = null) {
   const { edge } = roomOf(setting);
   const shown = kept ?? windowOf(setting, edge);
   return { ...layout, edge, shown, scale: shown.map((count) => layout.side / count) };
 }
 
-/** Pixels of a tile's lower right corner. */
+/** Return the lower right corner of a tile in pixels. */
 export const cornerOf = ({ scale: [down, across] }, Br, Bc) => [LEFT + Bc * across, TOP + Br * down];
 
-/** The tile [Br, Bc] whose corner is nearest to these pixels. */
+/** Return the tile [Br, Bc] whose corner is nearest to a point in pixels. */
 export function tileAt({ scale, shown }, x, y) {
   return [y - TOP, x - LEFT].map((pixels, k) => Math.min(Math.max(Math.round(pixels / scale[k]), 1), shown[k]));
 }
@@ -57,11 +57,11 @@ function square(setting, frame) {
     text(LEFT + side, TOP - 8, `Bc ${columns} →`, 'text-anchor="end" class="quiet"'),
     text(LEFT - 8, TOP + 14, "Br ↓", 'text-anchor="end" class="quiet"'),
     text(LEFT - 8, TOP + side, rows, 'text-anchor="end" class="quiet"'),
-    text(8, TOP + side + 20, best ? "dashed: the largest tiles that fit; diamond: the best" : "no tile fits M"),
+    text(8, TOP + side + 20, best ? "dashed: largest tiles that fit; diamond: best tile" : "no tile fits in M"),
   ].join("");
 }
 
-/** The tile's size beside its corner, on paper of its own. */
+/** Return the label with the tile size next to its corner. */
 function label(size, x, y, right) {
   const width = 1.15 * widthOf(size) + 10;
   const left = x + 18 + width < right ? x + 18 : x - 18 - width;
@@ -69,12 +69,12 @@ function label(size, x, y, right) {
   return rect(left, y + 4, width, 20, 'class="flag"') + words;
 }
 
-/** Where the next tiles begin, if they are far enough apart to be told from each other. */
+/** Yield the borders of the other tiles if they are at least 5 pixels apart. */
 function* borders(step, side) {
   for (let at = step; step >= 5 && at < side; at += step) yield at;
 }
 
-/** The frontier in pixels, from rim to rim of the square; what lies beyond what is shown stands at its rim. */
+/** Return the largest tiles that fit as a line in pixels, clipped to the square. */
 function outline(frame, edge) {
   const corners = edge.map((pair) => cornerOf(frame, ...pair.map((size, k) => Math.min(size, frame.shown[k]))));
   return [[corners[0][0], TOP], ...corners, [LEFT, corners.at(-1)[1]]].map((at) => at.join()).join(" ");
@@ -83,13 +83,13 @@ function outline(frame, edge) {
 const fitting = (frame, edge) =>
   edge.length ? `<polygon points="${LEFT},${TOP} ${outline(frame, edge)}" class="room"/>` : "";
 
-/** The dashed frontier, on a ground of its own where it crosses the tile. */
+/** Return the dashed line of the largest tiles, with a background where it crosses the tile. */
 const rimOf = (frame, edge) =>
   edge.length
     ? ["rim-ground", "rim"].map((look) => `<polyline points="${outline(frame, edge)}" class="${look}"/>`).join("")
     : "";
 
-/** What does not fit is crossed, so that it is not told by its colour alone. */
+/** Return the cross over a tile that does not fit, so colour is not the only difference. */
 const crossed = (x, y) => line(LEFT, TOP, x, y, 'class="cross"') + line(LEFT, y, x, TOP, 'class="cross"');
 
 // ---------------------------------------------------------------------- the bars
@@ -98,15 +98,15 @@ function bars(setting, { bars: { left, top, width } }) {
   const [{ best }, least] = [roomOf(setting), boundOf(setting).words];
   const most = 4 * (best ? best.words : Math.max(least, total / 4));
   const rows = [["this tile", total, "fits"]];
-  if (best) rows.push([`best tiles for M, ${best.pair.map(told).join(" × ")}`, best.words, "other"]);
+  if (best) rows.push([`best tile for M, ${best.pair.map(told).join(" × ")}`, best.words, "other"]);
   rows.push(["lower bound", least, "dark"]);
   const room = Math.max(setting.M, footprint);
   const edge = left + (width * setting.M) / room;
   const below = top + 34 + 46 * rows.length;
   return [
-    text(left, top + 4, "Words moved", 'class="strong"'),
+    text(left, top + 4, "Memory traffic (words)", 'class="strong"'),
     ...rows.map((row, k) => bar(left, top + 28 + 46 * k, width, most, ...row)),
-    text(left, below + 8, "Footprint", 'class="strong"'),
+    text(left, below + 8, "Memory footprint (words)", 'class="strong"'),
     rect(left, below + 18, (width * footprint) / room, 18, `class="bar ${footprint > setting.M ? "over" : "fits"}"`),
     line(edge, below + 12, edge, below + 42, 'class="gap"'),
     text(left, below + 56, `${told(footprint)} of M = ${told(setting.M)} words`),
@@ -114,7 +114,7 @@ function bars(setting, { bars: { left, top, width } }) {
   ].join("");
 }
 
-/** A bar to scale under its name and number; one that is longer than there is room ends in a gap. */
+/** Return a bar below its name and number; a bar that exceeds the width is drawn with a gap. */
 function bar(left, top, width, most, name, value, kind) {
   const long = Math.min((width * value) / most, width);
   const torn = value > most ? rect(left + width - 16, top + 5, 5, 16, 'class="tear"') : "";

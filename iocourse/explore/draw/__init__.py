@@ -1,7 +1,9 @@
-"""How a picture is drawn, without a word of attention.
+"""Drawing primitives, independent of attention.
 
-`picture` is the display list, how it becomes SVG and PNG, the list of all figures and what is said of a
-recorded run; `palette` its colours; `line_chart` axes, lines in them, and several charts side by side;
-`shapes` marks, bars and the square of scores; `graph_layout` where vertices stand; `text` numbers and lines
-as text and HTML.
+- `picture`: the display list, its SVG and PNG renderers, the registry of figures, captions of recorded runs
+- `palette`: colours, hatches and dash patterns
+- `line_chart`: axes, lines with labels, and panels of several charts
+- `shapes`: markers, bars and the square of N x N scores
+- `graph_layout`: layered layout of a graph
+- `text`: numbers as text, lines and tables as HTML
 """

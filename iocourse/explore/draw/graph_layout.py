@@ -1,7 +1,7 @@
-"""Where the vertices of a graph stand: in levels, with few crossings, and edges that go around vertices.
+"""Layered graph layout: vertices in levels, few edge crossings, long edges routed around vertices.
 
-The steps are those of Sugiyama, Tagawa and Toda 1981: an edge over several levels passes through a place of
-its own in each, the order within a level follows the neighbours, and places move towards them.
+An edge over several levels gets a waypoint in each level that it crosses. Vertices within a level are sorted
+by their neighbours and then moved towards them. Source: Sugiyama, Tagawa and Toda 1981.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ...pebbling import Graph, Vertex
 
-SWEEPS = 12  # over all levels, half of them upwards
-WAY = 0.55  # the room of an edge that passes through a level; a vertex takes 1
+SWEEPS = 12  # passes over all levels, half of them upwards
+WAY = 0.55  # width of a waypoint; a vertex has width 1
 
 Levels = list[list[Hashable]]
 Neighbours = Mapping[Hashable, Sequence[Hashable]]
@@ -23,14 +23,17 @@ Neighbours = Mapping[Hashable, Sequence[Hashable]]
 
 @dataclass(frozen=True)  # a NamedTuple could equal a vertex
 class Way:
-    """Where the edges from `vertex` to higher levels pass through `level`."""
+    """The waypoint of the edges from `vertex` to higher levels, in `level`."""
 
     vertex: Vertex
     level: int
 
 
 class Layout(NamedTuple):
-    """x from 0 to `width` in units of one vertex, y the level; edges as points from parent to child."""
+    """Positions of vertices and edges: x from 0 to `width` in vertex widths, y the level.
+
+    Each edge is a sequence of points from parent to child.
+    """
 
     width: float
     at: dict[Vertex, tuple[float, int]]
@@ -38,7 +41,7 @@ class Layout(NamedTuple):
 
 
 def layout(graph: Graph) -> Layout:
-    """The places of a graph's vertices, the inputs on level 0, and the ways of its edges."""
+    """Return the layout of a graph, with the inputs on level 0."""
     return _layout(tuple(graph.parents.items()))
 
 
@@ -63,7 +66,7 @@ CACHES = (_layout,)
 
 
 def _chains(graph: Graph, level: Mapping[Vertex, int]) -> dict[tuple[Vertex, Vertex], list[Hashable]]:
-    """For each edge what it passes, level by level; edges from one vertex share their ways."""
+    """Return the vertices and waypoints of each edge by level; edges from one vertex share waypoints."""
     return {
         (p, v): [p, *(Way(p, k) for k in range(level[p] + 1, level[v])), v]
         for v, parents in graph.parents.items()
@@ -72,7 +75,7 @@ def _chains(graph: Graph, level: Mapping[Vertex, int]) -> dict[tuple[Vertex, Ver
 
 
 def _filled(graph: Graph, chains: Mapping[tuple[Vertex, Vertex], list[Hashable]]) -> Levels:
-    """The levels with the ways that pass through them."""
+    """Return the levels with their vertices and waypoints."""
     levels: Levels = [list(vertices) for vertices in graph.levels]
     ways = {place: None for chain in chains.values() for place in chain if isinstance(place, Way)}
     for way in ways:
@@ -91,7 +94,7 @@ def _neighbours(chains: Iterable[list[Hashable]]) -> tuple[dict[Hashable, list[H
 
 # ---------------------------------------------------------------------- order within a level
 def _ordered(levels: Levels, below: Neighbours, above: Neighbours) -> Levels:
-    """Levels sorted by the middle of their neighbours, upwards and downwards; the best order seen."""
+    """Sort levels repeatedly by the mean position of neighbours; return the order with fewest crossings."""
     best, fewest = [list(row) for row in levels], _crossings(levels, below)
     for sweep in range(SWEEPS):
         towards, rows = (below, levels) if sweep % 2 == 0 else (above, levels[::-1])
@@ -110,19 +113,19 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _crossings(levels: Levels, below: Neighbours) -> int:
-    """How many pairs of edges between neighbouring levels cross."""
+    """Count the crossing pairs of edges between neighbouring levels."""
     crossings = 0
     for low, high in pairwise(levels):
         place = {v: k for k, v in enumerate(low)}
         ends = [place[n] for v in high for n in sorted(below.get(v, ()), key=place.__getitem__)]
         crossings += sum(a > b for k, a in enumerate(ends) for b in ends[k + 1 :])
-        # Two edges into one vertex meet there and do not cross; sorted above, they are not counted.
+        # Two edges into one vertex do not cross; they are sorted above and therefore not counted.
     return crossings
 
 
 # ---------------------------------------------------------------------- places within a level
 def _places(levels: Levels, below: Neighbours, above: Neighbours) -> dict[Hashable, float]:
-    """x of every place: as near to its neighbours as the order and the room of the others allow."""
+    """Return x of each vertex and waypoint, as near to its neighbours as order and widths allow."""
     x = {v: float(k) for row in levels for k, v in enumerate(row)}
     for sweep in range(SWEEPS):
         for row in levels if sweep % 2 else levels[::-1]:
@@ -132,11 +135,11 @@ def _places(levels: Levels, below: Neighbours, above: Neighbours) -> dict[Hashab
 
 
 def _apart(wanted: Sequence[float], row: Sequence[Hashable]) -> list[float]:
-    """The places nearest to `wanted`, in the same order and far enough apart (adjacent violators pooled)."""
+    """Return the positions nearest to `wanted`, in order and without overlap (pool adjacent violators)."""
     offsets = [0.0]
     for left, right in pairwise(row):
         offsets.append(offsets[-1] + (_room(left) + _room(right)) / 2)
-    pools: list[tuple[float, int]] = []  # mean and number of those that stand as close as they may
+    pools: list[tuple[float, int]] = []  # mean position and number of touching entries
     for value, offset in zip(wanted, offsets, strict=True):
         mean, count = value - offset, 1
         while pools and pools[-1][0] > mean:

@@ -1,6 +1,4 @@
-"""Line charts: scales and axes, runs of points with dash and marker and a label at their ends, and several
-charts side by side with one legend.
-"""
+"""Line charts: scales and axes, lines with markers and end labels, and panels that share one legend."""
 
 from __future__ import annotations
 
@@ -18,33 +16,33 @@ from .text import tick_label, words
 # ---------------------------------------------------------------------- scales and axes
 @dataclass(frozen=True)
 class Scale:
-    """Maps values in [low, high] to pixels in [start, stop], linearly or by logarithm to `base`."""
+    """A map from values in [low, high] to pixels in [start, stop], linear or logarithmic with `base`."""
 
     low: float
     high: float
     start: float
     stop: float
     base: int | None = None
-    marks: tuple[float, ...] = ()  # the ticks, where they are not to be found
+    marks: tuple[float, ...] = ()  # explicit ticks; if empty, they are computed
 
     def __call__(self, value: float) -> float:
         return self.start + (self.stop - self.start) * self.share(value)
 
     def share(self, value: float) -> float:
-        """Where the value stands between low (0) and high (1)."""
+        """Return the position of a value between low (0) and high (1)."""
         if self.base is None:
             return (value - self.low) / (self.high - self.low)
         return log(value / self.low) / log(self.high / self.low)
 
     def at(self, pixel: float) -> float:
-        """The value whose place this is; the nearest end where it is beyond the scale."""
+        """Return the value at a pixel, clamped to the ends of the scale."""
         share = min(max((pixel - self.start) / (self.stop - self.start), 0.0), 1.0)
         if self.base is None:
             return self.low + (self.high - self.low) * share
         return float(self.low * (self.high / self.low) ** share)
 
     def ticks(self) -> list[float]:
-        """Between about three and eight round values within the range."""
+        """Return about three to eight round values within the range."""
         if self.marks:
             return list(self.marks)
         return _log_ticks(self.low, self.high, self.base) if self.base else _ticks(self.low, self.high)
@@ -78,11 +76,11 @@ class Frame:
     y: Scale
 
     def at(self, point: Point) -> Point:
-        """A point of the data in pixels."""
+        """Return a data point in pixels."""
         return self.x(point[0]), self.y(point[1])
 
     def elements(self, xlabel: str, ylabel: str) -> Iterator[Element]:
-        """Grid lines, tick labels, the box, and the labels of both axes."""
+        """Yield grid lines, tick labels, both axes and their labels."""
         left, right, bottom, top = self.x.start, self.x.stop, self.y.start, self.y.stop
         for tick in self.x.ticks():
             at, label = self.x(tick), tick_label(tick, self.x.base)
@@ -98,7 +96,7 @@ class Frame:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near `wanted`, in the same order, `gap` apart and in [low, high] where there is room."""
+    """Return positions near `wanted` in the same order, `gap` apart, and in [low, high] if they fit."""
     order = sorted(range(len(wanted)), key=lambda k: wanted[k])
     placed: list[float] = []
     for k in order:
@@ -114,7 +112,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def marker(at: Point, stroke: Stroke, size: float = 4.5) -> list[Element]:
-    """The marker of a line: filled for the first four, drawn with strokes for the others."""
+    """Return the marker of a line: a filled outline for four markers, strokes for the other three."""
     x, y = at
     crossing = _CROSSINGS.get(stroke.marker)
     if crossing:
@@ -146,7 +144,7 @@ _CROSSINGS: dict[str, tuple[Point, ...]] = {
 
 # ---------------------------------------------------------------------- lines and their labels
 class Line(NamedTuple):
-    """A labelled run of points, drawn as a line, with or without markers, or as markers alone."""
+    """A labelled sequence of points, drawn as a line with or without markers, or as markers only."""
 
     label: str
     points: tuple[Point, ...]
@@ -156,14 +154,14 @@ class Line(NamedTuple):
 
     @property
     def ends(self) -> str:
-        """Its first and last point in words; one point stands alone."""
+        """The first and last point as text: "from 8 at 1 to 2 at 4", or "8 at 1" for a single point."""
         (x, y), (last_x, last_y) = self.points[0], self.points[-1]
         first = f"{words(y)} at {words(x)}"
         return first if len(self.points) == 1 else f"from {first} to {words(last_y)} at {words(last_x)}"
 
 
 class Axis(NamedTuple):
-    """An axis to be: its pixels, its base (None: linear), and the factor of room at its ends."""
+    """Parameters of an axis: start and stop in pixels, logarithm base or None, margin factor at its ends."""
 
     start: float
     stop: float
@@ -171,7 +169,7 @@ class Axis(NamedTuple):
     margin: float = 1.0
 
     def over(self, values: Sequence[float]) -> Scale:
-        """The scale that holds all values, with room at its ends; a linear one holds 0 too."""
+        """Return the scale that contains all values plus the margin; a linear scale also contains 0."""
         low, high = min(values), max(values)
         if self.base:
             low, high = low / self.margin, high * self.margin
@@ -183,35 +181,35 @@ class Axis(NamedTuple):
 
 
 def frame_around(lines: Iterable[Line], x: Axis, y: Axis) -> Frame:
-    """The frame whose axes hold every point of the lines."""
+    """Return the frame whose axes contain all points of the lines."""
     points = [point for line in lines for point in line.points]
     return Frame(x.over([p[0] for p in points]), y.over([p[1] for p in points]))
 
 
 def label_room(lines: Iterable[Line]) -> float:
-    """Pixels that `end_labels` take to the right of a chart."""
+    """Return the width in pixels that `end_labels` needs to the right of a chart."""
     return 74 + max(text_width(line.label, NORMAL) for line in lines)
 
 
 def chart(frame: Frame, lines: Sequence[Line], xlabel: str, ylabel: str) -> Iterator[Element]:
-    """Axes, lines with dots above them, and a label at the end of each."""
+    """Yield axes, lines with dots above them, and the end label of each."""
     yield from frame.elements(xlabel, ylabel)
     yield from every_line(frame, sorted(lines, key=lambda one: not one.joined))
     yield from end_labels(frame, lines)
 
 
 def every_line(frame: Frame, lines: Iterable[Line]) -> Iterator[Element]:
-    """Lines and their markers, one upon the other."""
+    """Yield all lines and their markers, later ones in front."""
     for line in lines:
         yield from line_elements(frame, line)
 
 
 def line_elements(frame: Frame, line: Line) -> Iterator[Element]:
-    """A line and its markers."""
+    """Yield one line and its markers."""
     at = tuple(frame.at(point) for point in line.points)
     if line.joined and len(at) > 1:
         yield Poly(at, line.stroke.colour, 2.2, line.stroke.dash)
-    elif at and line.joined and not line.marker_every:  # one point: a short piece of the line
+    elif at and line.joined and not line.marker_every:  # a single point: draw a short line
         yield Poly(((at[0][0] - 5, at[0][1]), (at[0][0] + 5, at[0][1])), line.stroke.colour, 2.2)
     if line.marker_every:
         for place in [*at[:: line.marker_every], at[-1]]:
@@ -219,7 +217,7 @@ def line_elements(frame: Frame, line: Line) -> Iterator[Element]:
 
 
 def end_labels(frame: Frame, lines: Sequence[Line]) -> Iterator[Element]:
-    """Labels to the right of the chart, one below the other, each tied to the end of its line."""
+    """Yield labels to the right of the chart, one below the other, each connected to the end of its line."""
     ends = [frame.at(line.points[-1]) for line in lines]
     heights = spread([y for _, y in ends], NORMAL + 6, frame.y.stop, frame.y.start)
     for line, (x, y), height in zip(lines, ends, heights, strict=True):
@@ -230,7 +228,7 @@ def end_labels(frame: Frame, lines: Sequence[Line]) -> Iterator[Element]:
 
 
 def key_line(line: Line, left: float, right: float, y: float) -> Iterator[Element]:
-    """A piece of a line, with its marker, as a legend shows it."""
+    """Yield the legend symbol of a line: a short piece with its marker."""
     if line.joined:
         yield Poly(((left, y), (right, y)), line.stroke.colour, 2.2, line.stroke.dash)
     if line.marker_every:
@@ -241,11 +239,11 @@ def key_line(line: Line, left: float, right: float, y: float) -> Iterator[Elemen
 COLUMNS = 2
 WIDTH, HEIGHT = 430.0, 320.0  # of one panel
 TOP, LEGEND_LINE = 66.0, 24.0
-CHARACTERS, NOTE_LINE = 120, 18.0  # of a line of the note, and from line to line
+CHARACTERS, NOTE_LINE = 120, 18.0  # characters per line of the note; pixels from line to line
 
 
 class Panel(NamedTuple):
-    """One chart: what goes upwards, what to the right, the lines, and both axes' bases (None: linear)."""
+    """One chart of several: axis labels (y, x), lines, and the logarithm base of each axis or None."""
 
     ylabel: str
     xlabel: str
@@ -254,26 +252,26 @@ class Panel(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Its axes, and where each line begins and ends."""
+        """Alternative text: the axes, and first and last point of each line."""
         said = "; ".join(f"{line.label}: {line.ends}" for line in self.lines)
         return f"{self.ylabel} against {self.xlabel}: {said}."
 
 
 def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: str, note: str = "") -> Picture:
-    """Panels in two columns; lines of the same label share their stroke and stand once in the legend.
+    """Return panels in two columns. Lines with the same label share one stroke and one legend entry.
 
     Args:
-        title: of the picture.
-        panels: one or more.
-        source: where the numbers come from.
-        numbers: what is shown, as text.
-        note: what a reader has to know of them; drawn below the legend.
+        title: title of the figure.
+        panels: at least one.
+        source: source of the numbers, drawn below the title.
+        numbers: the plotted values as text.
+        note: remark on the numbers, drawn below the legend.
 
     Raises:
-        ValueError: there is no panel, or one without a line.
+        ValueError: `panels` is empty, or a panel has no line.
     """
     if not panels or not all(panel.lines for panel in panels):
-        raise ValueError("panels needs one panel or more, each with a line or more")
+        raise ValueError("panels must contain at least one panel, each with at least one line")
     width = max(COLUMNS * WIDTH, 36 + 1.08 * text_width(title, LARGE), 36 + text_width(source, SMALL))
     drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
     for at, panel in enumerate(panels):
@@ -301,7 +299,7 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[Element]:
 
 
 def _scale(values: Sequence[float], axis: Axis) -> Scale:
-    """A linear scale here begins at the least value and not at 0."""
+    """Return the scale of an axis. Unlike in `Axis.over`, a linear one starts near the smallest value."""
     if axis.base is not None:
         return axis.over(values)
     room = 0.04 * (max(values) - min(values)) or 1.0
@@ -309,7 +307,7 @@ def _scale(values: Sequence[float], axis: Axis) -> Scale:
 
 
 def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
-    """Every label once, as many in a line as fit."""
+    """Yield the legend with each label once, as many per line as fit."""
     x = 18.0
     for line in {line.label: line for line in lines}.values():
         needed = 44 + text_width(line.label, SMALL) + 18
@@ -321,7 +319,7 @@ def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
 
 
 def area_below(frame: Frame, lines: Sequence[Line]) -> list[Element]:
-    """The area below the highest of some lower bounds, where no schedule can be."""
+    """Return the area below the highest of several lower bounds, which no schedule reaches."""
     heights = [dict(line.points) for line in lines]
     xs = sorted({x for at in heights for x in at})
     if len(xs) < 2:

@@ -1,4 +1,4 @@
-"""Colours, hatches and dashes, in one place: what must be told apart differs in two of them.
+"""Colours, hatches and dash patterns of all figures. Two areas or lines differ in at least two of them.
 
 The colours are Okabe and Ito's (Color Universal Design, 2008), safe for the common forms of colour blindness.
 """
@@ -16,8 +16,8 @@ BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
 
-# Lines are thin, and the bright five above are too faint for them: what is drawn as a line has a contrast of
-# 3 to 1 or more to every ground below (WCAG 2.2), as BLUE and these have.
+# Colours of thin lines, for which the five bright colours above are too faint: BLUE and these have a contrast
+# of at least 3 to 1 to every background below (WCAG 2.2).
 RUST = "#D54F00"
 FOREST = "#005A4A"
 ROSE = "#BF4F80"
@@ -34,14 +34,14 @@ Dash = tuple[float, ...]
 
 
 class Fill(NamedTuple):
-    r"""How an area is told from its neighbours: a colour and a hatch ("", "/", "\", "-", "|", "x", ".")."""
+    r"""The style of an area: a colour and a hatch ("", "/", "\", "-", "|", "x", ".")."""
 
     colour: str
     hatch: str
 
 
 class Stroke(NamedTuple):
-    """How a line is told from its neighbours: colour, dash pattern in pixels, marker."""
+    """The style of a line: colour, dash pattern in pixels, marker."""
 
     colour: str
     dash: Dash
@@ -59,7 +59,7 @@ STROKES = (
 )
 BOUND = Stroke(BLACK, (), "")
 FLOOR = Stroke(QUIET, (2, 3), "")
-BOUNDS = (  # lines without markers, so that none is taken for a schedule's
+BOUNDS = (  # without markers, to distinguish bounds from schedules
     FLOOR,
     BOUND,
     Stroke(QUIET, (12, 3), ""),
@@ -72,15 +72,15 @@ BOUNDS = (  # lines without markers, so that none is taken for a schedule's
     Stroke(QUIET, (14, 3, 2, 3, 2, 3), ""),
     Stroke(BLACK, (1, 4), ""),
 )
-REGIMES = {  # light enough for every line to stand out; each area has its name in it
+REGIMES = {  # light enough for every line to stand out; each area is labelled
     "nothing fits": "#F2F2F2",
     "blocked products": "#FFF4E0",
     "N × N stored": "#F7EDF4",
     "row blocks": "#E8F3FB",
     "compulsory": "#E9F6EF",
 }
-FORBIDDEN = "#DCDCDC"  # where no schedule can be
-SUM = "#A6A6A6"  # the bar of a sum
+FORBIDDEN = "#DCDCDC"  # below a lower bound
+SUM = "#A6A6A6"  # the bar of a total
 WRONG = "#8F3B00"  # vermilion dark enough for text
 
 FILLS = (
@@ -118,17 +118,17 @@ TOO_MUCH = Fill(VERMILION, "x")
 
 
 def fill_of(kind: str, position: int) -> Fill:
-    """The fill of an array or kind of tile; names without one take the `position`-th of the general list."""
+    """Return the fill of an array or kind of tile; other names get the `position`-th general fill."""
     return ARRAY_FILLS.get(kind, FILLS[position % len(FILLS)])
 
 
 def stroke_of(position: int) -> Stroke:
-    """The `position`-th stroke; after the last, colours begin again with another dash and marker."""
+    """Return the `position`-th stroke; after the last, colours repeat with another dash and marker."""
     again, place = divmod(position, len(STROKES))
     return STROKES[(place + again) % len(STROKES)]._replace(colour=STROKES[place].colour)
 
 
-_RAMP = ("#F7FBFF", "#C6DBEF", "#6BAED6", "#2171B5", "#08306B")  # ColorBrewer Blues: lightness falls steadily
+_RAMP = ("#F7FBFF", "#C6DBEF", "#6BAED6", "#2171B5", "#08306B")  # ColorBrewer Blues, from light to dark
 
 
 def _channels(colour: str) -> tuple[int, int, int]:
@@ -136,7 +136,7 @@ def _channels(colour: str) -> tuple[int, int, int]:
 
 
 def ramp(share: float) -> str:
-    """Light to dark for a share from 0 to 1; the order survives in greys."""
+    """Return a blue from light (0) to dark (1) for a share from 0 to 1; the order is kept in greyscale."""
     place = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
     k = min(int(place), len(_RAMP) - 2)
     low, high = _channels(_RAMP[k]), _channels(_RAMP[k + 1])
@@ -145,12 +145,12 @@ def ramp(share: float) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever has the higher contrast to `colour`: 4.58 or more on any (WCAG 2.2)."""
+    """Return black or white, whichever contrasts more with `colour`: always 4.58 or more (WCAG 2.2)."""
     return BLACK if contrast(BLACK, colour) > contrast(PAPER, colour) else PAPER
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, from 1 to 21 (WCAG 2.2)."""
+    """Return the contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 

@@ -1,7 +1,7 @@
-"""One picture, drawn twice: as SVG for live widgets, as PNG for notebooks and pages without a kernel.
+"""Display list of a figure with two renderers: SVG for live widgets, PNG for notebooks and static pages.
 
-A picture is a short list of rectangles, polygons, texts and rasters in pixels, y downwards. Every function
-that draws one for a reader registers with `@figure`.
+A `Picture` is a list of rectangles, polygons, texts and rasters, in pixels with y pointing downwards. Public
+figure functions register with `@figure`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .text import image
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
 
-FAMILY = "DejaVu Sans"  # matplotlib brings it
-FONT = f"{FAMILY}, Verdana, sans-serif"  # the second has the same widths
+FAMILY = "DejaVu Sans"  # included in matplotlib
+FONT = f"{FAMILY}, Verdana, sans-serif"  # Verdana has the same widths
 SMALL, NORMAL, LARGE = 12.0, 13.0, 16.0  # text sizes in pixels
 HATCH_STEP = 7.0
-COLOURS = (256, 128, 64, 32)  # of the PNG's palette: the first with which it is small enough, or the last
-SMALL_ENOUGH = 60_000  # bytes of a PNG
-PIXELS_PER_UNIT = 1.5  # of the PNG, so that it stays sharp on fine screens
+COLOURS = (256, 128, 64, 32)  # palette sizes of a PNG, tried in this order until SMALL_ENOUGH is met
+SMALL_ENOUGH = 60_000  # bytes per PNG
+PIXELS_PER_UNIT = 1.5  # of the PNG: sharp on high-resolution screens
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class Poly:
-    """A line through points, or with `fill` a polygon."""
+    """A polyline, or a filled polygon if `fill` is given."""
 
     points: tuple[Point, ...]
     stroke: str = INK
@@ -61,7 +61,7 @@ class Poly:
 
 @dataclass(frozen=True)
 class Text:
-    """One line of text; (x, y) is on its baseline at the `anchor`: start, middle or end."""
+    """One line of text. (x, y) lies on its baseline, at its start, middle or end (`anchor`)."""
 
     x: float
     y: float
@@ -70,7 +70,7 @@ class Text:
     anchor: str = "start"
     colour: str = INK
     bold: bool = False
-    turned: bool = False  # reads upwards
+    turned: bool = False  # rotated by 90 degrees, reading upwards
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,13 @@ Element = Rect | Poly | Text | Raster
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its words: `alt` describes it in sentences, `numbers` lists what it shows.
+    """A figure with text: `alt` describes it in sentences, `numbers` lists the plotted values.
 
-    Displayed in a notebook it is an SVG image in HTML with `alt` as its alternative text, and a PNG for saved
-    notebooks and front ends without HTML; as plain text it is `alt` and `numbers`. Raises ValueError where
-    either is empty: a picture that says nothing helps nobody.
+    A notebook displays an SVG image in HTML with `alt` as its alternative text, and saves a PNG for front
+    ends without HTML. The plain-text form is title, `alt` and `numbers`.
+
+    Raises:
+        ValueError: `title`, `alt` or `numbers` is empty.
     """
 
     width: float
@@ -112,14 +114,14 @@ class Picture:
 
     @property
     def text(self) -> str:
-        """The picture in words: title, description, numbers."""
+        """Title, alternative text and numbers, one below the other."""
         return f"{self.title}\n{self.alt}\n{self.numbers}"
 
     def __repr__(self) -> str:
         return self.text
 
     def to_svg(self) -> str:
-        """The picture as an SVG element with title and description."""
+        """Return the figure as an SVG element with title and description."""
         body = "".join(_SVG[type(element)](element) for element in self.elements)
         return (
             '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
@@ -130,31 +132,32 @@ class Picture:
         )
 
     def to_html(self) -> str:
-        """The SVG as an HTML image, which a screen reader calls by `alt`."""
+        """Return the SVG as an HTML `<img>` with `alt` as its alternative text."""
         svg = base64.b64encode(self.to_svg().encode("utf-8")).decode("ascii")
         size = {"width": round(self.width), "height": round(self.height)}
         return image("image/svg+xml", svg, self.alt, title=self.title, **size)
 
     def to_png(self) -> bytes:
-        """The picture as a PNG, the same bytes on every call (matplotlib, without a window)."""
+        """Return the figure as PNG bytes, drawn by matplotlib without a window; identical on every call."""
         return _few_colours(self.to_pixels())
 
     def to_pixels(self, scale: float = PIXELS_PER_UNIT) -> Any:
-        """It painted, `scale` pixels in each of its own: an array of rows, columns and 3 bytes."""
+        """Return the rendered pixels, (rows, columns, 3) bytes, with `scale` pixels per display-list unit."""
         return _pixels(self, scale)
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is saved, without the HTML: PNG and plain text."""
+        """Return the representations that a notebook saves: PNG and plain text, no HTML."""
         png = base64.b64encode(self.to_png()).decode("ascii")
         shown = {"alt": self.alt, "width": round(self.width), "height": round(self.height)}
         return {"image/png": png, "text/plain": self.text}, {"image/png": shown}
 
     def _ipython_display_(self) -> None:
-        """Show the picture and print its numbers below it: a front end shows the image and hides the text.
+        """Display the figure and print its numbers below it.
 
-        JupyterLab and Colab draw a PNG without its words, and prefer HTML.
+        The numbers are printed because a front end that shows the image hides the plain text. HTML is sent
+        because JupyterLab and Colab show a PNG without its alternative text.
         """
         data, metadata = self._repr_mimebundle_()
         show(data, self.to_html(), metadata)
@@ -164,7 +167,7 @@ class Picture:
 def titled(
     title: str, size: tuple[float, float], alt: str, numbers: str, elements: Iterable[Element]
 ) -> Picture:
-    """A picture of this width and height below its title, wider where the title needs it."""
+    """Return a Picture with `title` as its heading, widened if the title is longer than the given width."""
     width = max(size[0], 36 + 1.08 * text_width(title, LARGE))
     drawn = (Text(18, 28, title, LARGE, bold=True), *elements)
     return Picture(width, size[1], title, alt, numbers, drawn)
@@ -179,13 +182,13 @@ EXAMPLES: dict[str, list[Callable[[], Picture]]] = {}
 
 
 def figure(draw: Draws[P]) -> Draws[P]:
-    """Register a figure under its name; the tests take every figure they hold to account from `FIGURES`."""
+    """Register a figure function under its name in `FIGURES`, from which the tests take all figures."""
     FIGURES[draw.__name__] = draw
     return draw
 
 
 def example(*arguments: Any, **named: Any) -> Callable[[Draws[P]], Draws[P]]:
-    """Name a call that the tests draw and hold to account: `@example(3, title="Three")` above `@figure`."""
+    """Register a call for the tests to draw: write `@example(3, title="Three")` above `@figure`."""
 
     def keep(draw: Draws[P]) -> Draws[P]:
         EXAMPLES.setdefault(draw.__name__, []).append(partial(draw, *arguments, **named))
@@ -194,40 +197,40 @@ def example(*arguments: Any, **named: Any) -> Callable[[Draws[P]], Draws[P]]:
     return keep
 
 
-# ---------------------------------------------------------------------- pictures of a recorded run
+# ---------------------------------------------------------------------- figures of a recorded run
 Record = Mapping[str, Any]
 
 
 def source_of(record: Record, also: str = "") -> str:
-    """Device, versions and date of a record, what else is to be said, and whether it was a quick run."""
+    """Return the source line of a record: device, versions, date, `also`, and a note for a quick run."""
     if "date" not in record:
         return "measured just now"
     return record_source(dict(record)) + also + (", a quick run" if record.get("quick") else "")
 
 
 def none_yet(title: str, subject: str) -> Picture:
-    """The picture that says that nobody recorded `python -m tools.bench SUBJECT` yet."""
+    """Return the placeholder figure for a missing record of `python -m tools.bench SUBJECT`."""
     said = f"{NONE_YET}: `python -m tools.bench {subject}` makes one"
     alt = f"{title}: nothing is drawn, because there is {said}."
     return titled(title, (480.0, 80.0), alt, f"0 rows: {said}", [Text(18, 58, said, NORMAL, colour=QUIET)])
 
 
-# ---------------------------------------------------------------------- helpers for those who draw
+# ---------------------------------------------------------------------- helpers for figures
 _NARROW, _WIDE = set("iljI.,:;|'[]()!ft "), set("mwMWQO@×→≥≤½")
 
 
 def text_width(text: str, size: float) -> float:
-    """Pixels a line of text takes, to within a tenth, on the wide side."""
+    """Return the estimated width of a text line in pixels, at most about 10 % too large."""
     return size * sum(0.40 if c in _NARROW else 0.90 if c in _WIDE else 0.65 for c in text)
 
 
 def centred(y: float, size: float) -> float:
-    """The baseline of a line of text that is centred on y."""
+    """Return the baseline of a line of text whose vertical centre is y."""
     return y + 0.36 * size
 
 
 def hatch_lines(rect: Rect) -> list[Segment]:
-    """The lines of a hatch. Their phase belongs to the page, so neighbours with the same hatch join up."""
+    """Return the hatch lines of a rectangle. Their phase is global, so adjacent equal hatches join."""
     lines: list[Segment] = []
     if rect.hatch in ("/", "x"):
         lines += _diagonals(rect, rising=True)
@@ -250,7 +253,7 @@ def _marks(start: float, length: float) -> Iterator[float]:
 
 
 def _diagonals(rect: Rect, *, rising: bool) -> list[Segment]:
-    """Lines x + y = c (rising on the page) or x - y = c, cut to the rectangle."""
+    """Return the lines x + y = c (rising on the page) or x - y = c, clipped to the rectangle."""
     left, right, top, bottom = rect.x, rect.x + rect.width, rect.y, rect.y + rect.height
     low, high = (left + top, right + bottom) if rising else (left - bottom, right - top)
     sign = 1 if rising else -1
@@ -315,13 +318,13 @@ def _svg_raster(r: Raster) -> str:
 def _raster_png(raster: Raster) -> bytes:
     stride = 3 * raster.columns
     rows = (raster.pixels[k * stride : (k + 1) * stride] for k in range(raster.rows))
-    body = zlib.compress(b"".join(b"\0" + row for row in rows), 1)  # ten times as fast as 9, and drawn live
+    body = zlib.compress(b"".join(b"\0" + row for row in rows), 1)  # ten times as fast as level 9
     head = struct.pack(">IIBBBBB", raster.columns, raster.rows, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """A chunk of a PNG: its length, kind, body and check sum."""
+    """Return a PNG chunk: length, kind, body and checksum."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
@@ -329,14 +332,14 @@ _SVG: dict[type, Any] = {Rect: _svg_rect, Poly: _svg_poly, Text: _svg_text, Rast
 
 
 # ---------------------------------------------------------------------- PNG
-_POINTS = 0.72  # 1 pixel of the display list is 1/100 inch
+_POINTS = 0.72  # points per unit of the display list, which is 1/100 inch
 
 
 def _pixels(picture: Picture, scale: float) -> Any:
     import matplotlib
     import numpy as np
 
-    # The caller's own matplotlib settings must not change a figure of the course.
+    # matplotlib settings of the caller must not change a figure of the course.
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         canvas = _Canvas(picture, scale)
@@ -346,8 +349,9 @@ def _pixels(picture: Picture, scale: float) -> Any:
 
 
 class _Canvas:
-    """Matplotlib's renderer under a picture's own coordinates. Its axes and artists, which know of scales and
-    layouts, are passed by: to make them takes longer than to paint.
+    """Matplotlib's Agg renderer in the coordinates of a picture.
+
+    It does not use matplotlib's axes and artists, because creating them takes longer than painting.
     """
 
     def __init__(self, picture: Picture, scale: float) -> None:
@@ -365,7 +369,7 @@ class _Canvas:
         self.matrix = self.place.get_matrix()
 
     def area(self, path: Any, fill: str, stroke: str, line: float, matrix: Any) -> None:
-        """A closed path, to be placed by `matrix`."""
+        """Draw a closed path, transformed by `matrix`."""
         from matplotlib.colors import to_rgba
         from matplotlib.transforms import Affine2D
 
@@ -373,7 +377,7 @@ class _Canvas:
         self.renderer.draw_path(pen, path, Affine2D(matrix), to_rgba(fill) if fill else None)
 
     def line(self, p: Poly) -> None:
-        """A line through the points of a polygon without a fill."""
+        """Draw the polyline of a Poly without fill."""
         from matplotlib.path import Path
         from matplotlib.transforms import Affine2D
 
@@ -392,9 +396,10 @@ class _Canvas:
 
 
 def _few_colours(seen: Any) -> bytes:
-    """A PNG with a palette: a third of the bytes, and no date or version in them.
+    """Return the pixels as a PNG with a palette, which is a third of the size and holds no date or version.
 
-    The most frequent colours are the areas and lines and stay exact; the rest are the edges of letters.
+    The most frequent colours, those of areas and lines, are exact. The others, at the edges of letters, are
+    replaced by the nearest of them.
     """
     import numpy as np
 
@@ -402,10 +407,11 @@ def _few_colours(seen: Any) -> bytes:
     packed = red << 16 | green << 8 | blue
     found, place, counts = _unique(packed.ravel())
     channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    frequent = channels[np.argsort(-counts, kind="stable")].astype(float)  # as floats products are fast
+    frequent = channels[np.argsort(-counts, kind="stable")].astype(float)  # products are fast
     for number in COLOURS:
         kept = frequent[:number]
-        apart = (kept * kept).sum(axis=1) - 2 * channels @ kept.T  # squares of distances, less a row's own
+        # squared distances minus the squared norm of each row
+        apart = (kept * kept).sum(axis=1) - 2 * channels @ kept.T
         nearest = apart.argmin(axis=1).astype(np.uint8)
         png = _palette_png(nearest[place.reshape(packed.shape)], kept.astype(np.uint8).tobytes())
         if len(png) <= SMALL_ENOUGH:
@@ -414,7 +420,10 @@ def _few_colours(seen: Any) -> bytes:
 
 
 def _unique(values: Any) -> tuple[Any, Any, Any]:
-    """What occurs, ascending, where each value stands in it, and how often it occurs; a run counts as one."""
+    """Return the sorted unique values, the index of each entry in them, and the count of each.
+
+    Like `np.unique`, but it sorts only the first entry of each run of equal values.
+    """
     import numpy as np
 
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -424,7 +433,7 @@ def _unique(values: Any) -> tuple[Any, Any, Any]:
 
 
 def _palette_png(pixels: Any, palette: bytes) -> bytes:
-    from PIL import Image  # matplotlib brings it
+    from PIL import Image  # a dependency of matplotlib
 
     image, out = Image.fromarray(pixels), BytesIO()
     image.putpalette(palette)
@@ -485,12 +494,12 @@ _PNG: dict[type, Any] = {Rect: _png_rect, Poly: _png_poly, Text: _png_text, Rast
 
 # ---------------------------------------------------------------------- arguments that several figures take
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raises ValueError where an argument is none of its few values."""
+    """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be {' or '.join(map(repr, choices))}")
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
 
 
 def check_count(name: str, values: Sized, most: int) -> None:
-    """Raises ValueError where an argument is empty or has more entries than a figure has room for."""
+    """Raise ValueError unless `values` has 1 to `most` entries, the number that a figure can show."""
     if not 1 <= len(values) <= most:
-        raise ValueError(f"{name} has {len(values)} entries; allowed are 1 to {most}")
+        raise ValueError(f"{name} must have 1 to {most} entries, got {len(values)}")

@@ -1,4 +1,4 @@
-"""Small shapes that several figures share: swatches, bars, marks, and the square of N x N scores."""
+"""Shapes shared by several figures: swatches, bars, markers and the square of N x N scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .picture import NORMAL, SMALL, Element, Point, Poly, Raster, Rect, Text, ce
 Range = tuple[int, int]
 Tile = tuple[Range, Range]
 WRITTEN = "\\"  # the hatch of words that are written
-STAYS, READ, READ_AND_WRITTEN = Fill(BLUE, ""), Fill(SKY, "/"), Fill(ORANGE, WRITTEN)  # an array in a sweep
+# Fills of an array in one pass over the pairs: resident, streamed, streamed and updated.
+STAYS, READ, READ_AND_WRITTEN = Fill(BLUE, ""), Fill(SKY, "/"), Fill(ORANGE, WRITTEN)
 
 
 # ---------------------------------------------------------------------- marks
 def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
-    """A small box in a fill, with its name."""
+    """Return a legend entry: a small filled box and its label."""
     return [
         Rect(x, y, 18, 16, fill.colour, fill.hatch, INK, 0.7),
         Text(x + 24, centred(y + 8, NORMAL), label, NORMAL),
@@ -29,40 +30,40 @@ def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
 
 
 def outline(box: Rect, line: float = 3.5) -> list[Rect]:
-    """The frame around the tile at work, never so thin that it is lost, on any ground."""
+    """Return the highlighted frame of the current tile, enlarged to 4 pixels if the tile is smaller."""
     grow = max(0.0, 4 - min(box.width, box.height)) / 2
     x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
     return framed(Rect(x, y, width, height, "", "", VERMILION, line))
 
 
 def framed(frame: Rect) -> list[Rect]:
-    """A frame, and the wider white one beneath it."""
+    """Return a frame with a wider white frame beneath it, visible on any background."""
     return [replace(frame, stroke=PAPER, line=frame.line + 2.5), frame]
 
 
 def arrow(start: Point, *, down: bool) -> Poly:
-    """The way in which arrays pass by: from `start` downwards, or to the right."""
+    """Return the arrow of a streamed array, from `start` downwards or to the right."""
     tip, neck, (x, y) = 44.0, 34.0, start
     along = ((0.0, 0.0), (neck, 0.0), (neck, -5.0), (tip, 0.0), (neck, 5.0), (neck, 0.0))
     return Poly(tuple((x + aside, y + far) if down else (x + far, y + aside) for far, aside in along))
 
 
 def circle(at: Point, radius: float, fill: str, line: float, corners: int = 36) -> Poly:
-    """A circle, as a polygon of so many corners."""
+    """Return a circle, drawn as a polygon with `corners` corners."""
     turns = (2 * k * pi / corners for k in range(corners + 1))
     points = tuple((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns)
     return Poly(points, INK, line, (), fill)
 
 
 def diamond(at: Point, width: float, height: float) -> Poly:
-    """The mark of what was measured."""
+    """Return the diamond marker of a measured value."""
     x, y = at
     return Poly(((x, y - height), (x + width, y), (x, y + height), (x - width, y)), PAPER, 1, (), INK)
 
 
-# ---------------------------------------------------------------------- bars of words moved
+# ---------------------------------------------------------------------- bars of memory traffic
 class Moved(NamedTuple):
-    """Words of one array, as a bar shows them: its name, its colour, and what is said behind it."""
+    """One bar of a traffic chart: array name, colour, words read and written, and the label at its end."""
 
     name: str
     colour: str
@@ -72,11 +73,11 @@ class Moved(NamedTuple):
 
     @property
     def bold(self) -> bool:
-        """The sum stands out."""
+        """True for the bar of the total."""
         return self.name == "total"
 
     def bar(self, left: float, y: float, scale: float) -> Iterator[Element]:
-        """The bar, its name before `left`."""
+        """Yield the bar from `left` on, with its name before it and its label behind it."""
         middle, end = centred(y + 8, SMALL), left + (self.read + self.written) * scale
         hatch = WRITTEN if self.written else ""
         yield Text(left - 8, middle, self.name, SMALL, "end", bold=self.bold)
@@ -86,19 +87,19 @@ class Moved(NamedTuple):
 
 
 def read_and_written(read: int, written: int) -> str:
-    """64 read, 32 written; or one of them; or 0."""
+    """Format words read and written: "64 read, 32 written", one of both, or "0"."""
     parts = [f"{read:,} read"] if read else []
     return ", ".join(parts + ([f"{written:,} written"] if written else [])) or "0"
 
 
 def key_of_moved(x: float, y: float) -> list[Element]:
-    """What a hatched part of a bar means."""
+    """Return the legend of a traffic bar: plain means read, hatched means written."""
     return swatch(x, y, Fill(PAPER, ""), "read") + swatch(x + 76, y, Fill(PAPER, WRITTEN), "written")
 
 
 # ---------------------------------------------------------------------- the square of scores
 class Square(NamedTuple):
-    """Where N x N scores are drawn: the upper left corner and the side, in pixels."""
+    """The square in which N x N scores are drawn: upper left corner and side, in pixels."""
 
     x: float
     y: float
@@ -107,21 +108,21 @@ class Square(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """Pixels of a row."""
+        """Pixels per row."""
         return self.side / self.N
 
     def paper(self, fill: str = PAPER) -> Rect:
-        """All scores."""
+        """Return the rectangle of all scores."""
         return Rect(self.x, self.y, self.side, self.side, fill, "", QUIET)
 
     def box(self, rows: Range, columns: Range, fill: str = "") -> Rect:
-        """A tile of scores."""
+        """Return the rectangle of a tile of scores."""
         (top, bottom), (left, right) = rows, columns
         x, y = self.x + left * self.scale, self.y + top * self.scale
         return Rect(x, y, (right - left) * self.scale, (bottom - top) * self.scale, fill)
 
     def names(self, keys: str, queries: str) -> list[Element]:
-        """What its columns and rows are, each with their numbers."""
+        """Return the labels of both sides, with the range of their indices."""
         across, down = self.x + self.side / 2, self.y + self.side / 2
         return [
             Text(across, self.y - 10, f"{keys}, 0 to {self.N - 1:,}", SMALL, "middle", QUIET),
@@ -133,19 +134,19 @@ class Square(NamedTuple):
 
 
 def span(name: str, part: Range) -> str:
-    """A range in words: row 5, or rows 0 to 63."""
+    """Format a range: "row 5" or "rows 0 to 63"."""
     start, stop = part
     return f"{name} {start:,}" if stop == start + 1 else f"{name}s {start:,} to {stop - 1:,}"
 
 
 def place(tile: Tile) -> str:
-    """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
+    """Format the position of a tile of scores: "rows 0 to 63, columns 64 to 127"."""
     rows, columns = tile
     return f"{span('row', rows)}, {span('column', columns)}"
 
 
 def colour_cells(box: Rect, colours: Sequence[str], index: NDArray[Any]) -> Raster:
-    """A box of cells without borders, a colour for each: `index` (rows, columns) says which of `colours`."""
+    """Return `box` filled with cells without borders; `index` (rows, columns) selects each one's colour."""
     channels = np.array([list(bytes.fromhex(colour[1:])) for colour in colours], np.uint8)
     rows, columns = index.shape
     return Raster(box.x, box.y, box.width, box.height, columns, rows, channels[index].tobytes())

@@ -1,6 +1,4 @@
-"""Numbers in words, as labels, sentences and tables say them; and text as HTML: a picture with its words, and
-what stands beside it, in the colours of the page.
-"""
+"""Text of figures and widgets: numbers as text, and images, paragraphs and tables as HTML."""
 
 from __future__ import annotations
 
@@ -13,19 +11,19 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def words(value: float) -> str:
-    """A number as text: whole numbers with thousands separated, others with three or more figures."""
+    """Format a number: integers with thousands separators, other numbers with at least three digits."""
     if float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def figures(value: float, count: int = 3) -> str:
-    """A number rounded to so many figures, as `words` says it."""
+    """Format a number rounded to `count` significant digits."""
     return words(float(f"{value:.{count}g}"))
 
 
 def tick_label(value: float, base: int | None = None) -> str:
-    """A tick's value as text: 16,384 or 5·10⁶ or 0.25."""
+    """Format the value of a tick: 16,384 or 5·10⁶ or 0.25."""
     if base == 10 and (value >= 1e5 or value < 1e-3):
         power = floor(log10(value) + 1e-9)
         lead = round(value / 10.0**power, 2)
@@ -34,12 +32,12 @@ def tick_label(value: float, base: int | None = None) -> str:
 
 
 def big(count: int) -> str:
-    """A whole number as text, from a million million on to three figures."""
+    """Format an integer: exactly below 10¹², with three significant digits from there on."""
     return f"{count:,}" if count < 10**12 else tick_label(float(f"{count:.3g}"), 10)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: Q, or Q and K, or Q, K and V."""
+    """Join names for a sentence: "Q", "Q and K" or "Q, K and V"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
@@ -47,10 +45,10 @@ def listed(names: Sequence[str]) -> str:
 def image(
     kind: str, data: str, alt: str, *, title: str = "", width: int | None = None, height: int | None = None
 ) -> str:
-    """An `<img>` with its alternative text, its bytes inside: `data` in base64, of the MIME type `kind`.
+    """Return an `<img>` element with alternative text that embeds `data` (base64) of the MIME type `kind`.
 
-    Unlike an inline SVG it has no ids or fonts of the page, and it is still seen where a notebook is not
-    trusted: front ends take SVG elements out of its HTML, and leave the letters.
+    Unlike an inline SVG it does not share ids and fonts with the page. It is also shown in a notebook that is
+    not trusted, where front ends remove SVG elements but keep their text.
     """
     named = {"alt": alt, "title": title, "width": width, "height": height}
     attributes = "".join(f' {name}="{escape(str(value))}"' for name, value in named.items() if value)
@@ -58,23 +56,23 @@ def image(
 
 
 def bold(text: str, really: bool = True) -> str:
-    """Text in bold, where it `really` is to be."""
+    """Return HTML text in bold if `really`, otherwise unchanged."""
     return f"<b>{text}</b>" if really else text
 
 
 def paragraph(lines: Iterable[str]) -> str:
-    """Lines of HTML as the text beside a picture."""
+    """Return lines of HTML as one paragraph in the style of an explorer."""
     return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
 
 
 def in_html(lines: Iterable[str]) -> str:
-    """Plain lines as the text beside a picture, the first in bold."""
+    """Return plain lines as an HTML paragraph with the first line in bold."""
     first, *others = (escape(line) for line in lines)
     return paragraph([bold(first), *others])
 
 
 def as_table(rows: Iterable[Iterable[str]]) -> str:
-    """Rows of text as a table, the first row in bold; numbers to the right."""
+    """Return rows of text as an HTML table: the first row is the header, cells are right-aligned."""
     head, *body = ([escape(cell) for cell in row] for row in rows)
     lines = ["".join(f"<th>{cell}</th>" for cell in head)]
     lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in body]

@@ -1,5 +1,5 @@
-"""The figures: pure functions that return a `Picture`.
+"""Figures: pure functions that return a `Picture`.
 
-A new one is one file here, or stands beside those of its family: a function under `@figure`, above it an
-`@example` for the tests.
+To add one, decorate a function with `@figure` in a new file, or in the file of a related figure. `@example`
+above it adds a call that the tests draw.
 """

@@ -1,4 +1,4 @@
-"""A recorded run of attention on a GPU: TFLOP/s of every contender, side by side."""
+"""Figure of a recorded run of attention on a GPU: TFLOP/s of each implementation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..draw.picture import (
 )
 from ..draw.text import figures
 
-# The first heading, from bar to bar, a heading, a bar's thickness.
+# Top of the first heading, distance between bars, height of a heading, thickness of a bar.
 TOP, LINE, HEAD, BAR = 82.0, 19.0, 40.0, 13.0
-LONGEST, GAP = 84.0, 20.0  # pixels of the longest bar, between the columns
-RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
+LONGEST, GAP = 84.0, 20.0  # pixels: longest bar, gap between columns
+RIVAL_OF_ALL = "SDPA flash"  # the baseline of all ratios
 OURS = {
     "fused": Fill(BLUE, ""),
     "two-pass": Fill(SKY, "/"),
@@ -37,7 +37,7 @@ KINDS = {False: "full", True: "causal"}
 
 
 class _Entry(NamedTuple):
-    """One contender at one shape: its rate, or why it refused."""
+    """One implementation at one shape: its rate and ratio to the baseline, or why it refused."""
 
     tflops: float | None
     ratio: float | None
@@ -45,17 +45,17 @@ class _Entry(NamedTuple):
 
     @property
     def short(self) -> str:
-        """512, or refused."""
+        """The rate as text, such as "512", or "refused"."""
         return "refused" if self.tflops is None else figures(self.tflops)
 
     @property
     def long(self) -> str:
-        """512 (1.31×), or refused."""
+        """Rate and ratio as text, such as "512 (1.31×)", or "refused"."""
         return self.short if self.ratio is None else f"{self.short} ({self.ratio:.2f}×)"
 
 
 class _Shape(NamedTuple):
-    """A sequence length, with the batch and heads it was measured with."""
+    """Sequence length, batch size and heads of a measurement."""
 
     N: int
     B: int
@@ -69,7 +69,7 @@ _Table = dict[tuple[bool, _Shape, str], _Entry]
 
 
 class _Rows(NamedTuple):
-    """What is shown: rows of the record by causal or not, shape and contender."""
+    """Selected rows of the record by mask, shape and implementation."""
 
     entries: _Table
     causal: tuple[bool, ...]
@@ -78,14 +78,14 @@ class _Rows(NamedTuple):
     kind: str  # forward pass, d = 128, bfloat16
 
     def of(self, causal: bool) -> list[str]:
-        """The contenders that have a row among these."""
+        """Return the implementations that have a row with this mask."""
         return [
             c for c in self.contenders if any((causal, shape, c) in self.entries for shape in self.shapes)
         ]
 
     @property
     def fastest(self) -> float:
-        """TFLOP/s of the longest bar."""
+        """Largest TFLOP/s, the length of the longest bar."""
         return max((entry.tflops or 0.0 for entry in self.entries.values()), default=0.0) or 1.0
 
 
@@ -99,23 +99,24 @@ def benchmark_bars(
     causal: bool | None = None,
     title: str | None = None,
 ) -> Picture:
-    """TFLOP/s of each contender at each N, causal below full attention, ours in blue.
+    """TFLOP/s of each implementation at each N, full and causal attention, ours in blue.
 
-    A black line across the bars marks SDPA's FlashAttention in the same run. Who refused a shape is named.
+    A black line across the bars marks the FlashAttention back end of SDPA in the same run. Shapes that an
+    implementation refused are listed.
 
     Args:
-        record: of dense attention, as `iocourse.data.records.load_record("attention")` gives it.
+        record: the record `iocourse.data.records.load_record("attention")`.
         pass_: "forward", "backward" or "forward+backward".
-        d: the head size.
+        d: head dimension.
         dtype: of the inputs, such as "float16".
-        causal: only these rows; full and causal ones, if None.
-        title: of the picture.
+        causal: True or False selects one mask; None shows both.
+        title: of the figure.
 
     Raises:
-        ValueError: no record, or one without such rows.
+        ValueError: no record, or a record without such rows.
     """
     if record is None:
-        raise ValueError(f"record is None: {NONE_YET}; `python -m tools.bench gpu` makes one")
+        raise ValueError(f"record must not be None: {NONE_YET}; run `python -m tools.bench gpu`")
     rows = _read(record, pass_, d, dtype, causal)
     source = source_of(record)
     name = title or f"TFLOP/s of attention, {rows.kind}"
@@ -134,9 +135,11 @@ def benchmark_bars(
     for kind in rows.causal:
         fused = [(shape, rows.entries.get((kind, shape, "fused"))) for shape in rows.shapes]
         if said := [f"{entry.long} at {shape}" for shape, entry in fused if entry is not None]:
-            told.append(f"Ours, {KINDS[kind]} (beside it the ratio to {RIVAL_OF_ALL}): {', '.join(said)}")
+            told.append(f"Ours, {KINDS[kind]} (ratio to {RIVAL_OF_ALL}): {', '.join(said)}")
     if refused := sum(entry.tflops is None for entry in rows.entries.values()):
-        told.append(f"{refused} of {len(rows.entries)} bars are missing: the contender refused the shape")
+        told.append(
+            f"{refused} of {len(rows.entries)} bars are missing, because the implementation refused the shape"
+        )
     return titled(name, (width, y + 16), ". ".join(told) + ".", _numbers(record, rows), drawn)
 
 
@@ -145,7 +148,7 @@ def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool |
     wanted = [row for row in record["rows"] if all(row[name] == value for name, value in asked.items())]
     if not wanted:
         there = sorted({(row["pass"], row["d"], row["dtype"]) for row in record["rows"]})
-        raise ValueError(f"record has no rows with {asked}; it has these (pass, d, dtype): {there}")
+        raise ValueError(f"record has no rows with {asked}; recorded (pass, d, dtype): {there}")
     entries: _Table = {}
     for row in wanted:
         entry = _Entry(row.get("tflops"), row.get("ratio"), str(row.get("refused", "")))
@@ -157,7 +160,7 @@ def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool |
 
 # ---------------------------------------------------------------------- the bars
 def _block(rows: _Rows, causal: bool, top: float, columns: Sequence[float]) -> Iterator[Element]:
-    """Full or causal attention: a line for each contender, a column for each N."""
+    """Yield the bars of full or causal attention: a line per implementation, a column per N."""
     contenders = rows.of(causal)
     bottom = top + 12 + LINE * len(contenders)
     yield Text(18, top, KINDS[causal], SMALL, bold=True)
@@ -181,7 +184,9 @@ def _bar(x: float, middle: float, fastest: float, contender: str, entry: _Entry)
     length = LONGEST * (entry.tflops or 0.0) / fastest
     if length:
         yield Rect(x, middle - BAR / 2, length, BAR, *OURS.get(contender, RIVAL), INK, 0.8)
-    yield Rect(x + length + 2, middle - BAR / 2, text_width(entry.short, SMALL), BAR, PAPER)  # hides the line
+    yield Rect(
+        x + length + 2, middle - BAR / 2, text_width(entry.short, SMALL), BAR, PAPER
+    )  # hides the black line
     colour = INK if entry.tflops is not None else WRONG
     yield Text(x + length + 5, centred(middle, SMALL), entry.short, SMALL, "start", colour)
 
@@ -200,7 +205,7 @@ def _numbers(record: dict[str, Any], rows: _Rows) -> str:
 
 
 def _refusals(rows: _Rows) -> Sequence[str]:
-    """Each reason once, with the shapes it was given for."""
+    """Return each reason for a refusal once, with its shapes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for (causal, shape, contender), entry in rows.entries.items():
         if entry.tflops is None:

@@ -1,4 +1,4 @@
-"""The picture of a mask of tiles: which are seen, how many words that costs, and how few it could be."""
+"""Figure of a block mask: visible tiles, traffic of block-sparse attention, and lower bound."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from ..draw.shapes import Square, colour_cells, outline
 
 WIDTH, HEIGHT = 900.0, 440.0
 X, Y, SIDE = 78.0, 84.0, 320.0
-GRID_AT = X, Y, SIDE, SIDE  # left, top, width, height of the tiles
+GRID_AT = X, Y, SIDE, SIDE  # left, top, width and height of the grid
 RIGHT, BAR = 470.0, 210.0
-DRAWN = 32  # tiles a side that are drawn one by one; more become an image
+DRAWN = 32  # tiles per side drawn as shapes; larger masks are drawn as an image
 SEEN, HALF, HIDDEN = SKY, "#BBDFF6", PAPER
 
 
 class Sparse(NamedTuple):
-    """A mask at work, in blocks of Br queries: the ledgers with and without it, M, and the lower bound."""
+    """Cost of a block mask with blocks of Br queries: ledgers with and without the mask, M, lower bound."""
 
     mask: BlockMask
     d: int
@@ -54,15 +54,18 @@ class Sparse(NamedTuple):
 
     @property
     def seen(self) -> int:
-        """Tiles that are seen, wholly or in half."""
+        """Number of visible tiles, full or partial."""
         return int(self.mask.tiles.sum())
 
 
 def sparse(mask: BlockMask, d: int, M: int | None = None) -> Sparse:
-    """What a mask costs: in the blocks that `block_sparse` picks for M, or, without M, in its rows of tiles.
+    """Return the cost of a block mask with the blocks that `block_sparse` selects for M.
 
-    Then M is their footprint. Raises TypeError where `mask` is not a mask of tiles, ValueError for sizes
-    below 1, or an M in which nothing fits.
+    Without M, a block is one row of tiles, and M is the footprint.
+
+    Raises:
+        TypeError: `mask` is not a BlockMask.
+        ValueError: a size below 1, or an M in which nothing fits.
     """
     if not isinstance(mask, BlockMask):
         raise TypeError(f"mask must be a BlockMask of iocourse.masks, got {type(mask).__name__}")
@@ -84,18 +87,25 @@ def block_mask(
     title: str | None = None,
     cursor: tuple[int, int] | None = None,
 ) -> Picture:
-    """The tiles of a mask, and the words that block-sparse attention moves under it.
+    """Tiles of a block mask, with the traffic of block-sparse attention, of all tiles, and the lower bound.
 
-    It works in blocks of mask.Br queries, or where M is given in those it picks for M, with Bc = 1. Beside it
-    stand the same blocks without a mask, and the lower bound for M words, by default as many as are needed.
-    `cursor` outlines the tile (row, column). Raises TypeError where `mask` is no BlockMask, ValueError for
-    sizes below 1, an M in which nothing fits, or a cursor outside.
+    Args:
+        mask: a BlockMask.
+        d: head dimension.
+        M: words of fast memory, for which the block of queries is selected (Bc = 1). With None, blocks have
+            mask.Br queries, and M is their footprint.
+        title: of the figure.
+        cursor: (row, column) of a tile to outline.
+
+    Raises:
+        TypeError: `mask` is not a BlockMask.
+        ValueError: a size below 1, an M in which nothing fits, or a cursor outside the grid.
     """
     s = sparse(mask, d, M)
     rows, columns = mask.tiles.shape
     if cursor is not None and not (0 <= cursor[0] < rows and 0 <= cursor[1] < columns):
-        raise ValueError(f"cursor = {cursor}: the tiles are (0, 0) to ({rows - 1}, {columns - 1})")
-    name = title or f"{s.seen:,} of {mask.tiles.size:,} tiles seen"
+        raise ValueError(f"cursor must be from (0, 0) to ({rows - 1}, {columns - 1}), got {cursor}")
+    name = title or f"{s.seen:,} of {mask.tiles.size:,} tiles visible"
     heading = f"{name}: N = {mask.N:,}, d = {s.d:,}, tiles of {mask.Br:,} × {mask.Bc:,}"
     drawn = [
         *_tiles(mask),
@@ -110,14 +120,14 @@ def block_mask(
 
 # ---------------------------------------------------------------------- the tiles
 def _box(mask: BlockMask, row: int, column: int) -> Rect:
-    """Where a tile lies; the last of a row or column may be smaller."""
+    """Return the rectangle of a tile; the last in a row or column may be smaller."""
     top, left = row * mask.Br, column * mask.Bc
     rows, columns = (top, min(top + mask.Br, mask.N)), (left, min(left + mask.Bc, mask.N))
     return Square(X, Y, SIDE, mask.N).box(rows, columns)
 
 
 def tile_at(mask: BlockMask, x: float, y: float) -> tuple[int, int]:
-    """(row, column) of the tile at a place of the picture; beyond the grid, of one that would lie there."""
+    """Return (row, column) of the tile at a point of the figure, also outside the grid."""
     scale = mask.N / SIDE
     return floor((y - Y) * scale / mask.Br), floor((x - X) * scale / mask.Bc)
 
@@ -143,13 +153,13 @@ def _tiles(mask: BlockMask) -> Iterator[Element]:
 
 
 def is_half(mask: BlockMask, row: int, column: int) -> bool:
-    """Whether a causal mask hides some pairs of a tile: its last key comes after its first query."""
+    """Return True if a causal mask hides some pairs of a tile: its last key is later than its first query."""
     last_key = min((column + 1) * mask.Bc, mask.N) - 1
     return mask.causal and last_key > row * mask.Br
 
 
 def _lower_half(mask: BlockMask, row: int, column: int) -> tuple[Point, ...]:
-    """The part of a tile on and below the diagonal of the picture, where key ≤ query."""
+    """Return the part of a tile on and below the diagonal, where key ≤ query."""
     box = _box(mask, row, column)
     left, right, top, bottom = box.x - X, box.x + box.width - X, box.y - Y, box.y + box.height - Y
     upper = [(left, top), (top, top)] if left < top else [(left, left)]
@@ -172,19 +182,19 @@ def _edges(mask: BlockMask) -> Iterator[Element]:
 
 
 def _numbered(count: int, b: int, N: int) -> range:
-    """The tiles that get a number: all, or every second, fourth …, as far as there is room."""
+    """Return the tiles that are labelled with a number: all, or every second, fourth, … to avoid overlap."""
     step = 1
     while step * b * SIDE / N < 20 and step < count:
         step *= 2
-    last = count - 1 if N % b and (N % b) * SIDE / N < 20 else count  # a thin last tile has no room
+    last = count - 1 if N % b and (N % b) * SIDE / N < 20 else count  # no label in a thin last tile
     return range(0, max(last, 1), step)
 
 
 # ---------------------------------------------------------------------- the words
 def _words(s: Sparse) -> Iterator[Element]:
-    """Three bars: what this mask moves, what all tiles would, and the lower bound."""
+    """Yield three bars: traffic with this mask, traffic of all tiles, and the lower bound."""
     largest = max(s.ledger.total, s.dense.total, s.least)
-    head = f"Words moved, {s.Br:,} queries at a time"
+    head = f"Traffic (words), blocks of {s.Br:,} queries"
     yield Text(RIGHT, Y - 10, head, NORMAL, bold=True)
     bars = ("this mask", s.ledger.total, SEEN), ("all tiles", s.dense.total, SUM), ("bound", s.least, BLACK)
     for k, (name, value, colour) in enumerate(bars):
@@ -195,12 +205,12 @@ def _words(s: Sparse) -> Iterator[Element]:
 
 
 def facts(s: Sparse) -> list[str]:
-    """The numbers of a mask, a line each."""
+    """Return the numbers of a mask, one line each."""
     mask = s.mask
     return [
-        f"{s.seen:,} of {mask.tiles.size:,} tiles seen",
-        f"{mask.nnz:,} of {mask.N**2:,} pairs seen, density {mask.nnz / mask.N**2:.3f}",
-        f"{s.ledger.total / s.dense.total:.3f} of the words of all tiles",
+        f"{s.seen:,} of {mask.tiles.size:,} tiles visible",
+        f"{mask.nnz:,} of {mask.N**2:,} pairs visible, density {mask.nnz / mask.N**2:.3f}",
+        f"{s.ledger.total / s.dense.total:.3f} of the traffic of all tiles",
         _against_bound(s),
         f"footprint {s.ledger.peak:,} of M = {s.M:,} words",
     ]
@@ -208,7 +218,7 @@ def facts(s: Sparse) -> list[str]:
 
 def _key(mask: BlockMask) -> Iterator[Element]:
     y, x = Y + SIDE - 18, RIGHT
-    for name, colour, edge in (("seen", SEEN, BLUE), ("hidden", HIDDEN, QUIET)):
+    for name, colour, edge in (("visible", SEEN, BLUE), ("hidden", HIDDEN, QUIET)):
         yield Rect(x, y, 18, 18, colour, "", edge, 1)
         yield Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)
         x += 50 + text_width(name, NORMAL)
@@ -218,48 +228,48 @@ def _key(mask: BlockMask) -> Iterator[Element]:
         half = ((x, y), (x, y + 18), (x + 18, y + 18))
         yield Rect(x, y, 18, 18, HIDDEN, "", BLUE, 1)
         yield Poly(half, BLUE, 0.8, (), HALF)
-        yield Text(x + 26, centred(y + 9, NORMAL), "seen up to the query", NORMAL)
+        yield Text(x + 26, centred(y + 9, NORMAL), "visible up to the query", NORMAL)
 
 
 # ---------------------------------------------------------------------- in words
 def _in_words(s: Sparse, cursor: tuple[int, int] | None) -> tuple[str, str]:
     mask, (rows, columns) = s.mask, s.mask.tiles.shape
     alt = f"A grid of {rows:,} by {columns:,} tiles of scores, {mask.Br:,} queries by {mask.Bc:,} keys each, "
-    alt += f"{s.seen:,} of them seen" + (", on the diagonal up to the query" if mask.causal else "")
+    alt += f"{s.seen:,} of them visible" + (", on the diagonal up to the query" if mask.causal else "")
     alt += f", and bars for {s.ledger.total:,} words moved, {s.dense.total:,} with all tiles, and the lower "
     alt += f"bound of {s.least:,}. "
     if cursor is not None:
         alt += f"Tile {cursor[0]}, {cursor[1]} is outlined: {state_of(mask, *cursor)}. "
     seen = (f"row {row}: {_runs(np.flatnonzero(tiles).tolist())}" for row, tiles in enumerate(mask.tiles))
-    named = f"Tiles seen in {'; '.join(seen)}."
-    alt += named if max(rows, columns) <= DRAWN else "Too many tiles to name each."
+    named = f"Visible tiles in {'; '.join(seen)}."
+    alt += named if max(rows, columns) <= DRAWN else "There are too many tiles to list."
     lines = [["", "words"], ["this mask", f"{s.ledger.total:,}"], ["all tiles", f"{s.dense.total:,}"]]
     lines.append([f"lower bound ({s.bound})", f"{s.least:,}"])
     return alt, "\n".join([table(lines, left=0), *facts(s)])
 
 
 def _runs(found: list[int]) -> str:
-    """Numbers with neighbours joined: 0 to 3, 7."""
+    """Format sorted integers with consecutive ones joined: "0 to 3, 7"."""
     runs = [[k for _, k in run] for _, run in groupby(enumerate(found), lambda at: at[1] - at[0])]
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs) or "none"
 
 
 def state_of(mask: BlockMask, row: int, column: int) -> str:
-    """seen, hidden, or seen up to the query."""
+    """Return "hidden", "visible" or "visible up to the query" for a tile."""
     if not mask.tiles[row, column]:
         return "hidden"
-    return "seen up to the query" if is_half(mask, row, column) else "seen"
+    return "visible up to the query" if is_half(mask, row, column) else "visible"
 
 
 def headline(s: Sparse) -> tuple[str, str]:
-    """What a mask moves, against all tiles and against the bound, in two lines."""
+    """Return two sentences: traffic compared with all tiles, and compared with the lower bound."""
     share = f"{s.ledger.total / s.dense.total:.3f} of the {s.dense.total:,} of all tiles"
     return (
-        f"{s.ledger.total:,} words moved, {share}.",
+        f"Traffic {s.ledger.total:,} words, {share}.",
         f"{_against_bound(s)}, {s.least:,} words for M = {s.M:,}.",
     )
 
 
 def _against_bound(s: Sparse) -> str:
-    ratio = f"{s.ledger.total / s.least:.2f} ×" if s.least else "Above"
+    ratio = f"{s.ledger.total / s.least:.2f} times" if s.least else "Above"
     return f"{ratio} the lower bound ({s.bound})"

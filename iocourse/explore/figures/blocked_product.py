@@ -1,4 +1,4 @@
-"""Blocked products in a small cache: a tile stays, and one column and one row after the other pass it by."""
+"""Figure of blocked products in a small cache: a resident tile, and columns and rows that are streamed."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from ..draw.palette import INK, PAPER, QUIET, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import outline, swatch
 
-LEFT, TOP, ACROSS = 46.0, 84.0, 300.0  # the first panel's corner; pixels of N + d words
-GAP, APART = 16.0, 74.0  # between two arrays, between two panels
-KEY = 122.0  # the lines below a panel
-BAND = "#EFEFEF"  # all that passes the tile
-MOST = 64  # words a side: a column of one word is seen
-ARROW = ((0.0, 0.0), (30.0, 0.0), (23.0, -3.5), (23.0, 3.5), (30.0, 0.0))  # along, aside
+LEFT, TOP, ACROSS = 46.0, 84.0, 300.0  # corner of the first panel; pixels for N + d words
+GAP, APART = 16.0, 74.0  # gaps between arrays and between panels
+KEY = 122.0  # height of the legend below a panel
+BAND = "#EFEFEF"  # everything streamed for the tile
+MOST = 64  # words per side: a column of width 1 is visible
+ARROW = ((0.0, 0.0), (30.0, 0.0), (23.0, -3.5), (23.0, 3.5), (30.0, 0.0))  # along and across the arrow
 Range = tuple[int, int]
 
 
 class Product(NamedTuple):
-    """A tile of a product, and the two arrays that pass it: `left` has its rows, `above` its columns."""
+    """A resident tile of a product and two streamed arrays: `left` has its rows, `above` its columns."""
 
     result: str
     left: str
     above: str
     shape: tuple[int, int]  # of the result
-    depth: int  # steps in which they pass
-    tile: tuple[Range, Range]  # rows and columns of the result that stay
-    kept: Range  # rows of `left` that slow memory has
-    passing: tuple[str, str]  # what a step loads of each of the two
+    depth: int  # steps of the inner dimension
+    tile: tuple[Range, Range]  # resident rows and columns of the result
+    kept: Range  # rows of `left` that are in slow memory
+    passing: tuple[str, str]  # part of each streamed array loaded per step
 
     @property
     def height(self) -> int:
-        """Rows of the tile, words of `left` in a step."""
+        """Rows of the tile, and words of `left` per step."""
         return self.tile[0][1] - self.tile[0][0]
 
     @property
     def width(self) -> int:
-        """Columns of the tile, words of `above` in a step."""
+        """Columns of the tile, and words of `above` per step."""
         return self.tile[1][1] - self.tile[1][0]
 
     @property
     def step(self) -> tuple[str, str]:
-        """What a step loads, with its words: "a column of Q, 6 words"."""
+        """The two loads of a step as text: "a column of Q, 6 words"."""
         column, row = self.passing
         return f"{column}, {with_unit(self.height, 'word')}", f"{row}, {with_unit(self.width, 'word')}"
 
     @property
     def worth(self) -> str:
-        """Words and products of a step."""
+        """Words and products per step as text."""
         products = with_unit(self.height * self.width, "product")
-        return f"{with_unit(self.height + self.width, 'word')} a step for {products}"
+        return f"{with_unit(self.height + self.width, 'word')} per step for {products}"
 
 
 @example(24, 18, Br=6, Bc=8, Bd=6)
@@ -60,42 +60,43 @@ class Product(NamedTuple):
 @example(1, 1, Br=1, Bc=1, Bd=1)
 @figure
 def blocked_product(N: int, d: int, *, Br: int, Bc: int, Bd: int) -> Picture:
-    """Attention in a small cache: Q and K go by columns past a Br x Bc tile of S, then S and V past a Br x Bd
-    tile of O.
+    """Attention in a small cache: Q and K are streamed for a tile of S, then S and V for a tile of O.
 
-    All sizes in words and to scale. Raises ValueError where N or d is above 64, or a tile is larger than its
-    array.
+    The tile of S is Br x Bc, that of O is Br x Bd. All sizes are in words and to scale.
+
+    Raises:
+        ValueError: N or d is above 64, or a tile is larger than its array.
     """
     N, d, Br, Bc, Bd = check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bd=Bd)
     for name, words, most in (("N", N, MOST), ("d", d, MOST), ("Br", Br, N), ("Bc", Bc, N), ("Bd", Bd, d)):
         if words > most:
-            raise ValueError(f"{name} = {words}: at most {most} can be drawn")
+            raise ValueError(f"{name} must be at most {most}, got {words}")
     i, j, c = _second(N, Br), _second(N, Bc), _second(d, Bd)
     scores = Product("S", "Q", "Kᵀ", (N, N), d, (i, j), (0, N), ("a column of Q", "a column of K"))
     output = Product("O", "S", "V", (N, d), N, (i, c), i, ("a column of S", "a row of V"))
     scale, right = ACROSS / (N + d), LEFT + ACROSS + GAP + APART
     drawn = [*_panel(scores, LEFT, scale), *_panel(output, right, scale)]
-    heading = f"A tile stays, columns stream past: N = {N}, d = {d}, Br = {Br}, Bc = {Bc}, Bd = {Bd}"
+    heading = f"Resident tile, streamed columns: N = {N}, d = {d}, Br = {Br}, Bc = {Bc}, Bd = {Bd}"
     size = (right + ACROSS + GAP + LEFT, _bottom(max(N, d) + N, scale) + KEY)
     return titled(heading, size, *_in_words(heading, (scores, output)), drawn)
 
 
 def _second(extent: int, size: int) -> Range:
-    """The second block, where there is one: inside its array a tile is told from the border."""
+    """Return the second block, or the first if there is only one; it is drawn away from the border."""
     return (size, min(2 * size, extent)) if size < extent else (0, size)
 
 
 def _bottom(words: int, scale: float) -> float:
-    """Where a panel ends that has so many words in a column, those of two arrays."""
+    """Return the bottom of a panel with `words` words per column, those of two arrays together."""
     return TOP + words * scale + GAP
 
 
 def _panel(p: Product, left: float, scale: float) -> Iterator[Element]:
-    """One array to the left of the result and one above it, as a product is written by hand; a key below."""
+    """Yield a panel: the result, one array to its left and one above it, and the legend below."""
     x, y = left + p.depth * scale + GAP, TOP + p.depth * scale + GAP  # of the result
     width, height = p.shape[1] * scale, p.shape[0] * scale
     start, stop = (y + row * scale for row in p.kept)
-    yield Text(left, TOP - 20, f"{p.result}: {with_unit(p.depth, 'step')} a tile", NORMAL, bold=True)
+    yield Text(left, TOP - 20, f"{p.result}: {with_unit(p.depth, 'step')} per tile", NORMAL, bold=True)
     yield Rect(x, y, width, height, PAPER, "", QUIET)
     yield Rect(left, start, p.depth * scale, stop - start, PAPER, "", QUIET)
     yield Rect(x, TOP, width, p.depth * scale, PAPER, "", QUIET)
@@ -107,7 +108,7 @@ def _panel(p: Product, left: float, scale: float) -> Iterator[Element]:
 
 
 def _at_work(p: Product, left: float, corner: tuple[float, float], scale: float) -> Iterator[Element]:
-    """The tile; all that passes it in grey; and the step in the middle, with the way to the next."""
+    """Yield the tile, all streamed words in grey, and one step with arrows to the next."""
     x, y = corner[0] + p.tile[1][0] * scale, corner[1] + p.tile[0][0] * scale
     width, height, depth = p.width * scale, p.height * scale, p.depth * scale
     at = p.depth // 2 * scale
@@ -122,27 +123,27 @@ def _at_work(p: Product, left: float, corner: tuple[float, float], scale: float)
 
 
 def _stays(p: Product) -> str:
-    """The kind of tile, by which it is coloured: scores that grow are not yet those that are stored."""
+    """Return the kind of the resident tile, which selects its fill; scores in fast memory have their own."""
     return "scores" if p.result == "S" else p.result
 
 
 def _key(p: Product, left: float, y: float) -> Iterator[Element]:
-    yield from swatch(left, y, fill_of(_stays(p), 0), f"stays: {p.height} × {p.width} words of {p.result}")
+    yield from swatch(left, y, fill_of(_stays(p), 0), f"resident: {p.height} × {p.width} words of {p.result}")
     for k, (array, passes) in enumerate(zip((p.left, p.above[0]), p.step, strict=True), 1):
-        yield from swatch(left, y + 24 * k, fill_of(array, 0), f"passes: {passes}")
+        yield from swatch(left, y + 24 * k, fill_of(array, 0), f"streamed: {passes}")
     yield Text(left, y + 84, p.worth, NORMAL, bold=True)
 
 
 def _in_words(heading: str, products: tuple[Product, Product]) -> tuple[str, str]:
     alt = f"{heading}. Two products of matrices, each with one array to the left of its result and one above."
     for p in products:
-        alt += f" For {p.result} a tile of {p.height} × {p.width} words stays, and in each of "
-        alt += f"{with_unit(p.depth, 'step')} there pass {p.step[0]}, and {p.step[1]}: {p.worth}."
+        alt += f" For {p.result}, a tile of {p.height} × {p.width} words is resident. Each of "
+        alt += f"{with_unit(p.depth, 'step')} streams {p.step[0]}, and {p.step[1]}: {p.worth}."
     rows: list[list[object]] = [
         ["", *(p.result for p in products)],
         ["words of the tile", *(p.height * p.width for p in products)],
-        ["words that pass in a step", *(p.height + p.width for p in products)],
-        ["products in a step", *(p.height * p.width for p in products)],
+        ["streamed words per step", *(p.height + p.width for p in products)],
+        ["products per step", *(p.height * p.width for p in products)],
         ["steps", *(p.depth for p in products)],
     ]
     return alt, table(rows)

@@ -1,6 +1,4 @@
-"""What depth does to the error of low-rank attention, and training with it: a record of `tools.bench
-depth`.
-"""
+"""Figures of a record of `tools.bench depth`: error of low-rank attention over layers, and training."""
 
 from __future__ import annotations
 
@@ -30,37 +28,38 @@ from ..draw.picture import (
 from ..draw.text import words
 
 WIDTH, LEFT, TOP = 860.0, 78.0, 88.0
-TALL, GAP = 300.0, 74.0  # of the one chart, between two
+TALL, GAP = 300.0, 74.0  # height of a single chart; gap between two
 UPPER, LOWER = 190.0, 240.0
-AVERAGED = 10  # steps in a row that are one point of a loss curve
-LEAST = 1e-5  # losses are recorded to five digits; smaller differences are drawn as this
+AVERAGED = 10  # consecutive steps averaged to one point of a loss curve
+LEAST = 1e-5  # losses are recorded to five digits; smaller differences are drawn at this value
 HEAD = (
-    "attention", "last loss", "largest difference", "kept text, own", "kept text, exact", "largest logit",
+    "attention", "last loss", "largest difference", "validation, own", "validation, exact", "largest logit",
 )  # fmt: skip
-KEPT = ("validation_own", "validation_exact", "largest_logit")  # in a record, the last columns of HEAD
+KEPT = ("validation_own", "validation_exact", "largest_logit")  # keys in a record of the last columns of HEAD
 ERRORS = {
     "output": "scores",
-    "dX": "gradient by the input",
-    "parameters": "gradient by all parameters",
-    "W_QK": "gradient by W_Q and W_K",
+    "dX": "gradient with respect to the input",
+    "parameters": "gradient with respect to all parameters",
+    "W_QK": "gradient with respect to W_Q and W_K",
 }
 
 
 # ---------------------------------------------------------------------- error over layers
 @figure
 def depth_errors(record: Record | None, *, what: str = "parameters", title: str | None = None) -> Picture:
-    """The relative error against the number of layers m, one line a degree, beside √m and eᵐ.
+    """Relative error against the number of layers m, one line per degree, with √m and eᵐ for comparison.
 
     Args:
-        record: of `python -m tools.bench depth`; or a part of one, {"layers": …}, measured just now; or None.
+        record: the record of `python -m tools.bench depth`, or a new measurement {"layers": …}; None draws a
+            placeholder.
         what: "output", "dX", "parameters" or "W_QK".
-        title: of the picture.
+        title: of the figure.
 
     Raises:
-        ValueError: another `what`.
+        ValueError: unknown `what`.
     """
     if what not in ERRORS:
-        raise ValueError(f"what is {what!r}; it must be one of {', '.join(ERRORS)}")
+        raise ValueError(f"what must be one of {', '.join(ERRORS)}, got {what!r}")
     name = title or f"Error over layers: {ERRORS[what]}"
     if record is None:
         return none_yet(name, "depth")
@@ -72,15 +71,18 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
     for line in dots:
         (m, error), (last_m, last) = line.points[0], line.points[-1]
         said.append(
-            f"At {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
-            f"layers, {last / error:.2g} times as much, where √m says {sqrt(last_m / m):.2g}."
+            f"For {line.label} the error grows from {error:.2g} at {words(m)} to {last:.2g} at "
+            f"{words(last_m)} layers, by a factor of {last / error:.2g}; √m predicts {sqrt(last_m / m):.2g}."
         )
-    alt = f"{name}: {' '.join(said)} Beside them lines that grow as √m, and one that grows as eᵐ."
+    alt = f"{name}: {' '.join(said)} Reference lines grow as √m, and one as eᵐ."
     return _measured_picture(name, record, chart, TOP + TALL, alt, _errors_table(errors))
 
 
 def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]]:
-    """By degree the points (layers, error), root mean square over seeds; gradients of the same degree."""
+    """Return by degree the points (layers, error), root mean square over seeds.
+
+    Only rows whose gradient has the same degree are used.
+    """
     found: dict[int, dict[int, list[float]]] = {}
     for row in rows:
         if row["gradient_degree"] == row["degree"]:
@@ -92,7 +94,7 @@ def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]
 
 
 def _laws(line: Line, last: bool) -> Iterator[Line]:
-    """From the first point on: √m, and for one degree eᵐ as far as there is room for it."""
+    """Yield the reference lines from the first point on: √m, and for one degree also eᵐ, up to 6 layers."""
     (first, error), (stop, _) = line.points[0], line.points[-1]
     places = np.linspace(first, stop, 45)
     points = tuple((float(m), error * sqrt(m / first)) for m in places)
@@ -113,7 +115,7 @@ def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
 
 # ---------------------------------------------------------------------- training
 class _Run(NamedTuple):
-    """One training: its label, the losses, and how far each is from the exact one."""
+    """One training run: label, losses, and the distance of each loss from that of exact attention."""
 
     label: str
     losses: tuple[float, ...]
@@ -123,17 +125,18 @@ class _Run(NamedTuple):
 
 @figure
 def training_curves(record: Record | None, bound: float | None = 2.0, *, title: str | None = None) -> Picture:
-    """Loss curves above, and below how far each is from the exact one, 10 steps a point.
+    """Loss curves, and below them the difference of each to exact attention, 10 steps per point.
 
     Args:
-        record: of `python -m tools.bench depth`; or a part of one, {"training": {"runs": …}}; or None.
-        bound: of the logits in the trainings to show; None for those without.
-        title: of the picture.
+        record: the record of `python -m tools.bench depth`, or a part {"training": {"runs": …}}; None draws a
+            placeholder.
+        bound: bound of the logits in the runs to show; None for runs without a bound.
+        title: of the figure.
 
     Raises:
-        ValueError: the record holds no exact training with this bound.
+        ValueError: the record has no run of exact attention with this bound.
     """
-    limit = "logits without a bound" if bound is None else f"logits within ±{bound:g}"
+    limit = "unbounded logits" if bound is None else f"logits within ±{bound:g}"
     name = title or f"Training with exact and approximate attention, {limit}"
     if record is None:
         return none_yet(name, "depth")
@@ -144,14 +147,14 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
         curves.append(Line(run.label, _by_parts(run.losses, fmean), stroke_of(k), marker_every=0))
         largest = _by_parts([max(LEAST, off) for off in run.off], max)
         below.append(Line(run.label, largest, stroke_of(k), marker_every=max(1, len(run.off) // 60)))
-    chart = _chart(curves, TOP, UPPER, ("", "loss (nats a character)"), (None, None), labelled=curves[:1])
+    chart = _chart(curves, TOP, UPPER, ("", "loss (nats per character)"), (None, None), labelled=curves[:1])
     bottom = TOP + UPPER
     if below:
         axes = ("training step", "largest difference to exact")
         chart += _chart(below, bottom + GAP, LOWER, axes, (None, 10))
         bottom += GAP + LOWER
-    said = [f"Exact attention ends at a loss of {exact.losses[-1]:.3f}."]
-    said += [f"{run.label}: never further from it than {max(run.off):.2g}." for run in others]
+    said = [f"The last loss of exact attention is {exact.losses[-1]:.3f}."]
+    said += [f"{run.label}: the largest difference is {max(run.off):.2g}." for run in others]
     rows: list[Sequence[str]] = [HEAD]
     for run in (exact, *others):
         kept = (number(run.record.get(key), 4) for key in KEPT)
@@ -160,12 +163,12 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
 
 
 def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
-    """The exact training with this bound, and the others."""
+    """Return the run of exact attention with this bound, and the other runs."""
     some = [run for run in runs if run["bound"] == bound]
     exact = next((run for run in some if run["attention"] == "exact"), None)
     if exact is None:
         there = list(dict.fromkeys(run["bound"] for run in runs))
-        raise ValueError(f"bound is {bound}; the record has an exact training for these: {there}")
+        raise ValueError(f"bound must be one of {there} (recorded runs of exact attention), got {bound}")
     found = []
     for run in some:
         label = run["attention"] + (f", g = {run['degree']}" if run["degree"] else "")
@@ -175,7 +178,7 @@ def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]
 
 
 def _by_parts(values: Sequence[float], of: Callable[[Sequence[float]], float]) -> tuple[Point, ...]:
-    """One number of every 10 values, at the last of their steps."""
+    """Return one point for every 10 values, at the last of their steps."""
     parts = [(at, values[at : at + AVERAGED]) for at in range(0, len(values), AVERAGED)]
     return tuple((float(at + len(part)), of(part)) for at, part in parts)
 
@@ -184,7 +187,7 @@ def _by_parts(values: Sequence[float], of: Callable[[Sequence[float]], float]) -
 def _measured_picture(
     name: str, record: Record, chart: Sequence[Element], bottom: float, alt: str, numbers: str
 ) -> Picture:
-    """Name, where the numbers come from, and the charts, the last of which ends at `bottom`."""
+    """Return the figure with title, source line and charts; `bottom` is the end of the last chart."""
     source = source_of(record)
     size = max(WIDTH, 36 + text_width(source, SMALL)), bottom + 58
     drawn = (Text(18, 52, source, SMALL, colour=QUIET), *chart)
@@ -199,7 +202,7 @@ def _chart(
     bases: tuple[int | None, int | None],
     labelled: Sequence[Line] | None = None,
 ) -> list[Element]:
-    """One chart from `top` downwards; every line is labelled at its end, or those of `labelled` alone."""
+    """Return one chart; the lines `labelled` (default: all) get end labels."""
     frame = frame_around(lines, Axis(LEFT, WIDTH - 210, bases[0]), Axis(top + height, top, bases[1], 1.25))
     if bases[1] is None:
         ys = [y for line in lines for _, y in line.points]

@@ -1,4 +1,4 @@
-"""Words a rank moves against the number of ranks, above the lower bound, with a table at one P."""
+"""Figure of the traffic per rank against the number of ranks, with lower bound and a table at one P."""
 
 from __future__ import annotations
 
@@ -24,20 +24,18 @@ from ..draw.text import figures
 
 WIDTH = 960.0
 LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart
-TABLE, LINE = 484.0, 22.0  # where the table begins, and its lines
-REACH = 12.0  # to either side of the line at P
-MOST = 256  # ranks that are always in view
-MANY = 1024  # the most ranks that are counted, one by one
-ENDS = (18.0, 365.0, 455.0, 610.0, 772.0, 942.0)  # of the table's columns: the first begins there
-HEAD = ("schedule", "words W", "× bound", "memory (words)", "time, words first", "time, words hidden")
+TABLE, LINE = 484.0, 22.0  # top of the table, and its line height
+REACH = 12.0  # pixels on each side of the line at P
+MOST = 256  # the axis reaches at least this number of ranks
+MANY = 1024  # largest P
+ENDS = (18.0, 365.0, 455.0, 610.0, 772.0, 942.0)  # left end of the first column, right ends of the others
+HEAD = ("schedule", "words W", "ratio", "memory (words)", "time, no overlap", "time, overlapped")
 CLAIMED = Stroke(BLACK, (5, 3), "")
-REMARK = (
-    "The times order schedules and measure nothing: every rank has a link alone, and no kernel starts late."
-)
+REMARK = "Times are modelled, to rank schedules: each rank has its own link, and launch overhead is ignored."
 
 
 class View(NamedTuple):
-    """What is drawn: sizes, ranks, rows of the grids (None: those with the fewest words), and the link."""
+    """Arguments of the figure: sizes, ranks, link, and grid rows a (None selects the least traffic)."""
 
     pass_: str
     P: int
@@ -49,11 +47,11 @@ class View(NamedTuple):
 
     @property
     def on(self) -> Cluster:
-        """The chips and their link."""
+        """The cluster: chips and link."""
         return cluster(self.link)
 
     def checked(self) -> View:
-        """This view, or the ValueError or TypeError that says what in it cannot be."""
+        """Return this view. Raises ValueError or TypeError that names the invalid field."""
         schedules_of(self.pass_)
         P, N, d, H = check_sizes(P=self.P, N=self.N, d=self.d, H=self.H)
         cluster(self.link)
@@ -64,12 +62,12 @@ class View(NamedTuple):
         return view
 
     def entries(self) -> list[ScheduleEstimate]:
-        """The schedules at P, with the grids asked for."""
+        """Return the estimates of all schedules at P with the requested grids."""
         return compare_schedules(self.pass_, self.N, self.d, self.P, self.on, H=self.H, a=self.a)
 
     @property
     def bound(self) -> tuple[int, str]:
-        """The lower bound at P, and its id."""
+        """The lower bound at P in words, and its id."""
         return least_words(self.pass_, self.N, self.d, self.P, self.H)
 
 
@@ -90,18 +88,18 @@ def distributed_traffic(
     a: int | None = None,
     link: str = "nvlink4",
 ) -> Picture:
-    """Words of the busiest rank against P, for the schedules of a pass, and what each needs at one P.
+    """Traffic of the busiest rank against P for the schedules of a pass, with a table at one P.
 
-    Lines have the grid with the fewest words at each P; circles mark the grids of the table. Below the black
-    line no schedule has its busiest rank.
+    Lines use the grid with the least traffic at each P; circles mark the grids of the table. The black line
+    is the lower bound.
 
     Args:
         pass_: "forward", "backward" or "causal".
         P: ranks of the table.
-        N: rows of a head.
-        d: its columns.
+        N: sequence length.
+        d: head dimension.
         H: heads.
-        a: rows of the grids in the table; None takes those with the fewest words.
+        a: grid rows in the table; None selects the grid with the least traffic.
         link: one of `iocourse.gpu.chips.LINKS`, for the times.
 
     Raises:
@@ -111,12 +109,12 @@ def distributed_traffic(
 
 
 def map_of(v: View) -> Picture:
-    """The map of a checked view."""
+    """Return the figure of a checked view."""
     lines, bound = _lines(v), _bound_line(v)
     frame, rows, above = _frame(lines, bound), rows_of(v), lines
     claimed = ((P, claimed_words(v.pass_, v.N, v.d, P, v.H)) for P in _ranks(v))
     if at := tuple((float(P), float(words)) for P, words in claimed if words):
-        above = [*lines, Line("bound, claimed", at, CLAIMED, marker_every=0)]  # without an area below it
+        above = [*lines, Line("bound, claimed", at, CLAIMED, marker_every=0)]  # no shaded area below it
     drawn: list[Element] = [
         *area_below(frame, [bound]),
         *frame.elements("ranks P", "words W of the busiest rank"),
@@ -137,21 +135,21 @@ def map_of(v: View) -> Picture:
 
 
 def title_of(v: View) -> str:
-    """The setting in a line."""
+    """Return the title of a view: pass and sizes."""
     passed = "causal forward" if v.pass_ == "causal" else v.pass_
     heads = f", H = {v.H:,}" if v.H > 1 else ""
-    return f"Words between ranks in a {passed} pass, N = {v.N:,}, d = {v.d:,}{heads}"
+    return f"Traffic between ranks in a {passed} pass, N = {v.N:,}, d = {v.d:,}{heads}"
 
 
 # ---------------------------------------------------------------------- the chart
 def _ranks(v: View) -> list[int]:
-    """The numbers of ranks that lines have points at."""
+    """Return the numbers of ranks at which the lines have points."""
     powers = {2**k for k in range(1, 11) if 2**k <= max(MOST, v.P)}
     return sorted(powers | ({v.P} if v.P > 1 else set()))
 
 
 def _lines(v: View) -> list[Line]:
-    """A line for each schedule, in the stroke of its place; those that need more heads end where these do."""
+    """Return a line for each schedule; one that is limited by the number of heads ends there."""
     points: dict[str, list[tuple[float, float]]] = {name: [] for name in schedules_of(v.pass_)}
     for P in _ranks(v):
         for entry in compare_schedules(v.pass_, v.N, v.d, P, v.on, H=v.H):
@@ -165,7 +163,7 @@ def _lines(v: View) -> list[Line]:
 
 
 def _bound_line(v: View) -> Line:
-    """The bound, where it says something: at least a word."""
+    """Return the line of the lower bound, where it is at least one word."""
     at = ((P, least_words(v.pass_, v.N, v.d, P, v.H)[0]) for P in _ranks(v))
     points = tuple((float(P), float(words)) for P, words in at if words)
     return Line("lower bound", points, BOUND, marker_every=0)
@@ -178,7 +176,7 @@ def _frame(lines: Sequence[Line], bound: Line) -> Frame:
 
 
 def _at_P(frame: Frame, v: View) -> Iterator[Element]:
-    """The line at P, and a circle around what each schedule moves there."""
+    """Yield the line at P, and a circle around the traffic of each schedule there."""
     if not frame.x.low <= v.P <= frame.x.high:
         return
     x = frame.x(v.P)
@@ -189,20 +187,20 @@ def _at_P(frame: Frame, v: View) -> Iterator[Element]:
 
 
 def line_of(v: View) -> tuple[float, float, float, float]:
-    """Where the line at P can be taken hold of: x, y, width and height in pixels of the picture."""
+    """Return the draggable region of the line at P: x, y, width and height in pixels."""
     frame = _frame(_lines(v), _bound_line(v))
     x = frame.x(min(max(v.P, frame.x.low), frame.x.high))
     return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
 
 
 def P_at(v: View, x: float) -> int:
-    """The number of ranks whose line is at x."""
+    """Return the number of ranks at pixel x."""
     return max(1, round(_frame(_lines(v), _bound_line(v)).x.at(x)))
 
 
 # ---------------------------------------------------------------------- the table
 def rows_of(v: View) -> list[list[str]]:
-    """The table as text: a heading, a line for each schedule, and the bound."""
+    """Return the table as text: header, one row per schedule, and the lower bound."""
     least, id = v.bound
     rows = [[*HEAD]]
     for entry in v.entries():
@@ -220,18 +218,18 @@ def _milliseconds(seconds: float) -> str:
 
 # ---------------------------------------------------------------------- in words
 def headline(v: View) -> tuple[str, str]:
-    """What holds at P in two lines: who moves the fewest words, and whom the time model puts first."""
+    """Return two sentences for P: the schedule with the least traffic, and the fastest by the time model."""
     entries, (least, id) = v.entries(), v.bound
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)
     others = sum(one.words == fewest.words for one in entries) - 1
-    also = f" (as {with_unit(others, 'other')})" if others else ""
-    first = f"P = {v.P:,}: {fewest.title(v.P)} moves the fewest words, {fewest.words:,}{also}"
-    first += f", {fewest.words / least:.2f} × the bound ({id})." if least else "."
-    where = f"On {v.on.chip.name} and {v.on.link.name}"
+    also = f" (tied with {with_unit(others, 'other')})" if others else ""
+    first = f"P = {v.P:,}: {fewest.title(v.P)} has the least traffic, {fewest.words:,} words{also}"
+    first += f", {fewest.words / least:.2f} times the lower bound ({id})." if least else "."
+    where = f"On {v.on.chip.name} with {v.on.link.name}"
     return (
         first,
-        f"{where} the time model puts {fastest.title(v.P)} first, with {_milliseconds(fastest.hidden)}.",
+        f"{where}, {fastest.title(v.P)} is the fastest by the time model, {_milliseconds(fastest.hidden)}.",
     )
 
 
@@ -239,5 +237,5 @@ def _alt(v: View, lines: Sequence[Line]) -> str:
     drawn = "; ".join(f"{line.label} {line.ends}" for line in lines if line.points)
     at = [f"{row[0]} {row[1]} words" for row in rows_of(v)[1:]]
     told = f"{title_of(v)}: words of the busiest rank against the number of ranks, both axes logarithmic"
-    said = [f"{told}.", f"{drawn or 'Nothing is moved'}.", f"At P = {v.P:,}: {', '.join(at)}."]
+    said = [f"{told}.", f"{drawn or 'No traffic'}.", f"At P = {v.P:,}: {', '.join(at)}."]
     return " ".join([*said, *headline(v), REMARK])

@@ -1,4 +1,4 @@
-"""Pictures of fast memory: how it fills and empties move by move, and a footprint against M."""
+"""Figures of fast memory: words in use after each move, and a footprint against M."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..draw.shapes import swatch
 from ..models.memory_states import states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
-COLUMNS = 240  # more moves than this share columns: each shows the fullest moment of its moves
+COLUMNS = 240  # for more moves, each column shows the maximum over several moves
 
 Amounts = dict[str, int]
 
@@ -24,13 +24,14 @@ Amounts = dict[str, int]
 # ---------------------------------------------------------------------- timeline
 @figure
 def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move by move") -> Picture:
-    """Words in fast memory after each move of a ledger's trace, stacked by array, with M and the peak.
+    """Words in fast memory after each move of a ledger, stacked by array, with M and the peak.
 
-    Raises ValueError where M is below 1 or the ledger has no moves: a dry run keeps none unless unrolled.
+    Raises:
+        ValueError: M is below 1, or the ledger has no moves (a dry run records none unless unrolled).
     """
     M = positive_int("M", M)
     if not ledger.moves:
-        raise ValueError("this ledger has no moves: run the schedule with trace=True, and not dry")
+        raise ValueError("ledger has no moves: run the schedule with trace=True and dry=False")
     amounts = [totals(state) for state in states(ledger.moves)]
     columns, per_column = condensed(amounts)
     peak_at = max(range(len(amounts)), key=lambda k: sum(amounts[k].values()))
@@ -52,21 +53,21 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
 
 
 def condensed(amounts: Sequence[Amounts]) -> tuple[list[Amounts], int]:
-    """At most COLUMNS columns, each the fullest of its moves, and how many moves share one."""
+    """Return at most COLUMNS columns, each the maximum over its moves, and the number of moves per column."""
     share = -(-len(amounts) // COLUMNS)
     groups = [amounts[k : k + share] for k in range(0, len(amounts), share)]
     return [max(group, key=lambda one: sum(one.values())) for group in groups], share
 
 
 def by_presence(columns: Iterable[Amounts]) -> list[str]:
-    """Kinds of tile, those that are there longest first: they make a calm base for the others."""
+    """Return the kinds of tile, the most persistent first, as a stable base of the stack."""
     return [kind for kind, _ in Counter(kind for amounts in columns for kind in amounts).most_common()]
 
 
 def stacked(
     frame: Frame, columns: Sequence[Amounts], kinds: Sequence[str], width: int = 1
 ) -> Iterator[Element]:
-    """Step areas, one upon the other; equal neighbours are drawn as one rectangle."""
+    """Yield stacked step areas; equal adjacent steps are drawn as one rectangle."""
     for position, kind in enumerate(kinds):
         below = [sum(one.get(k, 0) for k in kinds[:position]) for one in columns]
         spans = [(low, low + one.get(kind, 0)) for low, one in zip(below, columns, strict=True)]
@@ -82,10 +83,10 @@ def stacked(
 
 
 def limit_line(frame: Frame, M: int) -> list[Element]:
-    """The line at M words, with its number."""
+    """Return the line at M words with its label."""
     across = ((frame.x.start, frame.y(M)), (frame.x.stop, frame.y(M)))
     return [
-        Poly(across, PAPER, 4.5),  # so that the line is seen on every colour
+        Poly(across, PAPER, 4.5),  # makes the line visible on every colour
         Poly(across, INK, 2.2, (9, 4)),
         Text(frame.x.stop + 6, centred(frame.y(M), NORMAL), f"M = {M:,}", NORMAL, bold=True),
     ]
@@ -96,12 +97,12 @@ def _peak(frame: Frame, move: int, peak: int, moves: int) -> list[Element]:
     label = f"peak {peak:,}"
     half = text_width(label, NORMAL) / 2
     at = min(max(x, frame.x.start + half + 4), frame.x.stop - half - 4)
-    top = frame.y.stop + 12  # the scale leaves room above M and the peak
+    top = frame.y.stop + 12  # the scale has space above M and the peak
     return [Poly(((x, y), (x, top + 5)), INK, 1), Text(at, top, label, NORMAL, "middle", bold=True)]
 
 
 def _kind_labels(frame: Frame, kinds: Sequence[str], M: int) -> Iterator[Element]:
-    """A swatch and a name for each kind, from the top of the stack down, on both sides of the label of M."""
+    """Yield a swatch and a name for each kind, in the order of the stack, avoiding the label of M."""
     places = (frame.y.start - 12 - 24 * k for k in range(len(kinds) + 2))
     wanted = [y for y in places if abs(y - frame.y(M)) >= 20][: len(kinds)]
     heights = spread(wanted, 24, frame.y.stop + 30, frame.y.start - 10)
@@ -130,14 +131,19 @@ def _timeline_words(
 def footprint_bar(
     parts: Mapping[str, int], M: int, *, title: str = "Footprint against fast memory"
 ) -> Picture:
-    """What a schedule holds at once, part by part, against M words; what exceeds M is marked and counted.
+    """Bar of a memory footprint by parts against M words; the excess over M is marked.
 
-    `parts` maps a name to words, as {"Q": 4096, "scores": 2048}. Raises ValueError where there is no part,
-    a part is negative, or M is below 1.
+    Args:
+        parts: name → words, such as `{"Q": 4096, "scores": 2048}`.
+        M: words of fast memory.
+        title: of the figure.
+
+    Raises:
+        ValueError: no parts, a negative part, or M below 1.
     """
     M = positive_int("M", M)
     if not parts or any(words < 0 for words in parts.values()):
-        raise ValueError(f"parts = {dict(parts)}: it needs at least one part, and none below 0 words")
+        raise ValueError(f"parts must contain at least one part, none below 0 words, got {dict(parts)}")
     drawn = list(footprint(parts, M, 24, 66, WIDTH - 48))
     for k, (name, words) in enumerate(parts.items()):
         drawn += swatch(24 + 275 * (k % 3), 152 + 26 * (k // 3), fill_of(name, k), f"{name}: {words:,}")
@@ -151,14 +157,14 @@ def footprint_bar(
 
 
 def verdict(total: int, M: int) -> str:
-    """Whether `total` words fit in M, and what is left or missing."""
+    """Return "fits, … free" or "does not fit, … over M" for a footprint of `total` words."""
     if total > M:
-        return f"does not fit: short of {with_unit(total - M, 'word')}"
+        return f"does not fit, {with_unit(total - M, 'word')} over M"
     return f"fits, {with_unit(M - total, 'word')} free"
 
 
 def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> Iterator[Element]:
-    """The bar: parts side by side, the excess beyond M hatched, M marked by a tick with its number."""
+    """Yield the bar: parts side by side, the excess over M hatched, and a labelled tick at M."""
     total = sum(parts.values())
     scale = width / (1.02 * max(total, M))
     yield Rect(x, y, M * scale, 34, "#FFFFFF", "", QUIET)

@@ -1,4 +1,4 @@
-"""What a tile takes of each chip: registers, what spills out of them, shared memory, tensor cores."""
+"""Figure of compiler resources by tile and chip: registers, spills, shared memory, tensor cores."""
 
 from __future__ import annotations
 
@@ -26,16 +26,26 @@ from ..draw.picture import (
 )
 from ..draw.text import words
 
-SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
-TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars
-BAR, APART, ONE, GAP = 22.0, 6.0, 18.0, 38.0  # a bar, between groups, the column of BN = 1, between panels
-WIDEST_HEAD = 180.0  # the heading of a panel
+SMALLEST_DOT = 16  # smallest size of an operand of tl.dot
+TOP, ROW, PLOT = 118.0, 128.0, 78.0  # top of the first panels; from chip to chip; height of the bars
+BAR, APART, ONE, GAP = (
+    22.0,
+    6.0,
+    18.0,
+    38.0,
+)  # widths: bar, gap between groups, column of BN = 1, gap between panels
+WIDEST_HEAD = 180.0  # minimum width of a panel, for its heading
 TINY = 10.0  # size of the numbers on the bars
-HEADS = ("registers a thread", "bytes spilled a thread, log", "KB shared memory", "tensor-core instructions")
+HEADS = (
+    "registers per thread",
+    "spilled bytes per thread",
+    "KB of shared memory",
+    "tensor-core instructions",
+)
 
 
 class _Tile(NamedTuple):
-    """One compiled tile; `refused` is the compiler's complaint, and then the other numbers are 0."""
+    """One compiled tile. `refused` is the error of the compiler; then the other numbers are 0."""
 
     BM: int
     BN: int
@@ -48,7 +58,7 @@ class _Tile(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> _Tile:
-        """A row of the record."""
+        """Read a row of the record."""
         at = row["BM"], row["BN"], row["warps"]
         if "error" in row:
             return cls(*at, str(row["error"]))
@@ -62,7 +72,7 @@ class _Tile(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """The smaller, the better the number of warps suits the tile."""
+        """Sort key: the smallest is the best number of warps for a tile."""
         return bool(self.refused), self.spilled, self.registers
 
 
@@ -78,18 +88,17 @@ def kernel_resources(
     warps: int | None = None,
     title: str | None = None,
 ) -> Picture:
-    """What the forward kernel takes of each chip, tile by tile: a row of panels a chip, BN to the right.
+    """Compiler resources of the forward kernel by tile: one row of panels per chip, BN to the right.
 
     Args:
-        rows: the list `forward_by_tile` that `python -m tools.bench resources` records.
-        d: the head size to show.
-        chips: the architectures to show, such as [75, 80, 90]; all that `rows` has, if None.
-        warps: of a program; if None, each tile has the number that spills least, then the one with the fewest
-            registers.
-        title: of the picture.
+        rows: the list `forward_by_tile` in the record of `python -m tools.bench resources`.
+        d: head dimension to show.
+        chips: architectures to show, such as [75, 80, 90]; None shows all in `rows`.
+        warps: per program; None selects for each tile the number with the fewest spills, then registers.
+        title: of the figure.
 
     Raises:
-        ValueError: `rows` holds nothing for this d, one of these chips, or this number of warps.
+        ValueError: `rows` has no entry for this d, one of these chips, or this number of warps.
     """
     shown = _read(rows, d, chips, warps)
     sizes = _Sizes.of(shown)
@@ -99,11 +108,11 @@ def kernel_resources(
     for k, (arch, tiles) in enumerate(shown.items()):
         drawn += _chip(sizes, TOP + ROW * k, arch, tiles)
     size = sizes.panel(3) + sizes.across + 24, TOP + ROW * len(shown) + 4
-    chosen = f"{warps} warps" if warps else "each tile with the warps that spill least"
+    chosen = f"{warps} warps" if warps else "with the number of warps that spills least"
     told = [
-        f"{name}: for each chip bars of registers a thread, bytes spilled a thread and KB of shared memory "
-        f"by BN and BM, and the number of tensor-core instructions, {chosen}",
-        f"BN = 1 has no bar: tl.dot takes {SMALLEST_DOT} at least",
+        f"{name}: for each chip, bars of registers per thread, spilled bytes per thread and KB of shared "
+        f"memory by BN and BM, and the number of tensor-core instructions, {chosen}",
+        f"BN = 1 has no bar, because tl.dot needs at least {SMALLEST_DOT}",
     ]
     told += [_chip_in_words(arch, list(tiles.values())) for arch, tiles in shown.items()]
     return titled(name, size, ". ".join(told) + ".", _numbers(shown, sizes, chosen), drawn)
@@ -115,10 +124,10 @@ def _read(
     wanted = [row for row in rows if row["d"] == d and warps in (None, row["warps"])]
     arches = list(dict.fromkeys(row["arch"] for row in wanted)) if chips is None else list(chips)
     if chips is not None and not arches:
-        raise ValueError("chips is empty: name at least one, such as 90")
+        raise ValueError("chips must contain at least one, such as 90, got none")
     if not wanted:
         there = sorted({(row["d"], row["warps"]) for row in rows})
-        raise ValueError(f"rows holds nothing for d = {d}, warps = {warps}; it has these (d, warps): {there}")
+        raise ValueError(f"rows has no entry for d = {d}, warps = {warps}; recorded (d, warps): {there}")
     found: _Chips = {}
     for arch in arches:
         chip_of(arch)
@@ -130,13 +139,13 @@ def _read(
                 best[at] = tile
         found[arch] = best
         if not found[arch]:
-            raise ValueError(f"rows holds nothing for chips = {arch}, d = {d}, warps = {warps}")
+            raise ValueError(f"rows has no entry for chips = {arch}, d = {d}, warps = {warps}")
     return found
 
 
-# ---------------------------------------------------------------------- where things stand
+# ---------------------------------------------------------------------- layout
 class _Sizes(NamedTuple):
-    """Which bars there are, how high the largest may be, and where the panels stand."""
+    """Layout of the panels: tile sizes on both axes, the maxima of the scales, and the left edge."""
 
     BMs: tuple[int, ...]
     BNs: tuple[int, ...]
@@ -146,7 +155,7 @@ class _Sizes(NamedTuple):
 
     @classmethod
     def of(cls, shown: _Chips) -> _Sizes:
-        """What the chips shown need."""
+        """Return the layout for the chips."""
         tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
         limits = [chip_of(arch).shared_bytes for arch in shown]
         return cls(
@@ -159,20 +168,20 @@ class _Sizes(NamedTuple):
 
     @property
     def group(self) -> float:
-        """Pixels from one BN to the next; "refused" has room in it."""
+        """Pixels per BN, wide enough for the word "refused"."""
         return max(BAR * len(self.BMs) + APART, 48.0)
 
     @property
     def across(self) -> float:
-        """Pixels of a panel."""
+        """Pixels per panel."""
         return max(ONE + self.group * len(self.BNs), WIDEST_HEAD)
 
     def panel(self, number: int) -> float:
-        """The left edge of a panel."""
+        """Return the left edge of a panel."""
         return self.left + number * (self.across + GAP)
 
     def bar(self, left: float, tile: _Tile) -> float:
-        """The left edge of a tile's bar in the panel that starts at `left`."""
+        """Return the left edge of the bar of a tile in the panel that starts at `left`."""
         middle = left + ONE + self.group * (self.BNs.index(tile.BN) + 0.5)
         return middle + BAR * (self.BMs.index(tile.BM) - len(self.BMs) / 2)
 
@@ -198,12 +207,12 @@ def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], 
 
 
 def _name_parts(arch: int) -> tuple[str, ...]:
-    """A chip's name over two or three lines: A100, SXM 80 GB, sm_80."""
+    """Return the name of a chip in two or three lines, such as "A100", "SXM 80 GB", "sm_80"."""
     return (*chip_of(arch).name.split(" ", 1), f"sm_{arch}")
 
 
 def _axis(sizes: _Sizes, left: float, floor: float) -> Iterator[Element]:
-    """The floor of a panel, BN below it, and the column that no tile can have."""
+    """Yield the base line of a panel, the labels of BN, and the grey column of BN = 1."""
     yield Poly(((left, floor), (left + sizes.across, floor)), INK, 1.2)
     yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN)
     for at, label in [(left + ONE / 2, "1"), *_centres(sizes, left)]:
@@ -217,7 +226,7 @@ def _centres(sizes: _Sizes, left: float) -> Iterator[tuple[float, str]]:
 
 
 def _limit(sizes: _Sizes, panel: int, floor: float, height: float, label: str) -> Iterator[Element]:
-    """A dashed line that no bar may cross, and its number to the right."""
+    """Yield the dashed line of a limit, with its number to the right."""
     left, y = sizes.panel(panel), floor - height
     yield Poly(((left, y), (left + sizes.across, y)), INK, 1.2, (4, 3))
     yield Text(left + sizes.across + 4, centred(y, TINY), label, TINY)
@@ -231,7 +240,9 @@ def _bars(sizes: _Sizes, floor: float, tile: _Tile, limit: int) -> Iterator[Elem
     spilled = log2(tile.spilled) / log2(max(sizes.most_spilled, 2)) if tile.spilled else 0.0
     kilobytes = tile.shared / 1024
     yield from _bar(sizes, 0, floor, tile, tile.registers / REGISTERS_A_THREAD, str(tile.registers))
-    few = str(tile.spilled) if tile.spilled < 1000 else f"{tile.spilled / 1000:.0f}K"  # three letters at most
+    few = (
+        str(tile.spilled) if tile.spilled < 1000 else f"{tile.spilled / 1000:.0f}K"
+    )  # at most three characters
     yield from _bar(sizes, 1, floor, tile, spilled, few)
     yield from _bar(
         sizes, 2, floor, tile, kilobytes / sizes.most_shared, f"{kilobytes:.0f}", tile.shared > limit
@@ -241,19 +252,19 @@ def _bars(sizes: _Sizes, floor: float, tile: _Tile, limit: int) -> Iterator[Elem
 def _bar(
     sizes: _Sizes, panel: int, floor: float, tile: _Tile, share: float, label: str, over: bool = False
 ) -> Iterator[Element]:
-    """A bar with its number above it; outlined, and its number bold, where the chip has not that much."""
+    """Yield a bar with its number above it, highlighted if it exceeds the limit of the chip or spills."""
     left, height = sizes.bar(sizes.panel(panel), tile), PLOT * share
     bad = over or (panel < 2 and tile.spilled > 0)
     if height:
         edge, line = (VERMILION, 2.5) if bad else (INK, 0.8)
         yield Rect(left + 1.5, floor - height, BAR - 3, height, *_fill(sizes, tile.BM), edge, line)
     colour = WRONG if bad else INK
-    yield Rect(left + 2, floor - height - 12, BAR - 4, 9, PAPER)  # the limit's line must not cross the number
+    yield Rect(left + 2, floor - height - 12, BAR - 4, 9, PAPER)  # hides the limit line behind the number
     yield Text(left + BAR / 2, floor - height - 4, label, TINY, "middle", colour, bad)
 
 
 def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
-    """A small table: BM down, BN across."""
+    """Yield a small table of tensor-core instructions, BM down and BN across."""
     left = sizes.panel(3)
     for at, label in _centres(sizes, left):
         yield Text(at, top + 10, label, TINY, "middle", QUIET)
@@ -269,15 +280,17 @@ def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Ti
 
 # ---------------------------------------------------------------------- the key
 def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
-    """What colours, outlines and hatches mean, in two lines."""
+    """Yield the legend of colours, outlines and hatches."""
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
-    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: tl.dot takes 16 at least"))
+    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: below the minimum of tl.dot, 16"))
     if any(
         tile.spilled or tile.shared > chip_of(arch).shared_bytes
         for arch, tiles in shown.items()
         for tile in tiles.values()
     ):
-        entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
+        entries.append(
+            (Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip provides")
+        )
     if any(tile.refused for tiles in shown.values() for tile in tiles.values()):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))
     x = 18.0
@@ -324,5 +337,5 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
         for tile in tiles.values()
         if tile.refused
     ]
-    note = f"{chosen}; * no tensor-core instruction"
+    note = f"{chosen}; * without tensor-core instructions"
     return "\n".join([table([head, *lines], left=0), note, *reasons])

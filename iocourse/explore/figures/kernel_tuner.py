@@ -1,4 +1,4 @@
-"""The picture of the kernel tuner: one tile of one Triton kernel against one chip."""
+"""Figure of the kernel tuner: one tile of one Triton kernel on one chip."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from ..models.kernel_tuner import (
 WIDTH, HEIGHT = 960.0, 578.0
 LEFT, LEFT_WIDTH = 18.0, 540.0
 RIGHT, RIGHT_WIDTH = 604.0, 338.0
-LOWER = 300.0  # where the lower half begins
-SIDES = (16, 32, 64, 128)  # of tiles in the map, and those that were recorded besides
-NAMES = 64.0  # pixels for the names of arrays
+LOWER = 300.0  # top of the lower half
+SIDES = (16, 32, 64, 128)  # tile sizes in the map, in addition to the recorded ones
+NAMES = 64.0  # width of the array names
 TINY = 10.0
-SPILLED = 1024  # bytes a thread where the bar of what is spilled ends
+SPILLED = 1024  # bytes per thread at the end of the bar of spills
 GAUGES = (
-    "registers a thread",
-    "registers of all its threads",
+    "registers per thread",
+    "registers of all threads",
     "spilled to local memory (bar: 1 KB)",
     "shared memory",
 )
@@ -68,23 +68,23 @@ def kernel_tuner_picture(
     causal: bool = True,
     record: Mapping[str, Any] | None = None,
 ) -> Picture:
-    """One tile of one kernel on one chip: what it holds, what the compiler took for it, what it moves.
+    """One tile of one kernel on one chip: memory footprint, compiled resources and traffic.
 
-    Registers, spilled bytes and shared memory are those of the recorded run of `tools.bench resources`. A
-    tile that is not in it is called "not recorded", with the nearest one that is; nothing is interpolated.
+    Registers, spilled bytes and shared memory are from the record of `tools.bench resources`. A tile that is
+    not in it is reported as "not recorded", with the nearest recorded tile; nothing is interpolated.
 
     Args:
         arch: 75, 80, 89, 90 or 100.
-        d: head size, columns.
-        itemsize: bytes of a number of Q, K and V, 2 or 4.
+        d: head dimension.
+        itemsize: bytes per element of Q, K and V, 2 or 4.
         kernel: one of `iocourse.costs.kernels.KERNELS`.
-        BM: queries of a tile.
-        BN: keys of a tile.
-        BD: columns of a slice, for kernels that cut d; None for those with whole rows.
-        warps: of 32 threads, of one program.
-        N: queries, and keys, of the one head whose words are counted.
-        causal: whether query i sees the keys up to i only.
-        record: as `load_record("resources")` gives it; None: that one; {}: as where there is none.
+        BM: queries per tile.
+        BN: keys per tile.
+        BD: columns per slice, for kernels that split d; None for the others.
+        warps: warps of 32 threads per program.
+        N: queries and keys of the one head whose traffic is counted.
+        causal: True for a causal mask.
+        record: a record as of `load_record("resources")`. None selects the shipped one, {} means no record.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
@@ -94,7 +94,7 @@ def kernel_tuner_picture(
 
 
 def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
-    """The picture of a checked setting against a record, {} where there is none."""
+    """Return the figure of a checked state with a record ({} if missing)."""
     shown = report_of(s, record)
     drawn = [
         *(
@@ -109,10 +109,10 @@ def picture_of(s: KernelTunerState, record: Mapping[str, Any]) -> Picture:
     return titled(title_of(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
 
 
-# ---------------------------------------------------------------------- what the tiles take
+# ---------------------------------------------------------------------- footprint
 def _footprint(shown: TileReport) -> Iterator[Element]:
-    """The tiles side by side, above what one multiprocessor has: shared memory, then registers."""
-    yield Text(LEFT, 88, "Tiles that a program holds, and room for them", NORMAL, bold=True)
+    """Yield the tiles side by side, above the capacity of one SM: shared memory, then registers."""
+    yield Text(LEFT, 88, "Tiles of a program, and capacity of one SM", NORMAL, bold=True)
     scale = LEFT_WIDTH / (1.01 * max(shown.held, shown.budget))
     x, y = LEFT, 98.0
     for k, (name, tile) in enumerate(shown.tiles.items()):
@@ -134,9 +134,9 @@ def _footprint(shown: TileReport) -> Iterator[Element]:
         yield from swatch(at, row, fill_of(name, k), f"{name} {tile.words:,}")
 
 
-# ---------------------------------------------------------------------- what the compiler took
+# ---------------------------------------------------------------------- compiled resources
 def _gauges(shown: TileReport) -> Iterator[Element]:
-    yield Text(RIGHT, 88, "What the compiler took", NORMAL, bold=True)
+    yield Text(RIGHT, 88, "Compiled resources", NORMAL, bold=True)
     report = resources_of(shown.found[0]) if shown.found else None
     unknown = (0, 1, "refused" if shown.found else "not recorded", bool(shown.found))
     readings = _readings(report, shown.chip) if report else [unknown] * len(GAUGES)
@@ -150,29 +150,27 @@ def _gauges(shown: TileReport) -> Iterator[Element]:
 
 
 def _readings(report: Resources, chip: Chip) -> list[tuple[int, int, str, bool]]:
-    """For each gauge: a number of the record, where its bar would end, its words, and whether it is too
-    much.
-    """
+    """Return for each gauge: recorded value, end of its bar, label, and True if it is too large."""
     a_thread, spilled = report.registers, report.spill_bytes
     of_all, shared, limit = 32 * report.warps * a_thread, report.shared_bytes, chip.shared_bytes
     return [
         (a_thread, REGISTERS_A_THREAD, f"{a_thread} of {REGISTERS_A_THREAD}", spilled > 0),
         (of_all, chip.registers, f"{of_all:,} of {chip.registers:,}", of_all > chip.registers),
-        (spilled, SPILLED, f"{spilled:,} bytes a thread", spilled > 0),
+        (spilled, SPILLED, f"{spilled:,} bytes per thread", spilled > 0),
         (shared, limit, f"{kilobytes(shared)} of {kilobytes(limit)} KB", shared > limit),
     ]
 
 
-# ---------------------------------------------------------------------- words moved
+# ---------------------------------------------------------------------- traffic
 def _words(shown: TileReport) -> Iterator[Element]:
     s, ledger = shown.state, shown.ledger
-    yield Text(LEFT, LOWER, f"Words moved, one head of N = {s.N:,}", NORMAL, bold=True)
+    yield Text(LEFT, LOWER, f"Traffic (words), one head of N = {s.N:,}", NORMAL, bold=True)
     yield from key_of_moved(LEFT + LEFT_WIDTH - 170, LOWER - 12)
     bars = list[Moved]()
     for k, (name, read, written) in enumerate(ledger.rows()):
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
         bars.append(Moved(name, colour, read, written, said))
-    total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × what one tile of N × N moves"
+    total = f"{ledger.total:,}, {ledger.total / with_one_tile(s).total:,.2f} times that of one N × N tile"
     bars.append(Moved("total", SUM, ledger.read, ledger.written, total))
     rooms = (LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(bar.said, SMALL) for bar in bars)
     scale = min(room / max(bar.read + bar.written, 1) for room, bar in zip(rooms, bars, strict=True))
@@ -182,7 +180,7 @@ def _words(shown: TileReport) -> Iterator[Element]:
 
 # ---------------------------------------------------------------------- the map of recorded tiles
 class TileMap(NamedTuple):
-    """The sides of the tiles that are on the map, BM down and BN across, and the pixels of one of them."""
+    """The map of recorded tiles: BM down, BN across, and the pixels per cell."""
 
     BMs: list[int]
     BNs: list[int]
@@ -191,11 +189,11 @@ class TileMap(NamedTuple):
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """Where it lies in the picture: x, y, width, height."""
+        """Position in the figure: x, y, width, height."""
         return RIGHT + 40, LOWER + 34, self.width * len(self.BNs), self.height * len(self.BMs)
 
     def tile_at(self, x: float, y: float) -> tuple[int, int]:
-        """(BM, BN) of the tile at a place of the picture, or of the nearest one."""
+        """Return (BM, BN) of the tile at a point of the figure, or of the nearest one."""
         left, top, *_ = self.box
         row, column = int((y - top) // self.height), int((x - left) // self.width)
         return (
@@ -205,7 +203,7 @@ class TileMap(NamedTuple):
 
 
 def map_of(rows: Sequence[Row], s: KernelTunerState) -> TileMap:
-    """The map of a setting: the usual tiles, those that were recorded, and the one at hand."""
+    """Return the map of a state: the usual tiles, the recorded ones, and the current one."""
     tiles = recorded_tiles(rows, s)
     BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
     BNs = sorted({*SIDES, s.BN, *(BN for _, BN in tiles)})
@@ -213,7 +211,7 @@ def map_of(rows: Sequence[Row], s: KernelTunerState) -> TileMap:
 
 
 def _map(shown: TileReport) -> Iterator[Element]:
-    """BM down, BN across: what the best recorded number of warps gives; the tile at hand is outlined."""
+    """Yield the map with the verdict for the best recorded number of warps; the current tile is outlined."""
     s, tiles = shown.state, recorded_tiles(shown.rows, shown.state)
     found = map_of(shown.rows, s)
     BMs, BNs, width, height = found

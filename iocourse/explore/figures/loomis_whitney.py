@@ -1,4 +1,4 @@
-"""Loomis and Whitney in a box: the words of A, B and C on its walls, the multiply-adds they allow inside."""
+"""Figure of the Loomis-Whitney inequality: words of A, B and C on three walls, multiply-adds in the box."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Bits = NDArray[np.bool_]
 Corner = tuple[float, float, float]
 
 MOST = 6  # words along an edge of the box
-ACROSS, DOWN, UP = 22.0, 10.0, 26.0  # of a step along i or j to the side and down, of a step along l upwards
-APART = 0.7  # steps between the box and what stands clear of it
+ACROSS, DOWN, UP = 22.0, 10.0, 26.0  # pixels per step: i or j sideways and down, l up
+APART = 0.7  # steps between the box and the walls
 MARGIN, HEAD, FOOT = 26.0, 78.0, 46.0
 COLOURS = {"A": SKY, "B": ORANGE, "C": GREEN}
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which words are at hand: a (m, k), b (k, n), c (m, n)."""
+    """One selection of available words: a (m, k), b (k, n), c (m, n)."""
 
     name: str
     a: Bits
@@ -36,24 +36,24 @@ class _Choice:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """m, n, k: the box of all triples (i, j, l)."""
+        """(m, n, k), the size of the box of all triples (i, j, l)."""
         return self.a.shape[0], self.b.shape[1], self.a.shape[1]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Words at hand of each array."""
+        """Number of available words per array."""
         return {"A": int(self.a.sum()), "B": int(self.b.sum()), "C": int(self.c.sum())}
 
     @property
     def points(self) -> list[tuple[int, int, int]]:
-        """The triples whose three words are at hand, from the back to the front."""
+        """The triples whose three words are available, from back to front."""
         box = product(*(range(edge) for edge in self.size))
         found = [(i, j, l) for i, j, l in box if self.a[i, l] and self.b[l, j] and self.c[i, j]]
         return sorted(found, key=sum)
 
     @property
     def limit(self) -> float:
-        """The most that as many words allow, by Loomis and Whitney."""
+        """The Loomis-Whitney upper bound on the number of triples, √(A·B·C)."""
         return sqrt(prod(self.counts.values()))
 
 
@@ -61,18 +61,19 @@ class _Choice:
 def loomis_whitney(
     choices: Mapping[str, Sequence[ArrayLike]], title: str = "Words and multiply-adds"
 ) -> Picture:
-    """The words at hand of C = AB on three walls, and the multiply-adds that have all three words.
+    """Available words of C = AB on three walls, and the multiply-adds for which all three are available.
 
     Args:
-        choices: name → (a, b, c), True or 1 where the word is at hand: a (m, k), b (k, n), c (m, n). One box
-            is drawn for each; an edge has at most 6 words.
-        title: of the picture.
+        choices: name → (a, b, c), True or 1 for an available word: a (m, k), b (k, n), c (m, n). One box is
+            drawn for each; an edge has at most 6 words.
+        title: of the figure.
 
-    Raises ValueError for no choices, for shapes that do not belong together, and for larger boxes.
+    Raises:
+        ValueError: no choices, shapes that do not match, or a box that is too large.
     """
     read = [_checked(name, arrays) for name, arrays in choices.items()]
     if not read:
-        raise ValueError("choices is empty: name at least one choice of words")
+        raise ValueError("choices must contain at least one choice of words, got none")
     boxes = [_Box(choice) for choice in read]
     height = HEAD + max(box.height for box in boxes) + FOOT
     left, drawn = MARGIN, list[Element]()
@@ -90,15 +91,13 @@ def loomis_whitney(
 def _checked(name: str, arrays: Sequence[ArrayLike]) -> _Choice:
     shapes = [np.shape(array) for array in arrays]
     if len(shapes) != 3 or any(len(shape) != 2 or 0 in shape for shape in shapes):
-        raise ValueError(f"choices[{name!r}]: three matrices a, b, c are wanted, got the shapes {shapes}")
+        raise ValueError(f"choices[{name!r}] must be three matrices a, b, c, got the shapes {shapes}")
     (m, k), (rows, n), last = shapes
     if rows != k or last != (m, n):
-        raise ValueError(
-            f"choices[{name!r}]: a (m, k), b (k, n), c (m, n) are wanted, got the shapes {shapes}"
-        )
+        raise ValueError(f"choices[{name!r}] must be a (m, k), b (k, n), c (m, n), got the shapes {shapes}")
     if max(m, n, k) > MOST:
         raise ValueError(
-            f"choices[{name!r}]: a box of {m} x {n} x {k}, at most {MOST} along an edge are drawn"
+            f"choices[{name!r}] must have at most {MOST} words along an edge, got a box of {m} x {n} x {k}"
         )
     a, b, c = (np.asarray(array, dtype=bool) for array in arrays)
     return _Choice(name, a, b, c)
@@ -106,7 +105,7 @@ def _checked(name: str, arrays: Sequence[ArrayLike]) -> _Choice:
 
 # ---------------------------------------------------------------------- one box
 class _Box:
-    """A choice of words drawn in oblique view: i runs to the left, j to the right, l upwards."""
+    """A selection of words in oblique view: i to the left, j to the right, l upwards."""
 
     def __init__(self, choice: _Choice) -> None:
         self.choice = choice
@@ -118,13 +117,13 @@ class _Box:
         self.height = self.top + self.gap * UP + (self.m + self.n) * DOWN
 
     def elements(self, left: float) -> list[Element]:
-        """The walls, the edges of the box, the multiply-adds, and the labels."""
+        """Return walls, edges of the box, multiply-adds and labels."""
         self.left = left
         flat = [*self._walls(), *self._edges()]
         return [*flat, *(face for point in self.choice.points for face in self._cube(point)), *self._labels()]
 
     def at(self, i: float, j: float, l: float) -> Point:
-        """Where a corner of the box is, in pixels."""
+        """Return a point of the box in pixels."""
         middle = self.left + self.width / 2
         return middle + (j - i) * ACROSS, HEAD + self.top + (i + j) * DOWN - l * UP
 
@@ -132,7 +131,7 @@ class _Box:
         return Poly(tuple(self.at(*corner) for corner in corners), stroke, 1.0, (), fill)
 
     def _walls(self) -> Iterator[Element]:
-        """A on the wall to the left, B on the wall to the right, C on the floor; coloured where at hand."""
+        """Yield A on the left wall, B on the right wall and C on the floor, coloured if available."""
         words = {"A": self.choice.a, "B": self.choice.b, "C": self.choice.c}
         for name, there in words.items():
             for row, column in np.ndindex(there.shape):
@@ -140,21 +139,21 @@ class _Box:
                 yield self._tile(self._word(name, row, column), fill, QUIET)
 
     def _word(self, name: str, row: int, column: int) -> list[Corner]:
-        """The corners of a word's tile on its wall."""
+        """Return the corners of the square of a word on its wall."""
         steps = [(row + x, column + y) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]
         if name == "A":
             return [(i, -self.gap, l) for i, l in steps]
         return [(-self.gap, j, l) for l, j in steps] if name == "B" else [(i, j, -self.gap) for i, j in steps]
 
     def _edges(self) -> Iterator[Element]:
-        """The edges of the box of all triples."""
+        """Yield the edges of the box of all triples."""
         corners = product((0, self.m), (0, self.n), (0, self.k))
         for one, other in combinations(corners, 2):
             if sum(x != y for x, y in zip(one, other, strict=True)) == 1:
                 yield Poly((self.at(*one), self.at(*other)), GRID, 1.0)
 
     def _cube(self, point: tuple[int, int, int]) -> Iterator[Element]:
-        """The three faces one sees, each in the colour of the wall behind it."""
+        """Yield the three visible sides of a cube, each in the colour of the array on the parallel wall."""
         i, j, l = point
         yield self._tile([(i, j, l + 1), (i + 1, j, l + 1), (i + 1, j + 1, l + 1), (i, j + 1, l + 1)], GREEN)
         yield self._tile([(i, j + 1, l), (i + 1, j + 1, l), (i + 1, j + 1, l + 1), (i, j + 1, l + 1)], SKY)
@@ -179,5 +178,5 @@ def _sentence(choice: _Choice) -> str:
     made = with_unit(len(choice.points), "multiply-add")
     return (
         f"{choice.name}: a box of {m} x {n} x {k} triples, with {a} words of A, {b} of B and {c} of C "
-        f"on three walls; in it {made}, drawn as cubes whose shadows are on these words."
+        f"on three walls, and {made} inside, drawn as cubes that project onto these words."
     )

@@ -1,4 +1,4 @@
-"""The picture of the low-rank explorer: a polynomial's error over the logits, and where the logits lie."""
+"""Figure of the low-rank explorer: error of a polynomial over the logits, and histogram of the logits."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from ..models.lowrank_explorer import (
 
 WIDTH, HEIGHT = 980.0, 552.0
 LEFT, STOP = 84.0, 556.0  # of both charts
-ERRORS = (128.0, 300.0)  # top and bottom of the chart of errors
+ERRORS = (128.0, 300.0)  # top and bottom of the error chart
 SHARES = (358.0, 470.0)  # of the histogram
 RIGHT, RIGHT_WIDTH = 600.0, 356.0  # the column of numbers
-NAMES, BAR = 64.0, 130.0  # room for the names of the bars, and for the longest bar
+NAMES, BAR = 64.0, 130.0  # widths of the bar labels and of the longest bar
 ERROR_RANGE = (1e-8, 10.0)
-REACH = 12.0  # to either side of the line at R
+REACH = 12.0  # pixels on each side of the line at R
 POINTS, BINS = 481, 48
-WIDEST = 2.5  # the axis goes to R, but not to more than so many times the largest logit
+WIDEST = 2.5  # limit of the axis as a multiple of the largest logit
 NEGATIVE = Fill(PAPER, "x")
 QUANTILES = (0.01, 0.5, 0.99)
 
@@ -69,29 +69,29 @@ def low_rank_explorer_picture(
     Q: Any = None,
     K: Any = None,
 ) -> Picture:
-    """What low-rank attention of one degree costs and how far off it is, over the histogram of the logits.
+    """Traffic and error of low-rank attention of one degree, above a histogram of the logits.
 
-    Logits are q·(k - mean of the keys)/√d, without a mask. Above: |p(s)e⁻ˢ - 1| of the polynomial, of a row
-    of standard deviation σ where each row has its own. Below: the share of the logits, and that of the
-    attention weight, in each of 48 bins. Words are those of `schedules.low_rank` and
+    Logits are q·(k - mean of the keys)/√d, without a mask. Upper chart: |p(s)e⁻ˢ - 1| of the polynomial; a
+    per-row polynomial is drawn for a row with standard deviation σ. Lower chart: the share of the logits, and
+    of the attention weight, in each of 48 bins. Traffic is that of `schedules.low_rank` and
     `schedules.flash_optimal`.
 
     Args:
         degree: g, 1 to 12.
-        n: queries and keys whose words are counted; None: the data's keys, 40,960 where Gaussian.
+        n: queries and keys for the traffic; None means all keys of the data, or 40,960 for Gaussian logits.
         M: words of fast memory.
-        d: columns; None: those of the data, 12 where Gaussian.
+        d: head dimension; None means that of the data, or 12 for Gaussian logits.
         polynomial: "hermite", "taylor", or for the interval [-R, R] "chebyshev" or "minimax".
-        B: bound of the entries of Q and of K less its mean, so that |s| ≤ R = B²√d. None: the smallest of
-            three figures whose R covers the sampled logits.
-        error: relative error of the softmax weights that is allowed.
-        sigma: standard deviation of Gaussian logits, where neither head nor Q and K are given.
-        head: (layer, head) of a shipped one.
+        B: bound on the entries of Q and of K minus its mean, so that |s| ≤ R = B²√d. None: the smallest value
+            with three significant digits whose R covers the sampled logits.
+        error: allowed relative error of the softmax weights.
+        sigma: standard deviation of Gaussian logits, used if neither head nor Q and K are given.
+        head: (layer, head) of a shipped head.
         Q: queries (n_q, d), given together with K.
         K: keys (n_k, d); up to 32,768 logits are sampled.
 
     Raises:
-        ValueError, TypeError: an argument is not as described, or M holds no tile; the message names it.
+        ValueError, TypeError: an argument is not as described, or no tile fits in M; the message names it.
     """
     return picture_of(facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K))
 
@@ -100,31 +100,31 @@ def facts_of(
     degree: int, n: int | None, M: int, d: int | None, polynomial: str, B: float | None, error: float,
     sigma: float, head: tuple[int, int] | None, Q: Any, K: Any,
 ) -> Facts:  # fmt: skip
-    """The facts behind the arguments of `low_rank_explorer_picture`, checked."""
+    """Return the results for the checked arguments of `low_rank_explorer_picture`."""
     data = _data(d, sigma, head, Q, K)
     keys = n if n is not None else 40_960 if data.drawn else data.n
     s = LowRankState(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
     facts = Facts(s, data)
-    _ = facts.break_even  # raises where M holds no tile
+    _ = facts.break_even  # raises if no tile fits in M
     return facts
 
 
 def _data(d: int | None, sigma: float, head: tuple[int, int] | None, Q: Any, K: Any) -> Logits:
     if (Q is None) != (K is None):
-        raise ValueError(f"{'Q' if Q is None else 'K'} is None; give Q and K together")
+        raise ValueError(f"Q and K must be given together, got {'Q' if Q is None else 'K'} = None")
     if head is not None and Q is not None:
-        raise ValueError(f"head is {head} with Q and K given; give one or the other")
+        raise ValueError(f"head must be None if Q and K are given, got {head}")
     if head is None and Q is None:
         return gaussian_logits(12 if d is None else d, sigma)
     found = head_logits(*head) if head is not None else logits_of(Q, K)
     if d not in (None, found.d):
-        raise ValueError(f"d is {d}; the data has {found.d} columns")
+        raise ValueError(f"d must be {found.d}, the number of columns of the data, got {d}")
     return found
 
 
 def picture_of(f: Facts) -> Picture:
-    """The picture of a setting against its logits."""
-    x, whose = _axis(f), ", of a row of that σ" if f.p is not None and f.p.per_row else ""
+    """Return the figure of a state."""
+    x, whose = _axis(f), ", for a row with this σ" if f.p is not None and f.p.per_row else ""
     s = np.linspace(x.low, x.high, POINTS)
     errors = Frame(x, Scale(*ERROR_RANGE, ERRORS[1], ERRORS[0], 10))
     counts, weights = _shares(f, x)
@@ -136,7 +136,7 @@ def picture_of(f: Facts) -> Picture:
         *errors.elements("", ""),
         *_interval(f, errors, shares),
         *_curve(f, errors, s),
-        Text(18, SHARES[0] - 16, f"Where the logits lie: {f.data.name}", NORMAL, bold=True),
+        Text(18, SHARES[0] - 16, f"Sampled logits: {f.data.name}", NORMAL, bold=True),
         *shares.elements("logit s = q·(k - mean)/√d", ""),
         *_histogram(shares, counts, weights),
         *swatch(LEFT, 528, Fill(SKY, ""), "share of the logits"),
@@ -152,27 +152,27 @@ def picture_of(f: Facts) -> Picture:
 
 
 def _axis(f: Facts) -> Scale:
-    """Both charts' axis: every sampled logit, and R where that is not far beyond them."""
+    """Return the common axis of both charts: all sampled logits, and R if it is not far outside."""
     most = max(f.data.largest, 1e-3)
     reach = 1.04 * max(most, min(f.R, WIDEST * most))
     return Scale(-reach, reach, LEFT, STOP)
 
 
 def bound_line(f: Facts) -> tuple[float, float, float, float]:
-    """Where the line at R can be taken hold of: x, y, width and height in pixels of the picture."""
+    """Return the draggable region of the line at R: x, y, width and height in pixels."""
     x = min(_axis(f)(f.R), STOP)
     return x - REACH, ERRORS[0] - 20, 2 * REACH, SHARES[1] - ERRORS[0] + 20
 
 
 def B_at(f: Facts, x: float) -> float:
-    """The B whose line at R = B²√d is at x, to three figures; beyond the axis as far as x is."""
+    """Return the B whose line at R = B²√d is at pixel x, with three significant digits."""
     axis = _axis(f)
     R = max(axis.high * (x - (LEFT + STOP) / 2) / (STOP - (LEFT + STOP) / 2), 1e-6)
     return float(f"{(R / f.data.d**0.5) ** 0.5:.3g}")
 
 
 def _lines(text: str) -> Iterator[Element]:
-    """A sentence in as many lines as it needs."""
+    """Yield a sentence, wrapped to the width of the figure."""
     line, y = "", 52.0
     for word in text.split():
         longer = f"{line} {word}".strip()
@@ -187,7 +187,7 @@ def _lines(text: str) -> Iterator[Element]:
 def _curve(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
     if f.curve is None:
         middle = (frame.y.start + frame.y.stop) / 2
-        said = f"{f.s.polynomial} can be made for R up to {LARGEST_RADIUS[f.s.polynomial]:g}"
+        said = f"{f.s.polynomial} needs R of at most {LARGEST_RADIUS[f.s.polynomial]:g}"
         yield Text((LEFT + STOP) / 2, middle, said, NORMAL, "middle")
         return
     values = np.clip(abs(_errors(f.curve, s)), *ERROR_RANGE)
@@ -195,13 +195,13 @@ def _curve(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
 
 
 def _errors(p: Array, s: Array) -> Array:
-    """p(s)e⁻ˢ - 1, which may be infinite far out."""
+    """Return p(s)e⁻ˢ - 1, which may be infinite for large |s|."""
     with np.errstate(over="ignore"):
         return relative_error_at(p, s)
 
 
 def _negative(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
-    """Hatched: where p is not positive, so that weights have the wrong sign."""
+    """Yield hatched areas where p is not positive, so weights would have the wrong sign."""
     if f.curve is None:
         return
     wrong = _errors(f.curve, s) <= -1
@@ -213,7 +213,7 @@ def _negative(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
 
 
 def _interval(f: Facts, errors: Frame, shares: Frame) -> Iterator[Element]:
-    """±R through both charts, and the largest error between them."""
+    """Yield lines at ±R through both charts, and the largest error between them."""
     x = errors.x
     yield Poly(((LEFT, errors.y(1.0)), (STOP, errors.y(1.0))), QUIET, 1.2, (2, 3))
     if x.high < f.R:
@@ -234,7 +234,7 @@ def _interval(f: Facts, errors: Frame, shares: Frame) -> Iterator[Element]:
 
 # ---------------------------------------------------------------------- the logits
 def _shares(f: Facts, x: Scale) -> tuple[Array, Array]:
-    """Shares of the logits, and of their attention weight, in each bin."""
+    """Return the shares of the logits and of the attention weight in each bin."""
     place = ((f.data.S.ravel() - x.low) * (BINS / (x.high - x.low))).astype(np.intp)
     counts = np.bincount(place, minlength=BINS) / f.data.S.size
     weights = np.bincount(place, f.data.weights.ravel(), minlength=BINS) / len(f.data.S)
@@ -242,7 +242,7 @@ def _shares(f: Facts, x: Scale) -> tuple[Array, Array]:
 
 
 def _histogram(frame: Frame, counts: Array, weights: Array) -> Iterator[Element]:
-    """A bar for the logits of each bin, and steps for their attention weight."""
+    """Yield a bar per bin for the logits, and a step line for the attention weight."""
     width, floor = (STOP - LEFT) / BINS, SHARES[1]
     corners = [(LEFT, floor)]
     for k, (share, weight) in enumerate(zip(counts.tolist(), weights.tolist(), strict=True)):
@@ -256,7 +256,7 @@ def _histogram(frame: Frame, counts: Array, weights: Array) -> Iterator[Element]
 # ---------------------------------------------------------------------- numbers and words
 def _words_moved(f: Facts) -> Iterator[Element]:
     low, exact = f.low_rank.total, f.exact.total
-    yield Text(RIGHT, 402, f"Words moved at n = {f.s.n:,}", NORMAL, bold=True)
+    yield Text(RIGHT, 402, f"Traffic (words) at n = {f.s.n:,}", NORMAL, bold=True)
     for k, (name, total, fill) in enumerate((("exact", exact, SUM), ("low rank", low, SKY))):
         y, length = 416 + 30.0 * k, BAR * total / max(low, exact)
         yield Text(RIGHT + NAMES - 8, centred(y + 10, SMALL), name, SMALL, "end")
@@ -267,14 +267,14 @@ def _words_moved(f: Facts) -> Iterator[Element]:
 def _alt(f: Facts) -> str:
     told = [f"{title_of(f)}. {' '.join(f.verdict)}"]
     told.append(
-        "The curve of the polynomial's relative error stands above the histogram of "
-        f"{f.data.S.size:,} logits of standard deviation {f.data.std:.3g}, up to "
-        f"{f.data.largest:.3g} in size, on one axis."
+        "The relative error of the polynomial is drawn above a histogram of "
+        f"{f.data.S.size:,} logits with standard deviation {f.data.std:.3g} and largest magnitude "
+        f"{f.data.largest:.3g}, on one axis."
     )
     if f.p is not None and f.p.positive_to < inf:
-        told.append(f"The polynomial is positive for |s| < {f.p.positive_to:.3g} and not everywhere.")
+        told.append(f"The polynomial is positive only for |s| < {f.p.positive_to:.3g}.")
     low, exact = f.low_rank.total, f.exact.total
-    told.append(f"Exact attention moves {big(exact)} words, low rank {big(low)}.")
+    told.append(f"Traffic: exact attention {big(exact)} words, low rank {big(low)} words.")
     return " ".join(told)
 
 
@@ -282,7 +282,7 @@ def _numbers(f: Facts) -> str:
     rows = [[name, value] for name, value in rows_of(f)]
     rows += [["words, flash_optimal", big(f.exact.total)], ["words, low_rank", big(f.low_rank.total)]]
     of_logits, of_weight = f.data.quantiles(QUANTILES)
-    lies = [["logits below which lie", *[f"{share:.0%}" for share in QUANTILES]]]
-    lies.append(["of the logits", *[figures(float(one)) for one in of_logits]])
-    lies.append(["of the attention weight", *[figures(float(one)) for one in of_weight]])
+    lies = [["quantiles of the logits", *[f"{share:.0%}" for share in QUANTILES]]]
+    lies.append(["unweighted, all logits", *[figures(float(one)) for one in of_logits]])
+    lies.append(["weighted by attention weight", *[figures(float(one)) for one in of_weight]])
     return "\n".join([f.verdict[0], table(rows, left=0), table(lies, left=0)])

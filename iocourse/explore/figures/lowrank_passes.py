@@ -1,5 +1,6 @@
-"""The passes of low-rank attention: its arrays and states to scale beside the N x N weights, and under a
-causal mask by tiles, exact on the diagonal and a polynomial below it.
+"""Figures of low-rank attention: arrays and states to scale with the N x N weights, and causal tiles.
+
+Under a causal mask, tiles on the diagonal are exact and those below it use a polynomial.
 """
 
 from __future__ import annotations
@@ -30,21 +31,28 @@ from ..draw.shapes import WRITTEN, Square, swatch
 # ---------------------------------------------------------------------- arrays and states to scale
 LEFT, TOP, THINNEST = 30.0, 64.0, 3.0
 LONGEST, WIDEST, TALLEST = 250.0, 26.0, 90.0  # N rows, d + 1 columns, r rows of a state
-KEYS, STATES, QUERIES, STEP = 356.0, 500.0, 610.0, 34.0  # where the parts begin, and from strip to strip
+KEYS, STATES, QUERIES, STEP = 356.0, 500.0, 610.0, 34.0  # left edges of the parts, and from strip to strip
 READ, MADE, WEIGHTS, STATE = Fill(SKY, ""), Fill(ORANGE, WRITTEN), Fill(PURPLE, "."), Fill(BLUE, "")
 
-ARROW = ((0.0, 0.0), (16.0, 0.0), (16.0, -4.0), (24.0, 0.0), (16.0, 4.0), (16.0, 0.0))  # along, aside
+ARROW = (
+    (0.0, 0.0),
+    (16.0, 0.0),
+    (16.0, -4.0),
+    (24.0, 0.0),
+    (16.0, 4.0),
+    (16.0, 0.0),
+)  # along and across the arrow
 WAYS = {True: "keys to the queries", False: "queries to the keys"}
 
 
 class Pass(NamedTuple):
-    """What is read and what is made of the keys and of the queries, and the states, with their way."""
+    """Arrays of a pass, read and computed, on the key and on the query side, and the states between."""
 
     keys: tuple[str, ...]
     made_of_keys: tuple[str, ...]
     queries: tuple[str, ...]
     made_of_queries: tuple[str, ...]
-    states: tuple[tuple[str, bool], ...]  # name, and whether it goes from the keys to the queries
+    states: tuple[tuple[str, bool], ...]  # name, and True if computed from the keys for the queries
 
 
 PASSES = {
@@ -57,9 +65,16 @@ PASSES = {
 @example(64, 8, 3, pass_="backward")
 @figure
 def lowrank_passes(N: int, d: int, g: int, *, pass_: str = "forward") -> Picture:
-    """The N x N weights, the arrays of keys and queries, and what passes between them: all in one scale.
+    """The N x N weights, the arrays of keys and queries, and the states between them, in one scale.
 
-    `pass_` is "forward" or "backward". Raises ValueError for another, and for sizes below 1.
+    Args:
+        N: sequence length.
+        d: head dimension.
+        g: degree.
+        pass_: "forward" or "backward".
+
+    Raises:
+        ValueError: unknown `pass_`, or a size below 1.
     """
     N, d, g = check_sizes(N=N, d=d, g=g)
     check_choice("pass_", pass_, tuple(PASSES))
@@ -83,13 +98,13 @@ def _weights(N: int, scale: float) -> Iterator[Element]:
     side = N * scale
     yield Rect(LEFT, TOP, side, side, *WEIGHTS, INK, 0.7)
     yield Text(LEFT, TOP + LONGEST + 22, f"N x N weights: {N * N:,} words", NORMAL)
-    yield Text(LEFT, TOP + LONGEST + 42, "low rank never forms them", SMALL)
+    yield Text(LEFT, TOP + LONGEST + 42, "not materialised by low rank", SMALL)
 
 
 def _side(
     left: float, read: tuple[str, ...], made: tuple[str, ...], of: str, N: int, d: int, scale: float
 ) -> Iterator[Element]:
-    """The arrays of the keys or of the queries, N x d each."""
+    """Yield the arrays of the keys or of the queries, N x d each."""
     width = max(THINNEST, d * scale)
     for k, name in enumerate((*read, *made)):
         fill = READ if name in read else MADE
@@ -99,7 +114,7 @@ def _side(
 
 
 def _state(name: str, onwards: bool, y: float, r: int, d: int, scale: float) -> Iterator[Element]:
-    """A state, r x (d + 1), and arrows from the side that makes it to the side that asks it."""
+    """Yield a state, r x (d + 1), with arrows from the side that computes it to the side that reads it."""
     height, width = max(THINNEST, r * scale), max(THINNEST, (d + 1) * scale)
     yield Rect(STATES + 34, y, width, height, *STATE, INK, 0.7)
     yield Text(STATES + 34, y - 8, name, NORMAL, bold=True)
@@ -108,11 +123,11 @@ def _state(name: str, onwards: bool, y: float, r: int, d: int, scale: float) -> 
 
 
 def _in_words(heading: str, p: Pass, N: int, d: int, r: int) -> tuple[str, str]:
-    alt = f"{heading}. In one scale: a square of N x N weights, which low rank never forms; "
+    alt = f"{heading}. In one scale: a square of N x N weights, which low rank does not materialise; "
     alt += f"strips of {N:,} x {d:,} words for the keys, {_done(p.keys, p.made_of_keys)}, "
     alt += f"and for the queries, {_done(p.queries, p.made_of_queries)}. "
-    ways = (f"{name} goes from the {WAYS[onwards]}" for name, onwards in p.states)
-    alt += f"Between them {', and '.join(ways)}, {r:,} x {d + 1:,} words."
+    ways = (f"{name} from the {WAYS[onwards]}" for name, onwards in p.states)
+    alt += f"Between them: {', and '.join(ways)}, {r:,} x {d + 1:,} words."
     rows = [["array", "words"], ["weights", f"{N * N:,}"]]
     rows += [[name, f"{N * d:,}"] for side in p[:4] for name in side]
     rows += [[name, f"{r * (d + 1):,}"] for name, _ in p.states]
@@ -120,12 +135,12 @@ def _in_words(heading: str, p: Pass, N: int, d: int, r: int) -> tuple[str, str]:
 
 
 def _done(read: tuple[str, ...], made: tuple[str, ...]) -> str:
-    """K and V read, dK and dV made."""
-    parts = [f"{' and '.join(read)} read"] + ([f"{' and '.join(made)} made"] if made else [])
+    """Format the arrays of one side: "K and V read, dK and dV computed"."""
+    parts = [f"{' and '.join(read)} read"] + ([f"{' and '.join(made)} computed"] if made else [])
     return ", ".join(parts)
 
 
-# ---------------------------------------------------------------------- causal, by tiles
+# ---------------------------------------------------------------------- causal tiles
 WIDTH, HEIGHT = 860.0, 500.0
 X, Y, SIDE = 84.0, 84.0, 376.0
 RIGHT = 500.0
@@ -137,19 +152,25 @@ EXACT, FAR, IN_STATE, NOTHING = Fill(ORANGE, "/"), Fill("#CFE8F8", ""), Fill(SKY
 def causal_tiles(
     n: int, C: int, *, at: int | None = None, pass_: str = "forward", title: str | None = None
 ) -> Picture:
-    """n x n scores in tiles of C tokens: exact on the diagonal, by the polynomial below, none above.
+    """n x n scores in tiles of C tokens: exact on the diagonal, polynomial below, masked above.
 
-    `at` outlines what one tile of tokens needs. Forward: its queries take their diagonal tile exactly, and
-    all keys before from the prefix state T. Backward: its keys take their diagonal tile, and all queries
-    after from the suffix state U. Raises ValueError for sizes below 1, more than 64 tiles a side, an `at`
-    that is not there, another pass.
+    Args:
+        n: tokens.
+        C: tokens per tile.
+        at: index of a tile of tokens whose inputs are outlined: the diagonal tile, and all earlier keys in
+            the prefix state T (forward) or all later queries in the suffix state U (backward).
+        pass_: "forward" or "backward".
+        title: of the figure.
+
+    Raises:
+        ValueError: a size below 1, more than 64 tiles per side, `at` out of range, or unknown `pass_`.
     """
     n, C = positive_int("n", n), positive_int("C", C)
     count = ceil_div(n, C)
     if count > MOST_TILES:
-        raise ValueError(f"n = {n:,} in tiles of C = {C:,} has {count:,} tiles a side; at most {MOST_TILES}")
+        raise ValueError(f"n = {n:,} with C = {C:,} has {count:,} tiles per side; use at most {MOST_TILES}")
     if at is not None and not 0 <= at < count:
-        raise ValueError(f"at = {at}: the tiles are 0 to {count - 1}")
+        raise ValueError(f"at must be from 0 to {count - 1}, got {at}")
     check_choice("pass_", pass_, tuple(PASSES))
     heading = title or f"Causal low rank, n = {n:,}, tiles of C = {C:,}"
     forward = pass_ == "forward"
@@ -160,7 +181,7 @@ def causal_tiles(
 
 def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
     count = ceil_div(n, C)
-    edges = [min(k * C, n) * SIDE / n for k in range(count + 1)]  # in pixels from the first tile on
+    edges = [min(k * C, n) * SIDE / n for k in range(count + 1)]  # in pixels from the first tile
     yield Square(X, Y, SIDE, n).paper(NOTHING.colour)
     for row in range(count):
         top, height = Y + edges[row], edges[row + 1] - edges[row]
@@ -171,7 +192,9 @@ def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
             yield Rect(left, top, width, height, *fill, GRID, 0.6, BLUE)
         left, right, bottom = X + edges[row], X + edges[row + 1], Y + edges[row + 1]
         yield Rect(left, top, height, height, PAPER, "", GRID, 0.6)
-        yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 0.8, (), EXACT.colour)  # pairs seen
+        yield Poly(
+            ((left, top), (left, bottom), (right, bottom)), INK, 0.8, (), EXACT.colour
+        )  # visible pairs
     if at is not None:
         yield from _outlines(edges, at, forward)
 
@@ -189,7 +212,7 @@ def _causal_key(n: int, C: int, at: int | None, forward: bool) -> Iterator[Eleme
     triangle = ((RIGHT, Y), (RIGHT, Y + 18), (RIGHT + 18, Y + 18))
     yield Poly(triangle, INK, 0.8, (), EXACT.colour)
     yield Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL)
-    entries = [(NOTHING, "not seen: keys that come later")]
+    entries = [(NOTHING, "masked: later keys")]
     if n > C:
         entries.insert(0, (FAR, "polynomial, through a state of r(d + 1) words"))
     if at is not None and (at > 0 if forward else (at + 1) * C < n):
@@ -205,40 +228,46 @@ def _span(first: int, stop: int) -> str:
 
 
 def _steps(n: int, C: int, at: int | None, forward: bool) -> list[str]:
-    """What happens at one tile, line by line."""
+    """Return the steps at one tile as lines of text."""
     if at is None:
-        order = "forwards: T holds the keys before" if forward else "backwards: U holds the queries after"
-        return [f"Tiles are passed {order}."]
+        order = (
+            "first to last, T holds the earlier keys"
+            if forward
+            else "last to first, U holds the later queries"
+        )
+        return [f"Order of tiles: {order}."]
     first, stop = at * C, min(n, at * C + C)
     if forward:
-        before = f"T = Σ ψ(k)[v, 1] of keys {_span(0, first)}" if first else "T is 0: no key comes before"
+        before = f"T = Σ ψ(k)[v, 1] of keys {_span(0, first)}" if first else "T is 0 without earlier keys"
         return [
             f"Tile {at}: queries {_span(first, stop)}",
             before,
             "O: exact part + φ(q)T, over both row sums",
-            f"then T takes in keys {_span(first, stop)}",
+            f"then add keys {_span(first, stop)} to T",
         ]
     after = (
-        f"U = Σ φ(q)[dO, -δ]/l of queries {_span(stop, n)}" if stop < n else "U is 0: no query comes after"
+        f"U = Σ φ(q)[dO, -δ]/l of queries {_span(stop, n)}" if stop < n else "U is 0 without later queries"
     )
     return [
         f"Tile {at}: keys {_span(first, stop)}",
         after,
-        "dV, dK: exact part + what ψ(k) and U give",
-        f"then U takes in queries {_span(first, stop)}",
+        "dV, dK: exact part + terms of ψ(k) and U",
+        f"then add queries {_span(first, stop)} to U",
     ]
 
 
 def _causal_in_words(heading: str, n: int, C: int, at: int | None, forward: bool) -> tuple[str, str]:
     sizes = [min(C, n - k * C) for k in range(ceil_div(n, C))]
     seen, exact = n * (n + 1) // 2, sum(size * (size + 1) // 2 for size in sizes)
-    rows = [["", "pairs", "share of those seen"]]
+    rows = [["", "pairs", "share of visible pairs"]]
     rows += [
         [name, f"{pairs:,}", f"{pairs / seen:.2%}"]
         for name, pairs in (("exact", exact), ("polynomial", seen - exact), ("seen", seen))
     ]
-    alt = f"{heading}: a square of scores, {len(sizes)} tiles a side. On the diagonal the lower triangles "
-    alt += f"are exact, {exact:,} pairs; below them the polynomial stands for {seen - exact:,} pairs; above "
-    alt += f"nothing is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
+    alt = f"{heading}: a square of scores, {len(sizes)} tiles per side. On the diagonal the lower triangles "
+    alt += (
+        f"are exact, {exact:,} pairs; below them the polynomial replaces exp for {seen - exact:,} pairs; all "
+    )
+    alt += f"pairs above are masked. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
     steps = _steps(n, C, at, forward)
     return alt, "\n".join([table(rows, left=0), *steps])

@@ -1,5 +1,6 @@
-"""A recorded run of `tools.bench lowrank`: the published rows, one of them bar by bar, how time grows with
-the length, and other methods.
+"""Figures of a recorded run of `tools.bench lowrank`.
+
+They show the published rows, one of these rows as bars, time against length, and other methods.
 """
 
 from __future__ import annotations
@@ -42,35 +43,35 @@ PASSES = ("forward", "forward+backward")
 def lowrank_vs_published(
     record: Record | None, *, section: str = "forward", title: str | None = None
 ) -> Picture:
-    """Error and speed-up of each published row, ours of every degree beside what was published elsewhere.
+    """Error and speed-up of each published row: published values and ours for every degree.
 
-    All speed-ups but the published ones are over one baseline, the record's faster exact softmax attention.
-    Errors are in the published metric, ‖x - y‖ / ‖x + y‖, and of softmax, as the times are: forward of O;
-    gradient the worst of dQ, dK, dV with the time of both passes; causal O with the time of the forward pass.
+    All speed-ups except the published ones are over one baseline, the faster exact softmax attention of the
+    record. Errors use the published metric ‖x - y‖ / ‖x + y‖. They are errors of O for "forward", the largest
+    of dQ, dK and dV for "gradient" (time of both passes), and of O for "causal" (time of the forward pass).
 
     Args:
-        record: of `tools.bench lowrank`, as `load_record("lowrank")` gives it; None: the picture says so.
+        record: the record `load_record("lowrank")`; None draws a placeholder.
         section: "forward", "gradient" or "causal".
-        title: of the picture.
+        title: of the figure.
 
     Raises:
-        ValueError: another section, or one without rows.
+        ValueError: unknown section, or a section without rows.
     """
     if section not in SECTIONS:
-        raise ValueError(f"section is {section!r}; allowed: {', '.join(SECTIONS)}")
-    name = title or f"Low rank beside the published rows: {section}"
+        raise ValueError(f"section must be one of {', '.join(SECTIONS)}, got {section!r}")
+    name = title or f"Low rank and the published rows: {section}"
     if record is None:
         return none_yet(name, "lowrank")
     rows: Sequence[Row] = record[section]
     if not rows:
-        raise ValueError(f"record has no rows of {section}")
+        raise ValueError(f"record must have rows of {section}, got none")
     error, speed = _ERROR_AND_SPEED[section]
     lines = [_row_lines(rows, error, "published_error"), _row_lines(rows, speed, "published_speedup")]
     if section == "forward":
         points = tuple((float(row["d"]), row["baseline_ms"] / row["their_ms"]) for row in rows)
-        lines[1].append(Line("their algorithm here", points, THEIRS, marker_every=1))
+        lines[1].append(Line("published script, this machine", points, THEIRS, marker_every=1))
     panels = [
-        Panel("error in their metric, %", "d (n = 10 · 2ᵈ)", lines[0], (None, 10)),
+        Panel("error in the published metric, %", "d (n = 10 · 2ᵈ)", lines[0], (None, 10)),
         Panel("speed-up over exact attention", "d (n = 10 · 2ᵈ)", lines[1], (None, 10)),
     ]
     return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), FASTER_EXACT)
@@ -84,7 +85,7 @@ _ERROR_AND_SPEED: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]
 
 
 def _row_lines(rows: Sequence[Row], number: Callable[[Row], float], published: str) -> list[Line]:
-    """A line for what was published and one for each degree."""
+    """Return one line for the published values and one for each degree."""
     known = tuple((float(row["d"]), float(row[published])) for row in rows if row[published] is not None)
     lines = [Line(ELSEWHERE, known, PUBLISHED, marker_every=1)]
     for g in sorted({one["g"] for row in rows for one in row["degrees"]}):
@@ -108,12 +109,13 @@ def _rows_table(rows: Sequence[Row], error: Callable[[Row], float], speed: Calla
 
 @figure
 def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Picture:
-    """Milliseconds against tokens, both logarithmic, forward and forward with backward; SDPA as far as it was
-    measured, and beyond that its line through n ≥ 2¹³, which is extrapolated.
+    """Milliseconds against tokens on logarithmic axes, forward and forward with backward.
+
+    Beyond the measured lengths, SDPA is extrapolated by the line fitted for n ≥ 2¹³.
 
     Args:
-        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
-        title: of the picture.
+        record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
+        title: of the figure.
     """
     name = title or "Time against tokens, low rank and exact"
     if record is None:
@@ -128,7 +130,7 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
         for at, kind in enumerate(kinds):
             points = tuple((float(row["n"]), float(row["ms"])) for row in some if _kind(row) == kind)
             lines.append(Line(kind, points, stroke_of(at), marker_every=1))
-        for fit in record["fits"]:  # from the last measured length on, a line for each d under one name
+        for fit in record["fits"]:  # from the last measured length on; all d share one label
             if (fit["pass"], fit["contender"], fit["threads"]) == (pass_, "SDPA", 1) and fit["to"] < last:
                 points = tuple((float(n), fit["ms_at_1"] * n ** fit["exponent"]) for n in (fit["to"], last))
                 lines.append(Line("SDPA, extrapolated", points, EXTRAPOLATED, marker_every=0))
@@ -159,18 +161,18 @@ def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 def lowrank_baselines(
     record: Record | None, *, against: str = "features", title: str | None = None
 ) -> Picture:
-    """Error of O against the number of features, or against measured time; a panel for each spread of logits.
+    """Error of O against the number of features or the measured time, one panel per spread of the logits.
 
     Args:
-        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
+        record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
         against: "features" or "ms".
-        title: of the picture.
+        title: of the figure.
 
     Raises:
         ValueError: `against` is neither.
     """
     if against not in ("features", "ms"):
-        raise ValueError(f"against is {against!r}; allowed: features, ms")
+        raise ValueError(f"against must be features or ms, got {against!r}")
     name = title or f"Error of linear attentions against {'features' if against == 'features' else 'time'}"
     if record is None:
         return none_yet(name, "lowrank")
@@ -198,40 +200,40 @@ def _contenders_table(rows: Sequence[Row]) -> str:
             if (row["spread"], row["contender"]) == (spread, who)
         }
         lines.append([f"± {spread:g}", who, *(cells.get(m, "") for m in counts)])
-    return f"error of O in per cent, the median over draws (milliseconds)\n{table(lines, left=0)}"
+    return f"error of O in per cent, median over draws (milliseconds)\n{table(lines, left=0)}"
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- source
 def _source(record: Record) -> str:
     return source_of(record, f", {with_unit(record['threads'], 'thread')}")
 
 
-# ---------------------------------------------------------------------- one row, bar by bar
+# ---------------------------------------------------------------------- bars of one row
 LEFT, LONGEST, TOP, STEP, BAR = 150.0, 330.0, 84.0, 24.0, 15.0
-CHARACTERS, LINE = 110, 18.0  # of a line of words below the bars
+CHARACTERS, LINE = 110, 18.0  # characters and height of a text line below the bars
 FILLS = (Fill("#BDBDBD", ""), Fill(BLUE, ""), Fill(SKY, "/"))  # exact, ours, the script
 
 
 @figure
 def lowrank_times(record: Record | None, d: int = 12, g: int = 3) -> Picture:
-    """Milliseconds of one row at degree g, forward, both passes and causal, on one logarithmic scale.
+    """Bars of milliseconds for one row at degree g: forward, both passes and causal, on a logarithmic scale.
 
-    Beside each bar its speed-up over exact attention of the same run, and its error in per cent: in the
-    published metric, ‖x - y‖ / ‖x + y‖, of O, or where there is a gradient the worst of dQ, dK, dV.
+    Each bar is labelled with its speed-up over exact attention of the same run and its error in per cent. The
+    metric is ‖x - y‖ / ‖x + y‖, of O, or of the largest of dQ, dK and dV if there is a gradient.
 
     Args:
-        record: of `python -m tools.bench lowrank`; None: the picture says that there is no recorded run yet.
-        d: columns; n = 10 · 2ᵈ.
+        record: the record of `python -m tools.bench lowrank`; None draws a placeholder.
+        d: head dimension; n = 10 · 2ᵈ.
         g: degree.
 
     Raises:
-        ValueError: a row or a degree that the record has not, naming those it has.
+        ValueError: d or g is not recorded; the message lists the recorded values.
     """
     if record is None:
         return none_yet("One row of the table", "lowrank")
     found = compared(record, d, g)
-    title = f"d = {d}, n = {10 * 2**d:,}: milliseconds beside exact attention, degree {g}"
-    times = [  # of every row of the record, so that a bar means the same in every picture
+    title = f"d = {d}, n = {10 * 2**d:,}: milliseconds of exact attention and of degree {g}"
+    times = [  # of all rows, so that all figures have the same scale
         row.ms
         for columns in sizes(record)
         for degree in degrees(record, columns)
@@ -266,16 +268,16 @@ def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iter
 
 
 def _facts(row: Measured) -> list[str]:
-    """Who, milliseconds, speed-up and error, in words."""
+    """Return name, milliseconds, speed-up and error as text."""
     exact = row.error is None
     off = "" if exact else f"off by {figures(row.error or 0.0)} %"
     return [row.who, f"{figures(row.ms)} ms", "" if exact else f"{figures(row.speedup)}×", off]
 
 
 def lowrank_times_words(found: Sequence[Compared]) -> str:
-    """The first line: what the forward pass of ours says beside the script's."""
+    """Return the headline: our forward pass compared with the published script."""
     _, script, ours = found[0].rows
     better = "a smaller error" if (ours.error or 0.0) < (script.error or 0.0) else "a larger error"
     faster = "and less time" if ours.ms < script.ms else "and more time"
     times = f"{figures(ours.speedup)} times as fast as exact attention, the script {figures(script.speedup)}"
-    return f"Forward: {better} {faster} than the script; {times}. {FASTER_EXACT}"
+    return f"Forward: {better} {faster} than the published script; {times}. {FASTER_EXACT}"

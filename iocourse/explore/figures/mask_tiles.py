@@ -1,4 +1,4 @@
-"""A mask cut into tiles: whole ones, cut ones, and those that are never loaded."""
+"""Figure of a mask in tiles: full, partial and empty tiles."""
 
 from __future__ import annotations
 
@@ -19,41 +19,45 @@ from ..draw.shapes import Square, colour_cells, swatch
 WIDTH, HEIGHT = 800.0, 456.0
 X, Y, SIDE = 64.0, 84.0, 340.0
 RIGHT = 440.0
-MOST_TOKENS, MOST_TILES = 1024, 64  # of N, and of tiles a side
+MOST_TOKENS, MOST_TILES = 1024, 64  # limit of N, and of tiles per side
 
 NEVER, CUT, WHOLE = 0, 1, 2
-KINDS = ("never loaded", "cut", "whole")
+KINDS = ("empty", "partial", "full")
 FILLS = (Fill(PAPER, ""), Fill(ORANGE, ""), Fill(SKY, ""))
-HIDDEN_IN_CUT = "#FBE7C2"  # computed and thrown away
+HIDDEN_IN_CUT = "#FBE7C2"  # computed and masked
 SAID = (
-    "no pair seen: passed over",
-    "some pairs seen: computed whole, the rest hidden",
-    "every pair seen: no mask to ask",
+    "no visible pair: skipped",
+    "some visible pairs: computed fully, the others masked",
+    "all pairs visible: computed without the mask",
 )
 
 
 @example(masks.Window(200, 60), 32)
 @figure
 def mask_tiles(mask: Mask, Br: int, Bc: int | None = None, *, title: str | None = None) -> Picture:
-    """The N x N pairs of a mask under tiles of Br queries and Bc keys (by default Br): what each tile is.
+    """The N x N pairs of a mask in full, partial and empty tiles of Br queries and Bc keys (default Br).
 
-    Whole: every pair is seen. Cut: some are, and the tile is computed whole. Never loaded: none is.
-    Raises TypeError where `mask` is no mask, ValueError for sizes below 1, N above 1024, over 64 tiles.
+    A full tile has only visible pairs, an empty one has none. A partial tile has some; it is computed fully,
+    and the other pairs are masked.
+
+    Raises:
+        TypeError: `mask` is not a mask of `iocourse.masks`.
+        ValueError: a size below 1, N above 1024, or more than 64 tiles per side.
     """
     if not isinstance(mask, Mask):
         raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
     N, Br, Bc = check_sizes(N=mask.N, Br=Br, Bc=Br if Bc is None else Bc)
     if N > MOST_TOKENS:
-        raise ValueError(f"mask is for N = {N:,} tokens; at most {MOST_TOKENS:,} can be drawn pair by pair")
+        raise ValueError(f"mask must have at most {MOST_TOKENS:,} tokens to be drawn, got N = {N:,}")
     if MOST_TILES * min(Br, Bc) < N:
         sides = f"{ceil_div(N, Br):,} x {ceil_div(N, Bc):,}"
-        raise ValueError(f"Br = {Br}, Bc = {Bc} make {sides} tiles; at most {MOST_TILES} a side")
+        raise ValueError(f"Br = {Br}, Bc = {Bc} give {sides} tiles; use at most {MOST_TILES} per side")
     pairs = mask.pairs()
     kinds = kinds_of(pairs, Br, Bc)
     heading = title or f"{type(mask).__name__}, N = {N:,}, in tiles of {Br:,} × {Bc:,}"
     square = Square(X, Y, SIDE, N)
     lies_in = _of_pairs(kinds, Br, Bc, N)
-    shade = np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)  # pale where hidden inside a cut one
+    shade = np.where((lies_in == CUT) & ~pairs, len(FILLS), lies_in)  # pale where masked in a partial tile
     drawn = [
         colour_cells(square.paper(), [*(fill.colour for fill in FILLS), HIDDEN_IN_CUT], shade),
         *_outlines(square, kinds, Br, Bc, N),
@@ -65,19 +69,19 @@ def mask_tiles(mask: Mask, Br: int, Bc: int | None = None, *, title: str | None 
 
 
 def kinds_of(pairs: NDArray[np.bool_], Br: int, Bc: int) -> NDArray[np.intp]:
-    """What each tile is: NEVER, CUT or WHOLE, (⌈N/Br⌉, ⌈N/Bc⌉)."""
+    """Return the kind of each tile, NEVER (empty), CUT (partial) or WHOLE (full), (⌈N/Br⌉, ⌈N/Bc⌉)."""
     rows, columns = (range(0, len(pairs), step) for step in (Br, Bc))
     tiles = [[pairs[i : i + Br, j : j + Bc] for j in columns] for i in rows]
     return np.array([[WHOLE if t.all() else CUT if t.any() else NEVER for t in row] for row in tiles])
 
 
 def _of_pairs(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> NDArray[np.intp]:
-    """The kind of the tile in which each pair lies, (N, N)."""
+    """Return for each pair the kind of its tile, (N, N)."""
     return kinds.repeat(Br, axis=0)[:N].repeat(Bc, axis=1)[:, :N]
 
 
 def _outlines(square: Square, kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> Iterator[Element]:
-    """A frame around each tile that is loaded, and one around all."""
+    """Yield a frame around each tile that is computed, and one around all."""
     for row, column in np.argwhere(kinds != NEVER).tolist():
         rows, columns = (row * Br, min(row * Br + Br, N)), (column * Bc, min(column * Bc + Bc, N))
         box = square.box(rows, columns)
@@ -93,12 +97,12 @@ def _key(pairs: NDArray[np.bool_], kinds: NDArray[np.intp], Br: int, Bc: int) ->
         yield Text(RIGHT + 24, y + 34, SAID[kind], SMALL, colour=QUIET)
     computed, seen = _computed(kinds, Br, Bc, len(pairs)), int(pairs.sum())
     yield Text(RIGHT, Y + 218, f"pairs computed: {computed:,} of {pairs.size:,}", NORMAL)
-    yield Text(RIGHT, Y + 242, f"pairs seen: {seen:,}", NORMAL)
-    yield from swatch(RIGHT, Y + 258, Fill(HIDDEN_IN_CUT, ""), f"computed and hidden: {computed - seen:,}")
+    yield Text(RIGHT, Y + 242, f"visible pairs: {seen:,}", NORMAL)
+    yield from swatch(RIGHT, Y + 258, Fill(HIDDEN_IN_CUT, ""), f"computed and masked: {computed - seen:,}")
 
 
 def _computed(kinds: NDArray[np.intp], Br: int, Bc: int, N: int) -> int:
-    """Pairs in tiles that are loaded."""
+    """Return the number of pairs in full and partial tiles."""
     return int((_of_pairs(kinds, Br, Bc, N) != NEVER).sum())
 
 
@@ -107,7 +111,7 @@ def _in_words(
 ) -> tuple[str, str]:
     N = len(pairs)
     lies_in = _of_pairs(kinds, Br, Bc, N)
-    rows = [["tiles", "number", "pairs", "seen"]]
+    rows = [["tiles", "number", "pairs", "visible"]]
     for kind in (WHOLE, CUT, NEVER):
         inside = lies_in == kind
         counts = ((kinds == kind).sum(), inside.sum(), (inside & pairs).sum())
@@ -115,7 +119,7 @@ def _in_words(
     computed, seen = _computed(kinds, Br, Bc, N), int(pairs.sum())
     whole, cut, never = (with_unit(int((kinds == kind).sum()), "tile") for kind in (WHOLE, CUT, NEVER))
     down, across = kinds.shape
-    alt = f"{heading}: a square of {N:,} queries by {N:,} keys under {down:,} by {across:,} tiles. "
-    alt += f"{whole} whole, every pair seen; {cut} cut, with some pairs seen; {never} never loaded. "
-    alt += f"{computed:,} pairs are computed, {seen:,} of them seen."
-    return alt, "\n".join([table(rows, left=1), f"computed and hidden: {computed - seen:,} pairs"])
+    alt = f"{heading}: a square of {N:,} queries by {N:,} keys in {down:,} by {across:,} tiles. "
+    alt += f"{whole} full, with all pairs visible; {cut} partial, with some pairs visible; {never} empty. "
+    alt += f"{computed:,} pairs are computed, {seen:,} of them are visible."
+    return alt, "\n".join([table(rows, left=1), f"computed and masked: {computed - seen:,} pairs"])

@@ -1,4 +1,4 @@
-"""The staircase of Theorem A's proof: how many partial sums of one output are in fast memory."""
+"""Figure for the proof of Theorem A: number of partial sums of one output in fast memory."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, example, figure, titled
 from ..draw.shapes import circle
 
-COLUMN, LEVEL = 54.0, 46.0  # pixels of an event, of one partial sum
+COLUMN, LEVEL = 54.0, 46.0  # pixels per event, per partial sum
 LEFT, TOP = 92.0, 66.0
-THERE = "#E8F3FB"  # while at least one is in fast memory
+THERE = "#E8F3FB"  # fill while at least one partial sum is in fast memory
 RISE = {"begin": 1, "read": 1, "merge": -1, "drop": -1}
 
 
 @dataclass(frozen=True)
 class _Life:
-    """The events of one output's partial sums, and n, how many are in fast memory, after each."""
+    """The events of the partial sums of one output, and the number in fast memory after each."""
 
     events: tuple[str, ...]
-    heights: tuple[int, ...]  # one more than events: it starts with 0
+    heights: tuple[int, ...]  # one more than events; starts with 0
 
     @property
     def reads(self) -> list[bool]:
-        """Whether an event is a read."""
+        """True for each event that is a read."""
         return [event == "read" for event in self.events]
 
     @property
     def entries(self) -> list[bool]:
-        """Whether the accumulator enters: n rises from 0."""
+        """True for each event at which the accumulator enters: n rises from 0."""
         steps = zip(self.heights, self.heights[1:], strict=False)
         return [before == 0 and after == 1 for before, after in steps]
 
@@ -40,13 +40,14 @@ class _Life:
 @example(("begin", "begin", "drop", "drop", "begin", "read", "merge", "read", "merge"))
 @figure
 def partial_sums(events: Sequence[str]) -> Picture:
-    """The number n of partial sums of one output in fast memory, with reads and entries counted.
+    """Staircase of the number n of partial sums of one output in fast memory, with reads and entries counted.
 
     Args:
-        events: in their order "begin" (a partial sum begins), "drop" (one leaves fast memory, to be read
-            again), "read" (one that was dropped comes back) and "merge" (two become one).
+        events: sequence of "begin" (a new partial sum), "drop" (one is stored and evicted), "read" (a dropped
+            one is loaded again) and "merge" (two are added).
 
-    Raises ValueError for no events, for another word, and for an event that nothing is there for.
+    Raises:
+        ValueError: no events, an unknown event, or an event without the partial sums that it needs.
     """
     life = _checked(tuple(events))
     heading = f"One output's partial sums: {_entries(life)}, {with_unit(sum(life.reads), 'read')}"
@@ -66,16 +67,16 @@ def partial_sums(events: Sequence[str]) -> Picture:
 
 def _checked(events: tuple[str, ...]) -> _Life:
     if not events:
-        raise ValueError(f"events is empty: name at least one of {', '.join(RISE)}")
+        raise ValueError(f"events must contain at least one of {', '.join(RISE)}, got none")
     there, away = 0, 0
     for number, event in enumerate(events, 1):
         if event not in RISE:
-            raise ValueError(f"event {number} is {event!r}, allowed are {', '.join(RISE)}")
+            raise ValueError(f"event {number} must be one of {', '.join(RISE)}, got {event!r}")
         have, least = {"drop": (there, 1), "merge": (there, 2), "read": (away, 1)}.get(event, (0, 0))
         if have < least:
             where = "dropped before" if event == "read" else "in fast memory"
             raise ValueError(
-                f"event {number}, {event}, needs {with_unit(least, 'partial sum')} {where}: {have}"
+                f"event {number}, {event}, needs {with_unit(least, 'partial sum')} {where}, got {have}"
             )
         there += RISE[event]
         away += {"drop": 1, "read": -1}.get(event, 0)
@@ -83,7 +84,7 @@ def _checked(events: tuple[str, ...]) -> _Life:
 
 
 def _levels(life: _Life, floor: float) -> Iterator[Element]:
-    """A line for each n."""
+    """Yield a line for each n."""
     right = LEFT + COLUMN * len(life.events)
     for n in range(max(life.heights) + 1):
         y = floor - n * LEVEL
@@ -92,7 +93,7 @@ def _levels(life: _Life, floor: float) -> Iterator[Element]:
 
 
 def _bars(life: _Life, floor: float) -> Iterator[Element]:
-    """A bar of n after each event, the staircase along their tops."""
+    """Yield a bar of height n after each event, and the staircase along the tops."""
     points = [(LEFT, floor)]
     for k, n in enumerate(life.heights[1:]):
         x, y = LEFT + k * COLUMN, floor - n * LEVEL
@@ -103,7 +104,7 @@ def _bars(life: _Life, floor: float) -> Iterator[Element]:
 
 
 def _counts(life: _Life, floor: float) -> Iterator[Element]:
-    """Below each event: its name, and the number it has among the reads and among the entries."""
+    """Yield below each event its name, and its number among the reads and among the entries."""
     lines = (("read", life.reads, BLUE, 62.0), ("entry", life.entries, VERMILION, 92.0))
     for k, event in enumerate(life.events):
         yield Text(LEFT + (k + 0.5) * COLUMN, floor + 30, event, NORMAL, "middle")

@@ -1,4 +1,4 @@
-"""A pebbling move by move: the graph with its pebbles, fast memory, and the moves around the one shown."""
+"""Figure of a pebbling after one move: graph with pebbles, fast memory, and the neighbouring moves."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from ..draw.picture import (
 )  # fmt: skip
 from ..draw.shapes import circle
 
-MOST = 100  # vertices: as many as `pebbling.optimum` takes
+MOST = 100  # vertices, the limit of `pebbling.optimum`
 RADIUS = 21.0
-LEFT, TOP = 40.0, 108.0  # of the centres of vertices
+LEFT, TOP = 40.0, 108.0  # of the vertex centres
 PANEL = 290.0
 SLOT = (46.0, 26.0)
 SHOWN = 13  # moves in the strip
 ROW = 19.0
-NOW = "#FFF4E0"  # behind the move that is shown
+NOW = "#FFF4E0"  # background of the shown move
 
 MEANS = {
-    "load": "{v} goes from slow to fast memory: 1 word",
-    "store": "{v} goes from fast to slow memory: 1 word",
+    "load": "{v} is loaded into fast memory: 1 word",
+    "store": "{v} is stored to slow memory: 1 word",
     "compute": "{v} is computed from {parents}",
-    "slide": "{v} is computed from {parents}, in the place of {parent}",
-    "delete": "{v} leaves fast memory",
+    "slide": "{v} is computed from {parents} and replaces {parent}",
+    "delete": "{v} is deleted from fast memory",
 }
 
 
 class Play(NamedTuple):
-    """A game, its states from the start on, and which of them is shown."""
+    """A game, its states from the start on, and the index of the shown state."""
 
     game: Game
     states: Sequence[State]
@@ -56,7 +56,7 @@ class Play(NamedTuple):
 
     @property
     def state(self) -> State:
-        """What is shown."""
+        """The shown state."""
         return self.states[self.step]
 
     @property
@@ -66,7 +66,7 @@ class Play(NamedTuple):
 
     @property
     def missing(self) -> list[Vertex]:
-        """The outputs without a blue pebble."""
+        """The outputs that have no blue pebble yet."""
         return [v for v in self.game.graph.outputs if v not in self.state.blue]
 
 
@@ -80,18 +80,19 @@ def pebbles(
     recompute: bool = True,
     slide: bool = False,
 ) -> Picture:
-    """The pebbles on a graph after `step` moves, with the moves around it.
+    """Pebbles on a graph after `step` moves, with the neighbouring moves.
 
     Args:
-        graph: a Pebbling, with its own moves, M and rules; or a graph as `pebbling.Graph.of` takes it.
+        graph: a Pebbling with its moves, M and rules, or an argument of `pebbling.Graph.of`.
         step: 0 is the start, k is after the k-th move; None is after the last.
-        moves: as `pebbling.replay` takes them; None is the Pebbling's, or no moves.
-        M: red pebbles; None is the Pebbling's, or the smallest M of the graph.
-        recompute: whether a vertex may be computed more than once; a Pebbling's own rule holds.
-        slide: whether a result may take the red pebble of a parent; a Pebbling's own rule holds.
+        moves: as for `pebbling.replay`; None selects those of the Pebbling, or no moves.
+        M: red pebbles; None selects that of the Pebbling, or the smallest M of the graph.
+        recompute: True if a vertex may be computed more than once; ignored for a Pebbling.
+        slide: True if a result may take the red pebble of a parent; ignored for a Pebbling.
 
-    Raises IllegalMove, with its number, for a move that breaks a rule, and ValueError for a step that is
-    not there and for graphs of more than 100 vertices.
+    Raises:
+        IllegalMove: a move breaks a rule; the message has its number.
+        ValueError: `step` is out of range, or the graph has more than 100 vertices.
     """
     if isinstance(graph, Pebbling):
         recompute, slide = graph.recompute, graph.slide
@@ -102,18 +103,19 @@ def pebbles(
     states = replay(game.graph, moves or (), game.M, recompute=recompute, slide=slide)
     last = len(states) - 1
     if step is not None and zero_or_more("step", step) > last:
-        raise ValueError(f"step = {step}: this pebbling has the steps 0 (the start) to {last}")
+        raise ValueError(f"step must be from 0 (the start) to {last}, got {step}")
     return picture_of(Play(game, states, last if step is None else step))
 
 
 def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
-    """The picture of a game at one of its states, a vertex ringed where one is `chosen`.
+    """Return the figure of a game at its shown state, with a ring around the vertex `chosen`.
 
-    Raises ValueError for more than 100 vertices.
+    Raises:
+        ValueError: the graph has more than 100 vertices.
     """
     graph, game = play.game.graph, play.game
     if len(graph) > MOST:
-        raise ValueError(f"the graph has {len(graph)} vertices; a picture holds {MOST}: take a smaller one")
+        raise ValueError(f"graph must have at most {MOST} vertices to be drawn, got {len(graph)}")
     board = _Board(graph)
     panel = list(_panel(play, board.right + 26, chosen))
     height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
@@ -127,7 +129,7 @@ def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
         Text(18, 52, _cut(meaning(play), NORMAL, width - 36), NORMAL),
         *_edges(board, play),
     ]
-    if chosen is not None:  # below the vertices, so that it covers no mark
+    if chosen is not None:  # below the vertices, so it hides no mark
         drawn.append(_ring(board.at(chosen), RADIUS + 6))
     for vertex in graph.vertices:
         drawn += _vertex(board.at(vertex), vertex, play)
@@ -137,16 +139,16 @@ def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
 
 
 def places_of(graph: Graph) -> dict[Vertex, Point]:
-    """The centre of each vertex in the picture, in pixels."""
+    """Return the centre of each vertex in the figure, in pixels."""
     board = _Board(graph)
     return {v: board.at(v) for v in graph.vertices}
 
 
 def meaning(play: Play) -> str:
-    """What the move does, and what it has all cost so far."""
+    """Return two sentences: the effect of the shown move, and the traffic so far."""
     state, graph = play.state, play.game.graph
     if state.move is None:
-        done = "The inputs are in slow memory, fast memory is empty."
+        done = "The inputs are in slow memory; fast memory is empty."
     else:
         kind, v, parent = state.move
         done = MEANS[kind].format(v=v, parent=parent, parents=_listed(graph.parents[v])) + "."
@@ -159,7 +161,7 @@ def _listed(vertices: Iterable[Vertex]) -> str:
 
 # ---------------------------------------------------------------------- the graph
 class _Board:
-    """Where the vertices of a graph stand, in pixels."""
+    """The layout of a graph in pixels."""
 
     def __init__(self, graph: Graph) -> None:
         self.layout = layout(graph)
@@ -171,16 +173,16 @@ class _Board:
         self.bottom = TOP + depth * self.up
 
     def place(self, at: tuple[float, int]) -> Point:
-        """A place of the layout in pixels; level 0 is at the bottom."""
+        """Return a point of the layout in pixels; level 0 is at the bottom."""
         return self.left + at[0] * self.across, self.bottom - at[1] * self.up
 
     def at(self, vertex: Vertex) -> Point:
-        """The centre of a vertex."""
+        """Return the centre of a vertex."""
         return self.place(self.layout.at[vertex])
 
 
 def _edges(board: _Board, play: Play) -> Iterator[Element]:
-    """An arrow from every vertex to each computed from it; thick where the move uses it."""
+    """Yield an arrow from each vertex to those computed from it, thick if the shown move uses it."""
     move = play.state.move
     used = move.vertex if move is not None and move.kind in ("compute", "slide") else None
     for (_, child), way in sorted(board.layout.edges.items(), key=lambda edge: edge[0][1] == used):
@@ -194,7 +196,7 @@ def _edges(board: _Board, play: Play) -> Iterator[Element]:
 
 
 def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Point, Point]]:
-    """Where an arrow from `before` touches a circle around `end`, and the other corners of its head."""
+    """Return the tip of an arrow from `before` to a circle around `end`, and the corners of its head."""
     length = hypot(end[0] - before[0], end[1] - before[1])
     x, y = (before[0] - end[0]) / length, (before[1] - end[1]) / length
     tip = (end[0] + x * radius, end[1] + y * radius)
@@ -203,7 +205,7 @@ def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Po
 
 
 def _vertex(at: Point, vertex: Vertex, play: Play) -> Iterator[Element]:
-    """A circle with its name; filled with a red pebble, with a square at its corner for a blue one."""
+    """Yield a vertex: a circle with its name, filled for a red pebble, with a square for a blue one."""
     state, (x, y) = play.state, at
     red, corner = vertex in state.red, (x + 0.8 * RADIUS, y - 0.8 * RADIUS)
     if state.move is not None and vertex == state.move.vertex:
@@ -217,7 +219,7 @@ def _vertex(at: Point, vertex: Vertex, play: Play) -> Iterator[Element]:
 
 
 def _ring(at: Point, radius: float) -> Poly:
-    """Around the vertex that is chosen."""
+    """Return the dashed ring of the selected vertex."""
     return replace(circle(at, radius, "", 3), stroke=BLUE, dash=(5, 4))
 
 
@@ -227,14 +229,14 @@ def _blue(at: Point) -> list[Element]:
 
 
 def _wanted(at: Point) -> list[Element]:
-    """The outline of the square that an output still has to get."""
+    """Return the dashed square of an output that is not stored yet."""
     (x, y), h = at, 7.0
     corners = ((x - h, y - h), (x + h, y - h), (x + h, y + h), (x - h, y + h), (x - h, y - h))
     return [Rect(x - h, y - h, 2 * h, 2 * h, PAPER), Poly(corners, BLUE, 1.6, (3, 2))]
 
 
 def _name(vertex: Vertex, x: float, y: float, room: float, bold: bool) -> Text:
-    """A vertex's name around (x, y), made smaller or cut where it would not fit."""
+    """Return the name of a vertex centred at (x, y), reduced in size or truncated to fit."""
     name, size = str(vertex), SMALL
     while 1.08 * text_width(name, size) > room and size > 9:
         size -= 1
@@ -242,15 +244,15 @@ def _name(vertex: Vertex, x: float, y: float, room: float, bold: bool) -> Text:
 
 
 def _cut(text: str, size: float, room: float) -> str:
-    """As much of a line as fits."""
+    """Truncate a line to the available width."""
     while 1.08 * text_width(text, size) > room and len(text) > 2:
         text = text.removesuffix("…")[:-1] + "…"
     return text
 
 
-# ---------------------------------------------------------------------- beside the graph
+# ---------------------------------------------------------------------- the panel next to the graph
 def _panel(play: Play, left: float, chosen: Vertex | None) -> Iterator[Element]:
-    """Fast memory, the moves around this one, and what the marks mean."""
+    """Yield fast memory, the neighbouring moves and the legend."""
     used = len(play.state.red)
     y = 92.0
     yield Text(left, y, f"fast memory: {used} of M = {play.game.M} words", NORMAL, bold=True)
@@ -266,21 +268,21 @@ def _panel(play: Play, left: float, chosen: Vertex | None) -> Iterator[Element]:
 
 
 def slots(play: Play) -> list[Vertex | None]:
-    """What stands in each place of fast memory; a word keeps its place until it leaves.
+    """Return the vertex in each slot of fast memory, or None; a vertex keeps its slot until it is deleted.
 
-    There are M places, or one for each vertex where M is larger.
+    There are M slots, but not more than vertices.
     """
     places: list[Vertex | None] = [None] * min(play.game.M, len(play.game.graph))
     for before, state in pairwise(play.states[: play.step + 1]):
         gone, new = before.red - state.red, state.red - before.red
         if gone or new:
-            at = places.index(next(iter(gone), None))  # of what leaves, else the first that is free
+            at = places.index(next(iter(gone), None))  # the slot of the deleted vertex, or the first free one
             places[at] = next(iter(new), None)
     return places
 
 
 def _strip(play: Play, left: float, y: float) -> Iterator[Element]:
-    """The moves around the one that is shown, with the words moved after each."""
+    """Yield the neighbouring moves with the traffic after each."""
     first = min(max(play.step - SHOWN // 2, 0), max(len(play.states) - SHOWN, 0))
     yield Text(left + 40, y, "move", SMALL, colour=QUIET)
     yield Text(left + PANEL - 8, y, "words moved", SMALL, "end", QUIET)
@@ -306,7 +308,7 @@ def _legend(left: float, y: float, chosen: bool) -> Iterator[Element]:
         (_blue((x, y + 21)), "blue pebble: in slow memory"),
         (_wanted((x, y + 42)), "output, to be stored"),
         ([circle((x, y + 63), 8, PAPER, 3)], "the vertex of this move"),
-        ([_ring((x, y + 84), 8)], "the vertex you have chosen"),
+        ([_ring((x, y + 84), 8)], "the selected vertex"),
     ]
     for k, (marks, label) in enumerate(rows if chosen else rows[:-1]):
         yield from marks

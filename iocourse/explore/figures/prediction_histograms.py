@@ -1,4 +1,4 @@
-"""What a class predicted: a small histogram for each number that was asked for."""
+"""Figure of the predictions of a class: one histogram per question."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..draw.picture import (
 )
 
 COLUMNS = 3
-ROW, HEAD, GAP = 22.0, 30.0, 26.0  # pixels: of an answer, of a histogram's name, between histograms
-BAR = 150.0  # of the commonest answer
+ROW, HEAD, GAP = 22.0, 30.0, 26.0  # pixels per answer, per heading, between histograms
+BAR = 150.0  # length for the most frequent answer
 
 
 @example(
@@ -32,21 +32,21 @@ BAR = 150.0  # of the commonest answer
 @example({"0.2 constant_traffic": {"False": 0, "True": 1}}, {"0.2 constant_traffic": "False"})
 @figure
 def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, str]) -> Picture:
-    """A histogram for each number that a class predicted: a bar for each answer, the right one hatched.
+    """Histograms of the predictions of a class: a bar for each answer, the correct one hatched.
 
     Args:
-        answers: by the number's name, each answer as text and how many gave it.
-        right: by the same names, the answer that came out, where it is known.
+        answers: question → answer as text → number of students.
+        right: question → correct answer, if it is known.
 
     Raises:
         ValueError: there is nothing to draw, or a count is negative.
     """
     if not answers or not all(answers.values()):
-        raise ValueError("prediction_histograms needs at least one answer to each number")
+        raise ValueError("answers must contain at least one question, each with at least one answer")
     for name, counts in answers.items():
         if min(counts.values()) < 0:
-            raise ValueError(f"{name} has a negative count")
-    wide, note = 0.0, text_width("999 right", SMALL)
+            raise ValueError(f"answers[{name!r}] must have counts of at least 0, got {min(counts.values())}")
+    wide, note = 0.0, text_width("999 correct", SMALL)
     for name, counts in answers.items():
         wide = max(wide, 40 + max(_labels(counts) + BAR + 8 + note, 1.1 * text_width(name, NORMAL)))
     drawn, names, top = list[Element](), list(answers), 56.0
@@ -54,17 +54,17 @@ def prediction_histograms(answers: Mapping[str, Mapping[str, int]], right: Mappi
         for column, name in enumerate(row):
             drawn += _histogram(18 + column * wide, top, name, answers[name], right.get(name))
         top += HEAD + ROW * max(len(answers[name]) for name in row) + GAP
-    title = "What was predicted, and how often"
-    alt = f"{title}: a bar for each answer{', the right one hatched and marked' if right else ''}."
+    title = "Predictions and their frequency"
+    alt = f"{title}: a bar for each answer{', the correct one hatched and marked' if right else ''}."
     for name, counts in answers.items():
         told = ", ".join(f"{text} {with_unit(count, 'time')}" for text, count in counts.items())
-        alt += f" {name}: {told}{f'; right is {right[name]}' if right.get(name) else ''}."
+        alt += f" {name}: {told}{f'; correct: {right[name]}' if right.get(name) else ''}."
     rows = [
-        [name, text, count, "right" if text == right.get(name) else ""]
+        [name, text, count, "correct" if text == right.get(name) else ""]
         for name, counts in answers.items()
         for text, count in counts.items()
     ]
-    numbers = table([["number", "answer", "given by", ""], *rows], left=2)
+    numbers = table([["question", "answer", "students", ""], *rows], left=2)
     size = 18 + wide * min(COLUMNS, len(names)), top - GAP + 12
     return titled(title, size, alt, numbers, drawn)
 
@@ -84,5 +84,5 @@ def _histogram(
         length = BAR * count / most
         yield Text(start - 8, centred(y + 8, NORMAL), text, NORMAL, "end")
         yield Rect(start, y, max(length, 1), 16, SKY, "/" if mine else "", BLUE if mine else QUIET)
-        note = f"{count} right" if mine else str(count)
+        note = f"{count} correct" if mine else str(count)
         yield Text(start + length + 8, centred(y + 8, SMALL), note, SMALL, bold=mine)

@@ -1,4 +1,4 @@
-"""Which program of a grid owns which tile of a matrix, and which of its lanes are masked."""
+"""Figure of a launch grid: the tile of a matrix that each program computes, and masked lanes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, figure, text_width, titled
 from ..draw.shapes import framed, outline, place, span
 
-X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below
-THIN, FEW = 24.0, 16  # pixels of a tile at least, where there are so few of them
-MOST = 1024  # tiles drawn
-SMALLEST = 9.0  # size of a name
+X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # corner of the matrix, longer edge of the grid, space below
+THIN, FEW = 24.0, 16  # minimum pixels per tile, for grids of few tiles
+MOST = 1024  # tiles
+SMALLEST = 9.0  # text size of a label
 
 Tile = tuple[int, int]
 
 
 class _Grid(NamedTuple):
-    """A matrix in tiles of BM × BN lanes, one a program; `order` says which program takes which tile."""
+    """A matrix in tiles of BM × BN lanes, one program per tile; `order` lists the tiles by program."""
 
     rows: int
     columns: int
@@ -37,34 +37,34 @@ class _Grid(NamedTuple):
 
     @property
     def programs(self) -> int:
-        """One a tile."""
+        """Number of programs, one per tile."""
         return self.shape[0] * self.shape[1]
 
     @property
     def lanes(self) -> int:
-        """Of all programs together."""
+        """Number of lanes of all programs."""
         return self.programs * self.BM * self.BN
 
     @property
     def masked(self) -> int:
-        """Lanes that lie outside the matrix."""
+        """Number of masked lanes (out of bounds)."""
         return self.lanes - self.rows * self.columns
 
     def lane_sizes(self) -> tuple[float, float]:
-        """Pixels of one lane across and down: square ones, unless that leaves no room for a tile's name."""
+        """Return the pixels per lane across and down; lanes are square unless tile labels need more space."""
         (down, across), widest = self.shape, max(self.shape[0] * self.BM, self.shape[1] * self.BN)
         least = THIN / max(1, down / FEW) / self.BM, 2 * THIN / max(1, across / FEW * 2) / self.BN
         return max(SIDE / widest, least[1]), max(SIDE / widest, least[0])
 
     @property
     def named(self) -> bool:
-        """Whether every tile has room for its name."""
+        """True if all tiles are large enough for their label."""
         last = f"{self.shape[0] - 1}, {self.shape[1] - 1}" if self.order is None else str(self.programs - 1)
         across, down = self.lane_sizes()
         return _letters(last, self.BN * across, self.BM * down) >= SMALLEST
 
     def part(self, tile: Tile) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The rows and columns of the matrix that a tile holds."""
+        """Return the rows and columns of the matrix in a tile."""
         i, j = tile
         rows = i * self.BM, min((i + 1) * self.BM, self.rows)
         return rows, (j * self.BN, min((j + 1) * self.BN, self.columns))
@@ -81,21 +81,21 @@ def program_grid(
     outlined: Tile | None = None,
     title: str | None = None,
 ) -> Picture:
-    """A matrix (rows, columns) cut into tiles of BM × BN lanes, one for each program; masked lanes hatched.
+    """A matrix (rows, columns) in tiles of BM × BN lanes, one program per tile; masked lanes are hatched.
 
     Args:
         rows: of the matrix.
         columns: of the matrix.
-        BM: lanes of a program down; 1 is one program a row.
-        BN: lanes of a program across.
-        order: the tiles (row of tiles, column of tiles) that programs 0, 1, 2, … take. With it each tile has
-            its program's number and is shaded light to dark; without it, its place "row, column".
-        outlined: a tile to outline; the words say which rows and columns it holds.
-        title: of the picture.
+        BM: lanes per program down; 1 means one program per row.
+        BN: lanes per program across.
+        order: tiles (row of tiles, column of tiles) of programs 0, 1, 2, …. With it, each tile is labelled
+            with its program and shaded light to dark; without it, with its position "row, column".
+        outlined: a tile to outline; the alternative text lists its rows and columns.
+        title: of the figure.
 
     Raises:
-        ValueError: a size below 1, more than 1,024 tiles, an order that does not hold each tile once, a tile
-            outside the grid.
+        ValueError: a size below 1, more than 1,024 tiles, an order that does not contain each tile once, or a
+            tile outside the grid.
     """
     taken = None if order is None else tuple((i, j) for i, j in order)
     rows, columns = positive_int("rows", rows), positive_int("columns", columns)
@@ -123,20 +123,20 @@ def program_grid(
 def _check(grid: _Grid, outlined: Tile | None) -> None:
     down, across = grid.shape
     if grid.programs > MOST:
-        raise ValueError(f"BM = {grid.BM}, BN = {grid.BN} make {grid.programs:,} tiles; {MOST:,} at most")
+        raise ValueError(f"BM = {grid.BM}, BN = {grid.BN} give {grid.programs:,} tiles; use at most {MOST:,}")
     everything = [(i, j) for i in range(down) for j in range(across)]
     if grid.order is not None and sorted(grid.order) != everything:
         raise ValueError(
-            f"order must hold each of the tiles (0, 0) to ({down - 1}, {across - 1}) once; "
-            f"it holds {len(grid.order)} of {grid.programs} or others"
+            f"order must contain each tile from (0, 0) to ({down - 1}, {across - 1}) once, {grid.programs} "
+            f"tiles, got {len(grid.order)} with others or repeated ones"
         )
     if outlined is not None and tuple(outlined) not in everything:
-        raise ValueError(f"outlined = {outlined}: the tiles are (0, 0) to ({down - 1}, {across - 1})")
+        raise ValueError(f"outlined must be from (0, 0) to ({down - 1}, {across - 1}), got {outlined}")
 
 
 # ---------------------------------------------------------------------- the drawing
 def _programs(grid: _Grid) -> list[Element]:
-    """The matrix over all lanes; each tile with its label, its part of the matrix shaded in an order."""
+    """Return the matrix on top of all lanes; each tile with its label, shaded inside the matrix."""
     tiles = grid.order or [(i, j) for i in range(grid.shape[0]) for j in range(grid.shape[1])]
     across, down = grid.lane_sizes()
     matrix = Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5)
@@ -153,7 +153,7 @@ def _programs(grid: _Grid) -> list[Element]:
 
 
 def _box(grid: _Grid, tile: Tile, *, cut: bool = False) -> Rect:
-    """A tile in pixels, all its lanes or (`cut`) those inside the matrix."""
+    """Return a tile in pixels: all lanes, or with `cut` only those inside the matrix."""
     across, down = grid.lane_sizes()
     (top, bottom), (left, right) = grid.part(tile)
     if not cut:
@@ -162,7 +162,7 @@ def _box(grid: _Grid, tile: Tile, *, cut: bool = False) -> Rect:
 
 
 def _name(inside: Rect, whole: Rect, label: str, shade: str) -> list[Element]:
-    """A tile's name in its part of the matrix, or where that is too small, on paper across the whole tile."""
+    """Return the label of a tile, inside the matrix if it fits, otherwise across all lanes of the tile."""
     for box, colour in ((inside, ink_on(shade)), (whole, INK)):
         size = _letters(label, box.width, box.height)
         if size < SMALLEST:
@@ -174,22 +174,22 @@ def _name(inside: Rect, whole: Rect, label: str, shade: str) -> list[Element]:
 
 
 def _letters(label: str, width: float, height: float) -> float:
-    """The size at which a label fits into a box."""
+    """Return the largest text size at which a label fits into a box."""
     return min(NORMAL, height - 4, 0.85 * width / text_width(label, 1.0))
 
 
 def _labels(grid: _Grid, height: float) -> Iterator[Element]:
-    told = [f"a matrix of {grid.rows:,} × {grid.columns:,}"]
+    told = [f"matrix of {grid.rows:,} × {grid.columns:,}"]
     if grid.named:
-        told.append("in each tile " + ("its program" if grid.order else "row of tiles, column of tiles"))
+        told.append("label: " + ("program of the tile" if grid.order else "row of tiles, column of tiles"))
     elif grid.order:
-        told.append("light to dark in the order of programs")
+        told.append("light to dark: order of programs")
     yield Text(18, 54, "; ".join(told), SMALL)
     yield Text(X, Y - 10, span("column", (0, grid.columns)), SMALL, colour=QUIET)
     yield Text(X - 12, Y + 14, span("row", (0, grid.rows)), SMALL, "end", QUIET)
     if grid.masked:
         yield Rect(X, height - 42, 18, 18, FORBIDDEN, "\\", "", 1.0, QUIET)
-        yield Text(X + 28, height - 28, f"{grid.masked:,} masked lanes: they move nothing", SMALL)
+        yield Text(X + 28, height - 28, f"{grid.masked:,} masked lanes (no memory traffic)", SMALL)
 
 
 # ---------------------------------------------------------------------- in words
@@ -201,9 +201,11 @@ def _alt(name: str, grid: _Grid, outlined: Tile | None) -> str:
     ]
     if grid.order:
         first = ", ".join(f"({i}, {j})" for i, j in grid.order[:4])
-        told.append(f"Programs take the tiles in the order {first}{', …' if grid.programs > 4 else ''}")
-    edge = f"{grid.masked:,} of {grid.lanes:,} lanes lie outside the matrix and are hatched: they are masked"
-    told.append(edge if grid.masked else "No lane lies outside the matrix")
+        told.append(
+            f"The programs compute the tiles in the order {first}{', …' if grid.programs > 4 else ''}"
+        )
+    edge = f"{grid.masked:,} of {grid.lanes:,} lanes are out of bounds, hence masked, and hatched"
+    told.append(edge if grid.masked else "No lane is masked")
     if outlined is not None:
         told.append(f"Tile ({outlined[0]}, {outlined[1]}) is outlined: {place(grid.part(outlined))}")
     return ". ".join(told) + "."

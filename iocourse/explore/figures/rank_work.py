@@ -1,5 +1,6 @@
-"""Which pairs of a query and a key each rank makes: strips or a grid of them with the rows that one rank
-needs, and the rows of a causal triangle dealt out in three ways.
+"""Figures of query-key pairs by rank: 1D or 2D partitions with the rows that one rank needs, and causal load.
+
+The second figure shows the rows of a causal triangle in three layouts.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from ..draw.palette import FILLS, INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, example, figure, titled
 from ..draw.shapes import Square, swatch
 
-# ---------------------------------------------------------------------- strips or a grid
+# ---------------------------------------------------------------------- partitions of all pairs
 SIDE, GAP, LEFT, TOP, BAND = 256.0, 76.0, 60.0, 104.0, 12.0
 MOST, MOST_GRIDS = 64, 3
-NUMBERED = 16  # ranks at most whose numbers are written
+NUMBERED = 16  # most ranks that are labelled
 MADE, QUERIES, KEYS = FILLS[0], FILLS[1], FILLS[2]
-LEGEND = ((MADE, "pairs it makes"), (QUERIES, "queries it needs"), (KEYS, "keys it needs"))
+LEGEND = ((MADE, "its pairs"), (QUERIES, "queries it needs"), (KEYS, "keys it needs"))
 
 
 @example(16, 16, 4)
@@ -27,21 +28,27 @@ LEGEND = ((MADE, "pairs it makes"), (QUERIES, "queries it needs"), (KEYS, "keys 
 @example(64, 1, 8, 64)
 @figure
 def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
-    """The N × N pairs shared among P ranks, for each number of rows a in `grids` as a × P/a, side by side.
+    """The N × N pairs partitioned among P ranks in grids of a × P/a, side by side.
 
-    One rank is marked, with the queries and the keys that its pairs need. a = P is a ring. Keys are drawn in
-    the order of the columns. Raises ValueError where an a does not divide P, for more than 64 ranks, and for
-    none or more than 3 grids.
+    One rank is marked, with the queries and keys that it needs.
+
+    Args:
+        P: ranks, at most 64.
+        grids: one to three values of a, the number of grid rows; each divides P. a = P is ring attention.
+        title: of the figure.
+
+    Raises:
+        ValueError: an argument is outside its range, or an a does not divide P.
     """
     (P,) = check_sizes(P=P)
     if P > MOST:
-        raise ValueError(f"P = {P} is too many to draw; at most {MOST}")
+        raise ValueError(f"P must be at most {MOST} to be drawn, got {P}")
     if not 1 <= len(grids) <= MOST_GRIDS:
-        raise ValueError(f"got {len(grids)} grids; draw 1 to {MOST_GRIDS}")
+        raise ValueError(f"grids must contain 1 to {MOST_GRIDS} values, got {len(grids)}")
     for a in grids:
         if P % positive_int("a", a):
-            raise ValueError(f"a = {a} does not divide the P = {P} ranks into rows")
-    heading = title or f"The pairs of {P} ranks, and what rank {P // 3} needs for its own"
+            raise ValueError(f"a must divide P = {P}, got {a}")
+    heading = title or f"Partition of the pairs among {P} ranks, and the rows that rank {P // 3} needs"
     drawn = list[Element]()
     for k, a in enumerate(grids):
         drawn += _square(LEFT + k * (SIDE + GAP), a, P // a)
@@ -52,7 +59,7 @@ def rank_work(P: int, *grids: int, title: str | None = None) -> Picture:
 
 
 def _square(x: float, a: int, b: int) -> Iterator[Element]:
-    """The square at x in a × b boxes, the bands beside it, and its shape in words."""
+    """Yield the square at x in a × b boxes, the bands of needed rows, and their sizes."""
     height, width, marked = SIDE / a, SIDE / b, a * b // 3
     i, j = divmod(marked, b)
     yield Text(x, TOP - BAND - 14, f"{a} × {b}", NORMAL, bold=True)
@@ -73,9 +80,9 @@ def _needs(a: int, b: int) -> str:
 
 def _in_words(heading: str, P: int, grids: tuple[int, ...]) -> tuple[str, str]:
     names = [(f"{a} × {P // a}", _needs(a, P // a)) for a in grids]
-    alt = f"{heading}: squares of all pairs cut into {P} equal boxes, a box for each rank. "
-    alt += " ".join(f"Cut into {name}, a rank needs {needs}." for name, needs in names)
-    return alt, table([["grid", "a rank needs"], *map(list, names)], left=2)
+    alt = f"{heading}: squares of all pairs in {P} equal boxes, one per rank. "
+    alt += " ".join(f"In a grid of {name}, a rank needs {needs}." for name, needs in names)
+    return alt, table([["grid", "rows per rank"], *map(list, names)], left=2)
 
 
 # ---------------------------------------------------------------------- a causal triangle
@@ -86,15 +93,15 @@ MOST_ROWS = 64
 @example(16, 4)
 @figure
 def causal_load(N: int, P: int, *, title: str | None = None) -> Picture:
-    """N × N causal scores, each row in the fill of the rank that has it: contiguous, zigzag, striped.
+    """N × N causal scores by rank in the contiguous, zigzag and striped layouts, with the pairs per rank.
 
-    Below each triangle stand the pairs of every rank. Raises ValueError for sizes below 1, more than 64 rows
-    or 7 ranks.
+    Raises:
+        ValueError: a size below 1, more than 64 rows, or more than 7 ranks.
     """
     N, P = check_sizes(N=N, P=P)
     for name, size, most in (("N", N, MOST_ROWS), ("P", P, len(FILLS))):
         if size > most:
-            raise ValueError(f"{name} = {size} is too many to draw; at most {most}")
+            raise ValueError(f"{name} must be at most {most} to be drawn, got {size}")
     heading = title or f"Causal rows on {P} ranks, N = {N}"
     drawn = list[Element]()
     for k, layout in enumerate(distributed.LAYOUTS):
@@ -115,7 +122,7 @@ def _triangle(square: Square, layout: str, P: int) -> Iterator[Element]:
     pairs = load_balance.pairs_of_ranks(layout, square.N, P)
     said = ", ".join(map(str, pairs)) if P <= 4 else f"{min(pairs)} to {max(pairs)}"
     yield Text(square.x, square.y + TRIANGLE + 20, f"pairs {said}", SMALL)
-    busiest = f"busiest rank: {load_balance.imbalance(pairs):.2f} × the mean"
+    busiest = f"busiest rank: {load_balance.imbalance(pairs):.2f} times the mean"
     yield Text(square.x, square.y + TRIANGLE + 40, busiest, SMALL, colour=QUIET)
 
 
@@ -123,7 +130,9 @@ def _loads_in_words(heading: str, N: int, P: int) -> tuple[str, str]:
     rows = [["layout", *(f"rank {rank}" for rank in range(P))]]
     rows += [[layout, *map(str, load_balance.pairs_of_ranks(layout, N, P))] for layout in distributed.LAYOUTS]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[1:])
-    alt = f"{heading}: three lower triangles, each row in the fill of its rank. Contiguous gives each rank a "
-    alt += "band, zigzag an early and a late band, striped every row in turn. "
-    alt += f"Pairs of the ranks from the first to the last: {told}."
+    alt = (
+        f"{heading}: three lower triangles, each row in the fill of its rank. Contiguous: one band per rank. "
+    )
+    alt += "Zigzag: an early and a late band per rank. Striped: rows are assigned to the ranks in turn. "
+    alt += f"Pairs per rank, from the first to the last: {told}."
     return alt, table(rows, left=1)

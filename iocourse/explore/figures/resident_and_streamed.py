@@ -1,6 +1,4 @@
-"""Which arrays stay in fast memory and which pass by: in one sweep through the pairs, and in one tile of a
-backward pass, with what is made there and never leaves.
-"""
+"""Figures of resident and streamed arrays: in one pass over the pairs, and in one tile of a backward pass."""
 
 from __future__ import annotations
 
@@ -27,10 +25,13 @@ from ..draw.picture import (
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.text import listed
 
-# ---------------------------------------------------------------------- a sweep
+# ---------------------------------------------------------------------- one pass over the pairs
 X, Y, SIDE = 176.0, 190.0, 250.0
-STRIP, STEP = 20.0, 30.0  # an array's width, and from one array to the next
-BLOCK, PASSING = (SIDE / 3, 2 * SIDE / 3), (0.5 * SIDE, 0.56 * SIDE)  # what stays, and what passes just now
+STRIP, STEP = 20.0, 30.0  # width of an array, and from one array to the next
+BLOCK, PASSING = (
+    (SIDE / 3, 2 * SIDE / 3),
+    (0.5 * SIDE, 0.56 * SIDE),
+)  # the resident block, and the row that is streamed now
 BAND = "#E3F1FA"
 MOST = 4
 Span = tuple[float, float]
@@ -47,31 +48,37 @@ def resident_and_streamed(
     sums: Collection[str] = (),
     title: str | None = None,
 ) -> Picture:
-    """The N x N pairs, the arrays of both sides, and one tile of a sweep: a block stays, single rows pass.
+    """The N x N pairs, the arrays of both sides, and the current tile: a resident block and a streamed row.
 
-    `stays` is "rows" or "columns"; `rows` and `columns` name the arrays of each side, at most 4, and `sums`
-    those that are added to: where they pass they are read and written. Raises ValueError for another
-    `stays`, a side with no array or more than 4, or a sum that is on neither side.
+    Args:
+        stays: the resident side, "rows" or "columns".
+        rows: names of the arrays with one row per query, one to four.
+        columns: names of the arrays with one row per key, one to four.
+        sums: names of accumulators; streamed ones are read and written.
+        title: of the figure.
+
+    Raises:
+        ValueError: unknown `stays`, a side without arrays or with more than 4, or a sum on neither side.
     """
     check_choice("stays", stays, ("rows", "columns"))
     for side, names in (("rows", rows), ("columns", columns)):
         if not 1 <= len(names) <= MOST:
-            raise ValueError(f"{side} has {len(names)} arrays; 1 to {MOST} can be drawn")
+            raise ValueError(f"{side} must have 1 to {MOST} arrays, got {len(names)}")
     for name in sums:
         if name not in (*rows, *columns):
-            raise ValueError(f"sums has {name!r}, which is neither in rows nor in columns")
+            raise ValueError(f"sums must be in rows or columns, got {name!r}")
     here, there = (rows, columns) if stays == "rows" else (columns, rows)
     back = [name for name in there if name in sums]
     moved = len(there) + len(back)
     heading = (
-        f"{title or 'A sweep'}: {len(here)} arrays stay, {moved} move past, {len(here) * moved} together"
+        f"{title or 'One pass'}: {len(here)} arrays resident, {moved} streamed, product {len(here) * moved}"
     )
     drawn = [*_square(stays), *_arrays(stays, rows, columns, sums), *_key(here, there, back)]
     return titled(heading, (760.0, 480.0), *_in_words(heading, stays, here, there, back), drawn)
 
 
 def _spans(stays: str) -> tuple[Span, Span]:
-    """Where the tile at work lies, down and across."""
+    """Return the position of the current tile, down and across."""
     return (BLOCK, PASSING) if stays == "rows" else (PASSING, BLOCK)
 
 
@@ -92,7 +99,7 @@ def _square(stays: str) -> Iterator[Element]:
 def _arrays(
     stays: str, rows: Sequence[str], columns: Sequence[str], sums: Collection[str]
 ) -> Iterator[Element]:
-    """The arrays of the rows to the left of the square, those of the columns above it."""
+    """Yield the arrays of the rows to the left of the square, and those of the columns above it."""
     down, across = _spans(stays)
     for k, name in enumerate(rows):
         left = X - 14 - STEP * (len(rows) - k) + STEP - STRIP
@@ -114,14 +121,14 @@ def _fill(stays: bool, added: bool) -> Fill:
 
 def _key(here: Sequence[str], there: Sequence[str], back: Sequence[str]) -> Iterator[Element]:
     only = [name for name in there if name not in back]
-    lines = [(STAYS, f"stays: {listed(here)}")]
-    lines += [(READ, f"passes, read: {listed(only)}")] if only else []
-    lines += [(READ_AND_WRITTEN, f"passes, read and written: {listed(back)}")] if back else []
+    lines = [(STAYS, f"resident: {listed(here)}")]
+    lines += [(READ, f"streamed, read: {listed(only)}")] if only else []
+    lines += [(READ_AND_WRITTEN, f"streamed, read and written: {listed(back)}")] if back else []
     for k, (fill, said) in enumerate(lines):
         yield from swatch(490, 224 + 30 * k, fill, said)
     moved = len(there) + len(back)
     yield Text(490, 340, f"r = {len(here)}: M/{len(here)}d rows fit", NORMAL)
-    yield Text(490, 362, f"t = {moved}: {moved}Nd words go by for each block", NORMAL)
+    yield Text(490, 362, f"t = {moved}: {moved}Nd words streamed per block", NORMAL)
     yield Text(490, 384, f"r · t = {len(here) * moved}", NORMAL, bold=True)
 
 
@@ -130,20 +137,25 @@ def _in_words(
 ) -> tuple[str, str]:
     side, other = ("rows", "columns") if stays == "rows" else ("columns", "rows")
     alt = f"{heading}. A square of pairs, the arrays of its rows to the left and those of its columns above: "
-    alt += f"a block of {side} stays with {listed(here)}, while the {other} pass one by one with "
-    alt += f"{listed(there)}; the tile at work is outlined."
+    alt += f"a block of {side} of {listed(here)} is resident, and the {other} of "
+    alt += f"{listed(there)} are streamed one by one; the current tile is outlined."
     if back:
-        alt += f" Read and written each time: {listed(back)}."
+        alt += f" Read and written in each pass: {listed(back)}."
     moved = len(there) + len(back)
-    counts = [["stay, r", str(len(here))], ["move past, t", str(moved)], ["r · t", str(len(here) * moved)]]
+    counts = [["resident, r", str(len(here))], ["streamed, t", str(moved)], ["r · t", str(len(here) * moved)]]
     return alt, table([["arrays", "number"], *counts], left=0)
 
 
 # ---------------------------------------------------------------------- a tile of a backward pass
-TILE_X, TILE_Y, ACROSS, DOWN = 246.0, 206.0, 200.0, 132.0  # the tile: its corner, its width and its height
-BROAD, THIN, TALL, GAP = 34.0, 12.0, 30.0, 10.0  # rows of d words and of one, columns, what is between them
+TILE_X, TILE_Y, ACROSS, DOWN = 246.0, 206.0, 200.0, 132.0  # corner, width and height of the tile
+BROAD, THIN, TALL, GAP = (
+    34.0,
+    12.0,
+    30.0,
+    10.0,
+)  # widths: rows of d words, rows of one word; height of columns; gap
 RIGHT = 520.0
-MADE = Fill("#F3E3ED", "")  # light enough to write on
+MADE = Fill("#F3E3ED", "")  # light background for text
 GRADIENTS = ("dQ", "dK", "dV")
 SCORES = ("S = QKᵀ/√d", "P = exp(S − L)")
 SLOPES = ("dP = dO Vᵀ", "dS = P ∘ (dP − D)")
@@ -151,7 +163,7 @@ ADDS = {"dQ": "dQ += dS K/√d", "dK": "dK += dSᵀQ/√d", "dV": "dV += PᵀdO"
 
 
 class Array(NamedTuple):
-    """Its rows in the tile: their name, their words, and what becomes of them."""
+    """The rows of one array in the tile: name, words, and fill (resident, streamed, updated)."""
 
     name: str
     words: int
@@ -160,7 +172,7 @@ class Array(NamedTuple):
 
     @property
     def thickness(self) -> float:
-        """Pixels of a row."""
+        """Pixels per row."""
         return THIN if self.thin else BROAD
 
 
@@ -177,21 +189,28 @@ def backward_tile(
     Bc: int,
     title: str | None = None,
 ) -> Picture:
-    """A tile of Br queries and Bc keys: its rows to the left, its columns above, what it makes inside.
+    """One tile of a backward pass: arrays of its rows to the left, of its columns above, temporaries inside.
 
-    `stays` is "rows" or "columns": the side whose arrays are in fast memory while the others pass by.
-    `gradients` are those that the sweep computes; D is taken as given. Raises ValueError for another
-    `stays`, for no gradient or one that is none, and for sizes below 1.
+    Args:
+        stays: the resident side, "rows" or "columns"; the other side is streamed.
+        gradients: the gradients that this pass computes, of dQ, dK and dV; D is an input.
+        d: head dimension.
+        Br: rows per query block.
+        Bc: rows per key block.
+        title: of the figure.
+
+    Raises:
+        ValueError: unknown `stays`, no or unknown gradients, or a size below 1.
     """
     check_choice("stays", stays, ("rows", "columns"))
     if not gradients or not set(gradients) <= set(GRADIENTS):
-        raise ValueError(f"gradients is {gradients!r}; it must name one or more of {listed(GRADIENTS)}")
+        raise ValueError(f"gradients must be one or more of {listed(GRADIENTS)}, got {gradients!r}")
     d, Br, Bc = positive_int("d", d), positive_int("Br", Br), positive_int("Bc", Bc)
     wanted = [name for name in GRADIENTS if name in gradients]
     rows, columns = _sides(stays, wanted, d, Br, Bc)
     makes = (*SCORES, *(() if wanted == ["dV"] else SLOPES))
     here, there = (rows, columns) if stays == "rows" else (columns, rows)
-    heading = f"{title or 'A tile'}: {listed(_names(here))} stay, {listed(_names(there))} pass"
+    heading = f"{title or 'A tile'}: {listed(_names(here))} resident, {listed(_names(there))} streamed"
     drawn = [*_left_of_tile(rows), *_above_tile(columns), *_tile(makes), _passing(stays, rows, columns)]
     drawn += _tile_key((*here, *there), makes, wanted)
     words = _tile_in_words(heading, (*rows, *columns), makes, wanted, Br * Bc)
@@ -199,7 +218,7 @@ def backward_tile(
 
 
 def _sides(stays: str, wanted: Sequence[str], d: int, Br: int, Bc: int) -> tuple[list[Array], list[Array]]:
-    """The arrays of the tile's rows and of its columns; dV alone needs neither V nor D."""
+    """Return the arrays of rows and of columns of the tile; only dV does not need V and D."""
     slopes = wanted != ["dV"]
     inside, passing = (STAYS, READ) if stays == "rows" else (READ, STAYS)
     rows = [Array(name, Br * d, inside) for name in ("Q", "dO")]
@@ -236,7 +255,7 @@ def _above_tile(columns: Sequence[Array]) -> Iterator[Element]:
 
 
 def _passing(stays: str, rows: Sequence[Array], columns: Sequence[Array]) -> Poly:
-    """Beside the arrays that pass, in the way they go."""
+    """Return the arrow next to the streamed arrays."""
     if stays == "rows":
         return arrow((TILE_X, TILE_Y - 12 - len(columns) * (TALL + GAP)), down=False)
     across = sum(array.thickness + GAP for array in rows)
@@ -258,13 +277,13 @@ def _tile_key(arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[st
         if names := [array.name for array in arrays if array.fill == fill]:
             yield from swatch(RIGHT, y, fill, f"{does}: {listed(names)}")
             y += 30
-    yield from swatch(RIGHT, y, MADE, f"made here, never leave: {listed(_made(makes))}")
-    yield Text(RIGHT, TILE_Y + 34, "What the tile adds", NORMAL, bold=True)
+    yield from swatch(RIGHT, y, MADE, f"temporary, not stored: {listed(_made(makes))}")
+    yield Text(RIGHT, TILE_Y + 34, "Updates by the tile", NORMAL, bold=True)
     for k, name in enumerate(wanted, 1):
         yield Text(RIGHT, TILE_Y + 34 + 24 * k, ADDS[name], NORMAL)
 
 
-FATES = {STAYS: "stay", READ: "pass, read", READ_AND_WRITTEN: "pass, read and written"}
+FATES = {STAYS: "resident", READ: "streamed, read", READ_AND_WRITTEN: "streamed, read and written"}
 
 
 def _made(makes: Sequence[str]) -> list[str]:
@@ -275,13 +294,13 @@ def _made(makes: Sequence[str]) -> list[str]:
 def _tile_in_words(
     heading: str, arrays: Sequence[Array], makes: Sequence[str], wanted: Sequence[str], pairs: int
 ) -> tuple[str, str]:
-    alt = f"{heading}. A tile of {with_unit(pairs, 'pair')}, the arrays of its queries to the left and "
+    alt = f"{heading}. A tile of {with_unit(pairs, 'pair')}, with the arrays of its queries to the left and "
     alt += "those of its keys above. "
     for fill, does in FATES.items():
         if named := [f"{one.name} of {with_unit(one.words, 'word')}" for one in arrays if one.fill == fill]:
             alt += f"{does.capitalize()}: {listed(named)}. "
-    alt += f"In the tile {'; '.join(makes)} are made and never leave. "
-    alt += f"Then {'; '.join(ADDS[name] for name in wanted)}."
+    alt += f"Temporaries that are not stored: {'; '.join(makes)}. "
+    alt += f"Updates: {'; '.join(ADDS[name] for name in wanted)}."
     lines = [[array.name, FATES[array.fill], f"{array.words:,}"] for array in arrays]
-    lines += [[", ".join(_made(makes)), "made here, never leave", f"{pairs:,}"]]
+    lines += [[", ".join(_made(makes)), "temporary, not stored", f"{pairs:,}"]]
     return alt, table([["", "", "words"], *lines], left=2)

@@ -1,6 +1,4 @@
-"""Rooflines: how fast a chip can compute when each byte from memory serves so many operations; and four
-passes of attention under one chip's roof.
-"""
+"""Roofline figures: attainable rate against arithmetic intensity, and four attention passes on one chip."""
 
 from __future__ import annotations
 
@@ -29,14 +27,13 @@ from ..models.roofline_explorer import (
     remark,
 )
 
-# ---------------------------------------------------------------------- kernels under the roofs of several
-# chips
-LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # the chart's left edge, the picture's width, the chart's height
-FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are
+# ---------------------------------------------------------------------- kernels and several chips
+LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # left edge of the chart, width of the figure, height of the chart
+FLAGS, FLAG = 62.0, 20.0  # top of the labels, and distance between them
 
 
 class _Kernel(NamedTuple):
-    """A kernel: its operations a byte, and its measured TFLOP/s if there is one."""
+    """A kernel: label, FLOPs per byte, and measured TFLOP/s or None."""
 
     label: str
     intensity: float
@@ -54,27 +51,29 @@ def roofline(
     *,
     title: str = "Roofline",
 ) -> Picture:
-    """What a chip allows at each arithmetic intensity: memory bandwidth × FLOP/byte, up to its peak rate.
+    """Attainable rate against arithmetic intensity: memory bandwidth × FLOP/byte up to the peak rate.
 
-    Rates are the data sheets' (`iocourse.gpu.CHIPS`): dense 16-bit products on tensor cores. The bytes of a
-    point are those that come from this memory: what a cache serves does not count.
+    Rates are from data sheets (`iocourse.gpu.CHIPS`), for dense 16-bit products on tensor cores. The bytes of
+    a point are those loaded from device memory, not from caches.
 
     Args:
         chips: 90 or `CHIPS[90]`, or several of these.
         points: label → FLOP per byte, or (FLOP per byte, measured TFLOP/s).
-        title: of the picture.
+        title: of the figure.
 
     Raises:
-        ValueError: no chip or one that is not in the table, a number that is not positive and finite, or a
-            measured rate beside several chips: it was measured on one.
+        ValueError: empty `chips`, an unknown chip, a number that is not positive and finite, or a measured
+            rate with several chips.
     """
     asked = list(chips) if isinstance(chips, Sequence) else [chips]
     if not asked:
-        raise ValueError("chips is empty: name at least one, such as 90")
+        raise ValueError("chips must contain at least one, such as 90, got none")
     shown = [one if isinstance(one, Chip) else chip_of(one) for one in asked]
     read = sorted((_kernel(label, given) for label, given in points.items()), key=lambda p: p.intensity)
     if len(shown) > 1 and any(point.measured is not None for point in read):
-        raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
+        raise ValueError(
+            "chips must be the one chip on which the TFLOP/s of points were measured, got several"
+        )
     places = [*map(ridge_point, shown), *(point.intensity for point in read)]
     low, high = min(places) / 4, max(places) * 4
     roofs = []
@@ -89,7 +88,10 @@ def roofline(
         *every_line(frame, [roof._replace(marker_every=0) for roof in roofs]),
     ]
     for row, point in enumerate(read):
-        x, y = frame.x(point.intensity), FLAGS + FLAG * row  # larger ones hang lower: none are crossed
+        x, y = (
+            frame.x(point.intensity),
+            FLAGS + FLAG * row,
+        )  # labels of larger points are lower, so no line crosses them
         drawn.append(Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)))
         drawn.append(Text(x + 6, y, str(point) if point.measured is None else f"{point} ◆", SMALL))
         drawn += _dots(frame, shown, point)
@@ -100,7 +102,7 @@ def roofline(
 
 
 def remarks(lines: Sequence[str], y: float) -> list[Element]:
-    """Quiet lines below a chart."""
+    """Return remarks in small grey text below a chart."""
     return [Text(18, y + 18 * k, line, SMALL, colour=QUIET) for k, line in enumerate(lines)]
 
 
@@ -108,8 +110,8 @@ def _kernel(label: str, given: float | tuple[float, float]) -> _Kernel:
     values = given if isinstance(given, tuple) else (given,)
     if len(values) not in (1, 2) or not all(isfinite(value) and value > 0 for value in values):
         raise ValueError(
-            f"points[{label!r}] is {given!r}; wanted: FLOP per byte, or (FLOP per byte, TFLOP/s), "
-            "positive and finite"
+            f"points[{label!r}] must be FLOP per byte, or (FLOP per byte, TFLOP/s), positive and finite, "
+            f"got {given!r}"
         )
     return _Kernel(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
 
@@ -131,15 +133,15 @@ def _dots(frame: Frame, chips: Sequence[Chip], point: _Kernel) -> Iterator[Eleme
         yield diamond(frame.at((point.intensity, point.measured)), 7, 8)
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- text
 def _allowed(chip: Chip, point: _Kernel, where: str = "") -> str:
-    """The rate that a chip allows a point, and what limits it there."""
+    """Format the attainable rate of a point on a chip, and what limits it: memory or products."""
     limit = "memory" if point.intensity < ridge_point(chip) else "products"
     return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
 def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
-    told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
+    told = [f"{title}: attainable TFLOP/s against FLOP per byte, on logarithmic axes"]
     told += [f"{chip.name} rises with {roof_in_words(chip, ' of memory')}" for chip in chips]
     told += [_told(chips, point) for point in points]
     return ". ".join([*told, *caveats(chips)]) + "."
@@ -147,25 +149,27 @@ def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
 
 def _told(chips: Sequence[Chip], point: _Kernel) -> str:
     allowed = ", ".join(_allowed(chip, point, f" on {chip.name}") for chip in chips)
-    told = f"{point} may reach {allowed}"
+    told = f"{point}, attainable: {allowed}"
     if point.measured is None:
         return told
     share = point.measured / attainable_tflops(point.intensity, chips[0])
-    return f"{told}; measured is {share:.0%} of that"
+    return f"{told}; the measured rate is {share:.0%} of that"
 
 
 def roof_in_words(chip: Chip, of: str = "") -> str:
-    """Bandwidth, peak and ridge of a chip."""
+    """Format bandwidth, peak rate and ridge point of a chip."""
     return (
-        f"{words(chip.gbytes_per_s)} GB/s{of} up to {words(chip.tensor_tflops)} TFLOP/s, "
-        f"reached at {words(ridge_point(chip))} FLOP per byte"
+        f"{words(chip.gbytes_per_s)} GB/s{of} up to {words(chip.tensor_tflops)} TFLOP/s "
+        f"(ridge point {words(ridge_point(chip))} FLOP per byte)"
     )
 
 
 def caveats(chips: Sequence[Chip]) -> list[str]:
-    """What a reader must know of chips whose roof Triton does not reach."""
+    """Return a remark for each chip whose tensor cores Triton does not use."""
     names = [chip.name for chip in chips if not chip.tensor_cores_in_triton]
-    return [f"* Triton uses no tensor cores on a {name}: its kernels stay below this roof" for name in names]
+    return [
+        f"* Triton uses no tensor cores on a {name}, so its kernels do not reach this roof" for name in names
+    ]
 
 
 def _numbers(chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
@@ -173,29 +177,29 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Kernel]) -> str:
         ["", *(chip.name for chip in chips)],
         ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],
         ["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)],
-        ["ridge, FLOP/byte", *(words(ridge_point(chip)) for chip in chips)],
+        ["ridge point, FLOP/byte", *(words(ridge_point(chip)) for chip in chips)],
     ]
     for point in points:
         facts.append([str(point), *(_allowed(chip, point) for chip in chips)])
     return "\n".join([table(facts, left=0), *caveats(chips)])
 
 
-# ---------------------------------------------------------------------- the picture of the roofline explorer
+# ---------------------------------------------------------------------- figure of the roofline explorer
 EXPLORER_WIDTH, LEFT, RIGHT = 960.0, 78.0, 800.0
-LANES, LANE = 84.0, 26.0  # height of the first lane of a pass, and from one to the next
-TOP, BOTTOM = 212.0, 452.0  # of the chart's rates
-TABLE, LINE = 526.0, 22.0  # where the table begins, and its lines
-SPAN = (0.25, 2.0**18)  # FLOP per byte that are always in view, so that points move and the roof stays
-COLUMNS = (106.0, 186.0, 300.0, 384.0, 470.0, 582.0, 704.0, 788.0, 942.0)  # right ends of the table's columns
+LANES, LANE = 84.0, 26.0  # top of the first row of a pass, and row height
+TOP, BOTTOM = 212.0, 452.0  # of the chart
+TABLE, LINE = 526.0, 22.0  # top of the table, and its line height
+SPAN = (0.25, 2.0**18)  # FLOP per byte always shown, so the roof is fixed while points move
+COLUMNS = (106.0, 186.0, 300.0, 384.0, 470.0, 582.0, 704.0, 788.0, 942.0)  # right ends of the table columns
 HEAD = (
-    "", "GFLOP", "MB, each once", "FLOP/byte", "limited by", "µs at the roof",
+    "", "GFLOP", "MB, compulsory", "FLOP/byte", "limited by", "µs at the roof",
     "MB, closed form", "FLOP/byte", "tile",
 )  # fmt: skip
 LOOKS = dict(zip(PASSES, (STROKES[0], STROKES[1], STROKES[2], STROKES[4]), strict=True))
 
 
 class _Shown(NamedTuple):
-    """Sizes with their points, what was measured, and what is said where nothing was."""
+    """Sizes with their points, measured rates, and the remark on their source."""
 
     sizes: RooflineState
     points: list[Point]
@@ -216,25 +220,24 @@ def roofline_explorer_picture(
     density: float = 0.25,
     records: Mapping[str, Mapping[str, Any] | None] | None = None,
 ) -> Picture:
-    """Four passes of attention under a chip's roof: FLOP, bytes, which roof is met, the time at it.
+    """Four attention passes under the roofline of a chip: FLOPs, bytes, limit and time at the roof.
 
-    A pass is a bar from FLOP per byte of its closed form, as if caches served nothing, to FLOP per compulsory
-    byte, as if they served every byte but the first time. The roof's time is of the latter. Decode is one
-    query a head against N keys; the block mask keeps `density` of the tiles of every row, and no causal mask.
-    Numbers have 16 bits, as the tensor cores' rate has it.
-    A measured rate is drawn where a recorded run has this d, N and mask on this chip, and only there.
+    A pass is a bar from FLOP per byte of its closed form (no caches) to FLOP per compulsory byte (ideal
+    caches). The time at the roof uses compulsory bytes. Decode has one query per head and N keys. The block
+    mask keeps `density` of the tiles in each row and is not causal. Elements have 16 bits. A measured rate is
+    drawn if a recorded run has the same d, N and mask on this chip.
 
     Args:
         arch: 75, 80, 89, 90 or 100.
-        N: queries, and keys, of a head.
-        d: head size.
-        H: heads of queries.
-        H_kv: heads of keys and values; divides H.
-        B: batches.
-        causal: whether query i sees the keys up to i only, forward and backward.
-        density: share of the tiles that the block mask keeps, more than 0 and 1 at most.
-        records: by name, as `load_record(name)` gives them: resources for the tiles; attention, sparse and
-            decode for measured rates. None: those that are shipped; {}: as where there are none.
+        N: queries and keys per head.
+        d: head dimension.
+        H: query heads.
+        H_kv: key and value heads; divides H.
+        B: batch size.
+        causal: True for a causal mask in forward and backward.
+        density: share of the tiles that the block mask keeps, in (0, 1].
+        records: name → `load_record(name)`: resources for the tiles; attention, sparse and decode for
+            measured rates. None selects the shipped ones, {} means no records.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
@@ -244,7 +247,7 @@ def roofline_explorer_picture(
 
 
 def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
-    """The picture of checked sizes against records, {} where there is none."""
+    """Return the figure of checked sizes with records, {} for a missing one."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
     frame, notes = _explorer_frame(shown), [*wrap(shown.remark, 120), *caveats([shown.sizes.chip])]
@@ -264,7 +267,7 @@ def picture_of(s: RooflineState, records: Mapping[str, Record]) -> Picture:
 
 
 def title_of(s: RooflineState) -> str:
-    """The setting in a line."""
+    """Return the title of a state: chip, sizes and masks."""
     mask = "causal" if s.causal else "no mask"
     heads = f"H = {s.H:,}, H_kv = {s.H_kv:,}"
     return f"{s.chip.name}: N = {s.N:,}, d = {s.d:,}, {heads}, B = {s.B:,}, {mask}, density {s.density:.3g}"
@@ -272,7 +275,7 @@ def title_of(s: RooflineState) -> str:
 
 # ---------------------------------------------------------------------- the chart
 def _explorer_frame(shown: _Shown) -> Frame:
-    """The same scales for every setting of a chip, unless a point lies beyond them."""
+    """Return axes that are the same for all sizes on a chip, unless a point is outside."""
     chip = shown.sizes.chip
     across = [*SPAN, *(x for one in shown.points for x in (one.intensity, one.ledger_intensity))]
     across += [one.intensity for one in shown.measured]
@@ -289,25 +292,25 @@ def _roof(frame: Frame, chip: Chip) -> Iterator[Element]:
     y = frame.y(chip.tensor_tflops)
     yield Text(RIGHT + 8, centred(y, NORMAL), f"{words(chip.tensor_tflops)} TFLOP/s")
     yield Text(RIGHT + 8, y + 22, f"{words(chip.gbytes_per_s)} GB/s", SMALL, colour=QUIET)
-    yield Text(RIGHT + 8, y + 40, f"ridge {words(ridge_point(chip))}", SMALL, colour=QUIET)
+    yield Text(RIGHT + 8, y + 40, f"ridge point {words(ridge_point(chip))}", SMALL, colour=QUIET)
 
 
 def _key() -> Iterator[Element]:
     yield from marker((26, 52), STROKES[0]._replace(colour=QUIET))
-    yield Text(36, 56, "bytes of the closed form: caches serve nothing", SMALL)
+    yield Text(36, 56, "bytes of the closed form (no caches)", SMALL)
     yield from marker((356, 52), STROKES[0])
-    yield Text(366, 56, "each array once: caches serve the rest", SMALL)
+    yield Text(366, 56, "compulsory bytes (ideal caches)", SMALL)
     yield diamond((636, 52), 6, 7)
     yield Text(648, 56, "measured", SMALL)
 
 
 def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> Iterator[Element]:
-    """A pass's bar in its lane, with a pole down to the roof from its right end."""
+    """Yield the bar of a pass in its row, with a dashed line from its right end down to the roof."""
     left, right = frame.x(point.ledger_intensity), frame.x(point.intensity)
     roof = frame.y(attainable_tflops(point.intensity, chip))
     yield Poly(((right, y), (right, roof)), QUIET, 1.2, (2, 3))
     yield Poly(((left, y), (right, y)), stroke.colour, 3)
-    yield from marker((left, y), stroke._replace(colour=QUIET))  # the end that is not the roof's
+    yield from marker((left, y), stroke._replace(colour=QUIET))  # the end without caches
     yield from marker((right, y), stroke, 5.5)
     yield from marker((right, roof), stroke, 5.5)
     yield Text(right + 12, centred(y, NORMAL), f"{point.name}: {point.limit(chip)}", NORMAL)
@@ -315,7 +318,7 @@ def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> 
 
 # ---------------------------------------------------------------------- the table
 def rows_of(s: RooflineState, found: Sequence[Point]) -> list[list[str]]:
-    """The table as text: a heading, and a line for each pass."""
+    """Return the table as text: header, and one row per pass."""
     rows = [list(HEAD)]
     for one in found:
         least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
@@ -335,10 +338,10 @@ def _table(shown: _Shown) -> Iterator[Element]:
 # ---------------------------------------------------------------------- in words
 def _explorer_alt(shown: _Shown) -> str:
     chip = shown.sizes.chip
-    told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
+    told = [f"{title_of(shown.sizes)}. The roofline rises with {roof_in_words(chip)}"]
     told += [
         f"{one.name}: {words(one.intensity)} FLOP per compulsory byte, limited by "
-        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; by its closed form "
+        f"{one.limit(chip)}, {words(one.microseconds(chip))} µs at the roof; closed form "
         f"{words(one.ledger_intensity)} FLOP per byte"
         for one in shown.points
     ]
@@ -351,7 +354,7 @@ def _explorer_alt(shown: _Shown) -> str:
 
 
 def roofline_explorer_words(s: RooflineState, records: Mapping[str, Record]) -> str:
-    """The headline of some sizes: what limits each pass."""
+    """Return the headline: limit and time at the roof of each pass."""
     found = points(s, records["resources"])
     limits = "; ".join(
         f"{one.name} by {one.limit(s.chip)}, {words(one.microseconds(s.chip))} µs" for one in found

@@ -1,6 +1,4 @@
-"""Sums that are counted in their largest number: piece by piece with a ruler that changes, and in parts that
-are merged in pairs.
-"""
+"""Figures of rescaled sums, in units of the running maximum: piece by piece, and merged in pairs."""
 
 from __future__ import annotations
 
@@ -28,15 +26,15 @@ from ..draw.picture import (
 )
 from ..draw.shapes import swatch
 
-# ---------------------------------------------------------------------- piece by piece
-LEFT, LENGTH, NOTES = 190.0, 400.0, 620.0  # pixels: where bars begin, the longest bar, where notes begin
+# ---------------------------------------------------------------------- running maximum
+LEFT, LENGTH, NOTES = 190.0, 400.0, 620.0  # pixels: left edge of bars, longest bar, left edge of notes
 TOP, ROW, BAR = 92.0, 86.0, 26.0
 CARRIED, ADDED = Fill(SKY, ""), Fill(ORANGE, "/")
-LABELLED = 20.0  # pixels between the marks of a ruler from which on each has its number
+LABELLED = 20.0  # minimum pixels between ruler marks to label each of them
 
 
 class Stage(NamedTuple):
-    """One piece, the unit before and after it, what had been counted in each of them, and the count now."""
+    """One piece: unit before and after, previous count in both units, and the count including the piece."""
 
     piece: tuple[float, ...]
     old_unit: float
@@ -47,12 +45,12 @@ class Stage(NamedTuple):
 
     @property
     def added(self) -> float:
-        """The piece in the new unit."""
+        """The sum of the piece in the new unit."""
         return sum(self.piece) / self.unit
 
     @property
     def factor(self) -> float:
-        """What an old unit is worth in new ones."""
+        """The rescaling factor: old unit divided by new unit."""
         return self.old_unit / self.unit
 
 
@@ -63,33 +61,39 @@ class Stage(NamedTuple):
 def running_max_rescaling(
     pieces: Sequence[Sequence[float]], *, title: str = "One sum, counted in a unit that grows"
 ) -> Picture:
-    """Numbers that come in pieces, added up in units of the largest so far.
+    """Sum of numbers given in pieces, in units of the running maximum.
 
-    A bar for each piece, as long as the sum of all numbers up to it; a ruler below it, whose marks are units.
-    Raises ValueError where there is no piece, one is empty, or a number is not positive and finite.
+    A bar for each piece shows the sum of all numbers so far, with a ruler below it in the current unit.
+
+    Args:
+        pieces: sequences of positive numbers.
+        title: of the figure.
+
+    Raises:
+        ValueError: no pieces, an empty piece, or a number that is not positive and finite.
     """
     stages = _stages(pieces)
     longest = max(one.now * one.unit for one in stages)
     drawn = swatch(LEFT + 160, 48, ADDED, "new")
     if len(stages) > 1:
-        drawn += swatch(LEFT, 48, CARRIED, "counted before")
+        drawn += swatch(LEFT, 48, CARRIED, "previous sum")
     for k, stage in enumerate(stages):
         drawn += _row(TOP + ROW * k, k + 1, stage, LENGTH / longest)
-    rows = [["piece", "brings", "factor", "unit", "count"]]
+    rows = [["piece", "numbers", "factor", "unit", "count"]]
     for k, stage in enumerate(stages, 1):
         brings = ", ".join(f"{one:g}" for one in stage.piece)
         rows.append([f"{k}", brings, f"{stage.factor:.4g}", f"{stage.unit:g}", f"{stage.now:.4g}"])
-    alt = f"{title}. Bars as long as the sums so far, each above a ruler in its own unit. "
+    alt = f"{title}. Bars show the sum so far, each above a ruler in the current unit. "
     alt += " ".join(_said(k, one) for k, one in enumerate(stages, 1))
     return titled(title, (860.0, TOP + ROW * len(stages)), alt, table(rows, left=2), drawn)
 
 
 def _stages(pieces: Sequence[Sequence[float]]) -> list[Stage]:
     if not pieces or not all(len(piece) for piece in pieces):
-        raise ValueError("pieces must be at least one piece, and none of them empty")
+        raise ValueError("pieces must contain at least one piece, none of them empty")
     for number in (number for piece in pieces for number in piece):
         if not (isfinite(number) and number > 0):
-            raise ValueError(f"pieces has {number}; a number must be positive and finite")
+            raise ValueError(f"pieces must contain positive and finite numbers, got {number}")
     stages, unit, count = list[Stage](), float(max(pieces[0])), 0.0
     for piece in pieces:
         larger = max(unit, float(max(piece)))
@@ -101,7 +105,7 @@ def _stages(pieces: Sequence[Sequence[float]]) -> list[Stage]:
 
 
 def _row(y: float, number: int, stage: Stage, scale: float) -> Iterator[Element]:
-    """A piece's numbers, its bar and its ruler, and what was exchanged."""
+    """Yield the numbers of a piece, its bar with ruler, and the rescaling."""
     middle = centred(y + BAR / 2, NORMAL)
     carried, added = (count * stage.unit * scale for count in (stage.exchanged, stage.added))
     yield Text(18, middle, f"piece {number}: {_listed(stage.piece)}", NORMAL)
@@ -130,44 +134,49 @@ def _listed(piece: Sequence[float]) -> str:
 
 
 def _said(number: int, stage: Stage) -> str:
-    brings = f"Piece {number} brings {_listed(stage.piece)}"
+    brings = f"Piece {number} contains {_listed(stage.piece)}"
     if not stage.old:
-        return f"{brings}: the unit is {stage.unit:g}, the count {stage.now:.4g}."
-    way = f"makes the unit {stage.unit:g}" if stage.factor < 1 else f"leaves the unit {stage.unit:g}"
+        return f"{brings}. The unit is {stage.unit:g} and the count is {stage.now:.4g}."
+    way = f"changes the unit to {stage.unit:g}" if stage.factor < 1 else f"keeps the unit {stage.unit:g}"
     return (
-        f"{brings} and {way}: {stage.old:.4g} counted before are {stage.exchanged:.4g}, "
-        f"{stage.added:.4g} are new, the count is {stage.now:.4g}."
+        f"{brings} and {way}. The previous count {stage.old:.4g} becomes {stage.exchanged:.4g}, "
+        f"{stage.added:.4g} is added, and the count is {stage.now:.4g}."
     )
 
 
 # ---------------------------------------------------------------------- parts merged in pairs
 MOST = 8  # parts
-WIDE, HIGH, LEVEL, GAP = 96.0, 44.0, 104.0, 14.0  # pixels: a box, from level to level, between two boxes
+WIDE, HIGH, LEVEL, GAP = (
+    96.0,
+    44.0,
+    104.0,
+    14.0,
+)  # pixels: width and height of a box, from level to level, gap between boxes
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the sum: `count` times `unit`, what it was merged from, and where its box stands."""
+    """A part of the sum, `count` times `unit`, with the parts merged into it and the position of its box."""
 
     unit: float
     count: float
-    x: float  # of its middle
+    x: float  # of the centre
     level: int
     merged: tuple[Part, ...] = ()
 
     @property
     def top(self) -> float:
-        """Where its box begins."""
+        """Top of the box."""
         return 56.0 + LEVEL * self.level
 
     @property
     def in_words(self) -> str:
-        """What its two parts are in its unit."""
+        """Sentence on the merge of its two parts, rescaled to its unit."""
         both = (
             f"{one.count:.4g} in units of {one.unit:g}, times {one.unit / self.unit:.3g}"
             for one in self.merged
         )
-        return f"{', and '.join(both)}, are {self.count:.4g} in units of {self.unit:g}."
+        return f"{', and '.join(both)}, give {self.count:.4g} in units of {self.unit:g}."
 
 
 @example([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
@@ -177,9 +186,10 @@ class Part:
 def merge_tree(
     parts: Sequence[tuple[float, float]], *, title: str = "Parts of a row, merged in pairs"
 ) -> Picture:
-    """Up to eight parts (unit, count), from the top down: neighbours become one, in the larger unit.
+    """Tree of up to eight parts (unit, count), merged in pairs from the top down in the larger unit.
 
-    Raises ValueError for no or more parts, or a unit or count that is not positive and finite.
+    Raises:
+        ValueError: no parts or more than eight, or a unit or count that is not positive and finite.
     """
     levels = _levels(parts)
     everyone = [part for level in levels for part in level]
@@ -197,7 +207,7 @@ def merge_tree(
         merged = " and ".join(f"{one.count:.4g} of {one.unit:g}" for one in part.merged) or "alone"
         factors = ", ".join(f"{one.unit / part.unit:.3g}" for one in part.merged)
         rows.append([merged, factors, f"{part.unit:g}", f"{part.count:.4g}"])
-    alt = f"{title}: {len(parts)} parts in {len(levels)} levels, the merged ones below their two. "
+    alt = f"{title}: {len(parts)} parts in {len(levels)} levels, each merged part below its two parts. "
     alt += (
         " ".join(part.in_words for part in merges)
         or f"One part, unit {parts[0][0]:g}, count {parts[0][1]:g}."
@@ -207,11 +217,11 @@ def merge_tree(
 
 
 def _levels(parts: Sequence[tuple[float, float]]) -> list[list[Part]]:
-    """The parts as given, then what is new on each level; who has no partner waits for the next."""
+    """Return the given parts, then the merged parts of each level; a part without partner moves on."""
     check_count("parts", parts, MOST)
     for number in (number for part in parts for number in part):
         if not (isfinite(number) and number > 0):
-            raise ValueError(f"parts has {number}; units and counts must be positive and finite")
+            raise ValueError(f"parts must have positive and finite units and counts, got {number}")
     waiting = [Part(u, c, 18 + WIDE / 2 + k * (WIDE + GAP), 0) for k, (u, c) in enumerate(parts)]
     levels = [waiting]
     while len(waiting) > 1:
@@ -227,7 +237,7 @@ def _levels(parts: Sequence[tuple[float, float]]) -> list[list[Part]]:
 
 
 def _edge(child: Part, parent: Part) -> Iterator[Element]:
-    """The way from a part to what it becomes, with its factor; thick where the unit changes."""
+    """Yield the line from a part to the merged part with its factor, thick if the unit changes."""
     factor = child.unit / parent.unit
     start, end = (child.x, child.top + HIGH), (parent.x, parent.top)
     colour, line = (VERMILION, 3.0) if factor < 1 else (QUIET, 1.2)

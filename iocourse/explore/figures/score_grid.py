@@ -1,4 +1,4 @@
-"""Pictures of N x N scores: the order in which a schedule visits their tiles, a real head's attention."""
+"""Figures of N x N scores: the order of tiles in a schedule, and the attention weights of a head."""
 
 from __future__ import annotations
 
@@ -24,22 +24,31 @@ DRAWN_TILES = 1600
 def tile_order(
     schedule_name: str, N: int, d: int, tiles: Mapping[str, int], step: int | None = None
 ) -> Picture:
-    """The N x N scores cut into tiles, numbered and shaded in the order in which a schedule works on them.
+    """The tiles of N x N scores, numbered and shaded in the order in which a schedule computes them.
 
-    `tiles` are the schedule's tile sizes, as {"Br": 64, "Bc": 32}. `step` outlines that tile, counted from 0.
-    Only the first visits are drawn where there are very many. Raises ValueError for an unknown schedule,
-    sizes below 1, a step that is not drawn; TypeError for tile sizes the schedule does not have.
+    Only the first 1,600 tiles are drawn.
+
+    Args:
+        schedule_name: name of a schedule.
+        N: sequence length.
+        d: head dimension.
+        tiles: tile sizes of the schedule, such as `{"Br": 64, "Bc": 32}`.
+        step: index of a tile to outline.
+
+    Raises:
+        ValueError: an unknown schedule, a size below 1, or a step that is not drawn.
+        TypeError: tile sizes that the schedule does not have.
     """
     N, d = positive_int("N", N), positive_int("d", d)
     order = visits(states(dry_trace(schedule_name, N, d, frozen(tiles), TRACED_MOVES)))[:DRAWN_TILES]
     if step is not None and not 0 <= step < len(order):
-        raise ValueError(f"step = {step}: {schedule_name} has the tiles 0 to {len(order) - 1} here")
+        raise ValueError(f"step must be from 0 to {len(order) - 1} for {schedule_name} here, got {step}")
     rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))
     sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles.items())
     title = f"{get(schedule_name).title}: the order of tiles, N = {N:,}, {sizes}"
     square = Square(70, 78, 400, N)
     drawn: list[Element] = [square.paper()]
-    for k, tile in enumerate(order):  # light to dark, numbered where there is room
+    for k, tile in enumerate(order):  # light to dark, numbered if large enough
         drawn += _numbered(square.box(*tile), k, 0.08 + 0.85 * k / max(len(order) - 1, 1))
     drawn += [] if step is None else outline(square.box(*order[step]))
     drawn += [*square.names("rows of K and V", "rows of Q and O"), *_order_key(500, 96, order, step)]
@@ -72,19 +81,19 @@ def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> I
         yield Text(x + 34, y + 109, columns, SMALL)
 
 
-LISTED = 6  # tiles named in words; the picture numbers all of them
+LISTED = 6  # tiles listed in the numbers
 
 
 def _order_words(
     name: str, N: int, order: Sequence[Tile], step: int | None, rows: int, columns: int
 ) -> tuple[str, str]:
     if not order:
-        nothing = f"{name} visits no tile of scores within its first {TRACED_MOVES:,} moves"
+        nothing = f"{name} computes no tile of scores in its first {TRACED_MOVES:,} moves"
         return f"An empty {N:,} by {N:,} grid of scores: {nothing}.", f"{nothing}."
     way = _direction(order)
     reach = _reach(order, N)
     alt = f"The {N:,} by {N:,} scores of {name} in {rows:,} by {columns:,} tiles, numbered and shaded from "
-    alt += f"light to dark in the order of work: {way}. {reach}"
+    alt += f"light to dark in the order of computation: {way}. {reach}"
     listed = [f"tile {k:,}: {place(tile)}" for k, tile in enumerate(order[:LISTED])]
     which = f"; the first {LISTED}" if len(order) > LISTED else ""
     if step is not None:
@@ -100,7 +109,7 @@ def _direction(order: Sequence[Tile]) -> str:
         return "along each row of tiles, then the next row"
     if columns == next_columns:
         return "down each column of tiles, then the next column"
-    return "neither row by row nor column by column"
+    return "in another order"
 
 
 def _reach(order: Sequence[Tile], N: int) -> str:
@@ -115,19 +124,26 @@ def _reach(order: Sequence[Tile], N: int) -> str:
 def attention_map(
     P: Any, tokens: Sequence[str] | None = None, *, title: str = "Attention weights"
 ) -> Picture:
-    """The weights P (N, N), each row a query, each column a key, dark where the weight is large.
+    """Heat map of attention weights P (N, N): rows are queries, columns are keys, dark is large.
 
-    `tokens` names rows and columns. Raises ValueError where P is not square, has negative or non-finite
-    entries, or where there are not N tokens.
+    Args:
+        P: attention weights, (N, N).
+        tokens: N labels of rows and columns.
+        title: of the figure.
+
+    Raises:
+        ValueError: P is not square or has negative or non-finite entries, or there are not N tokens.
     """
     weights = np.asarray(P, dtype=np.float64)
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not weights.size:
-        raise ValueError(f"P has shape {weights.shape}; a map needs one square matrix (N, N)")
+        raise ValueError(f"P must be one square matrix (N, N), got shape {weights.shape}")
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("P has entries that are negative or not finite; attention weights are neither")
+        raise ValueError(
+            "P must have entries that are 0 or more and finite, but some are negative or not finite"
+        )
     N = len(weights)
     if tokens is not None and len(tokens) != N:
-        raise ValueError(f"{len(tokens)} tokens for N = {N} rows of P; there must be one for each row")
+        raise ValueError(f"tokens must have one entry for each of the N = {N} rows of P, got {len(tokens)}")
     names = [str(token) for token in tokens] if tokens is not None and N <= 32 else []
     margin = 46 + max([text_width(name, SMALL) for name in names], default=24)
     side = 440.0 if N <= 32 else 480.0
@@ -135,7 +151,7 @@ def attention_map(
     largest, frame = float(weights.max()), Rect(margin, y, side, side, "", "", QUIET)
     drawn: list[Element] = [colour_cells(frame, SHADES, _shades(weights / (largest or 1.0))), frame]
     drawn += _token_labels(names, margin, y, side / N) if names else _index_labels(N, margin, y, side)
-    # The bar has equal steps of weight, as the map shades them.
+    # The colour bar is linear in the weight, with the shades of the map.
     bar = Rect(margin + side + 34, y, 22, side, "", "", QUIET)
     drawn += [colour_cells(bar, SHADES, _shades(np.linspace(1.0, 0.0, 128))[:, None]), bar]
     for quarter in range(5):
@@ -150,7 +166,7 @@ SHADES = [ramp(k / 255) for k in range(256)]
 
 
 def _shades(shares: Any) -> Any:
-    """The square root of a share: small weights, which are most of them, stay visible."""
+    """Return shade indices for shares; the square root makes small weights visible."""
     return np.rint(255 * np.sqrt(np.clip(shares, 0, 1))).astype(np.intp)
 
 
@@ -173,7 +189,7 @@ def _index_labels(N: int, x: float, y: float, side: float) -> Iterable[Element]:
 
 def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) -> tuple[str, str]:
     N = len(weights)
-    # The first of the largest: which one of many near 1 is larger by a rounding error differs by machine.
+    # The first of nearly equal maxima: rounding errors must not change the result.
     largest = int((weights >= weights.max() * (1 - 1e-6)).argmax())
     row, column = (int(k) for k in np.unravel_index(largest, weights.shape))
     where = f"row {row}, column {column}"
@@ -181,17 +197,17 @@ def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) ->
         where += f' ("{tokens[row]}" to "{tokens[column]}")'
     sorted_rows = -np.sort(-weights, axis=1)
     held = np.cumsum(sorted_rows, axis=1) >= 0.9 * sorted_rows.sum(axis=1, keepdims=True) - 1e-12
-    needed = float(np.median(held.argmax(axis=1) + 1))  # keys that hold 90 % of a row's weight
+    needed = float(np.median(held.argmax(axis=1) + 1))  # keys with 90 % of the weight of a row
     attended = int(weights.sum(axis=0).argmax())
     alt = (
         f"{title}: a {N} by {N} heat map, one row for each query, darker where the weight is larger. "
-        f"The largest weight is {weights.max():.3g} at {where}. A row needs {needed:g} of its {N} keys "
-        f"(median) to hold 90 % of its weight; column {attended} receives the most."
+        f"The largest weight is {weights.max():.3g} at {where}. 90 % of the weight of a row is in {needed:g} "
+        f"of its {N} keys (median); column {attended} has the largest total weight."
     )
     numbers = (
         f"N = {N}\nlargest weight {weights.max():.3g} at {where}\n"
-        f"keys that hold 90 % of a row's weight: {needed:g} (median)\n"
-        f"column with the most weight: {attended}"
+        f"keys with 90 % of the weight of a row: {needed:g} (median)\n"
+        f"column with the largest total weight: {attended}"
     )
     if tokens is not None:
         numbers += f' ("{tokens[attended]}")'

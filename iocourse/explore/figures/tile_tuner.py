@@ -1,4 +1,4 @@
-"""The picture of the tile tuner: scores, words, footprint and fast memory of one setting at one step."""
+"""Figure of the tile tuner: scores, traffic, footprint and fast memory of one tile size at one step."""
 
 from __future__ import annotations
 
@@ -55,32 +55,41 @@ from .fast_memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
-LENS, TINY = 156.0, 10.5  # the side of the lens over the scores, and the size of its words
+LENS, TINY = 156.0, 10.5  # side of the detail view over the scores, and its text size
 STRIPS = (
     ("Q", GRID_X - 18, GRID_Y, 12.0, SIDE),
     ("K", GRID_X, GRID_Y - 34, SIDE, 12.0),
     ("V", GRID_X, GRID_Y - 18, SIDE, 12.0),
 )
 RIGHT, RIGHT_WIDTH = 392.0, 530.0
-SHOWN = 48  # moves of the timeline around the current one
+SHOWN = 48  # moves shown in the timeline
 
 
 @figure
 def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, step: int = 0) -> Picture:
-    """What the tile tuner shows: words per array, the footprint against M, and fast memory after move `step`.
+    """Traffic per array, footprint against M, and fast memory after a move, for one tile size.
 
-    Raises ValueError or TypeError for sizes below 1, for an unknown forward schedule (naming those there
-    are), and for a step beyond the moves that are played.
+    Args:
+        N: sequence length.
+        d: head dimension.
+        M: words of fast memory.
+        Br: rows per query block.
+        Bc: rows per key block.
+        schedule: one of the schedules in `ROW_TILED`.
+        step: index of the move that is shown.
+
+    Raises:
+        ValueError, TypeError: a size below 1, an unknown schedule, or a step beyond the moves of the player.
     """
     setting = TileTunerState(N, d, M, Br, Bc, schedule, step).checked()
     played = play(setting)
     if not 0 <= step < len(played.moves):
-        raise ValueError(f"step = {step}: this setting plays the moves 0 to {len(played.moves) - 1}")
+        raise ValueError(f"step must be from 0 to {len(played.moves) - 1} for these sizes, got {step}")
     ledger, parts = cost_of(setting), parts_of(setting)
     drawn = [
         *_scores(setting, played),
         *_words(setting, ledger),
-        Text(RIGHT, 304, "Footprint", NORMAL, bold=True),
+        Text(RIGHT, 304, "Memory footprint (words)", NORMAL, bold=True),
         *footprint(parts, M, RIGHT, 340, RIGHT_WIDTH),
         *_timeline(setting, played, ledger.peak),
     ]
@@ -91,7 +100,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
 
 # ---------------------------------------------------------------------- the N x N scores
 def _scores(s: TileTunerState, played: Playback) -> Iterator[Element]:
-    yield Text(18, 58, f"Scores, {s.N:,} × {s.N:,}", NORMAL, bold=True)
+    yield Text(18, 58, f"Score matrix, {s.N:,} × {s.N:,}", NORMAL, bold=True)
     square = Square(GRID_X, GRID_Y, SIDE, s.N)
     yield square.paper()
     for began, rows, columns in played.visited:
@@ -110,7 +119,7 @@ def _scores(s: TileTunerState, played: Playback) -> Iterator[Element]:
 
 
 class Plane(NamedTuple):
-    """Where tiles are drawn from their upper left corner on: so many rows and columns, in so many pixels."""
+    """A square with the first `rows` rows and columns of the scores: corner and side in pixels."""
 
     x: float
     y: float
@@ -118,23 +127,23 @@ class Plane(NamedTuple):
     rows: int
 
     def corner(self, s: TileTunerState) -> Point:
-        """The lower right corner of the first tile, as far as it is in view."""
+        """Return the lower right corner of the first tile, clipped to the square."""
         return self.at(s.Br, s.Bc)
 
     def at(self, Br: int, Bc: int) -> Point:
-        """Where a tile of these sides ends."""
+        """Return the lower right corner of a first tile of Br x Bc, clipped to the square."""
         scale = self.side / self.rows
         return self.x + min(Bc, self.rows) * scale, self.y + min(Br, self.rows) * scale
 
     def tile_at(self, corner: Point) -> tuple[int, int]:
-        """(Br, Bc) of the tile that ends nearest to a place of the picture."""
+        """Return (Br, Bc) of the tile whose corner is nearest to a point of the figure."""
         rows, columns = ((corner[1] - self.y) / self.side, (corner[0] - self.x) / self.side)
         Br, Bc = (min(max(round(share * self.rows), 1), self.rows) for share in (rows, columns))
         return Br, Bc
 
 
 def plane_of(s: TileTunerState) -> Plane:
-    """Where the tile is dragged: on all scores, or enlarged in a lens where those that fit are small."""
+    """Return the square in which the tile is dragged: all scores, or an enlarged detail for small tiles."""
     line = frontier(s.schedule, s.N, s.d, s.M)
     rows, most = s.N, max((max(tile) for tile in line), default=s.N)
     while 3 * most <= rows:
@@ -144,20 +153,20 @@ def plane_of(s: TileTunerState) -> Plane:
 
 
 def _first_tile(s: TileTunerState) -> Iterator[Element]:
-    """The tile to be dragged, with its handle, and the line beyond which it does not fit."""
+    """Yield the draggable tile with its handle, and the line of the largest tiles that fit."""
     whole, held = Plane(GRID_X, GRID_Y, SIDE, s.N), plane_of(s)
     over = cost_of(s).peak > s.M
     line = frontier(s.schedule, s.N, s.d, s.M)
     if held != whole:
         yield from _tile_in(whole, s, over, line)
         yield Rect(held.x, held.y, held.side, held.side, PAPER, "", INK, 1.2)
-        said = f"the first {held.rows:,} × {held.rows:,}"
+        said = f"Detail: first {held.rows:,} × {held.rows:,}"
         yield Text(held.x + held.side - 6, held.y + held.side - 7, said, TINY, "end", QUIET)
     yield from _tile_in(held, s, over, line)
     yield circle(held.corner(s), 5, VERMILION if over else INK, 1, 16)
-    fits = f"dashed: the largest tiles that fit M = {s.M:,}"
+    fits = f"Dashed line: largest tiles that fit in M = {s.M:,}"
     if not line or line[-1] == (s.N, s.N):
-        fits = f"{'every' if line else 'no'} tile fits M = {s.M:,}"
+        fits = f"{'All tiles fit' if line else 'No tile fits'} in M = {s.M:,}"
     yield Text(GRID_X, GRID_Y + SIDE + 37, fits, SMALL, colour=QUIET)
 
 
@@ -170,13 +179,13 @@ def _tile_in(plane: Plane, s: TileTunerState, over: bool, line: Frontier) -> Ite
 
 
 def _borders(start: float, size: int, N: int) -> list[float]:
-    """Where tiles end, where these are far enough apart to be told from each other."""
+    """Return the tile borders in pixels; empty if they are less than 4 pixels apart."""
     step = size * SIDE / N
     return [start + k * step for k in range(1, ceil_div(N, size))] if step >= 4 else []
 
 
 def _strips(s: TileTunerState, played: Playback) -> Iterator[Element]:
-    """Beside the scores: which rows of Q, K and V are in fast memory."""
+    """Yield strips next to the scores that mark the rows of Q, K and V in fast memory."""
     state, scale = played.states[s.step], SIDE / s.N
     held = {tile.kind for tile in state.tiles}
     for name, x, y, across, down in STRIPS:
@@ -195,24 +204,24 @@ def _where(s: TileTunerState, played: Playback) -> str:
     if state.rows and state.columns:
         return place((state.rows, state.columns))
     if state.rows:
-        return f"{span('row', state.rows)}, no columns yet"
+        return f"query {span('row', state.rows)}, no keys loaded yet"
     if state.columns:
-        return f"{span('column', state.columns)}, no rows yet"
-    return "no tile of scores at work"
+        return f"key {span('column', state.columns)}, no queries loaded yet"
+    return "none in fast memory"
 
 
 # ---------------------------------------------------------------------- words moved
 def _words(s: TileTunerState, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
     scale = 0.36 * RIGHT_WIDTH / max(ledger.total, least)
-    yield Text(RIGHT, 58, "Words moved", NORMAL, bold=True)
+    yield Text(RIGHT, 58, "Memory traffic (words)", NORMAL, bold=True)
     yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
     y, left = 72.0, RIGHT + 46
     for name, read, written in ledger.rows():
         colour, said = fill_of(name, 0).colour, read_and_written(read, written)
         yield from Moved(name, colour, read, written, said).bar(left, y, scale)
         y += 23
-    said = f"{ledger.total:,} = {ledger.total / least:.2f} × the bound"
+    said = f"{ledger.total:,}, {ledger.total / least:.2f} times the lower bound"  # style: ok (a ratio)
     yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale)
     yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale)
 
@@ -227,8 +236,8 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
     x = frame.x(s.step - start)
     yield Text(18, 440, move_in_words(s), NORMAL, bold=True)
     words = played.states[s.step].words
-    over = f", {words - s.M:,} more than M" if words > s.M else ""
-    yield Text(WIDTH - 18, 440, f"{with_unit(words, 'word')} in fast memory{over}", NORMAL, "end")
+    over = f", {words - s.M:,} over M" if words > s.M else ""
+    yield Text(WIDTH - 18, 440, f"{with_unit(words, 'word')} in use{over}", NORMAL, "end")
     yield from _axis(frame, played.first + start + 1)
     yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
     yield from stacked(frame, window, kinds)
@@ -238,7 +247,7 @@ def _timeline(s: TileTunerState, played: Playback, peak: int) -> Iterator[Elemen
 
 
 def move_in_words(s: TileTunerState) -> str:
-    """The move that is shown: its number, what it moves, and how many words."""
+    """Format the shown move: its number, the tile and its words."""
     played = play(s)
     return f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
 
@@ -254,7 +263,7 @@ def _axis(frame: Frame, first: int) -> Iterator[Element]:
 
 
 def _held(amounts: Mapping[str, int], window: Sequence[Mapping[str, int]], kinds: list[str]) -> list[Element]:
-    """What the moves shown hold, each with its swatch and its words in fast memory now."""
+    """Return the legend: each kind of tile in the timeline with its words in fast memory now."""
     x, drawn = 18.0, list[Element]()
     for kind in kinds:
         if any(kind in held for held in window):
@@ -271,10 +280,10 @@ def _in_words(
     least, title = bound_of(s)
     held = totals(played.states[s.step])
     listed = ", ".join(f"{kind} {words:,}" for kind, words in held.items()) or "nothing"
-    alt = f"{heading}. It moves {ledger.total:,} words, {ledger.total / least:.2f} times the lower bound "
-    alt += f"({title}). Its footprint of {ledger.peak:,} words {verdict(ledger.peak, s.M)}. "
-    alt += f"Move {played.first + s.step + 1:,} is shown: {in_words(played.moves[s.step])}; "
-    alt += f"{_where(s, played)}; in fast memory then: {listed}."
+    alt = f"Tile tuner, {heading}. Traffic {ledger.total:,} words, {ledger.total / least:.2f} times the "
+    alt += f"lower bound ({title}). Footprint {ledger.peak:,} words; {verdict(ledger.peak, s.M)}. "
+    alt += f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}. "
+    alt += f"Tile of scores: {_where(s, played)}. In fast memory: {listed}."
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
     numbers = [
         table([["", "read", "written"], *moved_rows(ledger)], left=0),
@@ -285,13 +294,13 @@ def _in_words(
 
 
 def tile_tuner_words(s: TileTunerState, note: str = "") -> str:
-    """The headline of a setting as HTML: words, ratio to the bound, whether it fits, and a remark."""
+    """Return the headline of a state as HTML: traffic, ratio to the lower bound, footprint, and `note`."""
     ledger, (least, title) = cost_of(s), bound_of(s)
     said = verdict(ledger.peak, s.M)
-    ratio = f"{ledger.total / least:.2f} × the lower bound of {least:,} ({title})"
+    ratio = f"{ledger.total / least:.2f} times the lower bound of {least:,} ({title})"
     return paragraph(
         [
-            f"{bold(f'{ledger.total:,} words moved')}, {ratio}.",
+            f"{bold(f'Traffic {ledger.total:,} words')}, {ratio}.",
             f"Footprint {ledger.peak:,} of M = {s.M:,} words: {bold(said, ledger.peak > s.M)}.",
             escape(note),
         ]

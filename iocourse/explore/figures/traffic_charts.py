@@ -1,6 +1,4 @@
-"""Charts of words: lines against memory and against the length, measured points against predicted lines,
-bars.
-"""
+"""Charts of traffic: against fast memory, against length, measured and predicted curves, and bars."""
 
 from __future__ import annotations
 
@@ -58,19 +56,25 @@ from ..models.memory_regimes import memories
 from ..models.schedule_selection import ROW_TILED, chosen, range_of
 
 WIDTH, HEIGHT = 860.0, 470.0
-MOST_ROWS = 12  # of the numbers under a curve
+MOST_ROWS = 12  # rows of the table below a curve
 PER_OCTAVE = 4  # values of M between M and 2M
 
 
-# ---------------------------------------------------------------------- words against memory
+# ---------------------------------------------------------------------- traffic against memory
 @figure
 def traffic_vs_memory(
     N: int, d: int, schedules: Sequence[str] = ROW_TILED, M_range: tuple[int, int] | None = None
 ) -> Picture:
-    """Words moved against words of fast memory, both on logarithmic axes, with the lower bound.
+    """Traffic against fast memory for forward schedules, on logarithmic axes, with the lower bound.
 
-    Each of the dense forward schedules named in `schedules`, with the tiles it picks for each M. `M_range` is
-    the first and last M in words. Raises ValueError for sizes below 1, an empty range, an unknown schedule.
+    Args:
+        N: sequence length.
+        d: head dimension.
+        schedules: names of dense forward schedules, each drawn with the tiles it selects for each M.
+        M_range: first and last M in words.
+
+    Raises:
+        ValueError: a size below 1, an empty range, or an unknown schedule.
     """
     N, d = positive_int("N", N), positive_int("d", d)
     low, high = range_of("M_range", "M", M_range or (4 * d, max(8 * d, 4 * N * d)))
@@ -103,8 +107,8 @@ def _memory_alt(N: int, d: int, low: int, high: int, lines: Sequence[Line], rema
         for line in lines
         if line.points
     ]
-    told = f"Words moved against M from {low:,} to {high:,} words for {names}, at N = {N:,} and d = {d:,}, "
-    told += "on logarithmic axes, above the lower bound and the compulsory line 4Nd. "
+    told = f"Traffic against M from {low:,} to {high:,} words for {names}, with N = {N:,} and d = {d:,}, "
+    told += "on logarithmic axes, above the lower bound and the compulsory traffic 4Nd. "
     return told + " ".join(f"{sentence}." for sentence in [*falls, *remarks])
 
 
@@ -119,7 +123,7 @@ def _memory_table(lines: Sequence[Line], bound: Sequence[Point], least: int) -> 
     return f"{table(rows, left=0)}\ncompulsory 4Nd: {least:,} words"
 
 
-# ---------------------------------------------------------------------- measured against predicted
+# ---------------------------------------------------------------------- measured and predicted
 @figure
 def curve(
     measured: Mapping[str, Sequence[tuple[float, float]]],
@@ -131,11 +135,20 @@ def curve(
     log: tuple[bool, bool] = (True, True),
     notes: Mapping[str, str] | None = None,
 ) -> Picture:
-    """Points that were measured and lines that were predicted, each under its label: label -> [(x, y), ...].
+    """Chart of measured points and predicted lines.
 
-    `log` says which axes are logarithmic: (x, y). `notes` are a few words to write below the lines of these
-    labels: label -> words. Raises ValueError where there is no point, where a value is not finite, where it
-    is not positive on a logarithmic axis, or where a note belongs to no line.
+    Args:
+        measured: label → [(x, y), ...], drawn as points.
+        predicted: label → [(x, y), ...], drawn as lines.
+        title: of the figure.
+        xlabel: label of the x axis.
+        ylabel: label of the y axis.
+        log: True for a logarithmic axis, (x, y).
+        notes: label → short text written below the line of this label.
+
+    Raises:
+        ValueError: no points, a value that is not finite (or not positive on a logarithmic axis), or a note
+            for an unknown label.
     """
     dots, lines = _points(measured, log), _points(predicted or {}, log)
     if not dots and not lines:
@@ -148,17 +161,17 @@ def curve(
     noted = _noted(drawn, notes or {})
     shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None), noted)
     ways = [
-        f"{line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
+        f"{line.label}: from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
         for line in drawn
         for (x, y), (last_x, last_y) in [(line.points[0], line.points[-1])]
     ]
     alt = f"{title}: {ylabel} against {xlabel}. {' '.join(ways)}"
-    alt += "".join(f" Along {line.label} is written: {said}." for line, said in noted)
+    alt += "".join(f" Note on {line.label}: {said}." for line, said in noted)
     return titled(title, (WIDTH, HEIGHT), alt, _curve_table(drawn, xlabel, ylabel), shown)
 
 
 def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
-    """A row for each x, a column for each line; of many rows about every so many-th, and the last."""
+    """Return a table with a row per x and a column per line; at most about MOST_ROWS rows."""
     places = sorted({x for line in lines for x, _ in line.points})
     step = -(-len(places) // MOST_ROWS)
     shown = [*places[:-1:step], places[-1]]
@@ -178,7 +191,7 @@ def _points(
             for value, logarithmic, axis in zip(point, log, "xy", strict=True):
                 if not isfinite(value) or (logarithmic and value <= 0):
                     need = "positive and finite" if logarithmic else "finite"
-                    raise ValueError(f"{label}: {axis} = {value} cannot be drawn; it must be {need}")
+                    raise ValueError(f"{label}: {axis} must be {need} to be drawn, got {axis} = {value}")
         if points:
             found.append((label, tuple((float(x), float(y)) for x, y in sorted(points))))
     return found
@@ -188,7 +201,7 @@ def _noted(lines: Sequence[Line], notes: Mapping[str, str]) -> list[tuple[Line, 
     labelled = {line.label: line for line in lines}
     for label in notes:
         if label not in labelled:
-            raise ValueError(f"notes has {label!r}; the lines are {', '.join(labelled)}")
+            raise ValueError(f"notes must have labels among {', '.join(labelled)}, got {label!r}")
     return [(labelled[label], said) for label, said in notes.items()]
 
 
@@ -208,11 +221,11 @@ def _chart(
 
 
 def _note(frame: Frame, line: Line, said: str) -> Iterator[Element]:
-    """Words to the lower left of the middle of a line, tied to it."""
+    """Yield a note to the lower left of the middle of a line, connected to it."""
     x, y = frame.at(line.points[len(line.points) // 2])
     width = text_width(said, NORMAL)
     yield Poly(((x - 3, y + 3), (x - 17, y + 17)), line.stroke.colour, 1)
-    yield Rect(x - 20 - width, y + 18, width, 16, PAPER)  # no line of the grid runs through the words
+    yield Rect(x - 20 - width, y + 18, width, 16, PAPER)  # hides grid lines behind the note
     yield Text(x - 20, y + 30, said, NORMAL, "end")
 
 
@@ -227,22 +240,32 @@ def bars(
     mark: str = "predicted",
     log: bool = False,
 ) -> Picture:
-    """A horizontal bar with its number for each label, and a black mark for the number in `predicted`.
+    """Horizontal bars with their numbers, and black marks for the values in `predicted`.
 
-    `mark` says what the black marks are, such as "predicted" or "by formula".
-    Raises ValueError where there is nothing to draw, or a value is negative, not finite, or 0 on `log`.
+    Args:
+        measured: label → value, drawn as a bar.
+        predicted: label → value, drawn as a black mark.
+        title: of the figure.
+        unit: unit of the values.
+        mark: name of the black marks, such as "predicted" or "by formula".
+        log: True for a logarithmic axis.
+
+    Raises:
+        ValueError: nothing to draw, or a value that is negative, not finite, or 0 on a logarithmic axis.
     """
     expected = dict(predicted or {})
     if not measured and not expected:
-        raise ValueError("bars needs at least one value")
+        raise ValueError("measured and predicted must contain at least one value, got none")
     for label, value in [*measured.items(), *expected.items()]:
         if not isfinite(value) or value < 0 or (log and value == 0):
-            raise ValueError(f"{label} = {value} cannot be drawn as a bar; it must be finite and positive")
+            raise ValueError(
+                f"{label} must be finite and positive to be drawn as a bar, got {label} = {value}"
+            )
     labels = list(dict.fromkeys([*measured, *expected]))
     left = 28 + max(text_width(label, NORMAL) for label in labels)
     numbers_of = set(expected.values())
     same = len(labels) > 1 and len(expected) == len(labels) and len(numbers_of) == 1
-    once = words(numbers_of.pop()) if same else ""  # one number for all marks is told once
+    once = words(numbers_of.pop()) if same else ""  # a value shared by all marks is written once
     shown_at = {} if once else expected
     notes = {label: _bar_note(label, measured, shown_at, unit, mark) for label in labels}
     marks = f"{mark} {once}".strip()
@@ -286,26 +309,34 @@ def _bar(
     yield Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL)
 
 
-# ---------------------------------------------------------------------- words a token against the length
+# ---------------------------------------------------------------------- traffic per token against length
 LENGTH_WIDTH, LENGTH_HEIGHT = 900.0, 490.0
 MOST = 3  # values of M
 COLOURS = (VERMILION, BLUE, GREEN)
 MARKERS = ("circle", "square", "triangle")
-LENGTHS_PER_OCTAVE = 24  # lengths between n and 2n: exact attention's words rise in steps
+LENGTHS_PER_OCTAVE = 24  # lengths between n and 2n, because exact traffic rises in steps
 MARKERS_A_LINE = 6
-HEAD = ["M", "n*", "n*/r", "low rank, words a token", "tiles of the state"]
+HEAD = ["M", "n*", "n*/r", "low rank, words per token", "tiles of the state"]
 
 
 @figure
 def traffic_vs_length(
     d: int, degree: int, Ms: Sequence[int], *, Ns: tuple[int, int] | None = None, title: str | None = None
 ) -> Picture:
-    """Words a token of `flash_optimal` and `low_rank` against n, both logarithmic, with n* marked for each M.
+    """Traffic per token of `flash_optimal` and `low_rank` against n, on logarithmic axes, with n* for each M.
 
-    Both schedules have the tiles they pick for M; the pair of one M has one colour, low rank is dashed. Up
-    to three Ms. `Ns` is the first and last n, by default about a sixteenth of the smallest n* to sixteen
-    times the largest. Raises ValueError for sizes below 1, no or more Ms, an M in which nothing fits, an
-    empty range.
+    Both schedules use the tiles they select for M. The two lines of one M have the same colour; low rank is
+    dashed.
+
+    Args:
+        d: head dimension.
+        degree: degree of the polynomial.
+        Ms: one to three values of M in words.
+        Ns: first and last n, by default about a sixteenth of the smallest n* and sixteen times the largest.
+        title: of the figure.
+
+    Raises:
+        ValueError: a size below 1, no M or more than three, an M in which nothing fits, or an empty range.
     """
     d, degree = positive_int("d", d), positive_int("degree", degree)
     check_count("Ms", Ms, MOST)
@@ -319,13 +350,13 @@ def traffic_vs_length(
         tiles = ceil_div(one.rank, one.tiles["rc"]) * ceil_div(d + 1, one.tiles["Bd"])
         rows.append([f"{M:,}", big(one.N), figures(one.ranks), figures(moved, 4), big(tiles)])
         said.append(
-            f"M = {M:,}: low rank moves {figures(moved, 4)} words a token and is below exact attention from "
-            f"n = {big(one.N)} on, {figures(one.ranks)} times the rank."
+            f"M = {M:,}: low rank moves {figures(moved, 4)} words per token. It is below exact attention "
+            f"from n = {big(one.N)} on, {figures(one.ranks)} times the rank."
         )
         if low <= one.N <= high:
             marks.append((float(one.N), moved))
-    least = Line("4d: once each", ((float(low), 4.0 * d), (float(high), 4.0 * d)), FLOOR, marker_every=0)
-    heading = title or f"Words a token, d = {d:,}, degree {degree} (rank {big(rank_of(d, degree))})"
+    least = Line("4d (compulsory)", ((float(low), 4.0 * d), (float(high), 4.0 * d)), FLOOR, marker_every=0)
+    heading = title or f"Traffic per token, d = {d:,}, degree {degree} (rank {big(rank_of(d, degree))})"
     alt = f"{heading}, for n from {low:,} to {high:,}, both axes logarithmic. " + " ".join(said)
     drawn = _length_chart(lines, least, marks)
     return titled(heading, (LENGTH_WIDTH, LENGTH_HEIGHT), alt, table(rows, left=0), drawn)
@@ -334,13 +365,13 @@ def traffic_vs_length(
 def _length_chart(lines: Sequence[Line], least: Line, marks: Sequence[Point]) -> Iterator[Element]:
     across = Axis(84.0, LENGTH_WIDTH - label_room([*lines, least]), 10)
     frame = frame_around([*lines, least], across, Axis(LENGTH_HEIGHT - 84.0, 74.0, 10, 1.4))
-    yield from frame.elements("n (tokens)", "words moved a token")
+    yield from frame.elements("n (tokens)", "words moved per token")
     yield from every_line(frame, [least, *lines])
     for x, y in map(frame.at, marks):
         yield Poly(((x, y), (x, frame.y.start)), INK, 1, (2, 3))
         yield from marker((x, y), Stroke(BLACK, (), "diamond"), 6.5)
     yield from end_labels(frame, [*lines, least])
-    yield Text(18, LENGTH_HEIGHT - 12, "Black diamonds: n*, from which on low rank moves fewer words.", SMALL)
+    yield Text(18, LENGTH_HEIGHT - 12, "Black diamonds: n*, from which on low rank has less traffic.", SMALL)
 
 
 def _spaced(low: int, high: int) -> list[int]:

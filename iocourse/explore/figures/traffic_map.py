@@ -1,4 +1,4 @@
-"""The map of words against memory: the schedules of a pass, its lower bounds, and its regimes."""
+"""Figure of traffic against fast memory: the schedules of a pass, its lower bounds and memory regimes."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from ..models.schedule_selection import among, chosen, range_of
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
-NAMES = 84.0  # where the names of the regimes begin, above the chart
-REACH = 12.0  # to either side of the line at M
-HEAD, FOOT = 24.0, 30.0  # of the chart: for the names of borders, and for who moves the fewest words
+NAMES = 84.0  # top of the regime names, above the chart
+REACH = 12.0  # pixels on each side of the line at M
+HEAD, FOOT = 24.0, 30.0  # pixels in the chart for the names of borders, and for the best schedules
 
 
 class View(NamedTuple):
-    """What is drawn: sizes in words or rows, schedules by name, bounds by id."""
+    """Checked arguments of the figure: sizes in words or rows, schedules by name, bounds by id."""
 
     N: int
     d: int
@@ -67,7 +67,7 @@ class View(NamedTuple):
 
     @property
     def drawn(self) -> list[Schedule]:
-        """The schedules that are drawn."""
+        """The schedules to draw."""
         return chosen(self.pass_, self.schedules)
 
 
@@ -81,19 +81,25 @@ def traffic_map(
     bounds: Sequence[str] | None = None,
     M_range: tuple[int, int] | None = None,
 ) -> Picture:
-    """Words moved against fast memory for a pass, with its regimes shaded and its lower bounds.
+    """Traffic against fast memory for a pass, with lower bounds and shaded memory regimes.
 
-    `pass_` is "forward", "backward" or "gradient". `schedules` names dense ones of that pass, `bounds` the
-    ids of its bounds; None draws all schedules, and the bounds of `bounds.lower_bound`. At M, where it is
-    given, the schedule with the fewest words is marked, with its distance from the lower bound. `M_range` is
-    the first and last M in words, else 4 and 8Nd. Raises ValueError for sizes below 1, an empty range, an
-    unknown pass, schedule or bound, and where nothing is left to draw.
+    Args:
+        N: sequence length.
+        d: head dimension.
+        M: if given, the schedule with the least traffic at M is marked, with its ratio to the lower bound.
+        pass_: "forward", "backward" or "gradient".
+        schedules: names of dense schedules of the pass; None draws all.
+        bounds: ids of bounds of the pass; None draws those of `bounds.lower_bound`.
+        M_range: first and last M in words, by default 4 and 8Nd.
+
+    Raises:
+        ValueError: a size below 1, an empty range, an unknown pass, schedule or bound, or nothing to draw.
     """
     return map_of(view_of(N, d, M, pass_, schedules, bounds, M_range))
 
 
 def map_of(view: View) -> Picture:
-    """The map of a view. Raises ValueError where nothing is left to draw."""
+    """Return the figure of a view. Raises ValueError if there is nothing to draw."""
     lines, bound_lines = _schedule_lines(view), _bound_lines(view)
     frame = _frame(view, [*lines, *bound_lines])
     least = min((s.smallest_M(view.N, view.d) for s in view.drawn), default=view.low)
@@ -124,11 +130,11 @@ def view_of(
     bounds: Sequence[str] | None = None,
     M_range: tuple[int, int] | None = None,
 ) -> View:
-    """The arguments of `traffic_map`, checked and with their defaults."""
+    """Return the checked arguments of `traffic_map` with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
     if pass_ not in COMPULSORY_WORDS:
-        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(COMPULSORY_WORDS)}")
+        raise ValueError(f"pass_ must be one of {', '.join(COMPULSORY_WORDS)}, got {pass_!r}")
     known = bounds_of(pass_)
     ids = tuple(
         among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
@@ -141,7 +147,7 @@ def view_of(
 
 # ---------------------------------------------------------------------- lines
 def _schedule_lines(v: View) -> list[Line]:
-    """A line for each schedule, in the stroke of its place in the pass, whichever others are drawn."""
+    """Return a line for each schedule. Its stroke is fixed by its position in the pass."""
     lines = []
     for schedule in v.drawn:
         at = [(M, move(schedule.name, v.N, v.d, M)) for M in memories(v.low, v.high)]
@@ -155,7 +161,7 @@ def _stroke(pass_: str, name: str) -> Stroke:
 
 
 def _bound_lines(v: View) -> list[Line]:
-    """A line for each bound, as long as it says about as much as the compulsory traffic."""
+    """Return a line for each bound, where it is at least half of the bound at the largest M."""
     lines, floor = [], best_bound(v.pass_, v.N, v.d, v.high)[0]
     for name in v.bounds:
         at = ((M, bound_at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
@@ -166,13 +172,13 @@ def _bound_lines(v: View) -> list[Line]:
 
 
 def _frame(v: View, lines: Sequence[Line]) -> Frame:
-    """The axes around all points, with room above and below them for the names in the chart."""
+    """Return the axes around all points, with space above and below for the names in the chart."""
     if not lines:
-        raise ValueError("nothing to draw: name at least one schedule that fits, or a bound")
+        raise ValueError("nothing to draw: select at least one schedule that fits, or a bound")
     ys = [y for line in lines for _, y in line.points]
     ys += [] if v.M is None else [best_bound(v.pass_, v.N, v.d, v.M)[0]]
     low, high = min(ys) / 1.25, max(ys) * 1.25
-    decades = log10(high / low) / (BOTTOM - TOP - HEAD - FOOT)  # in a pixel
+    decades = log10(high / low) / (BOTTOM - TOP - HEAD - FOOT)  # per pixel
     right = WIDTH - label_room(lines)
     y = Scale(low / 10 ** (FOOT * decades), high * 10 ** (HEAD * decades), BOTTOM, TOP, 10)
     return Frame(Scale(v.low, v.high, LEFT, right, 2), y)
@@ -180,20 +186,20 @@ def _frame(v: View, lines: Sequence[Line]) -> Frame:
 
 # ---------------------------------------------------------------------- the line at M
 def line_of(v: View) -> tuple[float, float, float, float]:
-    """Where the line at M can be taken hold of: x, y, width and height in pixels of the picture."""
+    """Return the draggable region of the line at M: x, y, width and height in pixels."""
     x = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x(v.M or v.low)
     return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
 
 
 def M_at(v: View, x: float) -> int:
-    """The M whose line is at x, to three figures."""
+    """Return the M at pixel x, with three significant digits."""
     M = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x.at(x)
     return round(float(f"{M:.3g}"))
 
 
 # ---------------------------------------------------------------------- behind the lines
 def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
-    """The regimes: a shade behind the chart, and above it the name with its leading terms, where they fit."""
+    """Yield the regimes: shades behind the chart, and above it name and leading terms if they fit."""
     for regime in _areas(found):
         left, right = frame.x(regime.start), frame.x(regime.stop)
         colour, hatch = REGIMES[regime.name], "/" if regime.name == "nothing fits" else ""
@@ -206,7 +212,7 @@ def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
 
 
 def _fitting(regime: Regime, width: float) -> list[str]:
-    """Two lines that a strip of this width has room for: name and terms, the name alone, or that in two."""
+    """Return up to two lines that fit in `width`: name and terms, only the name, or the name in two lines."""
     last = regime.name.rpartition(" ")
     choices = ([regime.name, regime.words], [regime.name], [last[0], last[2]])
     kept = ([line for line in lines if line] for lines in choices)
@@ -214,18 +220,18 @@ def _fitting(regime: Regime, width: float) -> list[str]:
 
 
 def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
-    """Neighbours of one name as one area, whose words are those of the first only where it stands alone."""
+    """Merge adjacent regimes of the same name; merged regimes have no leading terms."""
     for name, together in groupby(found, key=lambda regime: regime.name):
         first, *more = together
         yield Regime(name, "" if more else first.words, first.start, [first, *more][-1].stop)
 
 
 def _borders(frame: Frame, v: View) -> Iterator[Element]:
-    """The values of M at which regimes end: each a thin line, with its name beside it where there is room."""
+    """Yield a thin line at each border of the regimes, with its name if there is space."""
     named = [(share * v.d**2, f"{share:.3g} d²".removeprefix("1 ")) for share in borders(v.pass_)]
     first, *between, last = named
     taken: list[tuple[float, float]] = []
-    for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # those that matter most have their names
+    for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # the most important are named first
         if not frame.x.low < M < frame.x.high:
             continue
         x, width = frame.x(M), text_width(name, SMALL)
@@ -238,15 +244,15 @@ def _borders(frame: Frame, v: View) -> Iterator[Element]:
 
 # ---------------------------------------------------------------------- in front of the lines
 def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterator[Element]:
-    """Along the foot of the chart: the schedule that moves the fewest words, with its marker."""
+    """Yield the strip at the bottom of the chart with the best schedule for each range of M."""
     for k, reign in enumerate(found):
         stop = found[k + 1].start if k + 1 < len(found) else reign.stop
         left, right = frame.x(reign.start), frame.x(stop)
         yield Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1)
         if right - left <= 14:
             continue
-        title = reign.schedule.title  # or the letter alone, where that fits
-        labels = (f"fewest words: {title}", title, reign.schedule.label, "")
+        title = reign.schedule.title  # or only the label, if that fits
+        labels = (f"least traffic: {title}", title, reign.schedule.label, "")
         label = next(t for t in labels if text_width(t, SMALL) + 26 < right - left or not t)
         start = (left + right - text_width(label, SMALL)) / 2
         at = start - 3 if label else start, BOTTOM - 14
@@ -256,14 +262,14 @@ def _reigns(frame: Frame, v: View, found: Sequence[BestScheduleRange]) -> Iterat
 
 
 def _at_M(frame: Frame, v: View) -> Iterator[Element]:
-    """The marker at M: from the fewest words that are drawn down to the lower bound."""
+    """Yield the line at M with the headline, and a bar from the best schedule down to the lower bound."""
     if v.M is None:
         return
     x = frame.x(v.M)
     yield Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))
     told = headline(v)
     if max(text_width(line, NORMAL) for line in told) > WIDTH - 36:
-        told = headline(v, sizes=False)  # the table has them
+        told = headline(v, sizes=False)  # the table contains them
     for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
     ranked = moves(v.drawn, v.N, v.d, v.M)
@@ -278,12 +284,12 @@ def _at_M(frame: Frame, v: View) -> Iterator[Element]:
 
 
 def times(ratio: float) -> str:
-    """How many times the bound: 1.06 ×, 425 ×."""
-    return f"{ratio:.2f} ×" if ratio < 100 else f"{ratio:,.0f} ×"
+    """Format a ratio to the lower bound: "1.06 times" or "425 times"."""
+    return f"{ratio:.2f} times" if ratio < 100 else f"{ratio:,.0f} times"
 
 
 def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
-    """A label on paper above a point, or below the names of the borders; to its right where there is room."""
+    """Return a label above a point, to its right if there is space."""
     width = 1.08 * text_width(label, NORMAL) + 8
     left = x + 11 if x + 11 + width < frame.x.stop else x - 11 - width
     top = max(y - 30, TOP + 24)
@@ -293,21 +299,21 @@ def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
 
 # ---------------------------------------------------------------------- in words
 def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
-    """What holds at M in two lines: the schedule with the fewest words and its tiles, and the lower bound."""
+    """Return two sentences for M: the schedule with the least traffic and its tiles, and the lower bound."""
     if v.M is None:
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
     ranked = moves(v.drawn, v.N, v.d, v.M)
     if not ranked:
-        return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
+        return f"M = {v.M:,}: none of the selected schedules fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
     rivals = (m.schedule for m in ranked[1:] if m.words == best.words)
     equal = [schedule.title for schedule in rivals if not schedule.given_weights]
-    also = f", as many as {equal[0]}" if equal else ""
+    also = f", tied with {equal[0]}" if equal else ""
     also += f" and {len(equal) - 1} more" if len(equal) > 1 else ""
     tiles = f" ({_sizes(best)})" if sizes else ""
-    first = f"M = {v.M:,}: {best.schedule.title}{tiles} moves the fewest words, {best.words:,}{also}."
+    first = f"M = {v.M:,}: {best.schedule.title}{tiles} has the least traffic, {best.words:,} words{also}."
     return first, f"That is {times(best.words / least)} the {bound}."
 
 
@@ -323,11 +329,11 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleR
         + (f", {r.words}" if r.words else "")
         for r in found
     )
-    alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
-    alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
+    alt = f"Traffic against M from {v.low:,} to {v.high:,} words on logarithmic axes, for N = {v.N:,} and "
+    alt += f"d = {v.d:,}. Schedules: {names}. Lower bounds: {drawn}. Shaded regimes: {areas}. "
     named = [f"{reign.schedule.title} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
-    alt += f"Fewest words at the points drawn: {'; '.join(named) or 'none fits'}. "
-    parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
+    alt += f"Least traffic: {'; '.join(named) or 'none fits'}. "
+    parts = [table([["M", "least traffic", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
     if v.M is not None:
         least, title = best_bound(v.pass_, v.N, v.d, v.M)
         parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
@@ -335,11 +341,11 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[BestScheduleR
 
 
 def rows_at_M(v: View) -> list[list[str]]:
-    """What each schedule moves at M, the fewest words first, and the bounds that are drawn."""
+    """Return the table at M: traffic of each schedule, the least first, and the selected bounds."""
     if v.M is None:
         return []
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
-    rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
+    rows = [[f"at M = {v.M:,}", "words", "ratio to bound", "tiles"]]
     for m in moves(v.drawn, v.N, v.d, v.M):
         rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.drawn if s.smallest_M(v.N, v.d) > v.M]
@@ -348,7 +354,7 @@ def rows_at_M(v: View) -> list[list[str]]:
 
 
 def _rows(v: View) -> list[list[str]]:
-    """Eight values of M or fewer, evenly over the octaves."""
+    """Return table rows for at most eight powers of two as M: least traffic, schedule, bound and ratio."""
     powers = [M for M in memories(v.low, v.high) if M & (M - 1) == 0] or [v.low]
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:

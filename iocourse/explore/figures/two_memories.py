@@ -1,7 +1,7 @@
-"""Words on their way between two memories: naive attention beside FlashAttention, and a ledger that ticks.
+"""Animated figure of words moving between two memories: naive attention and FlashAttention side by side.
 
-Both runs are real ones (`models.memory_states`). They move their words at the same rate, so that time is
-words.
+Both runs are real ones (`models.memory_states`). They move words at the same rate, so time is proportional to
+traffic.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from ..draw.picture import (
 )
 from ..models.memory_states import MoveSequence, Word, journey
 
-N, D, M = 32, 4, 192  # small enough that every word is seen
+N, D, M = 32, 4, 192  # small enough that each word is visible
 NAIVE, FLASH = "naive", "flash2"
 FILM = "two_memories.png"  # in iocourse/data, made by `tools.film`
 ARRAYS = ("Q", "K", "V", "S", "P", "O")  # from left to right
-STEP = 32  # words that leave from one picture to the next
-FLIGHT = 96  # words that are on their way at one time
+STEP = 32  # words that start to move per step
+FLIGHT = 96  # words that move at the same time
 
 WIDTH, HEIGHT = 872.0, 462.0
 PANEL, GAP, EDGE = 408.0, 20.0, 18.0
-CELL, FINE = 4, 2  # a word in pixels of the picture; pixels of the raster in one of them
+CELL, FINE = 4, 2  # pixels per word; raster pixels per pixel
 FAST_COLUMNS, FAST_TOP, SLOW_TOP, BOTTOM = 24, 88, 206, 346
 FAST_LEFT = (int(PANEL) - FAST_COLUMNS * CELL) // 2
-EMPTY = "#EBEBEB"  # a cell of fast memory that holds nothing
-SPACE = 12  # between arrays, and left and right of them
+EMPTY = "#EBEBEB"  # an empty cell of fast memory
+SPACE = 12  # between arrays, and at both ends
 BAR_TOP, BAR_LEFT, BAR_RIGHT = 398.0, 92.0, 742.0
 
 
 class Side(NamedTuple):
-    """One half of the picture: a run, how it is called, and what is said of S and P when it is done."""
+    """One half of the figure: a run, its name, and a remark on S and P shown at the end."""
 
     run: MoveSequence
     called: str
@@ -60,13 +60,13 @@ class Side(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Words it moves in all."""
+        """Total words moved."""
         return len(self.run.words)
 
 
 @cache
 def sides() -> tuple[Side, Side]:
-    """The two runs of the picture."""
+    """Return the two runs of the figure."""
     naive, flash = journey(NAIVE, N, D, M), journey(FLASH, N, D, M)
     carried = naive.moved(len(naive.words))
     both = carried["S"] + carried["P"]
@@ -77,12 +77,12 @@ def sides() -> tuple[Side, Side]:
 
 
 def steps_of(side: Side) -> int:
-    """The step in which the last word of a run has arrived."""
+    """Return the step at which the last word of a run has arrived."""
     return ceil_div(side.words + FLIGHT, STEP)
 
 
 def last_step() -> int:
-    """The step in which both runs are done."""
+    """Return the step at which both runs are finished."""
     return max(steps_of(side) for side in sides())
 
 
@@ -91,15 +91,17 @@ def last_step() -> int:
 @example()
 @figure
 def two_memories_picture(step: int | None = None) -> Picture:
-    """Naive attention and FlashAttention after `step` times 32 words have left; None: when both are done.
+    """Naive attention and FlashAttention after `step` times 32 words; None: the end of both runs.
 
-    N = 32 rows, d = 4 columns, M = 192 words, each run with its own tiles. Raises ValueError and TypeError
-    for a step that is no whole number from 0 to `last_step()`.
+    N = 32, d = 4, M = 192 words; each run uses its best tiles.
+
+    Raises:
+        ValueError, TypeError: `step` is not an integer from 0 to `last_step()`.
     """
     last = last_step()
     step = last if step is None else positive_int("step", step) if step else 0
     if step > last:
-        raise ValueError(f"step = {step}: there are the steps 0 to {last}")
+        raise ValueError(f"step must be from 0 to {last}, got {step}")
     drawn: list[Element] = []
     for at, side in enumerate(sides()):
         drawn += _half(side, step, EDGE + at * (PANEL + GAP))
@@ -109,7 +111,7 @@ def two_memories_picture(step: int | None = None) -> Picture:
 
 
 def arrived(side: Side, step: int) -> int:
-    """Words of a run that have arrived at a step."""
+    """Return the number of words of a run that have arrived at a step."""
     return min(max(step * STEP - FLIGHT, 0), side.words)
 
 
@@ -133,7 +135,7 @@ def _half(side: Side, step: int, x: float) -> Iterator[Element]:
 
 
 def _array_frame(side: Side, name: str, x: float) -> Iterator[Element]:
-    """The outline of an array and its name; dashed where this run has no such array in slow memory."""
+    """Yield the outline of an array and its name; dashed if the run does not store it in slow memory."""
     width, height = _columns(name) * CELL, N * CELL
     yield Text(x + width / 2, SLOW_TOP - 12, name, NORMAL, "middle", bold=True)
     if name in side.run.ledger.sizes:
@@ -152,7 +154,7 @@ def _columns(name: str) -> int:
 
 @cache
 def _array_corners() -> dict[str, int]:
-    """The left edge of each array, from that of the half."""
+    """Return the left edge of each array, relative to its half."""
     taken = sum(_columns(name) for name in ARRAYS) * CELL + SPACE * (len(ARRAYS) - 1)
     x, found = (int(PANEL) - taken) // 2, dict[str, int]()
     for name in ARRAYS:
@@ -161,12 +163,12 @@ def _array_corners() -> dict[str, int]:
     return found
 
 
-# ---------------------------------------------------------------------- every word is a cell
+# ---------------------------------------------------------------------- words as cells
 Place = tuple[float, float]
 
 
 def _cells(side: Side, step: int, x: float) -> Raster:
-    """Both memories and what is between them, as pixels: each word a small square in its array's colour."""
+    """Return both memories and the moving words as pixels, one small square per word."""
     width, height = int(PANEL) * FINE, (BOTTOM - FAST_TOP) * FINE
     pixels = np.full((height, width, 3), 255, np.uint8)
     here = arrived(side, step)
@@ -175,7 +177,7 @@ def _cells(side: Side, step: int, x: float) -> Raster:
 
 
 def _resting(side: Side, words: int) -> Iterator[tuple[Place, str]]:
-    """The words in slow memory, inputs first, and the cells of fast memory, those without a word pale."""
+    """Yield the words in slow memory, inputs first, and all cells of fast memory, empty ones pale."""
     written, held = side.run.stored(words), side.run.held(words)
     for name in "QKV":
         yield from (_slow(name, row, column) for row in range(N) for column in range(D))
@@ -185,7 +187,7 @@ def _resting(side: Side, words: int) -> Iterator[tuple[Place, str]]:
 
 
 def _flying(words: Iterable[Word], first: int, step: int) -> Iterator[tuple[Place, str]]:
-    """Words on their way, the first of them nearest to its end; where they came from is marked."""
+    """Yield the moving words, the first nearest to its destination, and black marks at their origins."""
     for number, word in enumerate(words, first):
         slow, colour = _slow(word.array, word.row, word.column)
         ends = (slow, _fast(word.cell)) if word.loaded else (_fast(word.cell), slow)
@@ -197,7 +199,7 @@ def _flying(words: Iterable[Word], first: int, step: int) -> Iterator[tuple[Plac
 
 
 def _slow(name: str, row: int, column: int) -> tuple[Place, str]:
-    """Where a word of slow memory stands in the half, from the upper edge of fast memory, and its colour."""
+    """Return the position (in the half, from the top of fast memory) and colour of a word in slow memory."""
     x = _array_corners()[name] + column * CELL
     return (x, SLOW_TOP - FAST_TOP + row * CELL), fill_of(name, 0).colour
 
@@ -208,7 +210,7 @@ def _fast(cell: int) -> Place:
 
 
 def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
-    """Paint a square for each word, with a thin gap to the next."""
+    """Paint a square for each word, with a thin gap between them."""
     side = np.arange(CELL * FINE - FINE)
     places, colours = zip(*squares, strict=True)
     corners = np.rint(np.array(places) * FINE).astype(int)  # (words, 2)
@@ -219,7 +221,7 @@ def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
 
 # ---------------------------------------------------------------------- the ledgers
 def _ledgers(step: int) -> Iterator[Element]:
-    """Words moved so far, array by array, in one scale for both runs."""
+    """Yield the bars of traffic so far by array, in one scale for both runs."""
     scale = (BAR_RIGHT - BAR_LEFT) / max(side.words for side in sides())
     yield Text(EDGE, BAR_TOP - 16, "Words moved, read and written", NORMAL, bold=True)
     scaled = f"each square is a word: N = {N} rows, d = {D} columns"
@@ -232,11 +234,11 @@ def _ledgers(step: int) -> Iterator[Element]:
             width = moved[name] * scale
             yield Rect(x, y, width, 22, fill_of(name, 0).colour, "", INK, 0.6)
             for label in [f"{name} {moved[name]:,}"] * done + [name]:
-                if 1.15 * text_width(label, SMALL) < width - 4:  # the first that it has room for
+                if 1.15 * text_width(label, SMALL) < width - 4:  # the first label that fits
                     yield Text(x + 5, centred(y + 11, SMALL), label, SMALL)
                     break
             x += width
-        if done:  # until then the number beside the name ticks
+        if done:  # before that, the total is at the top
             yield Text(x + 8, centred(y + 11, NORMAL), f"{words:,}", NORMAL, bold=True)
 
 
@@ -245,26 +247,30 @@ def _in_words(step: int) -> tuple[str, str]:
     counts = [side.run.moved(arrived(side, step)) for side in sides()]
     names = [side.run.schedule.title for side in sides()]
     totals = [sum(count.values()) for count in counts]
-    alt = f"Two runs of one attention side by side, N = {N}, d = {D}, each with a fast memory of {M} words "
+    alt = (
+        f"Two runs of the same attention side by side, N = {N}, d = {D}, each with {M} words of fast memory "
+    )
     alt += "above a slow one."
     for side, name, count, total in zip(sides(), names, counts, totals, strict=True):
         parts = ", ".join(f"{array} {count[array]:,}" for array in ARRAYS if array in count)
-        split = f"{total:,} words ({parts})" if parts else "nothing yet"
-        alt += f" {side.called} ({name}) has moved {split}{', and is done' if total == side.words else ''}."
+        split = f"{total:,} words ({parts})" if parts else "no words yet"
+        alt += (
+            f" {side.called} ({name}) has moved {split}{', and is finished' if total == side.words else ''}."
+        )
     rows = [["words moved", *names]]
     rows += [[name, *(f"{count.get(name, 0):,}" for count in counts)] for name in ARRAYS]
     return alt, table([*rows, ["total", *(f"{total:,}" for total in totals)]], left=0)
 
 
 def two_memories_words(step: int) -> list[str]:
-    """What is said beside the picture at a step, line by line."""
+    """Return the text next to the figure at a step, as lines."""
     naive, flash = sides()
     here = [arrived(side, step) for side in (naive, flash)]
     first = f"{naive.called} {here[0]:,} words, {flash.called} {here[1]:,}"
     if not step:
-        return [f"{first}.", "Q, K and V stand in slow memory, and nothing has moved yet. Press play."]
+        return [f"{first}.", "Q, K and V are in slow memory; no word has moved yet. Press play."]
     if here[1] < flash.words:
-        return [f"{first}.", "Words move at one rate on both sides; those that have just left are black."]
+        return [f"{first}.", "Words move at the same rate on both sides; black marks their origins."]
     if here[0] < naive.words:
-        return [f"{first}.", f"{flash.called} is done; the other goes on at the same rate."]
-    return [f"{first}: {here[0] / here[1]:.1f} times as many.", "Both are done, with the same O."]
+        return [f"{first}.", f"{flash.called} is finished; the other run continues at the same rate."]
+    return [f"{first}; the ratio is {here[0] / here[1]:.1f}.", "Both are finished, with the same O."]

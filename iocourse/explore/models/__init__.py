@@ -1,7 +1,8 @@
-"""What pictures say: numbers, computed or read from a record. Nothing here draws.
+"""Data behind the figures: numbers that are computed or read from a record, without drawing.
 
-`schedule_selection` which schedules are requested, `memory_states` fast memory move by move and word by word,
-`memory_regimes` which schedule moves the fewest words at each M; `tile_tuner`, `kernel_tuner`,
-`roofline_explorer` and `lowrank_explorer` what the figures of these names know; `lowrank_record` what
-recorded low-rank runs say.
+- `schedule_selection`: the schedules that a figure draws
+- `memory_states`: contents of fast memory after each move, and word by word
+- `memory_regimes`: the schedule with the least traffic at each M, and the lower bounds
+- `tile_tuner`, `kernel_tuner`, `roofline_explorer`, `lowrank_explorer`: data of the figures of the same name
+- `lowrank_record`: the recorded runs of low-rank attention
 """

@@ -1,9 +1,8 @@
-"""What is known of one tile of one Triton kernel on one chip, and how it is said.
+"""Data and text for the kernel tuner: one tile size of one Triton kernel on one chip.
 
-Three sources: what a program holds at its fullest is counted as the emulator counts; words moved are a closed
-form; registers, spills and shared memory are read from the record of `python -m tools.bench resources`, from
-the row of this tile or the nearest one, said to be another. Nothing is interpolated: what nobody compiled is
-"not recorded".
+The peak memory of a program is counted as the emulator counts it, and the traffic is a closed form.
+Registers, spills and shared memory come from the record of `python -m tools.bench resources`. Nothing is
+interpolated: a tile that was not compiled is reported as "not recorded", with the nearest recorded tile.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from ..draw.text import bold, paragraph, words
 from .memory_states import moved_rows
 
 Row = Mapping[str, Any]
-START, START_SLICE, START_WARPS = 64, 32, 8  # of a tile where none is recorded
+START, START_SLICE, START_WARPS = 64, 32, 8  # default tile if none is recorded
 VERDICTS = ("fits", "spills", "too large", "refused")
 
 
 class KernelTunerState(NamedTuple):
-    """The position of every control. BD is None where tiles are whole rows; N counts queries, and keys."""
+    """Values of all controls. BD is None for kernels that do not split d; N counts queries and keys."""
 
     arch: int
     d: int
@@ -43,36 +42,36 @@ class KernelTunerState(NamedTuple):
     causal: bool = True
 
     def checked(self) -> KernelTunerState:
-        """This state, or the ValueError or TypeError that says which part of it cannot be."""
+        """Return this state. Raises ValueError or TypeError that names the invalid field."""
         chip_of(self.arch)
         if self.itemsize not in (2, 4):
-            raise ValueError(f"itemsize is {self.itemsize!r}; allowed: 2 or 4 bytes")
+            raise ValueError(f"itemsize must be 2 or 4 bytes, got {self.itemsize!r}")
         for name in ("d", "BM", "BN", "warps", "N"):
             positive_int(name, getattr(self, name))
-        words_of(self)  # knows the kernels, and which of them have a BD
+        words_of(self)  # checks kernel and BD
         for name in ("BM", "BN", "BD"):
             size = getattr(self, name)
             if size is not None and (size < 16 or size & (size - 1)):
-                raise ValueError(f"{name} is {size}; allowed: 16, 32, 64, 128, … as tl.dot asks for")
+                raise ValueError(f"{name} must be a power of two of at least 16 (for tl.dot), got {size}")
         return self
 
     def with_tile(self, BM: int, BN: int, BD: int | None, warps: int) -> KernelTunerState:
-        """The same with another tile."""
+        """Return this state with another tile."""
         return self._replace(BM=BM, BN=BN, BD=BD, warps=warps)
 
     @property
     def tile(self) -> tuple[int, int, int | None, int]:
-        """BM, BN, BD and warps."""
+        """(BM, BN, BD, warps)."""
         return self.BM, self.BN, self.BD, self.warps
 
     @property
     def columns(self) -> int:
-        """Columns of a tile: d, or a slice of it."""
+        """Columns per tile: BD if d is split, otherwise d."""
         return self.BD or self.d
 
 
 def words_of(s: KernelTunerState) -> Ledger:
-    """The ledger of one launch for one head of N queries and N keys."""
+    """Return the traffic of one launch for one head of N queries and N keys."""
     problem = KernelProblem(s.N, s.N, s.d, high=0 if s.causal else None)
     return kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
 
@@ -83,25 +82,25 @@ def _shipped_record() -> Mapping[str, Any]:
 
 
 def record_of(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """A record as `load_record("resources")` gives it, None standing for that one; {} where there is none."""
+    """Return `given`, or the shipped record "resources" if it is None; {} if it is missing."""
     return _shipped_record() if given is None else given
 
 
 def rows_of(record: Mapping[str, Any]) -> list[Row]:
-    """Every row with the mask as a band: first the tiles that are shipped, then those tried."""
+    """Return the rows of a record with a band mask: shipped tiles first, then the others."""
     rows = [*record.get("shipped", ()), *record.get("forward_by_tile", ())]
     return [row for row in rows if row.get("pairs", "band") == "band"]
 
 
 def of_kernel(rows: Sequence[Row], s: KernelTunerState) -> list[Row]:
-    """Rows of a state's kernel, chip and type, whatever the tile, the mask and d."""
+    """Return the rows with the kernel, chip and element size of a state, for any tile, mask and d."""
     return [
         row for row in rows if (row["arch"], row["bytes"], row["kernel"]) == (s.arch, s.itemsize, s.kernel)
     ]
 
 
 def of_size(rows: Sequence[Row], s: KernelTunerState) -> list[Row]:
-    """Those of them for its d, of which a kernel that cuts d takes any, and for its mask."""
+    """Return the rows of `of_kernel` with the mask and d of a state; any d if the kernel splits d."""
     return [row for row in of_kernel(rows, s) if _same_size(row, s) and row["causal"] == s.causal]
 
 
@@ -110,17 +109,20 @@ def _same_size(row: Row, s: KernelTunerState) -> bool:
 
 
 def tile_of(row: Row) -> tuple[int, int, int | None, int]:
-    """BM, BN, BD and warps."""
+    """Return (BM, BN, BD, warps) of a row."""
     return row["BM"], row["BN"], row.get("BD"), row["warps"]
 
 
 def rows_of_tile(rows: Sequence[Row], s: KernelTunerState) -> list[Row]:
-    """The rows of this very tile, the shipped one first; they differ in how far loads run ahead."""
+    """Return the rows with exactly this tile, the shipped one first; they differ in the number of stages."""
     return [row for row in of_size(rows, s) if tile_of(row) == s.tile]
 
 
 def nearest(rows: Sequence[Row], s: KernelTunerState) -> Row | None:
-    """The recorded tile with the fewest doublings from this one, d counting most, then the sides."""
+    """Return the row of the nearest recorded tile, or None.
+
+    Distance is the number of doublings; d has the largest weight, then the tile sizes.
+    """
     return min(of_kernel(rows, s), key=lambda row: _distance(row, s), default=None)
 
 
@@ -133,30 +135,30 @@ def _distance(row: Row, s: KernelTunerState) -> float:
 
 
 def shipped_tile(rows: Sequence[Row], s: KernelTunerState) -> KernelTunerState | None:
-    """The state with the tile that the kernels ship with, or None where there is no record of it."""
+    """Return the state with the shipped tile of its kernel, or None if it is not recorded."""
     found = of_size(rows, s) or [row for row in of_kernel(rows, s) if _same_size(row, s)]
     return s.with_tile(*tile_of(found[0])) if found else None
 
 
 def best_tile(rows: Sequence[Row], s: KernelTunerState) -> KernelTunerState | None:
-    """The state with the recorded tile that fits the chip and moves the fewest words; None: none fits."""
+    """Return the state with the fitting recorded tile that has the least traffic, or None if none fits."""
     fitting = [s.with_tile(*tile_of(row)) for row in of_size(rows, s) if verdict(row) == "fits"]
     return min(fitting, key=lambda one: words_of(one).total, default=None)
 
 
 def start_tile(s: KernelTunerState, rows: Sequence[Row]) -> KernelTunerState:
-    """Where the sliders of a kernel start: its shipped tile, or one that stands for itself."""
+    """Return the initial state of a kernel: its shipped tile, or the default tile if none is recorded."""
     plain = s.with_tile(START, START, START_SLICE if s.kernel in SLICED else None, START_WARPS)
     return shipped_tile(rows, plain) or plain
 
 
 def resources_of(row: Row) -> Resources | None:
-    """What the compiler reports; None where it refused."""
+    """Return the resources that the compiler reported, or None if it refused the tile."""
     return None if "error" in row else Resources.of(row)
 
 
 def verdict(row: Row) -> str:
-    """One of `VERDICTS`: whether the compiled kernel fits its chip, or what is wrong."""
+    """Return one of `VERDICTS`: "fits", or the reason why the compiled kernel does not fit its chip."""
     report = resources_of(row)
     if report is None:
         return "refused"
@@ -165,12 +167,12 @@ def verdict(row: Row) -> str:
     return "fits" if report.fits else "spills"
 
 
-# ---------------------------------------------------------------------- what a program holds
-# Computed in float32 whatever Q, K and V are.
+# ---------------------------------------------------------------------- memory footprint of a program
+# Always float32, independent of the type of Q, K and V.
 COMPUTED = frozenset({"O", "dQ", "dK", "dV", "scores", "dP", "row statistics"})
 
-# Rows and columns of each tile: M and N stand for BM and BN, D for d or the slice BD, 2 for two columns.
-# A kernel that does one thing after another has a line for each; its fullest one counts.
+# Shape of each tile in letters: M is BM, N is BN, D is d or the slice BD, 2 is two columns.
+# A kernel with several phases has one entry per phase; the phase with the largest footprint counts.
 _FORWARD = {"Q": "MD", "O": "MD", "K": "ND", "V": "ND", "scores": "MN", "row statistics": "M2"}
 _QUERIES = {"Q": "MD", "dO": "MD", "dQ": "MD", "K": "ND", "V": "ND", "scores": "MN", "dP": "MN"}
 _KEYS = {"K": "ND", "V": "ND", "dK": "ND", "dV": "ND", "Q": "MD", "dO": "MD", "scores": "MN", "dP": "MN"}
@@ -199,14 +201,14 @@ TILES: dict[str, tuple[dict[str, str], ...]] = {
 
 
 class Held(NamedTuple):
-    """A tile: its words, and its bytes."""
+    """The size of a tile in words and in bytes."""
 
     words: int
     bytes: int
 
 
 def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> dict[str, Held]:
-    """The tiles that a program holds at its fullest, by name; `columns` are d, or BD where d is cut."""
+    """Return the tiles that a program holds at its peak, by name; `columns` is d, or BD if d is split."""
     sides = {"M": BM, "N": BN, "D": columns, "1": 1, "2": 2}
     moments = list[dict[str, Held]]()
     for tiles in TILES[kernel]:
@@ -217,7 +219,7 @@ def tiles_held(kernel: str, BM: int, BN: int, columns: int, itemsize: int) -> di
 
 # ---------------------------------------------------------------------- everything about one state
 class TileReport(NamedTuple):
-    """A state with everything that is said about it."""
+    """A state with all data that the kernel tuner shows for it."""
 
     state: KernelTunerState
     chip: Chip
@@ -229,17 +231,17 @@ class TileReport(NamedTuple):
 
     @property
     def budget(self) -> int:
-        """Bytes that one multiprocessor offers a program: shared memory and registers."""
+        """Bytes available to a program on one SM: shared memory plus registers."""
         return self.chip.shared_bytes + 4 * self.chip.registers
 
     @property
     def held(self) -> int:
-        """Bytes of the tiles."""
+        """Bytes of all tiles together."""
         return sum(tile.bytes for tile in self.tiles.values())
 
 
 def report_of(s: KernelTunerState, record: Mapping[str, Any]) -> TileReport:
-    """Everything about a checked state, from a record or {}."""
+    """Return the report on a checked state from a record ({} if missing)."""
     rows = rows_of(record)
     versions = f"triton {record['versions']['triton']}" if record else ""
     tiles = tiles_held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
@@ -247,20 +249,20 @@ def report_of(s: KernelTunerState, record: Mapping[str, Any]) -> TileReport:
 
 
 def title_of(s: KernelTunerState) -> str:
-    """The state in a line."""
+    """Return the title of a state: kernel, chip, sizes, mask and tile."""
     mask = "causal" if s.causal else "no mask"
     return f"{s.kernel} on {chip_of(s.arch).name}: d = {s.d:,}, {8 * s.itemsize} bit, {mask}, {sides(s)}"
 
 
 def sides(s: KernelTunerState) -> str:
-    """A tile and its warps: 64 × 128, slices of 32, 8 warps."""
+    """Format a tile and its warps: "64 × 128, slices of 32, 8 warps"."""
     cut = f", slices of {s.BD}" if s.BD else ""
     return f"{s.BM} × {s.BN}{cut}, {with_unit(s.warps, 'warp')}"
 
 
-# ---------------------------------------------------------------------- what the record says
+# ---------------------------------------------------------------------- text from the record
 def standing(shown: TileReport) -> list[str]:
-    """Whether this tile was compiled, and if not, which one was: a line, or two."""
+    """Return one or two lines: the recorded resources of this tile, or the nearest recorded tile."""
     if shown.found:
         row = shown.found[0]
         return [f"Recorded with {shown.versions}, {with_unit(row['stages'], 'stage')}: {_said(row)}."]
@@ -268,12 +270,12 @@ def standing(shown: TileReport) -> list[str]:
         return [f"Resources: {NONE_YET}."]
     near = nearest(shown.rows, shown.state)
     if near is None:
-        return ["Not recorded, nor any other tile of this kernel on this chip."]
+        return ["Not recorded. No tile of this kernel is recorded on this chip."]
     return [f"Not recorded. The nearest recorded tile is {_named(near, shown.state)}:", f"{_said(near)}."]
 
 
 def _named(row: Row, s: KernelTunerState) -> str:
-    """A recorded tile by its sides, and by what else is not as in the state."""
+    """Return the name of a recorded tile: its sizes, and d or the mask if they differ from the state."""
     other = s.with_tile(*tile_of(row))
     said = sides(other)
     said += "" if other.BD or row["d"] == s.d else f", d = {row['d']}"
@@ -285,12 +287,12 @@ def _said(row: Row) -> str:
     if report is None:
         return "refused by the compiler"
     spilled = f"{report.spill_bytes:,} bytes spilled" if report.spill_bytes else "nothing spilled"
-    took = f"{report.registers} registers a thread, {spilled}, {report.shared_bytes / 1024:.0f} KB shared"
-    return took if verdict(row) != "too large" else f"{took}, more than the chip has"
+    took = f"{report.registers} registers per thread, {spilled}, {report.shared_bytes / 1024:.0f} KB shared"
+    return took if verdict(row) != "too large" else f"{took}, more than the chip provides"
 
 
 def filling(shown: TileReport) -> str:
-    """How much of the chip's room the tiles are."""
+    """Format the size of the tiles against the capacity of one SM."""
     total = sum(tile.words for tile in shown.tiles.values())
     said = f"{total:,} words, {kilobytes(shown.held)} KB of {kilobytes(shown.budget)} KB"
     over = shown.held - shown.budget
@@ -298,22 +300,22 @@ def filling(shown: TileReport) -> str:
 
 
 def kilobytes(count: int) -> str:
-    """Bytes in KB of 1,024, as text."""
+    """Format bytes in KB of 1,024 bytes."""
     return words(round(count / 1024, 1))
 
 
 def with_one_tile(s: KernelTunerState) -> Ledger:
-    """The same launch with a tile that holds everything."""
+    """Return the traffic of the same launch with a single tile of N × N."""
     return words_of(s._replace(BM=s.N, BN=s.N, BD=s.BD and s.d))
 
 
 def which(s: KernelTunerState) -> str:
-    """What the recorded tiles of the map have in common besides kernel, chip and type."""
+    """Format d and the mask of the recorded tiles in the map, such as "d = 128, causal"."""
     return f"{'any d' if s.BD else f'd = {s.d:,}'}, {'causal' if s.causal else 'no mask'}"
 
 
 def recorded_tiles(rows: Sequence[Row], s: KernelTunerState) -> dict[tuple[int, int], Row]:
-    """By BM and BN the recorded row that spills least, then the one with the fewest registers."""
+    """Return by (BM, BN) the recorded row with the fewest spilled bytes, then the fewest registers."""
     found: dict[tuple[int, int], Row] = {}
     for row in of_size(rows, s):
         at = row["BM"], row["BN"]
@@ -329,26 +331,26 @@ def _rank(row: Row) -> tuple[bool, bool, int, int]:
     return False, verdict(row) == "too large", report.spill_bytes, report.registers
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- text
 def alt_of(shown: TileReport) -> str:
-    """The picture in sentences."""
+    """Return the alternative text of the figure."""
     s, ledger = shown.state, shown.ledger
     listed = ", ".join(f"{name} {tile.words:,}" for name, tile in shown.tiles.items())
     told = [
         f"{title_of(s)}. {' '.join(standing(shown))[:-1]}",
-        f"Its tiles are {filling(shown)} of shared memory and registers ({listed} words)",
+        f"Its tiles take {filling(shown)} of shared memory and registers ({listed} words)",
         f"For one head of N = {s.N:,} it moves {ledger.total:,} words, {_mb(shown)}, "
-        f"{ledger.total / with_one_tile(s).total:,.2f} times those of one tile of N × N",
+        f"{ledger.total / with_one_tile(s).total:,.2f} times the traffic of a single N × N tile",
     ]
     return ". ".join([*told, *_at_once(shown), _map_in_words(shown)]) + "."
 
 
 def _at_once(shown: TileReport) -> list[str]:
-    """How many such programs a multiprocessor holds, where that is recorded and they run at all."""
+    """Return a sentence on the number of programs that run on one SM at once; empty if not recorded."""
     report = resources_of(shown.found[0]) if shown.found else None
     if report is None or not report.programs_at_once:
         return []
-    return [f"A multiprocessor can hold {with_unit(report.programs_at_once, 'such program')} at once"]
+    return [f"One SM can run {with_unit(report.programs_at_once, 'such program')} at once"]
 
 
 def _mb(shown: TileReport) -> str:
@@ -364,7 +366,7 @@ def _map_in_words(shown: TileReport) -> str:
 
 
 def numbers_of(shown: TileReport) -> str:
-    """The numbers behind the picture, as tables."""
+    """Return the numbers of the figure as tables."""
     tiles = [["held at once", "words", "bytes"]]
     tiles += [[name, f"{tile.words:,}", f"{tile.bytes:,}"] for name, tile in shown.tiles.items()]
     moved = [["moved", "words read", "words written"], *moved_rows(shown.ledger)]
@@ -373,7 +375,7 @@ def numbers_of(shown: TileReport) -> str:
 
 
 def kernel_tuner_words(s: KernelTunerState, record: Mapping[str, Any], note: str = "") -> str:
-    """The headline of a state as HTML: words and bytes, and a remark; the rest is said in the picture."""
+    """Return the headline of a state as HTML: traffic in words and bytes, programs per SM, and `note`."""
     shown = report_of(s, record)
     return paragraph(
         [

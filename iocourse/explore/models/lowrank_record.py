@@ -1,4 +1,4 @@
-"""A record of `python -m tools.bench lowrank` read: one row at one degree, and who is fastest at an error."""
+"""Read a record of `python -m tools.bench lowrank`: one row at one degree, and the fastest method."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
-LIMITS = (10.0, 1.0, 0.1)  # errors, per cent, at which the fastest is looked for
-# What goes with every quotient over the record's exact attention.
+LIMITS = (10.0, 1.0, 0.1)  # error limits in per cent for `fastest`
+# Remark for every ratio to the exact attention of the record.
 FASTER_EXACT = (
     "Forward, a compiled exact run was measured 1.4 to 3.8 times faster than this baseline, and in both "
     "passes a padded one 2.0 times, so divide the ratios by that factor."
@@ -17,7 +17,7 @@ WHAT = {"forward": "forward", "gradient": "forward and backward", "causal": "the
 
 # ------------------------------------------------------------------ the published rows
 class Measured(NamedTuple):
-    """Who, in milliseconds, times as fast as the baseline, and off by so many per cent (exact: None)."""
+    """One method: name, milliseconds, speed-up over the baseline, and error in per cent (None if exact)."""
 
     who: str
     ms: float
@@ -26,8 +26,9 @@ class Measured(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One row in one section: the baseline first, then the published script where it has such a pass, then
-    ours. Errors are in the published metric: forward of O, else the worst of dQ, dK, dV.
+    """One row of one section: the baseline, the published script (forward only), then ours.
+
+    Errors use the published metric: of O for the forward pass, otherwise the largest of dQ, dK and dV.
     """
 
     what: str
@@ -35,24 +36,26 @@ class Compared(NamedTuple):
 
 
 def sizes(record: Row) -> list[int]:
-    """Every d there is a row of."""
+    """Return all d in the record."""
     return [row["d"] for row in record["forward"]]
 
 
 def degrees(record: Row, d: int) -> list[int]:
-    """Those of the forward pass at this d. Raises ValueError where there is no such row."""
+    """Return the recorded degrees of the forward pass at d. Raises ValueError if d is not recorded."""
     if d not in sizes(record):
-        raise ValueError(f"d is {d}; the record has {', '.join(map(str, sizes(record)))}")
+        raise ValueError(f"d must be one of {', '.join(map(str, sizes(record)))} (recorded), got {d}")
     return [one["g"] for one in _row(record, "forward", d)["degrees"]]
 
 
 def compared(record: Row, d: int, g: int) -> list[Compared]:
-    """Every section that has this d and degree, each over its one baseline. Raises ValueError for what was
-    not measured, naming what was.
+    """Return the comparison in every section that has this d and degree.
+
+    Raises:
+        ValueError: d or g is not recorded; the message lists the recorded values.
     """
     known = degrees(record, d)
     if g not in known:
-        raise ValueError(f"g is {g}; at d = {d} the record has {', '.join(map(str, known))}")
+        raise ValueError(f"g must be one of {', '.join(map(str, known))} (recorded at d = {d}), got {g}")
     rows = ((section, _row(record, section, d)) for section in WHAT)
     return [_compared(section, row, g) for section, row in rows if g in (one["g"] for one in row["degrees"])]
 
@@ -72,9 +75,9 @@ def _compared(section: str, row: Row, g: int) -> Compared:
     return Compared(WHAT[section], tuple(rows))
 
 
-# ------------------------------------------------------------------ the neighbours
+# ------------------------------------------------------------------ other methods
 def panels_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The contenders' rows by problem, in words."""
+    """Return the rows of all methods grouped by problem, with the problem as text."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         who = f"head {row['layer']}.{row['head']}, " if "head" in row else ""
@@ -83,6 +86,6 @@ def panels_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def fastest(panel: Sequence[Row], limit: float) -> Row | None:
-    """The fastest whose error is at most this many per cent; None where nobody's is."""
+    """Return the fastest row with an error of at most `limit` per cent, or None."""
     fine = [row for row in panel if "refused" not in row and row["error"] <= limit]
     return min(fine, key=lambda row: float(row["ms"]), default=None)

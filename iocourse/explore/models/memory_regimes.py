@@ -1,7 +1,4 @@
-"""Which schedule moves how many words at each size M of fast memory, the lower bounds, and the regimes of M.
-
-What the figure `traffic_map` draws.
-"""
+"""Data for `traffic_map`: traffic of each schedule against M, lower bounds, and memory regimes."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ from ...schedules import Schedule
 from ...solution_guard import library_solution
 
 PER_OCTAVE = 2  # values of M between M and 2M
-LONGEST = 20  # letters of a title beside the end of a line
+LONGEST = 20  # characters of a title at the end of a line
 
 
-SLOWEST, FASTEST = 0.05, 20.0  # x = d/√M at both ends of the search: beyond them nothing changes any more
+SLOWEST, FASTEST = 0.05, 20.0  # range of x = d/√M; the regimes do not change outside it
 
 
 COMPULSORY_WORDS = {"forward": "4Nd", "backward": "7Nd", "gradient": "4Nd + 3d²"}  # the passes with a map
@@ -29,7 +26,7 @@ BLOCKED, STORED, ROWS = "blocked products", "N × N stored", "row blocks"
 
 
 class Regime(NamedTuple):
-    """Values of M from `start` to `stop` words, what does best there, and about how many words it moves."""
+    """A range of M from `start` to `stop` words: name of the best method and its leading traffic terms."""
 
     name: str
     words: str
@@ -38,7 +35,7 @@ class Regime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a schedule moves with the tiles it picks for M."""
+    """The traffic and footprint of a schedule with the tiles that it selects for M."""
 
     schedule: Schedule
     tiles: tuple[tuple[str, int], ...]
@@ -48,23 +45,23 @@ class Move(NamedTuple):
 
 @cache
 def pieces(pass_: str) -> tuple[sweeps.Piece, ...]:
-    """The least of all sequences of sweeps, from small M to large."""
+    """Return the lower envelope of the traffic of all sequences of passes, from small to large M."""
     return tuple(reversed(sweeps.lower_envelope(pass_, SLOWEST, FASTEST)))
 
 
 def search_all() -> None:
-    """Search the sweeps of every pass: a quarter of a second, once, for whoever will ask for all of them."""
+    """Fill the cache of `pieces` for forward, backward and gradient; takes a quarter of a second once."""
     for pass_ in COMPULSORY_WORDS:
         pieces(pass_)
 
 
 def borders(pass_: str) -> list[float]:
-    """M/d² where one sequence of sweeps becomes less than another, for N well above d."""
+    """Return the values of M/d² at which the best sequence of passes changes, for N much larger than d."""
     return [1 / piece.x_from**2 for piece in pieces(pass_)[:-1]]
 
 
 def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> list[Regime]:
-    """The regimes between M = low and high; below `least` words no schedule that is asked for fits."""
+    """Return the regimes between M = low and high. Below `least` words no requested schedule fits."""
     least_words = [leading_words(piece) for piece in pieces(pass_)]
     names = [BLOCKED, *[STORED] * (len(least_words) - 2), ROWS]
     named = [("nothing fits", ""), *zip(names, least_words, strict=True)]
@@ -80,21 +77,21 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
 
 
 def leading_words(piece: sweeps.Piece) -> str:
-    """The leading terms of a sequence of sweeps in words: 2N²d²/M + 2N²."""
+    """Format the leading terms of the traffic of a sequence of passes: "2N²d²/M + 2N²"."""
     terms = ((piece.a, "N²d²/M"), (piece.b, "N²d/√M"), (piece.c, "N²"))
     return " + ".join(f"{factor:.3g}{unit}" if factor != 1 else unit for factor, unit in terms if factor)
 
 
 @lru_cache(maxsize=64)
 def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> tuple[int, ...]:
-    """Powers of √2 from low to high, and both ends: the same for every N and d, so that few are new."""
+    """Return the powers of √2 from low to high, and both ends; independent of N and d for the caches."""
     first, last = ceil(per_octave * log2(low)), floor(per_octave * log2(high))
     return tuple(sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high}))
 
 
 @library_solution
 def move(name: str, N: int, d: int, M: int) -> Move | None:
-    """What a schedule moves in M words of fast memory; None where no tile fits."""
+    """Return the traffic of a schedule with M words of fast memory, or None if no tile fits."""
     return _move(name, N, d, M)
 
 
@@ -103,7 +100,7 @@ def _move(name: str, N: int, d: int, M: int) -> Move | None:
     schedule = schedules.get(name)
     if _smallest(name, N, d) > M:
         return None
-    tiles = schedule.choose(N, d, M)  # not `tiles` and `cost`: a map asks a thousand times, and has checked
+    tiles = schedule.choose(N, d, M)  # faster than `tiles` and `cost`, which check their arguments
     ledger = schedule.cost_form(N, d, **tiles)
     return Move(schedule, tuple(tiles.items()), ledger.total, ledger.peak)
 
@@ -115,9 +112,9 @@ def _smallest(name: str, N: int, d: int) -> int:
 
 @library_solution
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
-    """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint.
+    """Return the traffic of each schedule that fits in M, the least first; ties by smallest footprint.
 
-    A schedule that is given P comes last: P was stored for it, and nobody counts that here.
+    Schedules that receive P as input come last, because the traffic to store P is not counted here.
     """
     found = [_move(schedule.name, N, d, M) for schedule in asked]
     ranked = (m for m in found if m is not None)
@@ -125,7 +122,7 @@ def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
 
 
 class BestScheduleRange(NamedTuple):
-    """The schedule that moves the fewest words from `start` to `stop`."""
+    """The schedule with the least traffic for M from `start` to `stop`."""
 
     schedule: Schedule
     start: int
@@ -136,10 +133,11 @@ class BestScheduleRange(NamedTuple):
 def best_schedule_ranges(
     asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]
 ) -> list[BestScheduleRange]:
-    """Who moves the fewest words, asked at the values `at` of M; of equals the one that did before.
+    """Return the ranges of M in which one schedule has the least traffic, evaluated at the values `at`.
 
-    Where the answer changes between two of them, the later reigns from the M at which it overtakes the
-    earlier for good. Before that the two may take turns, and a third may move fewer still.
+    In a tie the schedule of the previous range is kept. If the best schedule changes between two values, the
+    range of the later one starts at the M from which the earlier is never better. Before that the two may
+    alternate, and a third schedule may be better than both.
     """
     return list(_reigns(tuple(schedule.name for schedule in asked), N, d, tuple(at)))
 
@@ -164,17 +162,17 @@ def _reigns(asked: tuple[str, ...], N: int, d: int, at: tuple[int, ...]) -> list
 
 
 def _overtakes(later: Schedule, earlier: Schedule, N: int, d: int, low: int, high: int) -> int:
-    """The M in (low, high] at which `later` moves fewer words, and after which `earlier` never does."""
+    """Return the M in (low, high] at which `later` has less traffic and after which `earlier` never has."""
     turns = _ahead(earlier, later, N, d, range(low + 1, high), at=-1)
     first = _ahead(later, earlier, N, d, range((turns or low) + 1, high), at=0)
     return first or high
 
 
 def _ahead(one: Schedule, other: Schedule, N: int, d: int, memories: range, *, at: int) -> int | None:
-    """The first (`at` 0) or the last (`at` -1) M of a range at which `one` moves fewer words than `other`.
+    """Return the first (`at` 0) or last (`at` -1) M of a range at which `one` has less traffic than `other`.
 
-    By halving, but not blindly. No schedule moves more words in more memory: where `one` at the end of a
-    stretch moves as many as `other` at its start, it is nowhere ahead in it, and nobody looks inside.
+    The range is bisected. Traffic never increases with M, so a part is skipped if `one` at its end moves at
+    least as many words as `other` at its start.
     """
     stretches = [memories] if memories else []
     while stretches:
@@ -185,13 +183,15 @@ def _ahead(one: Schedule, other: Schedule, N: int, d: int, memories: range, *, a
             return stretch[0]
         half = _half(one, N, d, stretch)
         halves = [stretch[:half], stretch[half:]]
-        stretches += halves if at else halves[::-1]  # what is looked at next stands last
+        stretches += halves if at else halves[::-1]  # the last entry is examined next
     return None
 
 
 def _half(one: Schedule, N: int, d: int, stretch: range) -> int:
-    """About how many are half of a stretch: two that move equal words at times do so where `one` takes larger
-    tiles, so a stretch had better begin there.
+    """Return the length of the first part when a range is split.
+
+    The split is near the middle, moved to an M at which `one` selects larger tiles, because ties between two
+    schedules begin there.
     """
     half = len(stretch) // 2
     found = _move(one.name, N, d, stretch[half - 1])
@@ -207,7 +207,7 @@ def _words(schedule: Schedule, N: int, d: int, M: int) -> float:
 # ---------------------------------------------------------------------- lower bounds
 @cache
 def bounds_of(pass_: str) -> tuple[str, ...]:
-    """The ids of the bounds of a pass that are a number of words for (N, d, M) or (N, d)."""
+    """Return the ids of the bounds of a pass that give words for (N, d, M) or (N, d)."""
     return tuple(
         bound.id
         for bound in bounds.BOUNDS.values()
@@ -217,7 +217,7 @@ def bounds_of(pass_: str) -> tuple[str, ...]:
 
 @cache
 def usual_bounds(pass_: str) -> tuple[str, ...]:
-    """The ids of the bounds whose largest is `bounds.lower_bound`."""
+    """Return the ids of the bounds whose maximum is `bounds.lower_bound`."""
     return (COMPULSORY[pass_].id, *(bound.id for bound in SEGMENT[pass_]))
 
 
@@ -227,7 +227,7 @@ def _parameters(bound: bounds.Bound) -> list[str]:
 
 
 def bound_label(name: str) -> str:
-    """A bound's title, cut after the first word behind a comma; its id where that is still long."""
+    """Return the title of a bound up to the first word after a comma, or its id if that is too long."""
     if name.startswith("compulsory"):
         return "compulsory"
     title, _, more = bounds.BOUNDS[name].title.partition(", ")
@@ -237,7 +237,7 @@ def bound_label(name: str) -> str:
 
 @library_solution
 def bound_at(name: str, N: int, d: int, M: int) -> int:
-    """A bound in words on a machine of M words, its free registers included; 0 where it says nothing."""
+    """Return a bound in words for M words plus the free registers; 0 outside the regime of the bound."""
     return _bound_at(name, N, d, M)
 
 
@@ -251,9 +251,9 @@ def _bound_at(name: str, N: int, d: int, M: int) -> int:
 
 
 def best_bound(pass_: str, N: int, d: int, M: int) -> tuple[int, str]:
-    """`bounds.lower_bound` in words, and the title of the bound that gives it."""
+    """Return `bounds.lower_bound` in words, and the title of the largest bound."""
     name = max(usual_bounds(pass_), key=lambda name: bound_at(name, N, d, M))
     return bound_at(name, N, d, M), bounds.BOUNDS[name].title
 
 
-CACHES = (_move, _smallest, _reigns, _bound_at)  # what a measurement of redrawing must forget
+CACHES = (_move, _smallest, _reigns, _bound_at)  # cleared by the benchmark of redrawing

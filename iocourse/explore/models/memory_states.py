@@ -1,5 +1,7 @@
-"""What a trace of moves says: the tiles in fast memory after each move, and the scores at work; and word by
-word, where each is in slow and in fast memory, and which way it moves.
+"""States of fast memory from a trace of moves: resident tiles after each move, and single words.
+
+For each move: the tiles in fast memory and the current tile of scores. For each word: its place in slow
+memory, its cell in fast memory, and the direction in which it moves.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ SCORE_ARRAYS = frozenset({"S", "P"})
 
 
 class Resident(NamedTuple):
-    """A tile in fast memory: its kind (an array's name, or what it was made for), its name and its words."""
+    """A tile in fast memory: its kind (array name or purpose), its name and its size in words."""
 
     kind: str
     name: str
@@ -35,7 +37,7 @@ class Resident(NamedTuple):
 
 
 class State(NamedTuple):
-    """Fast memory after a move: its tiles, and the rows and columns of the scores at work (or None)."""
+    """Fast memory after a move: its tiles, and rows and columns of the current tile of scores (or None)."""
 
     tiles: tuple[Resident, ...]
     rows: Range | None
@@ -52,7 +54,7 @@ EMPTY = State((), None, None)
 
 @lru_cache(maxsize=64)
 def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], limit: int) -> tuple[Move, ...]:
-    """The first `limit` moves of a schedule, counted on shapes. Memory is as large as the schedule needs."""
+    """Return the first `limit` moves of a dry run with as much fast memory as the schedule needs."""
     schedule = schedules.get(name)
     sizes: dict[str, Any] = dict(tiles)
     machine = Machine(schedule.cost(N, d, **sizes).peak, dry=True, unroll=True, max_moves=limit)
@@ -66,7 +68,7 @@ def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], lim
 
 
 def states(moves: Iterable[Move]) -> list[State]:
-    """The state of fast memory after each move."""
+    """Return the state of fast memory after each move."""
     tiles: list[Resident] = []
     found: list[State] = []
     rows = columns = None
@@ -94,7 +96,7 @@ def _at_work(move: Move, rows: Range | None, columns: Range | None) -> tuple[Ran
 
 
 def resident(move: Move) -> Resident:
-    """The tile that a load, or a tile made in fast memory, leaves there."""
+    """Return the tile that a load or a computation adds to fast memory."""
     if move.kind == "load":
         return Resident(move.array, _place(move), move.words)
     if move.array in ("row maximum m", "row sum l"):
@@ -105,14 +107,14 @@ def resident(move: Move) -> Resident:
 
 
 def _made_by(temporary: str) -> str:
-    """The kind of a temporary: rows times rows are scores, as in "q @ k.T"; any other product is one."""
+    """Return the kind of a temporary: "scores" for a product such as "q @ k.T", "product", or "temporary"."""
     if " @ " not in temporary:
         return "temporary"
     return "scores" if ".T" in temporary else "product"
 
 
 def _take_out(tiles: list[Resident], move: Move) -> None:
-    """Remove the tile a move frees: by name, else the youngest with as many words (tiles may be renamed)."""
+    """Remove the tile that a move frees: by name, or the newest of equal size (tiles may be renamed)."""
     same = [k for k, tile in enumerate(tiles) if tile.words == move.words]
     named = [k for k in same if tiles[k].name == move.array or tiles[k].name.startswith(move.array + "[")]
     if same:
@@ -120,20 +122,20 @@ def _take_out(tiles: list[Resident], move: Move) -> None:
 
 
 def _place(move: Move) -> str:
-    """An array's part as the machine names it: K[0:64], or S[0:64, 3:4] where columns say more."""
+    """Return the block of a move as the machine names it: "K[0:64]"."""
     if move.rows is None:
         return move.array
     return f"{move.array}[{move.rows[0]}:{move.rows[1]}]"
 
 
 def moved_rows(ledger: Ledger) -> list[list[str]]:
-    """Array, words read and words written, and the total."""
+    """Return table rows of a ledger: array, words read, words written; the last row is the total."""
     rows = [*ledger.rows(), ("total", ledger.read, ledger.written)]
     return [[name, f"{read:,}", f"{written:,}"] for name, read, written in rows]
 
 
 def in_words(move: Move) -> str:
-    """A move as a short sentence without its full stop."""
+    """Format a move as a short sentence without the full stop."""
     part, moved = _place(move), with_unit(move.words, "word")
     if move.kind in ("load", "store"):
         if move.array in SCORE_ARRAYS and move.rows and move.cols:
@@ -149,7 +151,7 @@ def _plain(name: str) -> str:
 
 
 def totals(state: State) -> dict[str, int]:
-    """Words in fast memory for each kind of tile, in the order in which they came."""
+    """Return the words in fast memory for each kind of tile, in the order of loading."""
     found: dict[str, int] = {}
     for tile in state.tiles:
         found[tile.kind] = found.get(tile.kind, 0) + tile.words
@@ -157,7 +159,7 @@ def totals(state: State) -> dict[str, int]:
 
 
 def visits(found: Iterable[State]) -> list[tuple[Range, Range]]:
-    """The tiles of scores in order: each time another Q tile and K tile are in fast memory together."""
+    """Return the tiles of scores in the order of computation: each new pair of resident Q and K tiles."""
     order: list[tuple[Range, Range]] = []
     for state in found:
         kinds = {tile.kind for tile in state.tiles}
@@ -169,7 +171,7 @@ def visits(found: Iterable[State]) -> list[tuple[Range, Range]]:
 
 
 def frozen(tiles: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Tile sizes as a key for `dry_trace`."""
+    """Return tile sizes as a hashable argument for `dry_trace`."""
     return tuple(tiles.items())
 
 
@@ -185,7 +187,7 @@ class Word(NamedTuple):
 
 
 class Change(NamedTuple):
-    """After so many words, a cell of fast memory holds something of this kind, or nothing ("")."""
+    """New content of a cell of fast memory after `after` moved words: a kind of tile, or "" if free."""
 
     after: int
     cell: int
@@ -193,9 +195,9 @@ class Change(NamedTuple):
 
 
 class MoveSequence(NamedTuple):
-    """A run, word by word. Cells are numbered from 0 to M - 1; a word takes the first that is free.
+    """A run, word by word. Cells are numbered from 0 to M - 1; a word takes the first free cell.
 
-    The model counts cells and does not number them, so which cell a word takes is for the picture alone.
+    The model only counts words in use, so the choice of the cell matters only for the figure.
     """
 
     schedule: Schedule
@@ -206,26 +208,28 @@ class MoveSequence(NamedTuple):
     changes: tuple[Change, ...]
 
     def held(self, after: int) -> dict[int, str]:
-        """What the cells of fast memory hold once so many words have moved."""
+        """Return the kind of tile in each occupied cell after `after` moved words."""
         cells: dict[int, str] = {}
         for change in self.changes[: bisect_right(self.changes, after, key=lambda one: one.after)]:
             cells[change.cell] = change.kind
         return {cell: kind for cell, kind in cells.items() if kind}
 
     def moved(self, after: int) -> dict[str, int]:
-        """Words moved of each array, read and written together, once so many words have moved."""
+        """Return the words read and written per array among the first `after` moved words."""
         return dict(Counter(word.array for word in self.words[:after]))
 
     def stored(self, after: int) -> set[tuple[str, int, int]]:
-        """The words written to slow memory by then, each as array, row and column."""
+        """Return the words (array, row, column) stored to slow memory among the first `after` moved words."""
         return {word[:3] for word in self.words[:after] if not word.loaded}
 
 
 @cache
 def journey(name: str, N: int, d: int, M: int) -> MoveSequence:
-    """A run of a forward schedule with its own tiles for M on normal random Q, K and V, the same each time.
+    """Return a run of a forward schedule with its tiles for M, on fixed normal random Q, K and V.
 
-    Raises ValueError for a name that no schedule has, FastMemoryFull where no tile fits M.
+    Raises:
+        ValueError: unknown schedule.
+        FastMemoryFull: no tile fits in M.
     """
     schedule = schedules.get(name)
     Q, K, V = np.random.default_rng(0).standard_normal((3, N, d))
@@ -257,7 +261,7 @@ def _word_by_word(moves: Iterable[Move], M: int) -> tuple[list[Word], list[Chang
 
 
 def _words(move: Move, cells: list[int]) -> list[Word]:
-    """The words of a load or a store, row by row."""
+    """Return the words of a load or a store, row by row."""
     rows, columns = (range(*(side or (0, 1))) for side in (move.rows, move.cols))
     places = ((row, column) for row in rows for column in columns)
     loads = move.kind == "load"

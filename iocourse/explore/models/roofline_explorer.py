@@ -1,8 +1,8 @@
-"""Where attention stands under a roofline: FLOP and bytes of each pass for one state of the sizes.
+"""Data for the roofline explorer: FLOPs and bytes of four attention passes, and measured rates.
 
-Bytes twice: those nobody can avoid, each array once, and those the kernels load and store by their closed
-form. Memory sees something in between: what its caches do not serve. Beside them the rates of recorded runs
-that belong there: same chip, head size, length and mask.
+Bytes are counted in two ways: compulsory bytes (each array once), and the loads and stores of the kernels by
+their closed form. The real memory traffic is in between, depending on the caches. Measured rates come
+from recorded runs with the same chip, head size, length and mask.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from ...sizes import positive_int
 from .kernel_tuner import START, KernelTunerState, record_of, rows_of, start_tile
 
 PASSES = ("forward", "backward", "decode", "block-sparse")
-PARTS, PART = 64, 128  # of the decode step: so many stretches of keys, each of so many keys at least
-ITEMSIZE = 2  # the roof is the tensor cores' rate for 16 bits
-HEADS_A_TILE = 64  # query heads that read K and V together in the decode step
+PARTS, PART = 64, 128  # split-KV of the decode step: most parts, and keys per part at least
+ITEMSIZE = 2  # the peak rate is that of 16-bit tensor-core products
+HEADS_A_TILE = 64  # query heads that share the loads of K and V in the decode step
 Record = Mapping[str, Any]
 Row = Mapping[str, Any]
-NAMES = ("resources", "attention", "sparse", "decode")  # the first for tiles, the others measured on a GPU
-OURS = ("fused", "split-KV")  # contenders: of attention and masks, of decode
+NAMES = ("resources", "attention", "sparse", "decode")  # tile sizes; then the records measured on a GPU
+OURS = ("fused", "split-KV")  # names of our kernels in the records: attention and masks; decode
 TYPES = ("bfloat16", "float16")
-NEAR = 0.03  # how far a mask's share of the pairs may lie from the density asked for
-UNMASKED = "no mask"  # rows of the kernel that knows of no mask
+NEAR = 0.03  # largest difference between the density of a recorded mask and the requested one
+UNMASKED = "no mask"  # rows of the kernel without a mask
 
 
 class RooflineState(NamedTuple):
-    """The position of every control: N queries and keys, head size d, H heads of queries, H_kv of keys, B
-    batches; the share of its tiles that a block mask keeps.
+    """Values of all controls: N queries and keys, head size d, H query heads, H_kv key heads, B batches.
+
+    `density` is the share of the tiles that a block mask keeps.
     """
 
     arch: int
@@ -55,29 +56,29 @@ class RooflineState(NamedTuple):
     density: float = 0.25
 
     def checked(self) -> RooflineState:
-        """This state, or the ValueError or TypeError that says which of them cannot be."""
+        """Return this state. Raises ValueError or TypeError that names the invalid field."""
         chip_of(self.arch)
         for name in ("N", "d", "H", "H_kv", "B"):
             positive_int(name, getattr(self, name))
         if self.H % self.H_kv:
-            raise ValueError(f"H_kv is {self.H_kv}; allowed: a divisor of H = {self.H}")
+            raise ValueError(f"H_kv must be a divisor of H = {self.H}, got {self.H_kv}")
         if not 0 < self.density <= 1:
-            raise ValueError(f"density is {self.density!r}; allowed: more than 0, and 1 at most")
+            raise ValueError(f"density must be larger than 0 and at most 1, got {self.density!r}")
         return self
 
     @property
     def chip(self) -> Chip:
-        """The chip whose roof it is."""
+        """The chip of the roofline."""
         return chip_of(self.arch)
 
     def problem(self, Nq: int | None = None, *, causal: bool = False) -> KernelProblem:
-        """Nq queries a head, N of them if None, against N keys."""
+        """Return the kernel problem with Nq queries per head (default N) and N keys."""
         Nq = self.N if Nq is None else Nq
         return KernelProblem(Nq, self.N, self.d, None, 0 if causal else None, self.B, self.H, self.H_kv)
 
 
 class Point(NamedTuple):
-    """One pass: its FLOP, the bytes nobody can avoid, the bytes of its closed form, and its tile in words."""
+    """One pass: FLOPs, compulsory bytes, bytes of the closed form (`ledger`), and the tile as text."""
 
     name: str
     flop: float
@@ -87,43 +88,43 @@ class Point(NamedTuple):
 
     @property
     def intensity(self) -> float:
-        """FLOP a compulsory byte."""
+        """FLOPs per compulsory byte."""
         return arithmetic_intensity(self.flop, self.compulsory)
 
     @property
     def ledger_intensity(self) -> float:
-        """FLOP a byte of the closed form: as if no cache served anything."""
+        """FLOPs per byte of the closed form, as without any caches."""
         return arithmetic_intensity(self.flop, self.ledger)
 
     def limit(self, chip: Chip) -> str:
-        """Which roof it meets."""
+        """Return what limits the pass: "memory" below the ridge point, otherwise "products"."""
         return "memory" if self.intensity < ridge_point(chip) else "products"
 
     def microseconds(self, chip: Chip) -> float:
-        """The time at the roof: no kernel that moves its compulsory bytes is faster."""
+        """Return the time at the roof, a lower bound for every kernel that moves the compulsory bytes."""
         by_products = self.flop / (1e6 * chip.tensor_tflops)
         return max(by_products, self.compulsory / (1e3 * chip.gbytes_per_s))
 
 
 def points(s: RooflineState, record: Mapping[str, Any] | None = None) -> list[Point]:
-    """The four passes; tiles are those that `record`, of `tools.bench resources`, says are shipped."""
+    """Return the four passes with the tiles that `record` (of `tools.bench resources`) lists as shipped."""
     forward = _whole(s, record, "forward", "forward", attention_forward)
     backward = _whole(s, record, "backward", "fused", attention_fused_backward)
     return [forward, backward, _decode(s), _sparse(s, record)]
 
 
 def flop(s: RooflineState, pairs: int) -> float:
-    """FLOP of the two products of the forward pass over so many pairs a head."""
+    """Return the FLOPs of the two forward products for `pairs` query-key pairs per head."""
     return 4.0 * s.B * s.H * s.d * pairs
 
 
 def pairs(s: RooflineState) -> int:
-    """Pairs of a query and a key that it sees, in one head."""
+    """Return the number of visible query-key pairs per head."""
     return s.N * (s.N + 1) // 2 if s.causal else s.N * s.N
 
 
 def tile(s: RooflineState, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
-    """BM and BN that the kernel ships with for this d, or 64 × 64 where that is not recorded."""
+    """Return the shipped (BM, BN) of a kernel for this d, or (64, 64) if it is not recorded."""
     width = max(64, 1 << (s.d - 1).bit_length())
     plain = KernelTunerState(s.arch, width, ITEMSIZE, kernel, START, START)
     placed = start_tile(plain, rows_of(record_of(record)))
@@ -141,7 +142,7 @@ def _whole(
     kernel: str,
     closed_form: Callable[..., Ledger],
 ) -> Point:
-    """A pass over all queries, with the tile that its kernel ships with."""
+    """Return the point of a pass over all queries, with the shipped tile of its kernel."""
     BM, BN = tile(s, kernel, record)
     problem, count = s.problem(causal=s.causal), TIMES_FORWARD[name] * flop(s, pairs(s))
     least = compulsory_bytes(name, problem, ITEMSIZE)
@@ -156,14 +157,14 @@ def _decode(s: RooflineState) -> Point:
 
 
 def tiles_kept(s: RooflineState, BN: int) -> int:
-    """Tiles of keys that each tile of queries sees: the share asked for, rounded, and 1 at least."""
+    """Return the key tiles that each query tile attends to: the density, rounded to tiles, at least 1."""
     return max(1, round(s.density * ceil_div(s.N, BN)))
 
 
 def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
     BM, BN = tile(s, "forward", record)
     rows, kept = ceil_div(s.N, BM), tiles_kept(s, BN)
-    seen = min(s.N, kept * BN)  # keys, where the mask keeps the first tiles before a ragged last one
+    seen = min(s.N, kept * BN)  # visible keys per query if the mask keeps full tiles first
     programs, loaded = s.B * s.H * rows, s.B * s.H * rows * seen * s.d
     queries = s.problem().queries
     ledger = Ledger(
@@ -173,7 +174,7 @@ def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
         },
         writes={"O": queries * s.d, "LSE": queries},
     )  # fmt: skip
-    reached = min(s.N, rows * seen)  # keys that some tile of queries sees: all, unless there are few rows
+    reached = min(s.N, rows * seen)  # keys visible to at least one query tile
     least = compulsory_bytes(
         "forward", KernelProblem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE
     )
@@ -183,7 +184,7 @@ def _sparse(s: RooflineState, record: Mapping[str, Any] | None) -> Point:
 
 # ---------------------------------------------------------------------- recorded rates
 class Measured(NamedTuple):
-    """A recorded rate of our kernels: the pass, FLOP a compulsory byte, TFLOP/s, and the sizes it had."""
+    """A recorded rate of our kernels: pass, FLOPs per compulsory byte, TFLOP/s, and the sizes of the run."""
 
     name: str
     intensity: float
@@ -197,15 +198,16 @@ def _shipped_records() -> dict[str, Record]:
 
 
 def records_of(given: Mapping[str, Record | None] | None) -> dict[str, Record]:
-    """Records by name, {} where there is none; None stands for those that are shipped."""
+    """Return the records by name, {} for a missing one; None selects the shipped records."""
     if given is None:
         return _shipped_records()
     return {name: given.get(name) or {} for name in NAMES}
 
 
 def measured(s: RooflineState, records: Mapping[str, Record]) -> list[Measured]:
-    """What was recorded for these sizes on this chip, a pass at most once. Batches and heads are the run's
-    own, because a rate hardly depends on how many heads there are; for decode they are those asked for.
+    """Return the recorded rates for these sizes on this chip, at most one per pass.
+
+    Batches and heads may differ from `s`, because a rate hardly depends on them. For decode they must agree.
     """
     on_chip = {name: record for name, record in records.items() if _arch(record) == s.arch}
     found: dict[str, Measured] = {}
@@ -215,7 +217,7 @@ def measured(s: RooflineState, records: Mapping[str, Record]) -> list[Measured]:
 
 
 def remark(s: RooflineState, records: Mapping[str, Record]) -> str:
-    """Where measured rates come from, or that there are none."""
+    """Return a sentence on the source of the measured rates, or on their absence."""
     runs = [record for name, record in records.items() if name != "resources" and record]
     if not runs:
         return f"Measured: {NONE_YET}."
@@ -230,7 +232,7 @@ def _arch(record: Record) -> int | None:
 
 
 def _ours(record: Record, s: RooflineState, key: str = "rows") -> Iterator[Row]:
-    """Rows of our kernels that were timed, of this N and d, in 16 bits."""
+    """Yield the timed 16-bit rows of our kernels for this N and d."""
     for row in record.get(key, ()):
         same = (row["N"], row["d"]) == (s.N, s.d) and row["dtype"] in TYPES
         if row["contender"] in OURS and "ms" in row and same:
@@ -238,7 +240,7 @@ def _ours(record: Record, s: RooflineState, key: str = "rows") -> Iterator[Row]:
 
 
 def _recorded_rows(s: RooflineState, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
-    """Rows that fit, each with the name of its pass."""
+    """Yield the matching rows, each with the name of its pass."""
     for row in _ours(records.get("attention", {}), s):
         if row["causal"] == s.causal and row["pass"] in PASSES:
             yield row["pass"], row
@@ -250,7 +252,7 @@ def _recorded_rows(s: RooflineState, records: Mapping[str, Record]) -> Iterator[
 
 
 def _masked(s: RooflineState, record: Record) -> list[Row]:
-    """Rows of forward passes under a mask of about this density, the nearest first."""
+    """Return the rows of forward passes with a mask of nearly this density, the nearest first."""
     rows = [*_ours(record, s, "density_rows"), *_ours(record, s)]
     masked = [row for row in rows if row["pass"] == "forward" and row["mask"] != UNMASKED]
     near = [row for row in masked if abs(row["density"] - s.density) <= NEAR]
@@ -258,7 +260,7 @@ def _masked(s: RooflineState, record: Record) -> list[Row]:
 
 
 def _measured(s: RooflineState, name: str, row: Row) -> Measured:
-    """The row at its own intensity: `points` of its own batches and heads."""
+    """Return the rate of a row at the arithmetic intensity of the batches and heads of that run."""
     H = row["H"]
     own = s._replace(B=row["B"], H=H, H_kv=row.get("H_kv", H))
     point: Point = next(one for one in points(own) if one.name == name)

@@ -1,4 +1,4 @@
-"""What the tile tuner knows: a state's words and footprint, its first moves, and its best tiles."""
+"""Data for the tile tuner: traffic, footprint, first moves and best tile of one state."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ...solution_guard import library_solution
 from .memory_states import Range, State, dry_trace, frozen, states, totals, visits
 from .schedule_selection import row_tiled
 
-MOVES = 400  # what the step player plays
-FRONTIER = 24  # points of the line of what fits
-SEARCHED = 8 * MOVES  # moves in which the first tile of scores is looked for
+MOVES = 400  # moves in the step player
+FRONTIER = 24  # points on the line of the largest tiles that fit
+SEARCHED = 8 * MOVES  # moves searched for the first tile of scores
 
 
 Frontier = tuple[tuple[int, int], ...]
 
 
 class TileTunerState(NamedTuple):
-    """The position of every control. Sizes in words or rows; `step` counts moves from 0."""
+    """Values of all controls: sizes in words or rows, and `step`, the index of a move."""
 
     N: int
     d: int
@@ -35,7 +35,7 @@ class TileTunerState(NamedTuple):
     step: int = 0
 
     def checked(self) -> TileTunerState:
-        """This state, or the ValueError or TypeError that says which part of it cannot be."""
+        """Return this state. Raises ValueError or TypeError that names the invalid field."""
         row_tiled(self.schedule)
         for name in ("N", "d", "M", "Br", "Bc"):
             positive_int(name, getattr(self, name))
@@ -43,7 +43,7 @@ class TileTunerState(NamedTuple):
 
 
 class Playback(NamedTuple):
-    """The moves of the step player; the `first` of the run, without a tile of scores yet, are left out."""
+    """The moves of the step player, without the `first` moves of the run before any tile of scores."""
 
     first: int
     moves: tuple[Move, ...]
@@ -52,7 +52,7 @@ class Playback(NamedTuple):
 
 
 def all_tiles(schedule: Schedule, N: int, d: int, M: int, Br: int, Bc: int) -> dict[str, Any]:
-    """The schedule's tile sizes: Br, Bc as given, others as the schedule picks them for M (else 1)."""
+    """Return all tile sizes: Br and Bc as given, others as the schedule selects them for M, or 1."""
     given = {"Br": Br, "Bc": Bc}
     others = [name for name in schedule.tile_names if name not in given]
     chosen: dict[str, int] = dict.fromkeys(others, 1)
@@ -62,25 +62,25 @@ def all_tiles(schedule: Schedule, N: int, d: int, M: int, Br: int, Bc: int) -> d
 
 
 def tiles_of(s: TileTunerState) -> dict[str, Any]:
-    """Every tile size of a state."""
+    """Return all tile sizes of a state."""
     N, d, M, Br, Bc, name, _ = s
     return all_tiles(schedules.get(name), N, d, M, Br, Bc)
 
 
 def cost_of(s: TileTunerState) -> Ledger:
-    """The closed form of a state: words per array, and the footprint as `peak`."""
+    """Return the closed-form traffic of a state per array, with the footprint as `peak`."""
     return schedules.get(s.schedule).cost(s.N, s.d, **tiles_of(s))
 
 
 def bound_of(s: TileTunerState) -> tuple[int, str]:
-    """The lower bound in words, and the title of the bound that gives it."""
+    """Return the lower bound in words, and the title of the largest bound."""
     least, name = bounds.lower_bound("forward", s.N, s.d, s.M)
     return least, bounds.BOUNDS[name].title
 
 
 @lru_cache(maxsize=64)
 def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> Playback:
-    """The first moves of a schedule; from its first tile of scores on, where that comes late."""
+    """Return the first MOVES moves of a schedule, or those from its first tile of scores if that is later."""
     limit, begin = MOVES, None
     while begin is None and limit <= SEARCHED:
         found = states(dry_trace(name, N, d, tiles, limit))
@@ -102,19 +102,19 @@ def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
 
 
 def play(s: TileTunerState) -> Playback:
-    """The moves that a state plays."""
+    """Return the moves that the player shows for a state."""
     return playback(s.schedule, s.N, s.d, frozen(tiles_of(s)))
 
 
 def first_at_work(s: TileTunerState) -> int:
-    """The first step with a tile of scores at work: there a reader begins."""
+    """Return the first step with a tile of scores in fast memory, the initial step of the player."""
     visited = play(s).visited
     return visited[0][0] if visited else 0
 
 
 @lru_cache(maxsize=256)
 def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """What is in fast memory at the fullest moment, by kind of tile: together the footprint."""
+    """Return the words in fast memory at the peak by kind of tile; their sum is the footprint."""
     schedule, sizes = schedules.get(name), dict[str, Any](tiles)
     machine = Machine(schedule.cost(N, d, **sizes).peak, dry=True, trace=True)
     arrays = [machine.slow(array, (N, d)) for array in ("Q", "K", "V")]
@@ -124,15 +124,15 @@ def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...
 
 
 def parts_of(s: TileTunerState) -> dict[str, int]:
-    """The footprint of a state by kind of tile."""
+    """Return the footprint of a state by kind of tile."""
     return footprint_parts(s.schedule, s.N, s.d, frozen(tiles_of(s)))
 
 
 @library_solution
 def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
-    """(Br, Bc) with the fewest words that fit M, and among those the fewest tiles; None where none fits.
+    """Return (Br, Bc) with the least traffic that fits in M, among these the fewest tiles; None if none fits.
 
-    Larger tiles never move more words, so for each Br worth trying only the largest Bc that fits matters.
+    Larger tiles never increase the traffic, so only the largest Bc that fits is tried for each Br.
     """
     schedule = schedules.get(name)
 
@@ -149,7 +149,7 @@ def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def frontier(name: str, N: int, d: int, M: int) -> Frontier:
-    """(Br, Bc) of the largest tiles that fit M: for some Bc the largest Br; empty where none fits."""
+    """Return (Br, Bc) of the largest tiles that fit in M, the largest Br for some Bc; empty if none fits."""
     schedule = schedules.get(name)
 
     def fits(Br: int, Bc: int) -> bool:
@@ -163,7 +163,7 @@ def frontier(name: str, N: int, d: int, M: int) -> Frontier:
 
 
 def _largest(fits: Any, limit: int) -> int:
-    """The largest value up to `limit` that fits; 1 does, and so does all below one that fits."""
+    """Return the largest value up to `limit` that fits; 1 must fit, and `fits` must be monotone."""
     low, high = 1, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -172,7 +172,7 @@ def _largest(fits: Any, limit: int) -> int:
 
 
 def first_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int]:
-    """Where the sliders start: the largest square tile that fits with a power of two as side, or 1."""
+    """Return the initial (Br, Bc): the largest square tile that fits with a power-of-two side, or (1, 1)."""
     schedule, side = schedules.get(name), 1
     while side < N and schedule.cost(N, d, **all_tiles(schedule, N, d, M, 2 * side, 2 * side)).peak <= M:
         side *= 2

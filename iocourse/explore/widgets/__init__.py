@@ -1,4 +1,5 @@
-"""The explorers: each a kind of `Explorer` with controls of `controls`, and under `@explorer` the function
-that makes it, or its picture where there are no widgets. `explorer` is what every one of them is, with its
-JavaScript and CSS beside it.
+"""Interactive explorers: subclasses of `explorer.Explorer`, registered with `@explorer`.
+
+The registered function returns the widget, or its figure if widgets are not available. `controls` defines the
+controls; explorer.js and explorer.css are the front end of all explorers.
 """

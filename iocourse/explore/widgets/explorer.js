@@ -1,8 +1,8 @@
-/* The page of every explorer: native controls around a picture that Python draws.
-   What it shows is the trait "page"; what it sends is said in explorer.py. */
+/* Front end of all explorers: native controls around a figure that Python draws.
+   It renders the trait "page"; explorer.py documents the messages that it sends. */
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, -1], ArrowDown: [1, 1] };
-const PAUSE = 700; // milliseconds without a change, before the live region says what came of it
+const PAUSE = 700; // milliseconds without a change before the live region is updated
 
 function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -11,7 +11,7 @@ function h(tag, attributes = {}, ...children) {
   return made;
 }
 
-/* Each kind of control, standing on the one of its texts that `at` says. */
+/* An element for each kind of control, set to the option with index `at`. */
 const KINDS = {
   slider: ({ label, texts, at, disabled }) =>
     h("label", { class: "slider" }, h("span", {}, label), h("span", { class: "value", "aria-hidden": true }, texts[at]),
@@ -44,7 +44,7 @@ const KINDS = {
 
 const percent = share => `${100 * share}%`;
 
-/* Controls in the order of the page, those of a group in a frame, which may hang in the picture. */
+/* All controls in order. A group gets a frame, which may be attached to a point of the figure. */
 function panelOf(controls, picture) {
   const panel = h("div", { class: "panel" }), groups = { "": panel };
   const frame = ({ group, hangs }) => {
@@ -65,10 +65,10 @@ function panelOf(controls, picture) {
 const grab = ([x, y, width, height, cursor]) =>
   h("div", { class: "grab", style: `left:${percent(x)};top:${percent(y)};width:${percent(width)};height:${percent(height)};cursor:${cursor}` });
 
-/* An element whose inside is HTML. */
+/* An element with the given inner HTML. */
 const raw = (html, attributes) => Object.assign(h("div", attributes), { html });
 
-/* Make an element like another; what stays, by its key if it has one, keeps the focus and the hand on it. */
+/* Update an element to match another. Children with the same tag and key are reused, so they keep focus and drag. */
 function morph(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -90,8 +90,8 @@ function morph(old, fresh) {
   if ("value" in old && old.value !== fresh.value) old.value = fresh.value;
 }
 
-/* Events on their way to Python, the first of them sent; of several that wait for the same control, the newest;
-   of moves too, with the places that the pointer has passed. */
+/* Queue of events for Python; only the first has been sent. A waiting event is replaced by a newer one for the
+   same control; pointer moves are merged and keep all positions. */
 function wire(model, widget) {
   const queue = [];
   let count = 0;
@@ -110,13 +110,13 @@ function wire(model, widget) {
 }
 
 function render({ model, el }) {
-  const root = h("div"), widget = Math.random().toString(36).slice(2); // radio buttons of two widgets are strangers
+  const root = h("div"), widget = Math.random().toString(36).slice(2); // separates the radio groups of two widgets
   const { tell, answered, idle, asked } = wire(model, widget);
   let playing = null, held = false, said = "", speaking = null;
 
   const controls = () =>
     model.get("page").controls.map(one => {
-      const ahead = one.texts.indexOf(asked(one.name)); // where the hand is further than Python
+      const ahead = one.texts.indexOf(asked(one.name)); // newer than the value in Python
       return { ...one, at: ahead < 0 ? one.at : ahead, plays: playing !== null, widget };
     });
   const control = name => controls().find(one => one.name === name);
@@ -133,7 +133,7 @@ function render({ model, el }) {
     const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
     morph(root, h("div", { ...named, style: held && `cursor:${held}` }, ...parts, live));
     const seen = one => one.isConnected && !one.closest("[hidden]");
-    if (at >= 0 && !seen(stops[at])) // what had the focus is gone: back to what is before it
+    if (at >= 0 && !seen(stops[at])) // the focused element is gone: focus the one before it
       [...stops.slice(0, at).reverse(), ...stops].find(seen)?.focus({ preventScroll: true });
   };
 
@@ -169,7 +169,7 @@ function render({ model, el }) {
       if (by || plays) play(plays && !playing ? one : null);
     },
     keydown(event) {
-      event.stopPropagation(); // a notebook has commands on its keys
+      event.stopPropagation(); // keys must not trigger notebook commands
       const [along, by] = ARROWS[event.key] ?? [], steered = control(under(event.target)?.steers[along]);
       if (!steered) return;
       event.preventDefault();

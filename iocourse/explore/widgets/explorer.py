@@ -1,14 +1,14 @@
-"""What every explorer stands on: controls and a picture that can be touched, in one small widget.
+"""Base class of all explorers: controls and an interactive figure in one widget.
 
-An explorer is plain Python: `set("Br", 64)`, `press("best")`, `touched("down", x, y)` do what a hand does on
-the page, and `value("M")`, `words` and `svg` say what came of it. No browser, and no widget, is needed for
-that. Shown in a notebook it makes a widget (anywidget) of `explorer.js`, which knows nothing of any explorer:
+An explorer works without browser and widget: `set("Br", 64)`, `press("best")` and `touched("down", x, y)`
+simulate user input; `value("M")`, `words` and `svg` return the result. In a notebook it is shown as a widget
+(anywidget) with the generic front end `explorer.js`:
 
-    Python → page   controls, picture (SVG), words (HTML), what the live region says, where to grab
-    page → Python   a control and the name of its new value; a pressed button; the pointer
+    Python → page   controls, figure (SVG), text (HTML), text of the live region, regions that can be dragged
+    page → Python   a control and the name of its new value; a pressed button; pointer positions
 
-The page has one message on its way at a time, and of what follows meanwhile the newest alone, with the places
-that the pointer has passed: a drag never lags behind. Who paints draws the line from each to the next.
+The page sends one message at a time and merges later messages into the newest, together with all pointer
+positions, so a drag never lags behind. Painting explorers connect these positions by lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXPLORERS: dict[str, Callable[..., Any]] = {}
 
 
 def explorer(kind: Kind) -> Kind:
-    """Register a kind: `tile_tuner()` makes a TileTuner, or its still picture where there are no widgets."""
+    """Register a class: `tile_tuner()` returns a TileTuner, or its static figure without widgets."""
 
     @wraps(kind, updated=())
     def make(*arguments: Any, **named: Any) -> Any:
@@ -51,17 +51,17 @@ def explorer(kind: Kind) -> Kind:
 
 
 def called(kind: type) -> str:
-    """Its name in words: tile tuner for TileTuner."""
+    """Return the name of a class in words: "tile tuner" for TileTuner."""
     return re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
 
 
 def without_widgets() -> bool:
-    """Whether there are pictures alone: IOCOURSE_WIDGETS is 0 in the environment, or anywidget is missing."""
+    """Return True if widgets are off: IOCOURSE_WIDGETS is 0 in the environment, or anywidget is missing."""
     return os.environ.get("IOCOURSE_WIDGETS") == "0" or find_spec("anywidget") is None
 
 
 class Grab(NamedTuple):
-    """Where the picture can be taken hold of, in its pixels, and the shape of the pointer there."""
+    """A draggable region of the figure, in its pixels, and the cursor shown there."""
 
     x: float
     y: float
@@ -71,95 +71,94 @@ class Grab(NamedTuple):
 
     @property
     def middle(self) -> tuple[float, float]:
-        """What is dragged."""
+        """The point that is dragged: the centre of the region."""
         return self.x + self.width / 2, self.y + self.height / 2
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether a place of the picture lies in it."""
+        """Return True if the point (x, y) of the figure is in the region."""
         return 0 <= x - self.x <= self.width and 0 <= y - self.y <= self.height
 
 
 class Shown(NamedTuple):
-    """What an explorer shows where its controls stand."""
+    """The output of an explorer for the current values of its controls."""
 
-    picture: Picture | None  # None: there is nothing to draw
-    words: str  # beside the picture, as HTML
-    spoken: str = ""  # for the live region, by default the words
-    grabs: Sequence[Grab] = ()  # where the pointer can take hold of the picture
+    picture: Picture | None  # None if there is nothing to draw
+    words: str  # HTML next to the figure
+    spoken: str = ""  # text of the live region; default: `words`
+    grabs: Sequence[Grab] = ()  # draggable regions of the figure
 
 
 class Explorer(ABC):
-    """Controls → `state` → what is `shown`, anew at each change.
+    """Base class of explorers: the controls define `state`, and `shown` is recomputed at each change.
 
-    A kind of explorer says what is `shown`, and, where it has them, what its buttons do (the button NAME
-    calls the method `_NAME`, which may give a remark) and what is `_dragged`. `note` is the remark about what
-    was done last. Controls stand below the picture in the order in which they are given.
+    A subclass implements `shown`, a method `_NAME` for each button NAME, and `_dragged` if its figure has
+    draggable regions. A button method may return a remark, which becomes `note`. Controls are shown below the
+    figure in the given order.
 
-    A notebook saves the picture as PNG with its alternative text, and as plain text: what is seen where no
-    kernel runs.
+    A notebook saves the figure as PNG with alternative text and as plain text, for pages without a kernel.
     """
 
     note = ""
-    last = ""  # the control that was set or pressed last; none, where the picture was touched
-    words_below = False  # a table of words stands below the picture, a headline above it
-    ahead: tuple[str, ...] = ()  # controls whose next values are worked out while the page draws
-    _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
-    _size = 1.0, 1.0  # of the picture, in its pixels
-    _turn = ""  # the message of the page that was answered last
+    last = ""  # the last control that was set or pressed; "" after a pointer event
+    words_below = False  # True if the text is a table below the figure
+    ahead: tuple[str, ...] = ()  # controls whose next values are computed in advance
+    _held: tuple[float, float] | None = None  # offset from the pointer to the dragged point
+    _size = 1.0, 1.0  # of the figure, in pixels
+    _turn = ""  # the last message of the page that was answered
     _widget: Any = None
 
     def __init__(self, state: Any, controls: Iterable[Control], **others: Any) -> None:
-        """Copies of these controls, where the state says; `others`: values of those it does not name."""
+        """Copy the controls and set them to `state`; `others` sets controls that are not in the state."""
         self._start = state
         self.controls = {one.name: replace(one) for one in controls}
         self._place(**state._asdict(), **others)
         self._draw()
 
-    # ------------------------------------------------------------------ what each kind has of its own
+    # ------------------------------------------------------------------ to be overridden
     @property
     def state(self) -> Any:
-        """Where the controls stand, a named tuple; None for what is disabled."""
+        """The values of the controls as a named tuple; None for disabled controls."""
         parts = [self.controls[name] for name in self._start._fields if name in self.controls]
         return self._start._replace(**{one.name: None if one.disabled else one.value for one in parts})
 
     @abstractmethod
     def shown(self) -> Shown:
-        """What there is to see and to hear."""
+        """Return the figure, its text, the live-region text and the draggable regions."""
 
     def _dragged(self, x: float, y: float) -> dict[str, Any]:
-        """The values of controls with which what was taken hold of has its middle here."""
+        """Return the control values that move the dragged point to (x, y)."""
         return {}
 
     def _after(self, name: str) -> None:  # noqa: B027
-        """What a control's new value does to the others."""
+        """Update other controls after the control `name` was set."""
 
     def _fit(self) -> None:  # noqa: B027
-        """Bring the controls in line with what is to be drawn."""
+        """Update the options of the controls before drawing."""
 
     def still(self) -> Picture | None:
-        """What a page without a kernel shows."""
+        """Return the static figure for pages without a kernel."""
         return self.picture
 
-    # ------------------------------------------------------------------ what a hand does, and a script
+    # ------------------------------------------------------------------ user input
     def value(self, name: str) -> Any:
-        """Where a control stands. Raises ValueError, naming those there are."""
+        """Return the value of a control. Raises ValueError for an unknown control."""
         return self._control(name).value
 
     def set(self, name: str, value: Any) -> None:
-        """Move a control. Raises ValueError for a control or a value that there is not."""
+        """Set a control. Raises ValueError for an unknown control or a value that it does not accept."""
         self._control(name).move_to(value)
         self.last, self.note = name, ""
         self._after(name)
         self._draw()
 
     def press(self, name: str) -> None:
-        """Press a button. Raises ValueError, naming those there are."""
+        """Press a button. Raises ValueError for an unknown button."""
         among("button", self.buttons, [name])
         self.last, self.note = name, self._pressed(name) or ""
         self._draw()
 
     def touched(self, kind: str, x: float, y: float) -> None:
-        """The pointer went "down", goes on ("move") or "up" at a place of the picture, in its pixels."""
+        """Process a pointer event: `kind` is "down", "move" or "up", (x, y) in pixels of the figure."""
         among("touch", POINTER, [kind])
         self.last = ""
         self._pointed(kind, x, y)
@@ -167,14 +166,14 @@ class Explorer(ABC):
 
     @property
     def buttons(self) -> list[str]:
-        """The names of the controls that are buttons."""
+        """Names of all controls of the kind "button"."""
         return [name for name, control in self.controls.items() if control.kind == "button"]
 
     def _pressed(self, name: str) -> Any:
         return getattr(self, f"_{name}")()
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        """What the pointer does: it drags what it took hold of, as far from its middle as it took it."""
+        """Drag the region under the pointer, keeping the offset at which it was grabbed."""
         if kind == "down":
             middle = next((grab.middle for grab in self.grabs if grab.holds(x, y)), None)
             self._held = middle and (middle[0] - x, middle[1] - y)
@@ -190,13 +189,13 @@ class Explorer(ABC):
         return self.controls[name]
 
     def _place(self, **stands: Any) -> None:
-        """Move controls to these values, which they offer from now on; None moves nothing."""
+        """Set controls to these values and add them to their options; None leaves a control unchanged."""
         for name, value in stands.items():
             if name in self.controls and value is not None:
                 self.controls[name].value = value
                 self.controls[name].offered = self.controls[name].options
 
-    # ------------------------------------------------------------------ from controls to picture
+    # ------------------------------------------------------------------ output
     def _draw(self) -> None:
         self._fit()
         self.picture, self.words, spoken, self.grabs = self.shown()
@@ -206,7 +205,7 @@ class Explorer(ABC):
         self._show()
 
     def page(self) -> dict[str, Any]:
-        """All that the page is told; of places, their shares of the picture."""
+        """Return the data of the page; positions are fractions of the figure size."""
         wide, high = self._size
         return {
             "name": called(type(self)),
@@ -220,22 +219,22 @@ class Explorer(ABC):
         }
 
     def _show(self, **meanwhile: str) -> None:
-        """Tell the page all, or a part `meanwhile`: what it asked for takes its time, and all else stays."""
+        """Update the page, or only the entries `meanwhile` during a long computation."""
         if self._widget is not None:
             self._widget.page = self._widget.page | meanwhile if meanwhile else self.page()
 
     def _heard(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
-        """Do what a message of the page asks; it is answered in any case, for the page waits for that."""
+        """Process a message of the page and always answer it, because the page waits for the answer."""
         self._turn = message["turn"]
         try:
             self._do(**message)
         finally:
-            self._show()  # which sends nothing twice
-            with suppress(RuntimeError):  # no loop runs: the next message comes from a script
+            self._show()  # an unchanged page is not sent again
+            with suppress(RuntimeError):  # no event loop: called from a script
                 get_running_loop().call_later(0.1, self._look_ahead, self._turn)  # seconds
 
     def _look_ahead(self, turn: str) -> None:
-        """Show nobody where one more step of a control leads: what is worked out for it stays in caches."""
+        """Compute the neighbouring values of the last control to fill the caches, without showing them."""
         if turn == self._turn and self.last in self.ahead:
             control = self.controls[self.last]
             values = list(control.options.values())
@@ -247,7 +246,7 @@ class Explorer(ABC):
                 control.value = values[at]
 
     def _do(self, do: str, name: str = "", text: str = "", passed: Any = (), **_turn: str) -> None:
-        """What is no longer there was asked for by a page that is behind."""
+        """Apply a message; ignore one for a button or value that no longer exists (the page is behind)."""
         if do in POINTER:
             *before, last = ((x * self._size[0], y * self._size[1]) for x, y in passed)
             for place in before:
@@ -258,17 +257,17 @@ class Explorer(ABC):
         elif do == "set" and text in self._control(name).options:
             self.set(name, self._control(name).options[text])
 
-    # ------------------------------------------------------------------ how it shows itself
+    # ------------------------------------------------------------------ display
     @property
     def widget(self) -> Any:
-        """The widget, made when it is first asked for."""
+        """The widget, created at first access."""
         if self._widget is None:
             self._widget = _widget_class()(page=self.page())
             self._widget.on_msg(self._heard)
         return self._widget
 
     def close(self) -> None:
-        """Take the widget off every page that shows it."""
+        """Remove the widget from all pages that show it."""
         if self._widget is not None:
             self._widget.close()
             self._widget = None
@@ -278,7 +277,7 @@ class Explorer(ABC):
         return f"{type(self).__name__}({stands})"
 
     def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        live, live_metadata = self.widget._repr_mimebundle_()  # in Colab: where the widget's code is found
+        live, live_metadata = self.widget._repr_mimebundle_()  # Colab needs it to find the code of the widget
         picture = self.still()
         data, metadata = picture._repr_mimebundle_() if picture else ({"text/plain": self.spoken}, {})
         return {VIEW: live[VIEW], **data}, live_metadata | metadata
@@ -286,7 +285,7 @@ class Explorer(ABC):
 
 @cache
 def _widget_class() -> Any:
-    """The class of the widget: a page to be shown, and the JavaScript that shows it."""
+    """Return the widget class: the trait `page` and the front end (JavaScript and CSS)."""
     import anywidget
     import traitlets
 

@@ -1,4 +1,4 @@
-"""Explorers of kernels on a GPU: the kernel tuner, whose map of tiles can be touched, and the roofline."""
+"""Explorers of GPU kernels: the kernel tuner with a clickable map of tiles, and the roofline explorer."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ MASK = choice("causal", "mask", {"causal": True, "no mask": False})
 TUNER_CONTROLS = (
     choice("kernel", "kernel", KERNELS),
     CHIP,
-    slider("d", "d (columns)", (64, 128, 192, 256, 320, 512, 768, 1024)),
+    slider("d", "d (head dimension)", (64, 128, 192, 256, 320, 512, 768, 1024)),
     slider("BM", "BM (queries)", (16, 32, 64, 128, 256)),
     slider("BN", "BN (keys)", (16, 32, 64, 128, 256)),
     slider("BD", "BD (slice of d)", (16, 32, 64, 128, 256), START_SLICE),
     slider("warps", "warps", (1, 2, 4, 8, 16)),
-    slider("N", "N (rows)", (2**k for k in range(7, 17))),
+    slider("N", "N (sequence length)", (2**k for k in range(7, 17))),
     choice("itemsize", "numbers", {"16 bit": 2, "32 bit": 4}),
     MASK,
-    button("shipped", "shipped tile", "the tile that the kernels ship with here"),
-    button("best", "fewest words", "the recorded tile that fits the chip and moves the fewest words"),
+    button("shipped", "Shipped tile", "Set the tile that is shipped for these sizes"),
+    button("best", "Least traffic", "Set the recorded tile that fits and has the least traffic"),
 )
 
 
 @explorer
 class KernelTuner(Explorer):
-    """Controls for chip, kernel, d, tile and warps; live footprint, recorded resources and words moved.
+    """Interactive view of one tile of a Triton kernel: footprint, recorded resources and traffic.
 
-    Where BM, BN, BD or warps is None it starts from the tile that the kernels ship with. A tile can be chosen
-    in the map of recorded ones. Its controls: arch, kernel, itemsize, causal, d, BM, BN, BD, warps, N,
-    shipped, best. Raises as `kernel_tuner_picture`.
+    Click a tile in the map of recorded tiles or use the controls arch, kernel, itemsize, causal, d, BM, BN,
+    BD, warps, N, shipped and best. Defaults of BM, BN, BD and warps: those of the shipped tile. Raises the
+    errors of `kernel_tuner_picture`.
     """
 
     def __init__(
@@ -97,27 +97,27 @@ class KernelTuner(Explorer):
         self.controls["BD"].disabled = self.value("kernel") not in SLICED
 
     def _shipped(self) -> str:
-        return self._take(shipped_tile(self._rows, self.state), "The tile that the kernels ship with")
+        return self._take(shipped_tile(self._rows, self.state), "Shipped tile of this kernel")
 
     def _best(self) -> str:
-        return self._take(best_tile(self._rows, self.state), "Fewest words of the recorded tiles that fit")
+        return self._take(best_tile(self._rows, self.state), "Least traffic of the recorded tiles that fit")
 
     def _take(self, found: KernelTunerState | None, said: str) -> str:
         if found is None:
-            return "No such tile is recorded for this kernel, chip, d, type and mask."
+            return "No such tile is recorded for this kernel, chip, d, element size and mask."
         self._place(**found._asdict())
         return f"{said}: {sides(found)}."
 
 
-# ---------------------------------------------------------------------- all passes under a roof
+# ---------------------------------------------------------------------- roofline
 SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
 ROOFLINE_CONTROLS = (
     CHIP,
-    slider("N", "N (rows)", (2**k for k in range(7, 18))),
-    slider("d", "d (columns)", (32, 64, 96, 128, 192, 256)),
-    slider("H", "H (of queries)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
-    slider("H_kv", "H_kv (of keys)"),
-    slider("B", "B (batches)", (1, 2, 4, 8, 16, 32, 64, 128)),
+    slider("N", "N (sequence length)", (2**k for k in range(7, 18))),
+    slider("d", "d (head dimension)", (32, 64, 96, 128, 192, 256)),
+    slider("H", "H (query heads)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
+    slider("H_kv", "H_kv (key heads)"),
+    slider("B", "B (batch size)", (1, 2, 4, 8, 16, 32, 64, 128)),
     Control("slider", "density", "density", SHARES),
     MASK,
 )
@@ -125,10 +125,10 @@ ROOFLINE_CONTROLS = (
 
 @explorer
 class RooflineExplorer(Explorer):
-    """Sliders for N, d, heads, batches and the density of a block mask, under the roof of a chip.
+    """Interactive `roofline_explorer_picture`: four attention passes under the roofline of a chip.
 
-    Its controls: arch, causal, N, d, H, H_kv, B, density. H_kv offers the divisors of H. Raises as
-    `roofline_explorer_picture`.
+    Controls: arch, causal, N, d, H, H_kv, B and density (of the block mask). The options of H_kv are the
+    divisors of H. Raises the errors of `roofline_explorer_picture`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Explorers of low-rank attention: errors and words, where R can be dragged, and the table of lesson 17b."""
+"""Explorers of low-rank attention: errors and traffic with a draggable R, and the table of lesson 17b."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from ..models.lowrank_record import compared, degrees, sizes
 from .controls import button, by_name, choice, slider
 from .explorer import Explorer, Grab, Shown, explorer
 
-# ---------------------------------------------------------------------- errors, words and a verdict
+# ---------------------------------------------------------------------- errors, traffic, recommendation
 ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
 HEADS = {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}
 GAUSSIAN, GIVEN = "Gaussian", "Q and K"
 SIGMAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 SIZES = (
     slider("degree", "degree g", DEGREES),
-    slider("B", "B (of entries)", (float(f"{2 ** (k / 4):.3g}") for k in range(-12, 13)), free=True),
+    slider("B", "B (bound on entries)", (float(f"{2 ** (k / 4):.3g}") for k in range(-12, 13)), free=True),
     slider("n", "n (tokens)", (2**k for k in range(5, 23))),
-    slider("M", "M (words)", (2**k for k in range(10, 21))),
+    slider("M", "M (words of fast memory)", (2**k for k in range(10, 21))),
     choice("polynomial", "polynomial", NAMES),
 )
 GAUSSIANS = (
-    slider("d", "d (columns)", (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
-    slider("sigma", "σ (of logits)", SIGMAS),
+    slider("d", "d (head dimension)", (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
+    slider("sigma", "σ (std of logits)", SIGMAS),
 )
-COVER = button("cover", "cover the data", "the smallest B whose R covers the sampled logits")
+COVER = button("cover", "Cover the data", "Set B to the smallest value whose R covers the sampled logits")
 
 
 @explorer
 class LowRankExplorer(Explorer):
-    """Controls for degree, polynomial, sizes, the entry bound B and the data; errors, words and a verdict.
+    """Interactive view of low-rank attention: errors, traffic and a recommendation.
 
-    Beside Gaussian logits it offers the shipped heads, and Q and K where they are given; d and sigma are
-    those of Gaussian logits, other data has its own. The line at R = B²√d can be dragged. Its controls: data,
-    polynomial, error, degree, d, n, M, B, sigma, cover. Raises as `low_rank_explorer_picture`.
+    Data: Gaussian logits (with d and sigma), the shipped heads, and Q and K if given. Drag the line at
+    R = B²√d or use the controls data, polynomial, error, degree, d, n, M, B, sigma and cover. Raises the
+    errors of `low_rank_explorer_picture`.
     """
 
     words_below = True
@@ -71,14 +71,14 @@ class LowRankExplorer(Explorer):
 
     @property
     def data(self) -> Logits:
-        """The logits of the chosen source."""
+        """The logits of the selected data."""
         at = self.value("data")
         if at == GAUSSIAN:
             return gaussian_logits(self.value("d"), self.value("sigma"))
         return head_logits(*HEADS[at]) if at in HEADS else self._given
 
     def shown(self) -> Shown:
-        choice, *others = self._facts.verdict  # the choice is in the picture
+        choice, *others = self._facts.verdict  # the first text is in the figure
         line = Grab(*bound_line(self._facts), "ew-resize")
         words = paragraph(map(escape, [*others, self.note]))
         return Shown(picture_of(self._facts), words, f"{choice} {self.note}".rstrip(), [line])
@@ -90,7 +90,7 @@ class LowRankExplorer(Explorer):
         return f"{super().__repr__()}: {self.data.name}"
 
     def _fit(self) -> None:
-        self._facts = Facts(self.state, self.data)  # what it works out serves all that is shown
+        self._facts = Facts(self.state, self.data)  # computed once for figure, text and region
         for one in GAUSSIANS:
             self.controls[one.name].disabled = self.value("data") != GAUSSIAN
 
@@ -101,7 +101,7 @@ class LowRankExplorer(Explorer):
 
 # ---------------------------------------------------------------------- the recorded table
 class RecordedRow(NamedTuple):
-    """Columns and degree."""
+    """Selected d and degree."""
 
     d: int
     g: int
@@ -109,10 +109,10 @@ class RecordedRow(NamedTuple):
 
 @explorer
 class LowrankTable(Explorer):
-    """Sliders for d and g over the shipped record of `python -m tools.bench lowrank`; nothing is measured.
+    """Interactive view of the shipped record of `python -m tools.bench lowrank`; nothing is measured.
 
-    Degree offers what was measured at d. Where there is no record: a picture that says so, and no sliders.
-    Its controls: d, g. Raises as `lowrank_times`.
+    Controls: d and g, with the degrees recorded at d. Without a record it has no controls, and the figure
+    names the command that creates one. Raises the errors of `lowrank_times`.
     """
 
     def __init__(self, d: int = 12, g: int = 3) -> None:
@@ -120,7 +120,10 @@ class LowrankTable(Explorer):
         controls = []
         if self._record:
             known = degrees(self._record, d)
-            controls = [slider("d", "d (columns)", sizes(self._record)), slider("g", "degree g", known)]
+            controls = [
+                slider("d", "d (head dimension)", sizes(self._record)),
+                slider("g", "degree g", known),
+            ]
         super().__init__(RecordedRow(d, g), controls)
 
     def shown(self) -> Shown:

@@ -1,4 +1,4 @@
-"""The mask painter: tiles to be seen or hidden by stroke or key, and the words that the mask moves."""
+"""Mask painter: explorer that shows or hides tiles of a mask by pointer or key, with the traffic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from ..models.schedule_selection import among
 from .controls import button, by_name, choice, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
-MOST = 16  # tiles a side: as many as a hand can paint
+MOST = 16  # tiles per side
 BY_KEY = "one tile: arrow keys and Space"
 
 Tile = tuple[int, int]
 
 SEEDS = range(21)
-PRESETS: dict[str, tuple[Callable[..., BlockMask], dict[str, Sequence[float]]]] = {  # and their parameters
+PRESETS: dict[
+    str, tuple[Callable[..., BlockMask], dict[str, Sequence[float]]]
+] = {  # with the options of their parameters
     "causal": (masks.causal, {}),
     "window": (masks.sliding_window, {"w": range(MOST)}),
     "bigbird": (masks.bigbird, {"g": range(5), "w": range(5), "r": range(9), "seed": SEEDS}),
@@ -35,7 +37,7 @@ PRESETS: dict[str, tuple[Callable[..., BlockMask], dict[str, Sequence[float]]]] 
 PARAMETERS = (
     slider("w", "w (window ±w tiles)", value=1),
     slider("g", "g (global tiles)", value=1),
-    slider("r", "r (random tiles a row)", value=2),
+    slider("r", "r (random tiles per row)", value=2),
     slider("s", "s (every s-th column)", value=4),
     slider("p", "p (share of tiles)", value=0.2),
     slider("seed", "seed", value=0),
@@ -43,14 +45,14 @@ PARAMETERS = (
 CONTROLS = (
     choice("preset", "preset", PRESETS.keys()),
     *PARAMETERS,
-    tick("causal", "causal: hide later keys"),
-    button("undo", "undo", "back to the mask before the last stroke"),
-    button("clear", "diagonal only", "hide every tile but the diagonal"),
+    tick("causal", "causal: mask later keys"),
+    button("undo", "undo", "Restore the mask before the last stroke"),
+    button("clear", "diagonal only", "Hide all tiles except the diagonal"),
 )
 
 
 class Sizes(NamedTuple):
-    """Tokens, the side of a tile, and columns."""
+    """Sequence length, tile side and head dimension."""
 
     N: int
     B: int
@@ -59,38 +61,40 @@ class Sizes(NamedTuple):
 
 @explorer
 class MaskPainter(Explorer):
-    """Paint a mask of square tiles of side B: drag over tiles, click one, or choose it with the arrow keys.
+    """Interactive editor of a mask of square tiles of side B, with the traffic of block-sparse attention.
 
-    Starts from a preset: causal, window, bigbird, strided, random or dense. Its controls: preset, a slider
-    for each parameter, causal, row, column, seen, undo, clear. Raises ValueError for sizes below 1, more than
-    16 x 16 tiles, an unknown preset.
+    Drag over tiles, click one, or select one with the arrow keys. Presets: causal, window, bigbird, strided,
+    random and dense. Controls: preset, a slider for each parameter, causal, row, column, seen, undo, clear.
+
+    Raises:
+        ValueError: a size below 1, more than 16 x 16 tiles, or an unknown preset.
     """
 
-    note = "Drag over tiles: the first decides whether they are shown or hidden."
-    _masks: tuple[BlockMask, ...] = ()  # those that undo goes back to, and the one that is shown
-    _stroke: tuple[bool, tuple[BlockMask, ...], Tile] | None = None  # shows or hides; masks before; its end
+    note = "Drag over tiles to show or hide them, as the first one."
+    _masks: tuple[BlockMask, ...] = ()  # the history for undo; the last is shown
+    _stroke: tuple[bool, tuple[BlockMask, ...], Tile] | None = None  # show or hide, masks before, last tile
 
     def __init__(self, N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> None:
         sizes = Sizes(positive_int("N", N), positive_int("B", B), positive_int("d", d))
         count = -(-N // B)
         if count > MOST:
             raise ValueError(
-                f"N = {N} and B = {B} make {count} x {count} tiles; the painter holds {MOST} x {MOST}, "
-                f"so B must be at least {-(-N // MOST)}"
+                f"B must be at least {-(-N // MOST)} for N = {N} (at most {MOST} x {MOST} tiles), got {B}, "
+                f"which gives {count} x {count} tiles"
             )
         among("preset", PRESETS, [preset])
         cursor = (slider(name, name, range(count), 0, group=BY_KEY) for name in ("row", "column"))
-        seen = tick("seen", "tile 0, 0 is seen", group=BY_KEY, steers=("column", "row"))
+        seen = tick("seen", "tile 0, 0 is visible", group=BY_KEY, steers=("column", "row"))
         super().__init__(sizes, (*CONTROLS, *cursor, seen), preset=preset)
 
     @property
     def mask(self) -> BlockMask:
-        """What has been painted; first, the preset."""
+        """The current mask, initially the preset."""
         return self._masks[-1]
 
     @property
     def cursor(self) -> Tile:
-        """The tile that the keyboard shows or hides: (row, column)."""
+        """The tile selected for the keyboard, (row, column)."""
         return self.value("row"), self.value("column")
 
     def shown(self) -> Shown:
@@ -101,14 +105,14 @@ class MaskPainter(Explorer):
         return Shown(picture, in_html([line]), f"{line} {moved}", [Grab(*GRID_AT, "crosshair")])
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles seen"
+        return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles visible"
 
     # ------------------------------------------------------------------ by pointer
     def _pointed(self, kind: str, x: float, y: float) -> None:
         tile = tile_at(self.mask, x, y)
         if kind == "down" and self._has(tile):
             self._stroke = not self.mask.tiles[tile], self._masks, tile
-        elif kind == "up":  # which has no place where a browser takes the pointer away
+        elif kind == "up":  # without a position if the browser cancels the pointer
             self._stroke = None
         if self._stroke is not None:
             shows, before, at = self._stroke
@@ -118,37 +122,39 @@ class MaskPainter(Explorer):
     def _has(self, tile: Tile) -> bool:
         return all(0 <= at < len(self.mask.tiles) for at in tile)
 
-    # ------------------------------------------------------------------ what is painted
+    # ------------------------------------------------------------------ painting
     def _paint(self, passed: Iterable[Tile], shows: bool) -> None:
-        """Show or hide tiles, but for those that must stay; the cursor goes with them."""
+        """Show or hide tiles, except those that must stay visible; move the cursor to the last one."""
         for tile in passed:
             self.controls["row"].value, self.controls["column"].value = tile
             tiles, self.note = self.mask.tiles.copy(), ""
             tiles[tile] = shows
             self._change(tiles, self.mask.causal)
             if shows and not self.mask.tiles[tile]:
-                self.note = f"Tile {tile[0]}, {tile[1]} holds later keys only, which a causal mask hides."
+                self.note = (
+                    f"Tile {tile[0]}, {tile[1]} contains only later keys, which the causal mask hides."
+                )
 
     def _change(self, tiles: NDArray[np.bool_], causal: bool) -> None:
-        """Go on with these tiles, unless they leave a row without one. A stroke is one step of undo."""
+        """Use these tiles as the mask unless a row would be empty. A stroke is one step of undo."""
         N, B, _ = self.state
         mask = BlockMask(N, tiles, B, causal=causal, allow_empty=True)
         before = self._stroke[1] if self._stroke else self._masks
         if hidden := mask.unseen_rows():
             first, _ = hidden[0]
             queries = f"queries {first:,} to {min(first + B, N) - 1:,}"
-            self.note = f"Row {first // B} must keep a tile: {queries} would see no key."
+            self.note = f"Row {first // B} must keep a tile, because {queries} would attend to no key."
         else:
             self._masks = before if mask in before[-1:] else (*before, mask)
 
     def _undo(self) -> str:
         done, self._masks = len(self._masks) > 1, self._masks[:-1] or self._masks
-        return "Undone." if done else "There is nothing to undo."
+        return "Undone." if done else "Nothing to undo."
 
     def _clear(self) -> None:
         self._change(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal)
 
-    # ------------------------------------------------------------------ by controls, and what they say
+    # ------------------------------------------------------------------ by controls
     def _after(self, name: str) -> None:
         if name == "seen":
             self._paint([self.cursor], self.value("seen"))
@@ -158,7 +164,7 @@ class MaskPainter(Explorer):
             self._take_preset()
 
     def _take_preset(self) -> None:
-        """Go on with the mask of the preset, whose parameters are offered and no others."""
+        """Use the mask of the selected preset and show only its parameters."""
         make, parameters = PRESETS[self.value("preset")]
         for one in PARAMETERS:
             self.controls[one.name].hidden = one.name not in parameters
@@ -174,11 +180,11 @@ class MaskPainter(Explorer):
         row, column = self.cursor
         self.controls["causal"].value = self.mask.causal
         self.controls["seen"].value = bool(self.mask.tiles[row, column])
-        self.controls["seen"].label = f"tile {row}, {column} is seen"
+        self.controls["seen"].label = f"tile {row}, {column} is visible"
 
 
 def between(start: Tile, end: Tile) -> Iterator[Tile]:
-    """The tiles on the line from one to another, both included, each a neighbour of the one before."""
+    """Return the tiles on the line from `start` to `end`, both included, each adjacent to the next."""
     ends = list(zip(start, end, strict=True))
     places = 1 + max(abs(b - a) for a, b in ends)
     down, across = (np.linspace(a, b, places).round().astype(int).tolist() for a, b in ends)

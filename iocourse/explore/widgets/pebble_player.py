@@ -1,4 +1,4 @@
-"""The pebble player: the cheapest pebbling of a small graph move by move, or a game of one's own."""
+"""Pebble player: explorer that plays an optimal pebbling of a small graph, or a game of the user."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
 from .controls import Control, button, by_name, choice, moves, player, slider, tick
 from .explorer import Explorer, Grab, Shown, explorer
 
-STATES = 400_000  # that a search may look at: some two seconds
-MEMORIES = 8  # values of M that are offered above the smallest
+STATES = 400_000  # limit of a search, about two seconds
+MEMORIES = 8  # values of M offered above the smallest one
 OPTIMUM, OWN = "play the optimum", "try yourself"
 OWN_GRAPH = "your graph"
 MENU = "your move"
 
-PRESETS: dict[str, tuple[Graph, bool]] = {  # and whether a graph is meant to be pebbled with sliding moves
+PRESETS: dict[str, tuple[Graph, bool]] = {  # graph, and True if it is pebbled with sliding moves
     "dot, d = 2": (dot(2), False),
     "softmax row, n = 3": (softmax_row(3), False),
     "matmul 2 x 2 x 2, FMA": (matmul(2, 2, 2, fma=True), True),
     "attention 2 x 2, FMA": (attention(2, 2, fma=True), True),
 }
 
-Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why there is none
+Solved = Sequence[State] | str  # states of an optimal pebbling, or the reason why none was found
 
 
 def solve(game: Game) -> Solved:
-    """The states of a cheapest pebbling, or why the search for one was given up. Raises NoPebbling."""
+    """Return the states of an optimal pebbling, or why the search stopped. Raises NoPebbling."""
     try:
         found = optimum(game.graph, game.M, recompute=game.recompute, slide=game.slide, max_states=STATES)
     except TooLarge as refusal:
@@ -40,7 +40,7 @@ def solve(game: Game) -> Solved:
 
 
 class Rules(NamedTuple):
-    """Which graph is pebbled, and by what rules."""
+    """The graph (a preset) and the rules of the game."""
 
     preset: str
     M: int
@@ -50,18 +50,23 @@ class Rules(NamedTuple):
 
 @explorer
 class PebblePlayer(Explorer):
-    """Play the cheapest pebbling with M red pebbles, or look for one yourself: click a vertex of the graph.
+    """Interactive red-blue pebble game: play an optimal pebbling with M red pebbles, or your own moves.
 
-    `graph` is a graph as `pebbling.Graph.of` takes it, or a Pebbling, which is played with its own M and
-    rules; without one it begins with the first of `PRESETS`. The rules are those of `pebbling.Game`. Raises
-    NoPebbling, naming the smallest M, where M is too small.
+    A click on a vertex makes the only legal move there, or shows a button for each legal move. Controls:
+    mode; step for the optimal pebbling; vertex, these buttons, undo and restart for your own game; preset, M,
+    recompute and slide.
 
-    A click on a vertex makes the one move that is legal there, or offers those that are, each a button called
-    by its move. Its controls: mode; step for the optimum; vertex, those buttons, undo and restart for a game
-    of one's own; preset, M, recompute, slide. `game` is what is played, `states` the states so far.
+    Args:
+        graph: an argument of `pebbling.Graph.of`, or a Pebbling, which is played with its own M and rules;
+            None: the first of `PRESETS`.
+        M: red pebbles.
+        recompute, slide: the rules of `pebbling.Game`.
+
+    Raises:
+        NoPebbling: M is too small; the message names the smallest M.
     """
 
-    _asked: tuple[int, Vertex] | None = None  # the move and the vertex of a click that left a choice
+    _asked: tuple[int, Vertex] | None = None  # number of states, and the vertex of an ambiguous click
 
     def __init__(self, graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False) -> None:
         found = graph if isinstance(graph, Pebbling) else None
@@ -75,10 +80,10 @@ class PebblePlayer(Explorer):
         self._solved = {rules: found.replay() if found else solve(game)}
         super().__init__(rules, _controls(list(self.presets)))
 
-    # ------------------------------------------------------------------ what is played
+    # ------------------------------------------------------------------ game and moves
     @property
     def game(self) -> Game:
-        """The graph and the rules that the controls stand on."""
+        """The graph and the rules selected by the controls."""
         preset, M, recompute, slide = self.state
         return Game(self.presets[preset][0], M, recompute, slide)
 
@@ -88,18 +93,18 @@ class PebblePlayer(Explorer):
 
     @property
     def states(self) -> Sequence[State]:
-        """All states of the optimum, or of one's own game so far."""
+        """All states of the optimal pebbling, or of the user's game so far."""
         solved = self._own if self._trying_oneself else self._optimum()
         return [self.game.start()] if isinstance(solved, str) else solved
 
     @property
     def moves(self) -> list[str]:
-        """The moves of `states`, as `pebbling.replay` takes them."""
+        """The moves between `states`, in the format of `pebbling.replay`."""
         return [str(state.move) for state in self.states[1:]]
 
     @property
     def legal(self) -> list[Move]:
-        """The moves that are legal at the chosen vertex of one's own game."""
+        """The legal moves at the selected vertex in the user's game."""
         state, game = self._own[-1], self.game
         over = not self._trying_oneself or game.finished(state)
         return [] if over else [move for move in game.legal(state) if move.vertex == self.value("vertex")]
@@ -113,7 +118,7 @@ class PebblePlayer(Explorer):
         return Shown(picture, in_html(lines), spoken, grabs)
 
     def still(self) -> Picture:
-        """The last picture, with all moves behind it."""
+        """Return the figure after the last move."""
         play = self._play()
         return picture_of(play._replace(step=play.last))
 
@@ -122,16 +127,16 @@ class PebblePlayer(Explorer):
         return Play(self.game, self.states, last if self._trying_oneself else self.value("step"))
 
     def _optimum(self) -> Solved:
-        """The cheapest pebbling of these rules; looked for once."""
+        """Return the optimal pebbling for the current rules, searched for once."""
         rules = self.state
         if rules not in self._solved:
-            self._show(words=in_html(["Looking for a cheapest pebbling …"]))
+            self._show(words=in_html(["Searching for an optimal pebbling …"]))
             self._solved[rules] = solve(self.game)
         return self._solved[rules]
 
-    # ------------------------------------------------------------------ what can be done
+    # ------------------------------------------------------------------ user input
     def choose(self, move: Move | str) -> None:
-        """Make a move in one's own game. Raises IllegalMove, and then nothing has changed."""
+        """Make a move in the user's game. Raises IllegalMove for an illegal one, and changes nothing."""
         self._make(move)
         self._draw()
 
@@ -145,13 +150,13 @@ class PebblePlayer(Explorer):
 
     def _undo(self) -> str:
         taken = self._own.pop() if len(self._own) > 1 else None
-        return f"Taken back: {taken.move}." if taken else "There is nothing to undo."
+        return f"Undone: {taken.move}." if taken else "Nothing to undo."
 
     def _restart(self) -> None:
         self._own = [self.game.start()]
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        """A click on a vertex makes its one legal move; of several, the buttons are offered."""
+        """Make the only legal move of a clicked vertex, or show buttons for several."""
         places = zip(self.game.graph.vertices, self.grabs, strict=True)
         vertex = next((vertex for vertex, grab in places if kind == "down" and grab.holds(x, y)), None)
         if vertex is None:
@@ -161,7 +166,7 @@ class PebblePlayer(Explorer):
         if len(self.legal) == 1:
             self._make(self.legal[0])
 
-    # ------------------------------------------------------------------ what the controls report
+    # ------------------------------------------------------------------ controls
     def _after(self, name: str) -> None:
         self._asked = None
         if name == "preset":
@@ -171,7 +176,7 @@ class PebblePlayer(Explorer):
             self._restart()
 
     def _fit(self) -> None:
-        """M begins where every output can be computed, and the player ends where the moves end."""
+        """Offer M from the smallest valid value, limit the player, hide the controls of the other mode."""
         own, game, M = self._trying_oneself, self.game, self.controls["M"]
         M.offer(by_name(range(game.smallest_M, max(M.value, game.smallest_M + MEMORIES) + 1)))
         self.controls["vertex"].offer({str(v): v for v in game.graph.vertices})
@@ -183,61 +188,64 @@ class PebblePlayer(Explorer):
         self._fit_menu()
 
     def _fit_menu(self) -> None:
-        """A button for each legal move of the chosen vertex, hanging from it while a click waits for one."""
+        """Add a button for each legal move of the selected vertex; attach them after an ambiguous click."""
         x, y = places_of(self.game.graph)[self.value("vertex")]
         at = (x, y + RADIUS + 10) if self._asked == (len(self._own), self.value("vertex")) else None
-        made = [button(name, name, "make this move", group=MENU, hangs=at) for name in map(str, self.legal)]
+        made = [button(name, name, "Make this move", group=MENU, hangs=at) for name in map(str, self.legal)]
         kept = [one for one in self.controls.values() if one.group != MENU]
         behind = kept.index(self.controls["vertex"]) + 1
         self.controls = {one.name: one for one in (*kept[:behind], *made, *kept[behind:])}
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ text
     def _lines(self) -> tuple[str, str]:
         if self._trying_oneself:
             return self._score(), " ".join(filter(None, (self.note, self._chosen(), self._advice())))
         solved, M = self._optimum(), self.game.M
         if isinstance(solved, str):
-            return "There is no optimum to play; you can try yourself.", f"{solved}."
-        fewest = f"{solved[-1].cost} words moved with M = {M}: no pebbling moves fewer."
+            return "No optimal pebbling was found. You can try yourself.", f"{solved}."
+        fewest = f"{solved[-1].cost} words moved with M = {M}, the minimum."
         least = compulsory(self.game.graph)
-        return fewest, f"Inputs and outputs alone make {least} words. Click a vertex to try yourself."
+        return (
+            fewest,
+            f"The compulsory traffic is {least} words. Click a vertex to try yourself.",
+        )
 
     def _score(self) -> str:
-        """One's own words beside those of the optimum."""
+        """Return the traffic of the user's game and the minimum."""
         state, solved = self._own[-1], self._optimum()
         finished = self.game.finished(state)
         moved = f"{'Finished' if finished else 'Your game'}: {with_unit(state.cost, 'word')} moved"
         if isinstance(solved, str):
-            return f"{moved}, no pebbling moves fewer than {compulsory(self.game.graph)}."
+            return f"{moved}; the minimum is at least {compulsory(self.game.graph)}."
         if finished and state.cost == solved[-1].cost:
-            return f"{moved}, and no pebbling moves fewer."
-        return f"{moved}, the optimum moves {solved[-1].cost}."
+            return f"{moved}, the minimum."
+        return f"{moved}; the minimum is {solved[-1].cost}."
 
     def _chosen(self) -> str:
-        """What is legal at the chosen vertex, or why nothing is."""
+        """Return the legal moves at the selected vertex, or the reason for their absence."""
         game, state, v = self.game, self._own[-1], self.value("vertex")
         if game.finished(state):
             return ""
         if self.legal:
-            return f"Legal at {v}: {', '.join(map(str, self.legal))}."
+            return f"Legal moves at {v}: {', '.join(map(str, self.legal))}."
         kind = "load" if v in state.blue else "compute"
-        return f"Nothing is legal at {v}: {game.objection(state, Move(kind, v))}."
+        return f"No legal move at {v}: {game.objection(state, Move(kind, v))}."
 
     def _advice(self) -> str:
         play = self._play()
         gone, missing = (", ".join(map(str, some)) for some in (play.game.lost(play.state), play.missing))
         if gone:
-            return f"{gone}: deleted, not stored, and computed once only. Take moves back."
-        return f"To be stored: {missing}." if missing else ""
+            return f"{gone} was deleted before it was stored and cannot be recomputed. Undo some moves."
+        return f"Still to be stored: {missing}." if missing else ""
 
 
 def _controls(presets: list[str]) -> Iterator[Control]:
     yield choice("mode", "mode", [OPTIMUM, OWN])
     yield player(700)
     yield Control("list", "vertex", "vertex", {})
-    yield button("undo", "undo", "take the last move back")
-    yield button("restart", "restart", "begin again")
+    yield button("undo", "undo", "Undo the last move")
+    yield button("restart", "restart", "Start again")
     yield choice("preset", "graph", presets)
     yield slider("M", "M (red pebbles)")
-    yield tick("recompute", "recompute: a vertex may be computed again")
+    yield tick("recompute", "recompute: a vertex may be computed more than once")
     yield tick("slide", "slide: a result may take the red pebble of a parent")

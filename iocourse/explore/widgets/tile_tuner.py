@@ -1,4 +1,4 @@
-"""The tile tuner as an explorer: controls around `tile_tuner_picture`, whose tile can be dragged."""
+"""Tile tuner: explorer around `tile_tuner_picture` with a draggable tile."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .explorer import Explorer, Grab, Shown, explorer
 
 CONTROLS = (
     player(300),
-    size_slider("N", "N (rows)", 1, 2**16, 2),
-    size_slider("d", "d (columns)", 1, 2**8, 2),
-    size_slider("M", "M (words)", 2**4, 2**20, 4),
-    size_slider("Br", "Br (rows of Q)", 1, 2**13, 4),
-    size_slider("Bc", "Bc (rows of K)", 1, 2**13, 4),
+    size_slider("N", "N (sequence length)", 1, 2**16, 2),
+    size_slider("d", "d (head dimension)", 1, 2**8, 2),
+    size_slider("M", "M (words of fast memory)", 2**4, 2**20, 4),
+    size_slider("Br", "Br (rows per query block)", 1, 2**13, 4),
+    size_slider("Bc", "Bc (rows per key block)", 1, 2**13, 4),
     choice("schedule", "schedule", ROW_TILED),
-    button("best", "best tiles for M", "Br and Bc that move the fewest words"),
+    button("best", "Best tile for M", "Set Br and Bc to the values with the least traffic"),
 )
-REACH = 14  # pixels around the corner where it can be taken hold of
+REACH = 14  # pixels around the corner in which it can be dragged
 
 
 @explorer
 class TileTuner(Explorer):
-    """Drag a tile, or move N, d, M, Br, Bc; live words, footprint against M, and a player of the moves.
+    """Interactive view of one tile size: traffic, memory footprint and a step player.
 
-    Without Br and Bc it starts from the largest square tile of a power of two that fits. Its controls:
-    schedule, N, d, M, Br, Bc, best, step. The tile's corner can be dragged. Raises as `tile_tuner_picture`.
+    Drag the corner of the tile or use the controls schedule, N, d, M, Br, Bc, best and step. Default tile:
+    the largest square tile with a power of two as side that fits. Raises the errors of `tile_tuner_picture`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class TileTuner(Explorer):
         return {"Br": Br, "Bc": Bc}
 
     def _fit(self) -> None:
-        """The player ends where the moves end."""
+        """Limit the player to the moves of the state."""
         played = play(self.state)
         self.controls["step"].offer(moves(len(played.moves) - 1, played.first + 1))
 
@@ -65,7 +65,7 @@ class TileTuner(Explorer):
         best = best_tiles(name, N, d, M)
         if best is None:
             least = schedules.get(name).smallest_M(N, d)
-            return f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
+            return f"No tile of {name} fits in M = {M:,}. The minimum is M = {least:,}."
         self._place(Br=best[0], Bc=best[1])
         sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.state).items())
-        return f"Fewest words for M = {M:,}: {sizes}."
+        return f"Least traffic for M = {M:,}: {sizes}."

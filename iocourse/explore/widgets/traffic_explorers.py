@@ -1,4 +1,4 @@
-"""Maps of words moved as explorers: against memory, where M can be dragged; between ranks, where P can."""
+"""Explorers of traffic: against the fast memory with a draggable M, and between ranks with a draggable P."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .explorer import Explorer, Grab, Shown, explorer
 
 # ---------------------------------------------------------------------- between two memories
 TRAFFIC_CONTROLS = (
-    size_slider("M", "M (words)", 2**2, 2**25, 4),
-    size_slider("N", "N (rows)", 1, 2**16, 2),
-    size_slider("d", "d (columns)", 1, 2**8, 2),
+    size_slider("M", "M (words of fast memory)", 2**2, 2**25, 4),
+    size_slider("N", "N (sequence length)", 1, 2**16, 2),
+    size_slider("d", "d (head dimension)", 1, 2**8, 2),
     choice("pass", "pass", list(COMPULSORY_WORDS)),
 )
 
 
 @explorer
 class TrafficExplorer(Explorer):
-    """Words against memory, live: sliders for N, d and M, the pass, and a tick for each schedule and bound.
+    """Interactive `traffic_map`: traffic against fast memory.
 
-    It starts with `schedules` and `bounds` ticked, by default those of `traffic_map`. The line at M can be
-    dragged. Its controls: N, d, M, pass, and for each pass a tick for each schedule and bound, called by both
-    names, as in "backward split_backward". Raises as `traffic_map`.
+    Drag the line at M or use the controls N, d, M and pass. Each schedule and bound of a pass has a check box
+    named by pass and schedule, such as "backward split_backward". Initially those of `schedules` and `bounds`
+    are checked, by default the ones of `traffic_map`. Raises the errors of `traffic_map`.
     """
 
     words_below = True
@@ -45,13 +45,13 @@ class TrafficExplorer(Explorer):
         bounds: Sequence[str] | None = None,
     ) -> None:
         view = traffic_map.view_of(N, d, M, pass_, schedules, bounds)
-        traffic_map.map_of(view)  # which refuses to draw nothing
-        search_all()  # so that no key has to wait for it
+        traffic_map.map_of(view)  # raises if nothing is selected
+        search_all()  # in advance, so that no key press waits for it
         super().__init__(view, [*TRAFFIC_CONTROLS, *_ticks(view)], **{"pass": view.pass_})
 
     @property
     def state(self) -> traffic_map.View:
-        """Sizes, the pass, and what is ticked of it."""
+        """Sizes, pass, and the checked schedules and bounds."""
         N, d, M, pass_ = (self.value(name) for name in ("N", "d", "M", "pass"))
         return traffic_map.view_of(N, d, M, pass_, self._ticked("schedules"), self._ticked("bounds"))
 
@@ -63,7 +63,7 @@ class TrafficExplorer(Explorer):
         view = self.state
         try:
             picture = traffic_map.map_of(view)
-        except ValueError as nothing:  # every tick is taken away
+        except ValueError as nothing:  # no box is checked
             return Shown(None, in_html([f"{str(nothing).capitalize()}."]))
         line = Grab(*traffic_map.line_of(view), "ew-resize")
         spoken = " ".join(traffic_map.headline(view))
@@ -73,13 +73,13 @@ class TrafficExplorer(Explorer):
         return {"M": traffic_map.M_at(self.state, x)}
 
     def _fit(self) -> None:
-        """Show the ticks of the pass."""
+        """Show the check boxes of the selected pass."""
         for one in self.controls.values():
             one.hidden = one.kind == "tick" and one.name.partition(" ")[0] != self.value("pass")
 
 
 def _ticks(view: traffic_map.View) -> Iterator[Control]:
-    """A tick for each schedule and bound of each pass; those of `view` are set, in its own pass."""
+    """Yield a check box for each schedule and bound of each pass; those of `view` are checked."""
     for pass_ in COMPULSORY_WORDS:
         mine = view if view.pass_ == pass_ else traffic_map.view_of(view.N, view.d, None, pass_)
         for s in of_pass(pass_):
@@ -89,30 +89,31 @@ def _ticks(view: traffic_map.View) -> Iterator[Control]:
 
 
 # ---------------------------------------------------------------------- between ranks
-FEWEST = "fewest words"
+FEWEST = "least traffic"
 LINK_NAMES = {f"{link.name}, {link.gbytes_per_s:g} GB/s": name for name, link in LINKS.items()}
 DISTRIBUTED_CONTROLS = (
     choice("pass_", "pass", list(COMPARED)),
     size_slider("P", "P (ranks)", 1, 256, 2),
-    Control("list", "a", "a (rows of grids)", {FEWEST: None}),
-    size_slider("N", "N (rows)", 1, 2**20, 1),
-    size_slider("d", "d (columns)", 1, 256, 2),
+    Control("list", "a", "a (grid rows)", {FEWEST: None}),
+    size_slider("N", "N (sequence length)", 1, 2**20, 1),
+    size_slider("d", "d (head dimension)", 1, 256, 2),
     size_slider("H", "H (heads)", 1, 128, 2),
     choice("link", "link", LINK_NAMES),
 )
 
 
 def _grids(P: int) -> dict[str, int | None]:
-    """The grids of P ranks, by name."""
+    """Return the grid rows a for P ranks, by name."""
     return {FEWEST: None, **{f"{a:,}": a for a in grids_of(P)}}
 
 
 @explorer
 class DistributedExplorer(Explorer):
-    """Words, memory and modelled time of each schedule between ranks, above the lower bound.
+    """Interactive `distributed_traffic`: traffic, memory and modelled time of distributed schedules.
 
-    Its controls: `pass_`, `P`, `a`, `N`, `d`, `H`, `link`. `a` offers the divisors of P; None takes the
-    grid with the fewest words. Raises as `distributed_traffic`.
+    Drag the line at P or use the controls `pass_`, `P`, `a`, `N`, `d`, `H` and `link`. The options of `a` are
+    the divisors of P; None selects the grid with the least traffic. Raises the errors of
+    `distributed_traffic`.
     """
 
     ahead = ("pass_", "N", "d", "H")
@@ -134,7 +135,7 @@ class DistributedExplorer(Explorer):
         super().__init__(view, controls)
 
     def shown(self) -> Shown:
-        """All words are in the picture."""
+        """Return the figure, which contains all text, and the draggable line at P."""
         line = Grab(*distributed_traffic.line_of(self.state), "ew-resize")
         spoken = " ".join(distributed_traffic.headline(self.state))
         return Shown(distributed_traffic.map_of(self.state), "", spoken, [line])

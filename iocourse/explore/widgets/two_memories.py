@@ -1,4 +1,4 @@
-"""The two memories of the first page as a player: naive attention beside FlashAttention, word by word."""
+"""Player of `two_memories_picture`: naive attention and FlashAttention side by side, word by word."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..figures.two_memories import FILM, last_step, two_memories_picture, two_me
 from .controls import player
 from .explorer import Explorer, Shown, explorer
 
-INTERVAL = 100  # milliseconds of a step
+INTERVAL = 100  # milliseconds per step
 
 
 class Moment(NamedTuple):
-    """How far the words are."""
+    """The step of the player."""
 
     step: int = 0
 
 
 class Film(Picture):
-    """The picture, as PNG in motion: the film that is shipped, whose first frame it is."""
+    """The figure whose PNG is the shipped animation; its first frame is the figure."""
 
     def to_png(self) -> bytes:
         return resources.files("iocourse").joinpath("data", FILM).read_bytes()
@@ -29,9 +29,9 @@ class Film(Picture):
 
 @explorer
 class TwoMemories(Explorer):
-    """Naive attention beside FlashAttention, played step by step; it starts paused, before the first word.
+    """Step player of naive attention and FlashAttention side by side, paused before the first word.
 
-    Where no kernel runs a page shows `two_memories_picture`, moving. Its one control: step.
+    A page without a kernel shows the animation of `two_memories_picture`. Control: step.
     """
 
     def __init__(self) -> None:
