@@ -103,7 +103,7 @@ class WrongResult(RankError):
 
 @dataclass(frozen=True)
 class RowPartition:
-    """Distribution of the arrays over ranks: by rows in a layout; those in `shared` complete on all ranks."""
+    """Distribution of the arrays over ranks: by rows in a layout; all ranks have those in `shared`."""
 
     P: int
     layout: Layout
