@@ -448,7 +448,7 @@ def test_a_graph_or_a_pebbling_of_ones_own():
 def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     monkeypatch.setattr(MODULE, "STATES", 3)
     player = pebble_player(PRESETS["attention 2 x 2, FMA"][0], slide=True)
-    assert "no optimum to play" in player.words and "3 states were looked at" in player.words
+    assert "no optimum to play" in player.words and "3 states were examined" in player.words
     assert player.picture == pebbles(player.game.graph, M=3, slide=True)
     click(player, "q1")
     assert player.moves == ["load q1"]
