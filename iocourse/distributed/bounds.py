@@ -37,7 +37,7 @@ DERIVED = (
     "(Irony-Toledo-Tiskin 2004 for matrix products)"
 )
 SOME_RANK = "It holds for some rank, not for every rank, and not for the sum over ranks. "
-RING = "A ring moves (√P + 1)/2 times the bound, a square grid exactly the bound. "
+RING = "A ring moves more by a factor of (√P + 1)/2, a square grid as much as the bound. "
 
 BOUNDS: dict[str, Bound] = {}
 

@@ -1,6 +1,6 @@
 """Red–blue pebble game on small graphs: play it by hand, or find a cheapest pebbling by exact search.
 
-A red pebble on a vertex is a word in fast memory, a blue one a word in slow memory. There are M red pebbles.
+A red pebble on a vertex is a word in fast memory, a blue one is in slow memory. There are M red pebbles.
 Every load and store moves one word. Blue pebbles are on the inputs at the start, and on the outputs at the
 end.
 """

@@ -1,6 +1,6 @@
 """Rules of the red–blue pebble game: moves, their legality, and the states that they lead to.
 
-A red pebble is a word of fast memory, a blue one a word of slow memory. Source: Hong and Kung 1981;
+A red pebble is a word of fast memory, a blue one is in slow memory. Source: Hong and Kung 1981;
 the one-shot game: Papp and Wattenhofer 2020.
 """
 

@@ -229,6 +229,6 @@ def test_in_random_runs_rows_of_ones_own_side_pay_for_the_edges():
 
 def test_where_pairs_wait_edges_are_nearly_all_of_what_pays_for_them():
     run = Run(40, made_to_wait(40))
-    print(f"{run.edges} edges, {run.own} rows of their own side")
+    print(f"{run.edges} edges, {run.own} rows of the same side")
     assert run.edges == 2 * 40**2
     assert 0.9 * run.own < run.edges <= run.own
