@@ -120,7 +120,7 @@ def theorem_A_small(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE,
-    not_about="It does not hold for schedules that compute a score a second time. " + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + NOT_LINEAR,
 )
 def theorem_B(N: int, d: int, M: int, T: int | None = None) -> int:
     """Return a lower bound on the words of exact attention that forms no product q·k twice."""
@@ -142,7 +142,7 @@ def words_B(pairs: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE,
-    not_about="It does not hold for schedules that compute a score a second time. " + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + NOT_LINEAR,
 )
 def theorem_B_line(N: int, d: int, M: int) -> int:
     """Return the closed form of Theorem B, rounded down."""

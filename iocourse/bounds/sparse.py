@@ -72,7 +72,7 @@ def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE + FIXED,
-    not_about="It does not hold for schedules that compute a score a second time. " + COUNTS + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + COUNTS + NOT_LINEAR,
 )
 def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """Return Theorem B with nnz visible pairs instead of N²."""

@@ -181,7 +181,9 @@ class Rank:
 
     def _known(self, name: str, rank: int) -> int:
         if not isinstance(rank, (int, np.integer)) or not 0 <= rank < self.size:
-            raise ValueError(f"{name} must be a rank from 0 to {self.size - 1}, got {rank!r}")
+            raise ValueError(
+                f"{name} must be one of the {self.size} ranks, 0 to {self.size - 1}, got {rank!r}"
+            )
         return int(rank)
 
     def _refuse(self, call: Call, arrays: Iterable[tuple[str, Any]]) -> None:

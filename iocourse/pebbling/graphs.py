@@ -39,7 +39,7 @@ class Graph:
         """Create a Graph from a mapping vertex → parents, a networkx DiGraph, or a Graph.
 
         Args:
-            graph: such as {"a": [], "b": [], "c": ["a", "b"]}; an input has no parents.
+            graph: such as `{"a": [], "b": [], "c": ["a", "b"]}`; an input has no parents.
             outputs: the vertices to be stored; by default those without children.
 
         Raises:

@@ -243,8 +243,8 @@ def wrong_call(call):
             "K in all_to_all(K) must be a list of 4 pieces, one for each rank, got ndarray",
         ),
         (lambda me, K: me.all_gather(K=[1]), "K in all_gather(K) must be an array or None, got list"),
-        (lambda me, K: me.send(9, K=K), "to must be a rank from 0 to 3, got 9"),
-        (lambda me, K: me.recv(-1, "K"), "source must be a rank from 0 to 3, got -1"),
+        (lambda me, K: me.send(9, K=K), "to must be one of the 4 ranks, 0 to 3, got 9"),
+        (lambda me, K: me.recv(-1, "K"), "source must be one of the 4 ranks, 0 to 3, got -1"),
         (
             lambda me, K: me.recv(me.rank, "K"),
             "source must be another rank, got 0, which is this rank itself",
@@ -256,7 +256,7 @@ def wrong_call(call):
         (lambda me, K: me.grid(3), "a must divide the number of ranks, 4: one of 1, 2, 4, got 3"),
         (lambda me, K: me.cut(K), "cut needs the 20 rows of the 4 ranks of this group, got 5"),
         (lambda me, K: me.cut((K, K)), "cut needs an array, got a tuple (attend returns the tuple o, L)"),
-        (lambda me, K: me.rows(4), "rank must be a rank from 0 to 3, got 4"),
+        (lambda me, K: me.rows(4), "rank must be one of the 4 ranks, 0 to 3, got 4"),
     ],
 )
 def test_a_wrong_call_names_the_argument_and_the_rank(call, says):

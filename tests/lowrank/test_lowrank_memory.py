@@ -185,7 +185,7 @@ sys.stdout.flush()
 child = os.fork()
 if child == 0:
     signal.alarm(30)
-    os._exit(0 if work() == 40_000 else 1)
+    os._exit(0 if work() == 40_000 else 1)  # style: ok (code)
 print(os.waitpid(child, 0)[1])
 """
     assert python(code) == ["0"]
