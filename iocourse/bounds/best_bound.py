@@ -112,8 +112,7 @@ def lower_bound(
             steps; then A_rows, E and E' hold (forward, backward; for other steps call these with their t).
 
     Raises:
-        ValueError: for a pass without a bound, for `whole_rows` where it does not apply, and for a mask of
-            another N.
+        ValueError: if the pass has no bound, `whole_rows` does not apply, or the mask has another N.
     """
     chosen = COMPULSORY if mask is None else COMPULSORY_SPARSE
     if pass_ not in chosen:

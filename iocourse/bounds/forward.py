@@ -163,7 +163,7 @@ def theorem_B_line(N: int, d: int, M: int) -> int:
     not_about=NOT_LINEAR,
 )
 def theorem_B_prime(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Return a lower bound on the words of exact attention in the course's class, sharp for small M.
+    """Return a lower bound on the words of exact attention in the course's class, for small M.
 
     It is about 4N²d/√M for M << d².
     """

@@ -1,9 +1,8 @@
 """Segment argument of the lower bounds: maximum products per segment of T moves, and number of segments.
 
 All bounds proved in the course have the same form. A run is cut into segments of T moves. With M words at its
-start and T loaded words, a segment
-uses at most R = M + T words, which allow at most F(R) products. So a run that needs x·F(R) products has ⌊x⌋
-full segments and moves at least T⌊x⌋ words. Every T gives a valid bound.
+start and T loaded words, a segment uses at most R = M + T words, which allow at most F(R) products. So a run
+that needs x·F(R) products has ⌊x⌋ full segments and moves at least T⌊x⌋ words. Every T gives a valid bound.
 
 The quotients use integer arithmetic, and irrational parts of F are rounded up, so a computed bound may be
 slightly too small but never too large.

@@ -1,8 +1,7 @@
 """Communication calls of a rank: `me.shift(K=k, V=v)`, `me.all_gather(…)` and so on, with word counts.
 
-The argument names are the names of the arrays in the ledger. This module counts the words; an engine only
-moves them. A rank posts the arrays to send, collects the arrays received from its engine, and records both in
-its account.
+The argument names are the names of the arrays in the ledger. This module counts the words; an engine moves
+them. A rank posts the arrays to send, collects the received ones from its engine, and records both.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ class Approximation:
 
     plan: the monomials. polynomial: the approximation of exp. factor: the scale of the scores, multiplied
     into q. shift (d,): subtracted from every key, which does not change the softmax; None is 0. covariance
-    (d, d): covariance of the keys, if every query row has its own Hermite polynomial; None if all rows share
-    the coefficients.
+    (d, d): covariance of the keys, if every query row has its own Hermite polynomial; otherwise None.
     """
 
     plan: Plan
@@ -51,8 +50,7 @@ class Approximation:
         """Return the factor of each feature of the scaled query rows x (n, d): (rank, n), or 1.0 if shared.
 
         The factor of degree l is the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² is
-        xᵀ covariance x, clipped. true_scale: multiply also by e^(σ²/2), which matters only if exact terms are
-        added.
+        xᵀ covariance x, clipped. true_scale: multiply also by e^(σ²/2), which is needed to add exact terms.
         """
         if self.covariance is None:
             return 1.0

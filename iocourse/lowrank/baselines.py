@@ -73,8 +73,7 @@ def nystrom(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows
     inverse would dominate. Source: the Nyströmformer, 2102.03902. There are three differences. The landmarks
     are randomly drawn keys, not means of neighbouring tokens, because means of independent tokens are all
     similar. The exponential is approximated before the rows are normalised, as in every baseline here. The
-    inverted matrix is the Gaussian kernel of the landmarks, whose diagonal is 1; their lengths are multiplied
-    in.
+    inverted matrix is the Gaussian kernel of the landmarks, whose diagonal is 1; the lengths are factors.
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k = k - k.mean(axis=0)  # this does not change the softmax

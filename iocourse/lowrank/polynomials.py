@@ -1,7 +1,6 @@
 """Polynomial approximations of exp on [-R, R], and their exact largest relative error, max |p(s) e⁻ˢ - 1|.
 
-At an extremum of p(s) e⁻ˢ, p' = p. So the largest relative error is at a root of p' - p or at an end of the
-interval.
+At an extremum of p(s) e⁻ˢ, p' = p. So the largest relative error is at a root of p' - p, or at ±R.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Red–blue pebble game on small graphs: play it by hand, or find a cheapest pebbling by exact search.
 
 A red pebble on a vertex is a word in fast memory, a blue one is in slow memory. There are M red pebbles.
-Every load and store moves one word. Blue pebbles are on the inputs at the start, and on the outputs at the
-end.
+Every load and store moves one word. At the start all inputs have blue pebbles, at the end all outputs.
 """
 
 from .graphs import Graph, Vertex, attention, compulsory, dot, matmul, softmax_row

@@ -3,8 +3,7 @@
 If a graph is too large, TooLarge is raised with a suggestion for a smaller problem.
 
 One step stores and deletes some words, loads the missing parents of one vertex, computes it, and stores it if
-it is an output. Every pebbling can be transformed into this form, without moving more words, by these
-exchanges:
+it is an output. The following exchanges transform every pebbling into this form without moving more words:
 
 1.  A load is delayed until the next computation uses it, a delete until its place is needed, and a store
     until its red pebble is deleted. No move in between depends on them.

@@ -1,8 +1,7 @@
 """Ranks as separate processes, with gloo, or with NCCL (one GPU per rank) by the argument `backend`.
 
 One process imports torch and forks the ranks: `python -m iocourse.distributed.engines.multiprocess DIR`. DIR
-contains the pickled task, the rendezvous file and the results. No port is needed, and DIR is deleted at the
-end.
+contains the pickled task, the rendezvous file and the results, and is deleted at the end. No port is needed.
 """
 
 from __future__ import annotations

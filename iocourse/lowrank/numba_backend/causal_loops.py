@@ -2,8 +2,7 @@
 
 Within a tile the scores P are a matrix (row, key), and the three products of `loops` are used for it, with
 tokens instead of features. If each query row has its own polynomial, its variance comes from the given key
-covariance, not from the sequence. E then includes the true scale e^(σ²/2), because exact and polynomial parts
-are added.
+covariance, not from the sequence. E then includes e^(σ²/2), needed when exact and polynomial parts are added.
 """
 
 from __future__ import annotations
