@@ -1,7 +1,8 @@
-"""Symmetric monomials: the features of a row whose scalar products are powers of scalar products.
+"""Symmetric monomials: polynomial features of a row, whose scalar products are powers of scalar products.
 
 (q·k)^l = Σ_{|a| = l} l!/a! qᵃ kᵃ, so a polynomial of degree g in q·k is a scalar product of C(d + g, g)
-numbers a row. A monomial of degree p is one of degree p - 1 times a coordinate: one multiplication a feature.
+numbers per row. A monomial of degree p is one of degree p - 1 times a coordinate, so each feature needs one
+multiplication.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Step:
-    """Features first … last - 1 are coordinate `axis` times features `source` … ."""
+    """One block of features: first … last - 1 are coordinate `axis` times the features from `source` on."""
 
     first: int
     last: int
@@ -31,10 +32,10 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How the monomials of degree 0 … g in d coordinates are made, and how often each stands in a power.
+    """Steps that compute the monomials of degree 0 … g in d coordinates, with degrees and multiplicities.
 
-    rank: how many there are. degrees (rank,): of each. multiplicities (rank,): l!/a!, so that Σ over degree l
-    is the power (q·k)^l.
+    rank: number of monomials. degrees (rank,): degree of each. multiplicities (rank,): l!/a!, so that the
+    weighted sum over degree l is the power (q·k)^l.
     """
 
     d: int
@@ -45,41 +46,41 @@ class Plan:
 
     @property
     def rank(self) -> int:
-        """C(d + g, g)."""
+        """Number of monomials, C(d + g, g)."""
         return len(self.degrees)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """(g + 2,): where the features of each degree begin, and their end."""
+        """Index of the first feature of each degree, and the total number: (g + 2,)."""
         return np.searchsorted(self.degrees, np.arange(self.g + 2))
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
-        """(S, 4): the steps as numbers, first, last, axis and source."""
+        """Steps as an array (S, 4) with columns first, last, axis and source."""
         rows = [(step.first, step.last, step.axis, step.source) for step in self.steps]
         return np.array(rows, np.int64).reshape(-1, 4)
 
 
 def rank_of(d: int, g: int) -> int:
-    """C(d + g, g), the number of monomials of degree at most g in d coordinates."""
+    """Return C(d + g, g), the number of monomials of degree at most g in d coordinates."""
     d, g = positive_int("d", d), zero_or_more("g", g)
     return comb(d + g, g)
 
 
 @lru_cache(maxsize=None, typed=True)
 def plan(d: int, g: int) -> Plan:
-    """The plan for d coordinates and degree g ≥ 1.
+    """Return the plan for d coordinates and degree g ≥ 1; plans are cached.
 
-    Monomials of degree p are listed by their smallest coordinate i: block i is x_i times those of degree
-    p - 1 whose coordinates are all at least i, which are a suffix of that list.
+    Monomials of degree p are sorted by their smallest coordinate i. Block i is x_i times the monomials of
+    degree p - 1 whose coordinates are all at least i, which are a suffix of that list.
     """
     d, g = check_sizes(d=d, g=g)
     rank = rank_of(d, g)
     degrees, multiplicities = np.ones(rank, np.int64), np.ones(rank)
     degrees[0] = 0
-    leading = np.ones(rank, np.int32)  # how often a monomial's smallest coordinate stands in it
+    leading = np.ones(rank, np.int32)  # exponent of each monomial's smallest coordinate
     steps: list[Step] = []
-    starts, end = list(range(1, d + 1)), d + 1  # of degree p - 1: where each coordinate's suffix begins
+    starts, end = list(range(1, d + 1)), d + 1  # of degree p - 1: the start of each coordinate's suffix
     for p in range(2, g + 1):
         at, new_starts = end, []
         for axis, (source, next_source) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
@@ -96,7 +97,7 @@ def plan(d: int, g: int) -> Plan:
 
 
 def coordinates(p: Plan) -> NDArray[np.int32]:
-    """(g, rank): feature a is the product of the g coordinates in column a; coordinate d is the number 1."""
+    """Return (g, rank): feature a is the product of the g coordinates in column a; coordinate d is 1."""
     table = np.full((p.g, p.rank), p.d, dtype=np.int32)
     table[0, 1 : p.d + 1] = np.arange(p.d)
     for step in p.steps:
@@ -107,7 +108,7 @@ def coordinates(p: Plan) -> NDArray[np.int32]:
 
 
 def features(x: Array, p: Plan) -> Array:
-    """The monomials of each row of x (n, d), feature by feature: (rank, n)."""
+    """Return the monomials of each row of x (n, d), feature by feature: (rank, n)."""
     found = np.empty((p.rank, len(x)), dtype=x.dtype)
     found[0] = 1.0
     found[1 : p.d + 1] = x.T
@@ -121,7 +122,7 @@ def features(x: Array, p: Plan) -> Array:
 
 @library_solution
 def features_vjp(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
-    """The gradient of x (n, d) from that of its features (rank, n), which is used up."""
+    """Return the gradient of x (n, d) from that of its features (rank, n), which is overwritten."""
     dx = np.zeros_like(x)
     for step in reversed(p.steps):
         count = step.last - step.first

@@ -84,7 +84,7 @@ def test_a_long_search_says_how_far_it_has_come(monkeypatch, at_once):
     monkeypatch.setattr(sys, "stderr", Terminal())
     found = pebbling.optimum(pebbling.dot(3), 4, max_states=1000)
     said = sys.stderr.getvalue().split("\r")[1:-2]
-    assert f"states looked at, of at most 1,000: {found.states // 10} %" in said
+    assert f"states examined, of at most 1,000: {found.states // 10} %" in said
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""How little is possible: lower bounds in words, each with its source and how sure it is.
+"""Lower bounds on the memory traffic in words, each with its source and its status (proved, published, …).
 
-A bound holds for every schedule of its class and every fast memory of M words. `BOUNDS` has them all by id;
-`lower_bound` gives the best one that applies, evaluated at M + 4 because four scalar registers are free on
-the machine.
+A bound holds for every schedule of its class and every fast memory of M words. `BOUNDS` contains all of them
+by id. `lower_bound` returns the largest one that applies, evaluated at M + 4, because four scalar registers
+are free on the machine.
 """
 
 # BOUNDS keeps the order of these imports, which is the order of the course.

@@ -1,4 +1,4 @@
-"""Lower bounds for the backward pass of attention, and for the gradient with respect to X."""
+"""Lower bounds on the traffic of the backward pass of attention, and of the gradient with respect to X."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .segments import SCALE, best_segment, segments_C
 
 DISTINCT = "Q, K, V and dO are distinct arrays: no word of one serves as a word of another."
 CLASS = (
-    "Schedules that form each p_ij from a score of d products q·k, or are handed it, each dP_ij from d "
-    "products dO·v, dV from all products p·dO, and dQ and dK from all products of k and q with a number made "
-    "from the completed s_ij and dP_ij; any order, any tiles, everything computed again at will. " + DISTINCT
+    "Schedules that form each p_ij from a score of d products q·k, or have P as an input, each dP_ij from d "
+    "products dO·v, dV from all products p·dO, and dQ and dK from all products of k and q with a number "
+    "computed from the completed s_ij and dP_ij; any order, any tiles, any recomputation. " + DISTINCT
 )
-CLASS_OWN = CLASS.replace(", or are handed it,", " and are not handed it,")
-NOT_PARTIAL = "Partial sums of dP_ij used in dQ or dK are outside the class. " + NOT_LINEAR
+CLASS_OWN = CLASS.replace(", or have P as an input,", ", without P as an input,")
+NOT_PARTIAL = "Partial sums of dP_ij used in dQ or dK are not covered. " + NOT_LINEAR
 CLASS_GRADIENT = (
-    "Schedules that form, on the way from A1, A2, A3, X, Y and E to dL/dX, each score of softmax(A1 X A2ᵀ) "
+    "Schedules that form, in computing dL/dX from A1, A2, A3, X, Y and E, each score of softmax(A1 X A2ᵀ) "
     "from d products, and the output from all products of f with rows of h = A3Y, or with rows of A3. The "
     "inputs are distinct arrays: no word of one serves as a word of another."
 )
@@ -34,10 +34,10 @@ CLASS_GRADIENT = (
     status="proved here",
     passes=("backward",),
     holds_for=EVERYTHING,
-    not_about="Row statistics and O, which some schedules read as well, are not counted.",
+    not_about="Row statistics and O, which some schedules also read, are not counted.",
 )
 def compulsory_backward(N: int, d: int) -> int:
-    """7Nd words: Q, K, V and dO are read, dQ, dK and dV are written."""
+    """Return 7Nd words: Q, K, V and dO are read, dQ, dK and dV are written."""
     return 7 * positive_int("N", N) * positive_int("d", d)
 
 
@@ -51,16 +51,16 @@ def compulsory_backward(N: int, d: int) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="For rows cut into pieces it is open where between 12 and 14 reads and writes together can be "
-    "brought; for whole rows Theorem E says 14. " + NOT_PARTIAL,
+    not_about="For rows cut into pieces the best constant of reads plus writes is unknown (12 to 14); for "
+    "complete rows it is 14 by Theorem E. " + NOT_PARTIAL,
 )
 def theorem_C(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any backward pass of the course's class moves; about 12N²d²/(M + 4d²)."""
+    """Return a lower bound on the words of a backward pass in the course's class; about 12N²d²/(M + 4d²)."""
     return words_C(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_C(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C for any number of pairs (query, key)."""
+    """Return Theorem C for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     return best_segment(lambda t: t * segments_C(3 * pairs * d, M + t, d), M + min(M, 4 * d * d), T)
 
@@ -77,7 +77,7 @@ def words_C(pairs: int, d: int, M: int, T: int | None = None) -> int:
     not_about=NOT_PARTIAL,
 )
 def theorem_C_line(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem C, rounded down."""
+    """Return the closed form of Theorem C, rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     return 12 * N**2 * d**2 // (M + 4 * d * d) - (M + 4 * d * d)
 
@@ -91,16 +91,16 @@ def theorem_C_line(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="For M below about 0.4d² Theorem C' says more where P is not handed over, and Theorem C'' "
-    "below 0.16d² where it may be. " + NOT_PARTIAL,
+    not_about="For M below about 0.4d² Theorem C' is larger if P is not an input, and Theorem C'' below "
+    "0.16d² if it may be one. " + NOT_PARTIAL,
 )
 def theorem_C_small(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any backward pass of the course's class moves, better than C for small fast memory."""
+    """Return a lower bound on the words of a backward pass, larger than Theorem C for small fast memory."""
     return words_C_small(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_C_small(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """The weighted Theorem C for any number of pairs (query, key)."""
+    """Return the weighted Theorem C for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     return best_segment(
         lambda t: t * segments_C(2 * pairs * d, M + t, d, square=2 * (pairs * d) ** 2) - pairs,
@@ -119,15 +119,15 @@ def words_C_small(pairs: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS_OWN,
-    not_about="It does not hold for a schedule that is handed P: for these Theorem C'' does. " + NOT_PARTIAL,
+    not_about="It does not hold for a schedule with P as an input; Theorem C'' does. " + NOT_PARTIAL,
 )
 def theorem_C_prime(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that a backward pass moves which makes P itself; (4 + 3√3)N²d/√M for M much below d²."""
+    """Return a lower bound for a backward pass that computes P; about (4 + 3√3)N²d/√M for M << d²."""
     return words_C_prime(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_C_prime(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C' for any number of pairs (query, key)."""
+    """Return Theorem C' for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     square = 27 * (pairs * d) ** 2 // 4
     return best_segment(
@@ -146,10 +146,10 @@ def words_C_prime(pairs: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS_OWN,
-    not_about="It does not hold for a schedule that is handed P. " + NOT_PARTIAL,
+    not_about="It does not hold for a schedule with P as an input. " + NOT_PARTIAL,
 )
 def theorem_C_prime_line(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem C', rounded down."""
+    """Return the closed form of Theorem C', rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     root = isqrt(M * SCALE**2) + 1
     products = 64 * (N * d) ** 2 * (4 * SCALE + isqrt(27 * SCALE**2))
@@ -166,17 +166,17 @@ def theorem_C_prime_line(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="Where P is not handed over, Theorem C' says more for small fast memory. " + NOT_PARTIAL,
+    not_about="If P is not an input, Theorem C' is larger for small fast memory. " + NOT_PARTIAL,
 )
 def theorem_C_second(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any backward pass moves, P handed over or not; 8N²d/√M for M much below d²."""
+    """Return a lower bound for a backward pass with or without P as an input; about 8N²d/√M for M << d²."""
     return words_C_second(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_C_second(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C'' for any number of pairs (query, key)."""
+    """Return Theorem C'' for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
-    # 2d/3√3 in place of d makes 1/16d into 3√3/32d; rounded down, for then F is rounded up.
+    # 2d/3√3 instead of d changes 1/16d into 3√3/32d; it is rounded down, so that F is rounded up.
     depth = Fraction(isqrt(4 * d * d * SCALE**2 // 27), SCALE)
     return best_segment(
         lambda t: t * segments_C(4 * pairs * d, M + t, depth) - pairs, M + min(M, 16 * d * d // 27), T
@@ -195,7 +195,7 @@ def words_C_second(pairs: int, d: int, M: int, T: int | None = None) -> int:
     not_about=NOT_PARTIAL,
 )
 def theorem_C_second_line(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem C'', rounded down."""
+    """Return the closed form of Theorem C'', rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     root = isqrt(M * SCALE**2) + 1
     steep = isqrt(3 * (27 * M * SCALE) ** 2) + 1  # 27√3·M
@@ -211,10 +211,10 @@ def theorem_C_second_line(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("gradient",),
     holds_for=EVERYTHING,
-    not_about="It is the traffic from scratch: a schedule that is handed O or LSE reads these as well.",
+    not_about="It is for the inputs listed: a schedule that also has O or LSE as inputs reads them too.",
 )
 def compulsory_gradient(N: int, d: int) -> int:
-    """4Nd + 3d² words: A1, A2, A3 and E (N, d), X and Y (d, d) are read, dL/dX (d, d) is written."""
+    """Return 4Nd + 3d² words: A1, A2, A3, E (N, d), X and Y (d, d) are read, dL/dX (d, d) is written."""
     return 4 * positive_int("N", N) * positive_int("d", d) + 3 * positive_int("d", d) ** 2
 
 
@@ -223,16 +223,16 @@ def compulsory_gradient(N: int, d: int) -> int:
     title="Forward part of the gradient with respect to X",
     formula=r"W \ge T\left\lfloor \frac{N^2d}{F(M+T)} \right\rfloor - Nd,\quad "
     r"\text{so } W \ge \frac{4N^2d^2}{M+d^2} - (M+d^2) - Nd",
-    source=DERIVED + "; Theorem A, with the Nd words of O that need not be written taken off",
+    source=DERIVED + "; Theorem A minus the Nd words of O, which need not be written",
     regime="every M; T = M + d² for M ≥ d², T = 2M below",
     status="proved here",
     passes=("gradient",),
     holds_for=CLASS_GRADIENT,
-    not_about="It counts the forward part only: for the backward part of this problem no constant is known. "
-    "It does not hold for a schedule that is handed O.",
+    not_about="It counts the forward part only. For the backward part of this problem no constant is known. "
+    "It does not hold for a schedule with O as an input.",
 )
 def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any gradient from scratch moves, counted in its forward part alone."""
+    """Return a lower bound on the words of the forward part of a gradient computed from the inputs."""
     N, d = check_sizes(N=N, d=d)
     return words_A(N * N, d, M, T) - N * d
 
@@ -241,17 +241,17 @@ def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
     id="open_backward",
     title="Is 14 the least constant for rows cut into pieces?",
     formula=r"W \ge \frac{14N^2d^2}{M}",
-    source="an open question: split_backward attains it to leading order, Theorem C proves 12; where rows "
-    "travel whole Theorem E proves 14",
+    source="an open question: split_backward attains it to leading order, Theorem C proves 12; for complete "
+    "rows Theorem E proves 14",
     regime="d² << M << Nd",
     status="open",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="For whole rows it is settled: 14 is exact. Reads alone can be 12, which fused_backward "
-    "attains; the question is about reads and writes of rows of which parts travel alone.",
+    not_about="For complete rows it is solved: 14 is exact. Reads alone can be 12, which fused_backward "
+    "attains. The question is about reads plus writes if parts of rows are moved separately.",
 )
 def open_backward(N: int, d: int, M: int) -> float:
-    """14N²d²/M: no schedule below it is known here, and no proof that there is none."""
+    """Return 14N²d²/M; neither a schedule below it nor a proof that none exists is known here."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 14 * N**2 * d**2 / M
 
@@ -266,9 +266,9 @@ def open_backward(N: int, d: int, M: int) -> float:
     status="open",
     passes=("backward",),
     holds_for=CLASS_OWN,
-    not_about="With P handed over it is settled: 8 is attained, and exact by Theorem C''.",
+    not_about="With P as an input it is solved: 8 is attained, and exact by Theorem C''.",
 )
 def open_backward_small(N: int, d: int, M: int) -> float:
-    """10N²d/√M: no schedule below it is known here, and no proof that there is none."""
+    """Return 10N²d/√M; neither a schedule below it nor a proof that none exists is known here."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 10 * N**2 * d / sqrt(M)

@@ -1,4 +1,4 @@
-"""The best bound that applies to a pass, and only bounds whose class all its schedules are in."""
+"""Selection of the largest lower bound whose class contains all schedules of a pass."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from .sparse import (
 
 
 class Pairs(Protocol):
-    """What a bound must know of a mask: its size, and how many pairs, rows and columns are visible."""
+    """Interface of a mask for bounds: its size, and the numbers of visible pairs, rows and columns."""
 
     @property
     def N(self) -> int:
-        """Queries, and as many keys."""
+        """Number of queries, and of keys."""
 
     @property
     def nnz(self) -> int:
-        """Visible pairs (query, key)."""
+        """Number of visible pairs (query, key)."""
 
     @property
     def nonempty_rows(self) -> int:
-        """Queries that see a key."""
+        """Number of queries with a visible key."""
 
     @property
     def nonempty_columns(self) -> int:
-        """Keys that a query sees."""
+        """Number of keys to which a query attends."""
 
 
-# Bounds of all schedules of a pass, and those that hold in a class which `lower_bound` must be told of.
+# Bounds of all schedules of a pass, and those of smaller classes, which are options of `lower_bound`.
 SEGMENT: dict[str, tuple[Bound, ...]] = {
     "forward": (theorem_A, theorem_B_prime),
     "backward": (theorem_C, theorem_C_small, theorem_C_second),
@@ -92,33 +92,41 @@ def lower_bound(
     given_weights: bool = True,
     whole_rows: bool = False,
 ) -> tuple[int, str]:
-    """The best lower bound for a pass and the id of the bound that gives it: (words, id).
+    """Return the largest lower bound for a pass and its id: (words, id).
 
-    forward max(4Nd, A, B'), backward max(7Nd, C, C_small, C''), gradient max(4Nd + 3d², its forward part),
-    tied (K = V) max(3Nd, its relative of A). With `mask`, the same over its visible pairs (Theorem D).
-    Evaluated at M + 4, the machine's free registers included.
+    It is evaluated at M + 4, which includes the machine's free registers. forward: max(4Nd, A, B'); backward:
+    max(7Nd, C, C_small, C''); gradient: max(4Nd + 3d², its forward part); tied (K = V): max(3Nd, Theorem A,
+    tied). The last five options restrict the class of schedules, for which larger bounds are known.
 
-    The other options tell of a smaller class, in which more is known. `recompute=False`: no score is formed
-    twice, so B holds (forward). `given_weights=False`: P is not handed over, so C' holds (backward).
-    `whole_rows=True`: rows travel whole, in steps of at most 2d words that no score outlives, so A_rows, E
-    and E' hold (forward, backward; for other steps call these with their t). Approximations such as low-rank
-    attention (`approximate=True`) form no score: they are in the class of the compulsory traffic alone.
-    Raises ValueError for a pass that has no bound here, for `whole_rows` where there is none, or a mask of
-    another N.
+    Args:
+        pass_: "forward", "backward", "gradient" or "tied".
+        N: sequence length.
+        d: head dimension.
+        M: words of fast memory.
+        mask: a mask of iocourse.masks; the bounds then hold for its visible pairs (Theorem D).
+        recompute: False if no score is computed twice; then B holds (forward).
+        approximate: True for approximations such as low-rank attention, which form no scores; only the
+            compulsory traffic holds for them.
+        given_weights: False if P is not an input of the schedule; then C' holds (backward).
+        whole_rows: True if complete rows are moved, in steps of at most 2d words without scores kept between
+            steps; then A_rows, E and E' hold (forward, backward; for other steps call these with their t).
+
+    Raises:
+        ValueError: if the pass has no bound, `whole_rows` does not apply, or the mask has another N.
     """
     chosen = COMPULSORY if mask is None else COMPULSORY_SPARSE
     if pass_ not in chosen:
         there = ", ".join(map(repr, chosen))
         under = "" if mask is None else " under a mask"
-        raise ValueError(f"pass_ = {pass_!r} has no lower bound here{under}; there is one for {there}")
+        raise ValueError(f"pass_ must be one of {there}{under}, got {pass_!r}")
     N, d, M = check_sizes(N=N, d=d, M=M)
     recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
     given_weights, whole_rows = truth("given_weights", given_weights), truth("whole_rows", whole_rows)
     if whole_rows and (mask is not None or pass_ not in WHOLE_ROWS):
-        here = f"this is {pass_!r}" if mask is None else "a mask is given"
+        here = f"pass_={pass_!r}" if mask is None else "a mask"
         raise ValueError(
-            "whole_rows=True is a class of the forward and the backward pass without a mask, and "
-            f"{here}; leave whole_rows out for the bounds of all schedules"
+            "whole_rows=True needs the forward or the backward pass without a mask, "
+            f"got {here}. Omit whole_rows for the bounds of all schedules"
         )
     floor = chosen[pass_].id
     candidates = {floor: _compulsory(pass_, N, d, mask)}
@@ -146,5 +154,5 @@ def _compulsory(pass_: str, N: int, d: int, mask: Pairs | None) -> int:
     if not hasattr(mask, "nnz"):
         raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
     if mask.N != N:
-        raise ValueError(f"mask has N = {mask.N} but N = {N}; they must agree")
+        raise ValueError(f"mask must have N = {N}, got a mask with N = {mask.N}")
     return COMPULSORY_SPARSE[pass_](mask.nonempty_rows, mask.nonempty_columns, d)

@@ -1,4 +1,4 @@
-"""What a lower bound is: a formula with its source, its regime, its status and the class it speaks about."""
+"""Lower bounds as objects: a formula with its source, regime, status and class of schedules."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ STATUSES = ("proved here", "published", OUR_CONSTANTS, "claimed", "asymptotic on
 
 
 class OutsideRegime(ValueError):
-    """A bound was asked for sizes it is not stated for."""
+    """A bound was evaluated at sizes outside its regime."""
 
 
 class OnlyAsymptotic(ValueError):
-    """A bound whose constant is unknown was asked for a number of words."""
+    """A bound with an unknown constant was evaluated in words; it has an `order` only."""
 
 
 class NotProved(ValueError):
-    """What nobody has proved or refuted, as far as this course knows, was asked for a number of words."""
+    """An open question, neither proved nor refuted as far as this course knows, was evaluated in words."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound on the words W that a pass moves: `bound(...)` evaluates it in words, never below 0.
+    """A lower bound on the words W that a pass moves: `bound(...)` returns it in words, at least 0.
 
-    `formula` is LaTeX, `status` one of `STATUSES`, `passes` the passes it may be compared with, `holds_for`
-    the class of algorithms it speaks about, `not_about` what it is easily taken for and is not. A bound that
-    says nothing at these sizes is 0. `M` counts every word of fast memory: pass M + 4 for a run on the
-    machine, whose four registers are free. Raises `OutsideRegime` where `regime` does not hold,
-    `OnlyAsymptotic` where a constant is hidden and `NotProved` where the status is "open"; such a bound has
-    an `order` instead.
+    `formula` is LaTeX, `status` one of `STATUSES`, `passes` the passes to which it applies, `holds_for` the
+    class of algorithms, and `not_about` the cases that it does not cover although they look similar. A bound
+    whose formula is negative is 0. `M` counts every word of fast memory: pass M + 4 for a run on the machine,
+    whose four registers are free. Raises `OutsideRegime` if `regime` does not hold, `OnlyAsymptotic` if a
+    constant is unknown and `NotProved` if the status is "open"; the last two have an `order` instead.
     """
 
     id: str
@@ -51,29 +50,32 @@ class Bound:
         require_unblocked(f"iocourse.bounds, bound {self.id},")
         if self.status == "asymptotic only":
             raise OnlyAsymptotic(
-                f"{self.id} hides a constant that its source does not give, so it is no number of words; "
-                f"order(...) gives the value of the expression inside"
+                f"{self.id} has a constant that its source does not state, so it cannot be evaluated in "
+                f"words. Use order(...) for the value of the expression"
             )
         if self.status == "open":
             raise NotProved(
-                f"{self.id} is a question and no theorem, so it is no number of words; order(...) gives the "
-                "value of the expression"
+                f"{self.id} is an open question, not a theorem, so it cannot be evaluated in words. "
+                "Use order(...) for the value of the expression"
             )
         return max(0, int(self.evaluate(*sizes, **named)))
 
     @property
     def in_words(self) -> bool:
-        """True where the bound is a number of words: stated with every constant."""
+        """True if the bound can be evaluated in words, because all its constants are known."""
         return self.status not in ("asymptotic only", "open")
 
     def order(self, *sizes: int, **named: Any) -> float:
-        """The expression inside Θ or Ω, or of an open question: a shape to plot, not a number of words.
+        """Return the expression inside Θ or Ω, or of an open question; it is an order of growth, not words.
 
         Raises ValueError for a bound whose constants are known.
         """
         require_unblocked(f"iocourse.bounds, bound {self.id},")
         if self.in_words:
-            raise ValueError(f"the constants of {self.id} are known; call it for the number of words")
+            raise ValueError(
+                f"order() is for bounds with unknown constants, but those of {self.id} are known. "
+                f"Call the bound itself for the number of words"
+            )
         return float(self.evaluate(*sizes, **named))
 
 
@@ -93,9 +95,9 @@ def bound(
     not_about: str = "",
     among: dict[str, Bound] = BOUNDS,
 ) -> Callable[[Callable[..., Any]], Bound]:
-    """Register the decorated function, which evaluates the formula, under `id`.
+    """Register the decorated function, which evaluates the formula, as a Bound under `id`.
 
-    `among` is the list it goes into: a room of its own, such as `distributed`, has one of its own.
+    `among` is the dict to which it is added; `distributed` has a separate one.
     """
 
     def register(evaluate: Callable[..., Any]) -> Bound:
@@ -108,7 +110,7 @@ def bound(
 
 
 def require(id: str, regime: str, holds: bool, **sizes: int) -> None:
-    """Raise `OutsideRegime` naming the bound, its regime and the sizes, unless `holds`."""
+    """Raise `OutsideRegime`, with the bound, its regime and the sizes, unless `holds`."""
     if not holds:
         given = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-        raise OutsideRegime(f"{id} is stated for {regime}; here {given}")
+        raise OutsideRegime(f"{id} is stated for {regime}, got {given}")

@@ -1,4 +1,4 @@
-"""Lower bounds for exact attention, dense: what the course proves, with every constant."""
+"""Lower bounds for the dense forward pass of exact attention, proved in this course with every constant."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .bound import bound, require
 from .segments import SCALE, best_segment, segments_A, segments_B, segments_C
 
 DERIVED = (
-    "a derivation of this course: segments and Loomis-Whitney (Hong-Kung 1981, Irony-Toledo-Tiskin 2004), "
+    "derived in this course: segments and Loomis-Whitney (Hong-Kung 1981, Irony-Toledo-Tiskin 2004), "
     "with segment lengths as in Smith et al., 1702.02017"
 )
 DISTINCT = "Q, K and V are distinct arrays: no word of one serves as a word of another."
 CLASS = (
     "Schedules that form each score from d products q·k, and each output from all products p·v with p a "
-    "function of the score and of numbers of its row; any order, any tiles, scores computed again at will. "
+    "function of the score and of statistics of its row; any order, any tiles, any recomputation of scores. "
     + DISTINCT
 )
 CLASS_ONCE = (
@@ -23,7 +23,7 @@ CLASS_ONCE = (
     "products p·v; any order, any tiles. " + DISTINCT
 )
 NOT_LINEAR = (
-    "Fast matrix multiplication and attention without the weights p_ij (linear, low-rank) are outside."
+    "Fast matrix multiplication and attention without the weights p_ij (linear, low-rank) are not covered."
 )
 EVERYTHING = (
     "Schedules that read every input word and write every output word: all that use their inputs, which are "
@@ -43,7 +43,7 @@ EVERYTHING = (
     not_about="It is not added to a segment bound: both count the same reads.",
 )
 def compulsory(N: int, d: int) -> int:
-    """4Nd words: Q, K and V are read, O is written."""
+    """Return 4Nd words: Q, K and V are read, O is written."""
     return 4 * positive_int("N", N) * positive_int("d", d)
 
 
@@ -60,16 +60,16 @@ def compulsory(N: int, d: int) -> int:
     not_about=NOT_LINEAR,
 )
 def theorem_A(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any exact attention of the course's class moves; recomputation is allowed.
+    """Return a lower bound on the words of exact attention in the course's class, with recomputation allowed.
 
-    T, the length of a segment, may be any positive number; the default is where T/F(M + T) is largest.
-    For M ≥ d² it reads 4N²d²/(M + d²) - (M + d²) up to rounding.
+    T, the length of a segment, may be any positive integer; the default maximises T/F(M + T). For M ≥ d² the
+    bound is 4N²d²/(M + d²) - (M + d²) up to rounding.
     """
     return words_A(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_A(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem A for any number of pairs (query, key)."""
+    """Return Theorem A for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     segment = positive_int("T", T) if T is not None else M + min(M, d * d)
     return segment * segments_A(pairs * d, M + segment, d)
@@ -80,14 +80,14 @@ def words_A(pairs: int, d: int, M: int, T: int | None = None) -> int:
     title="Theorem A, large fast memory",
     formula=r"W \ge \frac{4N^2d^2}{M+d^2} - (M+d^2)",
     source=DERIVED + "; Theorem A with T = M + d²",
-    regime="M ≥ d² (below it A_small says more)",
+    regime="M ≥ d² (below d², A_small is larger)",
     status="proved here",
     passes=("forward",),
     holds_for=CLASS,
     not_about=NOT_LINEAR,
 )
 def theorem_A_large(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem A for M ≥ d², rounded down."""
+    """Return the closed form of Theorem A for M ≥ d², rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     require("A_large", "M ≥ d²", d * d <= M, M=M, d=d)
     return 4 * N**2 * d**2 // (M + d * d) - (M + d * d)
@@ -105,7 +105,7 @@ def theorem_A_large(N: int, d: int, M: int) -> int:
     not_about=NOT_LINEAR,
 )
 def theorem_A_small(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem A for M ≤ d², rounded down."""
+    """Return the closed form of Theorem A for M ≤ d², rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     require("A_small", "M ≤ d²", d * d >= M, M=M, d=d)
     return isqrt(4 * (N * N * d) ** 2 // M) - 2 * M
@@ -120,15 +120,15 @@ def theorem_A_small(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE,
-    not_about="It does not hold for schedules that compute a score a second time. " + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + NOT_LINEAR,
 )
 def theorem_B(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any exact attention moves which forms no product q·k twice."""
+    """Return a lower bound on the words of exact attention that forms no product q·k twice."""
     return words_B(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_B(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem B for any number of pairs (query, key)."""
+    """Return Theorem B for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     return best_segment(lambda t: t * segments_B(2 * pairs * d, M + t) - pairs, 2 * M, T)
 
@@ -142,10 +142,10 @@ def words_B(pairs: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE,
-    not_about="It does not hold for schedules that compute a score a second time. " + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + NOT_LINEAR,
 )
 def theorem_B_line(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem B, rounded down."""
+    """Return the closed form of Theorem B, rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     return isqrt(16 * (N * N * d) ** 2 // M) - 2 * M - N * N
 
@@ -163,12 +163,15 @@ def theorem_B_line(N: int, d: int, M: int) -> int:
     not_about=NOT_LINEAR,
 )
 def theorem_B_prime(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that any exact attention of the course's class moves; its constant 4 is for M much below d²."""
+    """Return a lower bound on the words of exact attention in the course's class, for small M.
+
+    It is about 4N²d/√M for M << d².
+    """
     return words_B_prime(positive_int("N", N) ** 2, d, M, T)
 
 
 def words_B_prime(pairs: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem B' for any number of pairs (query, key)."""
+    """Return Theorem B' for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     return best_segment(lambda t: t * segments_C(2 * pairs * d, M + t, d) - pairs, M + min(M, 4 * d * d), T)
 
@@ -185,7 +188,7 @@ def words_B_prime(pairs: int, d: int, M: int, T: int | None = None) -> int:
     not_about=NOT_LINEAR,
 )
 def theorem_B_prime_line(N: int, d: int, M: int) -> int:
-    """The closed line of Theorem B', rounded down."""
+    """Return the closed form of Theorem B', rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     root = isqrt(M * SCALE**2) + 1
     return 64 * (N * d) ** 2 * SCALE // (16 * d * root + 9 * M * SCALE) - 2 * M - N * N

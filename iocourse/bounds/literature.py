@@ -1,4 +1,4 @@
-"""Lower bounds from the literature: with constants where the argument gives them, as an order where not."""
+"""Lower bounds from the literature, with constants if the argument gives them, otherwise as an order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .forward import CLASS, NOT_LINEAR
 SAHA_YE = "Saha and Ye, 2402.07443 (ICML 2024)"
 FINE_GRAINED = "Li, Liang, Shi, Song and Zhou, 2410.09397 (v2)"
 HIDDEN = "Not a number of words: its constant is not given. "
-SINKS = "Beyond M = Nd it falls below the compulsory traffic, which must be taken together with it."
+SINKS = "For M > Nd it is smaller than the compulsory traffic; take the larger of both."
 
 
 @bound(
@@ -26,7 +26,7 @@ SINKS = "Beyond M = Nd it falls below the compulsory traffic, which must be take
     not_about="Fast matrix multiplication (Strassen) is outside.",
 )
 def matmul(m: int, n: int, k: int, M: int) -> int:
-    """Words that any schedule of C = AB by mnk scalar products moves, A (m, k), B (k, n)."""
+    """Return a lower bound on the words of C = AB by mnk scalar products, A (m, k), B (k, n)."""
     m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
     return max(isqrt(4 * (m * n * k) ** 2 // M) - 2 * M, m * k + k * n + m * n)
 
@@ -41,11 +41,11 @@ def matmul(m: int, n: int, k: int, M: int) -> int:
     status=OUR_CONSTANTS,
     passes=("forward",),
     holds_for=CLASS,
-    not_about="The paper states the order N²d²/M only. It counts score trees, not V and O, and stays about "
-    "16 times below Theorem A. " + NOT_LINEAR,
+    not_about="The paper states the order N²d²/M only. It counts score trees, not V and O, and is about 16 "
+    "times smaller than Theorem A. " + NOT_LINEAR,
 )
 def saha_ye(N: int, d: int, M: int) -> int:
-    """What the published argument gives for M ≥ d² when no constant is dropped, rounded down."""
+    """Return the bound of the published argument for M ≥ d² with all constants, rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     require("saha_ye", "M ≥ d²", d * d <= M, M=M, d=d)
     return N**2 * d**2 // (4 * (M + d * d)) - M
@@ -64,7 +64,7 @@ def saha_ye(N: int, d: int, M: int) -> int:
     not_about="The paper states the order N²d/√M only. " + NOT_LINEAR,
 )
 def saha_ye_small(N: int, d: int, M: int) -> int:
-    """What the published reduction gives for M ≤ d² when no constant is dropped, rounded down."""
+    """Return the bound of the published reduction for M ≤ d² with all constants, rounded down."""
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     require("saha_ye_small", "M ≤ d²", d * d >= M, M=M, d=d)
     return isqrt(4 * (N * N * d) ** 2 // M) - 2 * M - N * N
@@ -82,7 +82,7 @@ def saha_ye_small(N: int, d: int, M: int) -> int:
     not_about=HIDDEN + SINKS,
 )
 def theta_attention(N: int, d: int, M: int) -> float:
-    """min{N²d²/M, N²d/√M}."""
+    """Return the order min{N²d²/M, N²d/√M}."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     require("theta_attention", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min(N**2 * d**2 / M, N**2 * d / sqrt(M))
@@ -101,7 +101,7 @@ def theta_attention(N: int, d: int, M: int) -> float:
     + "It is about worst-case entries of a finite field, not about real numbers of a trained head.",
 )
 def omega_fast_matmul(N: int, d: int, M: int) -> float:
-    """min{N²d²/M, N²}."""
+    """Return the order min{N²d²/M, N²}."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     return min(N**2 * d**2 / M, float(N**2))
 
@@ -118,7 +118,7 @@ def omega_fast_matmul(N: int, d: int, M: int) -> float:
     not_about=HIDDEN + SINKS,
 )
 def theta_gradient(N: int, d: int, M: int) -> float:
-    """min{(N²d² + Nd³)/M, (N²d + Nd²)/√M}."""
+    """Return the order min{(N²d² + Nd³)/M, (N²d + Nd²)/√M}."""
     N, d, M = check_sizes(N=N, d=d, M=M)
     require("theta_gradient", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min((N**2 * d**2 + N * d**3) / M, (N**2 * d + N * d**2) / sqrt(M))
@@ -141,11 +141,11 @@ def theta_gradient(N: int, d: int, M: int) -> float:
     "Z_input/√Z_QK features.",
 )
 def omega_sparse(Z_input: int, Z_QK: int, M: int) -> float:
-    """min{Z_input²/M, Z_input·√Z_QK/√M}."""
+    """Return the order min{Z_input²/M, Z_input·√Z_QK/√M}."""
     Z_input, Z_QK, M = check_sizes(Z_input=Z_input, Z_QK=Z_QK, M=M)
     return min(Z_input**2 / M, Z_input * sqrt(Z_QK / M))
 
 
 def square_side(M: int) -> int:
-    """The largest b with b² + 2b ≤ M: the side of an output tile that leaves room for a column and a row."""
+    """Return the largest b with b² + 2b ≤ M: an output tile b × b, a column and a row fit in fast memory."""
     return isqrt(positive_int("M", M) + 1) - 1

@@ -1,4 +1,4 @@
-"""Lower bounds for relatives of attention: keys that are the values, a latent cache, and low rank."""
+"""Lower bounds for variants of attention: tied keys and values (K = V), a latent cache, and low rank."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .segments import best_segment, segments_C
 
 CLASS_TIED = (
     "Schedules of softmax(QXᵀ)X, where K = V = X is one array and Q another: each score from d products q·x, "
-    "each output from all products p·x; any order, any tiles, scores computed again at will."
+    "each output from all products p·x; any order, any tiles, any recomputation of scores."
 )
 CLASS_LATENT = (
     "Schedules whose keys are the rows of one array, d_k wide, and whose values are the first d_v words of "
     "the same rows: each score from d_k products, each output from all products p·v; n pairs over all heads; "
-    "any order, any tiles, scores computed again at will. Q is another array."
+    "any order, any tiles, any recomputation of scores. Q is another array."
 )
 CLASS_LOW_RANK = (
     "Schedules of φ(Q)(ψ(K)ᵀV) that form every product of a feature with a word of V, and of a feature with "
-    "a word of the state. Each of the r features of a row is made from all d words of the row, not from a "
-    "part of them or from another feature; made again, kept or moved at will, as the state is; any order. "
-    + DISTINCT
+    "a word of the state. Each of the r features of a row is computed from all d words of the row, not from "
+    "a part of them or from another feature. Features and the state may be recomputed, kept or moved; any "
+    "order. " + DISTINCT
 )
 
 
@@ -38,7 +38,7 @@ CLASS_LOW_RANK = (
     not_about="It is not added to a segment bound: both count the same reads.",
 )
 def compulsory_tied(N: int, d: int) -> int:
-    """3Nd words: Q and X are read, O is written."""
+    """Return 3Nd words: Q and X are read, O is written."""
     return 3 * positive_int("N", N) * positive_int("d", d)
 
 
@@ -48,16 +48,16 @@ def compulsory_tied(N: int, d: int) -> int:
     formula=r"W \ge T\left\lfloor \frac{N^2d}{F_t(M+T)} \right\rfloor,\quad "
     r"F_t(R)=\max_{0\le c\le R} \frac{(R-c)^2}{8d} + \frac{\sqrt c\,(R-c)}{2},\quad "
     r"\text{so } W \ge \frac{2N^2d^2}{M+d^2} - (M+d^2)",
-    source=DERIVED + "; a row of X is a key and a value at once",
+    source=DERIVED + "; a row of X is both a key and a value",
     regime="every M; T near M + min(M, d²)",
     status="proved here",
     passes=("tied",),
     holds_for=CLASS_TIED,
-    not_about="For K and V distinct Theorem A says twice as much. With Q = X as well no constant is known. "
+    not_about="For distinct K and V, Theorem A is twice as large. If also Q = X, no constant is known. "
     + NOT_LINEAR,
 )
 def theorem_tied(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that attention with K = V = X moves; about 2N²d²/(M + d²)."""
+    """Return a lower bound on the words of attention with K = V = X; about 2N²d²/(M + d²)."""
     N, d = check_sizes(N=N, d=d)
     return theorem_latent.evaluate(N * N, d, d, M, T)  # type: ignore[no-any-return]
 
@@ -74,10 +74,10 @@ def theorem_tied(N: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("latent",),
     holds_for=CLASS_LATENT,
-    not_about="It counts one read of the cache for all heads that use it together. " + NOT_LINEAR,
+    not_about="It counts one read of the cache for all heads that share it. " + NOT_LINEAR,
 )
 def theorem_latent(n: int, d_k: int, d_v: int, M: int, T: int | None = None) -> int:
-    """Words that n pairs (query, key) move when values are the first d_v of the d_k words of their keys."""
+    """Return a lower bound on the words of n pairs if values are the first d_v of the d_k words of keys."""
     n, d_k, d_v, M = check_sizes(n=n, d_k=d_k, d_v=d_v, M=M)
     require("latent", "d_v ≤ d_k", d_v <= d_k, d_k=d_k, d_v=d_v)
     depth = Fraction(d_k * (d_k + d_v), 4 * d_v)
@@ -90,16 +90,16 @@ def theorem_latent(n: int, d_k: int, d_v: int, M: int, T: int | None = None) -> 
     id="low_rank",
     title="Low rank, features from whole rows",
     formula=r"W \ge \frac{2rNd^2}{M} - M - rd",
-    source=DERIVED + "; segments of M words, in which a whole row meets every word of the state",
+    source=DERIVED + "; segments of M words, each with products of complete rows and all words of the state",
     regime="d²/2 ≤ M < N",
     status="proved here",
     passes=("low rank",),
     holds_for=CLASS_LOW_RANK,
-    not_about="Features that are made from each other, or from parts of a row, are outside. For any r and M "
-    "the compulsory traffic holds, which must be taken together with it.",
+    not_about="Features computed from each other, or from parts of a row, are not covered. For every r and M "
+    "the compulsory traffic holds too; take the larger of both.",
 )
 def theorem_low_rank(N: int, d: int, r: int, M: int) -> int:
-    """Words that attention through r features moves, rounded down; `low_rank` has 2rNd²/M + 2Nd."""
+    """Return a lower bound on the words of attention through r features; `low_rank` moves 2rNd²/M + 2Nd."""
     N, d, r, M = check_sizes(N=N, d=d, r=r, M=M)
     require("low_rank", "d²/2 ≤ M < N", d * d <= 2 * M and M < N, M=M, N=N, d=d)
     return 2 * r * N * d * d // M - M - r * d

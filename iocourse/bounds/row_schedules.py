@@ -1,14 +1,13 @@
-"""Lower bounds for schedules that move complete rows: the constants 4 and 14, and the case analysis behind
-them.
+"""Lower bounds for schedules that move complete rows, and the case analysis for their constants 4 and 14.
 
-The theorems count rows in place of products: a row that is loaded or stored is charged at most (M + t)/d rows
-of the other side. What each pair of a query and a key must pay is found by a search, `min_pair_cost`. A pair
-has arrays on two sides, its query's and its key's. Each row is in fast memory or is not, so a run is, for
-this pair, a walk through subsets of them. Loading an input's row, and the entry and the exit of an
-accumulator's, are events; an event is *charged* one for each row of the pair on the other side that is there.
-A task is done where all its rows are there together. The cheapest walk that does all tasks, found by
-Dijkstra's search, is what every pair pays in every schedule of complete rows: 4, 12, 13 or 14, by what is
-charged.
+The theorems count rows instead of products: a row that is loaded or stored is charged at most (M + t)/d rows
+of the other side. The minimum charge per query–key pair is found by a shortest-path search, `min_pair_cost`.
+The rows of a pair are on two sides, the query's and the key's. Each row is in fast memory or not, so a run
+is, for this pair, a path through subsets of its rows. Loading the row of an input, and the entry and exit of
+the row of an accumulator, are events. An event is charged one for each row of the pair on the other side that
+is in fast memory. A task is done when all its rows are in fast memory at the same time. The minimum cost of a
+path that does all tasks, found by Dijkstra's algorithm, is a lower bound for every pair in every schedule of
+complete rows: 4, 12, 13 or 14, depending on the events that are charged.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from .bound import bound
 from .forward import NOT_LINEAR
 from .segments import SCALE
 
-CHARGING = "a derivation of this course: rows that meet are charged to the one that comes or goes"
-WHOLE = "Rows of {arrays}, distinct arrays, are read, begun, merged, stored and dropped as wholes"
+CHARGING = "derived in this course: pairs of rows in fast memory are charged to the row that is moved"
+WHOLE = "Rows of {arrays}, distinct arrays, are read, started, merged, stored and freed as a whole"
 STEPS = (
     ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory, none "
-    "is ever moved, and in a step at most t words of rows come in. Any order, several partial sums of a row, "
-    "everything computed again at will."
+    "is ever moved, and in a step at most t words of rows are loaded. Any order, several partial sums of a "
+    "row, any recomputation."
 )
 FORWARD_ROWS = WHOLE.format(arrays="Q, K, V and O") + STEPS
 BACKWARD_ROWS = WHOLE.format(arrays="Q, K, V, dO, dQ, dK and dV") + STEPS
 ANY_SCORES = (
     WHOLE.format(arrays="Q, K, V, dO, dQ, dK and dV")
-    + "; scores and weights may be kept and moved at will. Any "
-    "order, several partial sums of a row, everything computed again at will."
+    + "; scores and weights may be kept and moved freely. Any "
+    "order, several partial sums of a row, any recomputation."
 )
 
 
@@ -53,11 +52,14 @@ ANY_SCORES = (
     status="proved here",
     passes=("forward",),
     holds_for=FORWARD_ROWS,
-    not_about="It does not hold where rows are cut into pieces, or scores are kept from step to step. "
+    not_about="It does not hold if rows are cut into pieces, or if scores are kept between steps. "
     + NOT_LINEAR,
 )
 def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
-    """Words that a forward pass of whole rows moves, rounded down; t words come in a step, 2d by default."""
+    """Return a lower bound for a forward pass with complete rows, rounded down.
+
+    t: words of rows loaded per step, by default 2d.
+    """
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 4 * (N * d) ** 2 // (M + _step(d, t))
 
@@ -74,7 +76,10 @@ def theorem_A_rows(N: int, d: int, M: int, t: int | None = None) -> int:
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
 def theorem_E(N: int, d: int, M: int, t: int | None = None) -> int:
-    """Words that a backward pass of whole rows moves, rounded down; t words come in a step, else 2d."""
+    """Return a lower bound for a backward pass with complete rows, rounded down.
+
+    t: words of rows loaded per step, by default 2d.
+    """
     N, d, M = check_sizes(N=N, d=d, M=M)
     return 14 * (N * d) ** 2 // (M + _step(d, t)) - 3 * N * d
 
@@ -88,18 +93,18 @@ def _step(d: int, t: int | None) -> int:
     title="Theorem E'",
     formula=r"W \ge \frac{14N^2d^2 - 3Nd\,R - 14d\,F}{R + 14d\,F/T},\quad R = M+T,\; "
     r"F = \left(\frac R3\right)^{3/2}",
-    source=CHARGING + "; pairs whose scores were kept are bounded by Loomis-Whitney and left out",
-    regime="every M; it comes near 14N²d²/M for M far above d² and far below Nd",
+    source=CHARGING + "; pairs whose scores were kept are bounded by Loomis-Whitney and excluded",
+    regime="every M; it is close to 14N²d²/M for d² << M << Nd",
     status="proved here",
     passes=("backward",),
     holds_for=ANY_SCORES,
     not_about="Where rows are cut into pieces the least constant is open, 12 to 14. " + NOT_PARTIAL,
 )
 def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
-    """Words that a backward pass of whole rows moves, whatever it does with scores.
+    """Return a lower bound for a backward pass with complete rows that may keep and move scores.
 
-    T, the length of a segment, may be any positive number; by default the best of a fine grid. The formula is
-    (M + T)(W + 3Nd) + 14d(W/T + 1)((M + T)/3)^{3/2} ≥ 14N²d², solved for W.
+    T, the length of a segment, may be any positive integer; by default the best of a fine grid. The formula
+    is (M + T)(W + 3Nd) + 14d(W/T + 1)((M + T)/3)^{3/2} ≥ 14N²d², solved for W.
     """
     N, d, M = check_sizes(N=N, d=d, M=M)
     lengths = _lengths(14 * N * d // 3 - M) if T is None else [positive_int("T", T)]
@@ -109,22 +114,22 @@ def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
 @library_solution
 def _words_E_prime(N: int, d: int, M: int, T: int) -> int:
     R = M + T
-    kept = isqrt(196 * d * d * R**3 * SCALE**2 // 27) + 1  # 14d·F in parts of a word, rounded up
+    kept = isqrt(196 * d * d * R**3 * SCALE**2 // 27) + 1  # 14d·F in fractions of a word, rounded up
     return ((14 * (N * d) ** 2 - 3 * N * d * R) * SCALE - kept) * T // (R * T * SCALE + kept)
 
 
 def _lengths(most: int) -> list[int]:
-    """1 and on in steps of an eighth, as long as three words for each of Nd are fewer than 14N²d²."""
+    """Return segment lengths from 1 to `most`, each about 1/8 longer than the previous one."""
     lengths = [1]
     while lengths[-1] < most:
         lengths.append(lengths[-1] + 1 + lengths[-1] // 8)
     return lengths
 
 
-# ------------------------------------------------------------------ what a pair of a query and a key must pay
+# ------------------------------------------------------------------ minimum charge of a query–key pair
 @dataclass(frozen=True)
 class QueryKeyPair:
-    """The arrays on a pair's two sides, which of them are accumulators, and the rows each task needs."""
+    """Rows of a query–key pair on both sides, which of them are accumulators, and the rows of each task."""
 
     queries: frozenset[str]
     keys: frozenset[str]
@@ -133,11 +138,11 @@ class QueryKeyPair:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """All arrays of the pair, in the order of the alphabet."""
+        """All rows of the pair, in alphabetical order."""
         return tuple(sorted(self.queries | self.keys))
 
     def opposite(self, row: str) -> frozenset[str]:
-        """The arrays on the other side."""
+        """Return the rows on the other side."""
         return self.keys if row in self.queries else self.queries
 
 
@@ -149,16 +154,16 @@ BACKWARD = QueryKeyPair(
     frozenset({"k", "v", "dk", "dv"}),
     frozenset({"dq", "dk", "dv"}),
     (
-        frozenset({"q", "do", "k", "v", "dq"}),  # dQ: a score needs q and k, its gradient do and v as well
+        frozenset({"q", "do", "k", "v", "dq"}),  # dQ: a score needs q and k, its gradient also do and v
         frozenset({"q", "do", "k", "v", "dk"}),
-        frozenset({"q", "do", "k", "dv"}),  # dV: the weight alone
+        frozenset({"q", "do", "k", "dv"}),  # dV: only the weight
     ),
 )
 
 
 @dataclass(frozen=True)
 class Charged:
-    """Which events are charged: a whole charge is 2 here, so that a half is whole.
+    """Charges of the events, in halves: a full charge is 2.
 
     `load` and `drop` of an input, `enter` and `leave` of an accumulator. `edges`: see `Joint`.
     """
@@ -170,16 +175,16 @@ class Charged:
     edges: bool = False
 
 
-ENTRIES = Charged(leave=0)  # of Theorem A_rows
+ENTRIES = Charged(leave=0)  # for Theorem A_rows
 LOADS_AND_EXITS = Charged()
-HALVES = Charged(load=1, drop=1)  # an input pays half when it comes and half when it goes
-WITH_EDGES = Charged(edges=True)  # of Theorem E
+HALVES = Charged(load=1, drop=1)  # an input is charged half when it is loaded and half when it is dropped
+WITH_EDGES = Charged(edges=True)  # for Theorem E
 
 
 class Joint(NamedTuple):
-    """A joint stay: q, do and one of `stayed` (k, v) have been there since dq left.
+    """Joint residency: q, do and one of `stayed` (k, v) have been in fast memory since dq left it.
 
-    In it the first entry of dk, and the first of dv, make one edge each: rows that waited for them.
+    During it the first entry of dk and the first entry of dv cost one more charge each, an edge.
     """
 
     stayed: frozenset[str] = frozenset()
@@ -187,7 +192,7 @@ class Joint(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a walk is: the rows that are there, the tasks not done yet, and the joint stay."""
+    """State of the search: the rows in fast memory, the tasks not done yet, and the joint residency."""
 
     there: frozenset[str]
     left: frozenset[frozenset[str]]
@@ -195,7 +200,7 @@ class State(NamedTuple):
 
 
 class Cheapest(NamedTuple):
-    """The least that a pair pays, and a walk that pays it: events such as "load k", "dq leaves"."""
+    """Minimum charge of a pair, and a path with this charge: events such as "load k", "dq leaves"."""
 
     cost: float
     walk: tuple[str, ...]
@@ -203,14 +208,17 @@ class Cheapest(NamedTuple):
 
 @library_solution
 def min_pair_cost(pair: QueryKeyPair = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
-    """The cheapest walk from nothing there to all tasks done and nothing there: 14 for the backward pass."""
+    """Return the cheapest path that starts and ends with empty fast memory and does all tasks.
+
+    Its cost is 14 for the backward pass with the default charges.
+    """
     return _search(pair, charged)
 
 
 @lru_cache
 def _search(pair: QueryKeyPair, charged: Charged) -> Cheapest:
     start = State(frozenset(), frozenset(pair.tasks))
-    order = count()  # of equals the first found goes on, and walks are never compared
+    order = count()  # breaks ties: the first found continues, and walks are never compared
     waiting: list[tuple[int, int, State, tuple[str, ...]]] = [(0, next(order), start, ())]
     finished: set[State] = set()
     while waiting:
@@ -222,11 +230,11 @@ def _search(pair: QueryKeyPair, charged: Charged) -> Cheapest:
             return Cheapest(cost / 2, walk)
         for event, price, after in _moves(pair, charged, state):
             heappush(waiting, (cost + price, next(order), after, (*walk, event)))
-    raise ValueError("no walk does all tasks: a task needs a row that is on neither side")
+    raise ValueError("no walk does all tasks: a task needs a row that is on neither side of the pair")
 
 
 def _moves(pair: QueryKeyPair, charged: Charged, state: State) -> Iterator[tuple[str, int, State]]:
-    """(event, price, state after it) of one row that comes or goes."""
+    """Yield (event, charge, next state) for each row that can enter or leave fast memory."""
     for row in pair.rows:
         others = len(pair.opposite(row) & state.there)
         added = row in pair.accumulators

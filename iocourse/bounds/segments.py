@@ -1,11 +1,11 @@
-"""Cut a run into segments of T moves: how many products fit into one, and how many segments there are.
+"""Segment argument of the lower bounds: maximum products per segment of T moves, and number of segments.
 
-All bounds proved in the course have one shape. With M words at its start and T that come, a segment works
-with at most R = M + T words; these allow at most F(R) products; so a run that needs x·F(R) products has
-⌊x⌋ full segments and moves T⌊x⌋ words. Every T gives a true bound.
+All bounds proved in the course have the same form. A run is cut into segments of T moves. With M words at its
+start and T loaded words, a segment uses at most R = M + T words, which allow at most F(R) products. So a run
+that needs x·F(R) products has ⌊x⌋ full segments and moves at least T⌊x⌋ words. Every T gives a valid bound.
 
-The quotients are whole-number arithmetic, and what is irrational in F is rounded up: a bound may come out a
-little too small, never too large.
+The quotients use integer arithmetic, and irrational parts of F are rounded up, so a computed bound may be
+slightly too small but never too large.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from math import isqrt
 from ..sizes import check_sizes, positive_int
 from ..solution_guard import library_solution
 
-SCALE = 2**32  # steps a word is divided into where a square root is needed
-UNIT = 16 * SCALE**4  # what products are counted in where F_b is rounded up
-PARTS = 16  # segment lengths are tried in sixteenths of the best one for large sizes
+SCALE = 2**32  # resolution of square roots: fractions of a word
+UNIT = 16 * SCALE**4  # unit of products if F_b is rounded up
+PARTS = 16  # segment lengths are tried in steps of 1/16 of the best one for large sizes
 
 
 @library_solution
 def products_per_segment(R: int, d: int) -> float:
-    """F(R) of Theorem A: the most products p·v that R words of Q, K, V, O and scores allow."""
+    """Return F(R) of Theorem A: the maximum number of products p·v with R words of Q, K, V, O and scores."""
     R, d = check_sizes(R=R, d=d)
     if 3 * d * d <= R:
         return float((R + d * d) ** 2 / (16 * d))
@@ -34,10 +34,10 @@ def products_per_segment(R: int, d: int) -> float:
 
 @library_solution
 def all_products_per_segment(R: int, d: int) -> float:
-    """F_b(R) = max over c of (R - c)²/16d + √c(R - c)/2, of Theorems B' and C, rounded up by less than 1e-8.
+    """Return F_b(R) of Theorems B' and C, max over c of (R - c)²/16d + √c(R - c)/2, rounded up by < 1e-8.
 
-    c is the number of pairs with a score at hand: the first term counts products whose pair has none, the
-    second those whose pair has one.
+    c is the number of pairs whose score is in fast memory. The first term counts products of pairs without
+    such a score, the second those of pairs with one.
     """
     R, d = check_sizes(R=R, d=d)
     return float(_most_products(R, d, 1) / (16 * d * SCALE**4)) * (1 + 1e-15)
@@ -45,7 +45,7 @@ def all_products_per_segment(R: int, d: int) -> float:
 
 @library_solution
 def segments_A(products: int, R: int, d: int) -> int:
-    """⌊products / F(R)⌋ with F of Theorem A, exactly."""
+    """Return ⌊products / F(R)⌋ with F of Theorem A, exactly."""
     if 3 * d * d <= R:
         return products * 16 * d // (R + d * d) ** 2
     return segments_B(products, R)
@@ -53,15 +53,15 @@ def segments_A(products: int, R: int, d: int) -> int:
 
 @library_solution
 def segments_B(products: int, R: int) -> int:
-    """⌊products / (R/3)^{3/2}⌋, exactly."""
+    """Return ⌊products / (R/3)^{3/2}⌋, exactly."""
     return isqrt(27 * products**2 // R**3)
 
 
 @library_solution
 def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int:
-    """⌊(products + √square) / F_b(R)⌋, or one less where F_b had to be rounded up.
+    """Return ⌊(products + √square) / F_b(R)⌋, or one less if F_b had to be rounded up.
 
-    Bounds whose first term has another constant than 1/16d say so by a `d` of their own, a fraction.
+    Bounds whose first term has a constant other than 1/16d pass an adjusted `d`, a fraction.
     """
     unit = d.numerator * UNIT
     most = _most_products(R, d.numerator, d.denominator)
@@ -70,11 +70,11 @@ def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int
 
 @lru_cache(maxsize=4096)
 def _most_products(R: int, n: int, m: int) -> int:
-    """An upper bound on 16n·SCALE⁴·F_b(R) for d = n/m, whole.
+    """Return an integer upper bound on 16n·SCALE⁴·F_b(R) for d = n/m.
 
-    With u = √c, 16d·F_b is the maximum of (R - u²)(R - u² + 8du), which rises to the one zero in (0, √R) of
-    u³ - 6du² - Ru + 2dR and falls after it. With the zero between a and b, the first factor is at most
-    R - a², and the second at most R - a² + 8db.
+    With u = √c, 16d·F_b is the maximum of (R - u²)(R - u² + 8du). This function increases up to the only zero
+    of u³ - 6du² - Ru + 2dR in (0, √R) and decreases after it. If the zero is between a and b, the first
+    factor is at most R - a², and the second at most R - a² + 8db.
     """
     a = _below_zero(R, n, m)
     left = R * SCALE**2 - a * a
@@ -82,10 +82,10 @@ def _most_products(R: int, n: int, m: int) -> int:
 
 
 def _below_zero(R: int, n: int, m: int) -> int:
-    """The largest whole a with a/SCALE at or before the zero, by Newton's steps.
+    """Return the largest integer a with a/SCALE at most the zero, by Newton's method.
 
-    The cubic is below 0 at √R and at 2d, and between the zero and the smaller of them it falls and bends
-    downwards: so a step from there, rounded up, stays behind the zero.
+    The cubic is negative at √R and at 2d. Between the zero and the smaller of them it is decreasing and
+    concave, so Newton's steps from there, rounded up, do not pass the zero.
     """
 
     def cubic(u: int) -> int:
@@ -103,9 +103,9 @@ def _below_zero(R: int, n: int, m: int) -> int:
 
 @library_solution
 def best_segment(words: Callable[[int], int], near: int, T: int | None) -> int:
-    """`words(T)` for the T given, or the largest over the sixteenths of `near` from its half to its double.
+    """Return words(T) for the given T, or its maximum over multiples of near/16 from near/2 to 2·near.
 
-    Near the best T a bound falls slowly, so the grid costs little; it wins back what the floor takes away.
+    Near the best T a bound is flat, so the grid loses little; it compensates the effect of rounding down.
     """
     if T is not None:
         return words(positive_int("T", T))

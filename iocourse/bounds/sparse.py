@@ -1,4 +1,4 @@
-"""Lower bounds under a mask: the theorems with the number of visible pairs in place of N²."""
+"""Lower bounds with a mask: the theorems with the number of visible pairs instead of N²."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .forward import CLASS, CLASS_ONCE, DERIVED, NOT_LINEAR, words_A, words_B, w
 
 FIXED = " The mask is fixed, and only the visible pairs count."
 COUNTS = (
-    "It counts visible pairs, not where they stand: a window costs 4Nd whatever its width, if its ring fits. "
+    "It counts visible pairs, not their positions: a window moves 4Nd for any width whose ring buffer fits. "
 )
 
 
@@ -23,10 +23,10 @@ COUNTS = (
     status="proved here",
     passes=("forward",),
     holds_for="Schedules that form every visible score; rows and columns are those with a visible pair.",
-    not_about="Outputs of rows that see nothing are not counted.",
+    not_about="Outputs of rows without a visible pair are not counted.",
 )
 def compulsory_sparse(rows: int, columns: int, d: int) -> int:
-    """Rows of Q read and of O written, rows of K and V read; `rows` and `columns` are the nonempty ones."""
+    """Return d (2 rows + 2 columns) words, for nonempty rows and columns: Q, K, V read, O written."""
     return zero_or_more("d", d) * (2 * zero_or_more("rows", rows) + 2 * zero_or_more("columns", columns))
 
 
@@ -42,7 +42,7 @@ def compulsory_sparse(rows: int, columns: int, d: int) -> int:
     not_about="Gradients of rows and columns without a visible pair are not counted.",
 )
 def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
-    """Rows of Q, dO read and of dQ written, rows of K, V read and of dK, dV written."""
+    """Return d (3 rows + 4 columns) words: Q, dO read, dQ written; K, V read, dK, dV written."""
     return zero_or_more("d", d) * (3 * zero_or_more("rows", rows) + 4 * zero_or_more("columns", columns))
 
 
@@ -59,7 +59,7 @@ def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
     not_about=COUNTS + NOT_LINEAR,
 )
 def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem A with nnz visible pairs for N²."""
+    """Return Theorem A with nnz visible pairs instead of N²."""
     return words_A(zero_or_more("nnz", nnz), d, M, T)
 
 
@@ -72,10 +72,10 @@ def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("forward",),
     holds_for=CLASS_ONCE + FIXED,
-    not_about="It does not hold for schedules that compute a score a second time. " + COUNTS + NOT_LINEAR,
+    not_about="It does not hold for schedules that compute a score more than once. " + COUNTS + NOT_LINEAR,
 )
 def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem B with nnz visible pairs for N²."""
+    """Return Theorem B with nnz visible pairs instead of N²."""
     return words_B(zero_or_more("nnz", nnz), d, M, T)
 
 
@@ -91,7 +91,7 @@ def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
     not_about=COUNTS + NOT_LINEAR,
 )
 def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem B' with nnz visible pairs for N²."""
+    """Return Theorem B' with nnz visible pairs instead of N²."""
     return words_B_prime(zero_or_more("nnz", nnz), d, M, T)
 
 
@@ -107,7 +107,7 @@ def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
     not_about=COUNTS + NOT_PARTIAL,
 )
 def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C with nnz visible pairs for N²."""
+    """Return Theorem C with nnz visible pairs instead of N²."""
     return words_C(zero_or_more("nnz", nnz), d, M, T)
 
 
@@ -123,13 +123,13 @@ def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
     not_about=COUNTS + NOT_PARTIAL,
 )
 def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """The weighted Theorem C with nnz visible pairs for N²."""
+    """Return the weighted Theorem C with nnz visible pairs instead of N²."""
     return words_C_small(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
     id="D_C'",
-    title="Theorem D, backward, P made by the schedule",
+    title="Theorem D, backward, P computed by the schedule",
     formula=r"W \ge T\left\lfloor \frac{(2+\frac32\sqrt 3)\,\mathrm{nnz}\,d}{F_{b'}(M+T)} \right\rfloor "
     r"- 2\,\mathrm{nnz}",
     source=DERIVED + "; Theorem C' over the visible pairs",
@@ -137,16 +137,16 @@ def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS_OWN + FIXED,
-    not_about="It does not hold for a schedule that is handed P. " + COUNTS + NOT_PARTIAL,
+    not_about="It does not hold for a schedule with P as an input. " + COUNTS + NOT_PARTIAL,
 )
 def theorem_D_C_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C' with nnz visible pairs for N²."""
+    """Return Theorem C' with nnz visible pairs instead of N²."""
     return words_C_prime(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
     id="D_C''",
-    title="Theorem D, backward, P handed over or not",
+    title="Theorem D, backward, P as an input or not",
     formula=r"W \ge T\left\lfloor \frac{4\,\mathrm{nnz}\,d}{F_{b''}(M+T)} \right\rfloor - \mathrm{nnz}",
     source=DERIVED + "; Theorem C'' over the visible pairs",
     regime="every M; T near M + min(M, 16d²/27)",
@@ -156,5 +156,5 @@ def theorem_D_C_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
     not_about=COUNTS + NOT_PARTIAL,
 )
 def theorem_D_C_second(nnz: int, d: int, M: int, T: int | None = None) -> int:
-    """Theorem C'' with nnz visible pairs for N²."""
+    """Return Theorem C'' with nnz visible pairs instead of N²."""
     return words_C_second(zero_or_more("nnz", nnz), d, M, T)

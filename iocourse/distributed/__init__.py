@@ -1,7 +1,7 @@
-"""Attention across devices: the network is the slow memory, and the words that ranks receive are counted.
+"""Attention across devices: count the words that each rank receives from and sends to the other ranks.
 
-A schedule is one function of a rank, `schedule(me, Q, K, V)`; `run` gives each rank its rows, and returns
-the joined results, with a ledger for each rank.
+A schedule is one function, `schedule(me, Q, K, V)`, which every rank runs on its own rows. `run` distributes
+the arrays, runs the schedule on all ranks, and returns the joined results and one ledger per rank.
 """
 
 from . import bounds, costs, load_balance, time_model

@@ -1,15 +1,15 @@
-"""How few words a rank can do with: lower bounds across P ranks, each with its class and how sure it is.
+"""Lower bounds on the words that one of P ranks must move, each with its class of schedules and its status.
 
-A rank holds its share of the rows of every array, without copies. W is what it must take part in:
+Each rank holds its share of the rows of every array, without copies. The traffic of a rank is
 
-    W = words of inputs, statistics and scores that it receives + partial sums that it sends.
+    W = words of inputs, statistics and scores that it receives + words of partial sums that it sends.
 
-Partial sums that it receives are paid by who sends them. Each bound holds for some rank, so for the largest
-W, and no lower bound holds for every rank: one that does nothing moves nothing.
+Partial sums that it receives count for the sender. Each bound holds for at least one rank, hence for the
+largest W. No positive bound can hold for every rank, because a rank without work moves nothing.
 
-All of them ask what the rank that forms the most products has at hand: its share, and what it received. If R
-words allow at most F(R) = (R + ad²)²/16d products (a = 1 forward, 4 backward: lessons 05b and 06b), then W is
-what R must have beyond the share.
+All bounds consider the rank that forms the most products. It has its share and the words that it received.
+If R words allow at most F(R) = (R + ad²)²/16d products (a = 1 forward, 4 backward: lessons 05b and 06b), then
+W is at least R minus the share.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ SHARED = (
 )
 FORWARD_CLASS = SHARED.format(arrays="Q, K, V and O") + CLASS
 BACKWARD_CLASS = SHARED.format(arrays="Q, K, V, dO, dQ, dK and dV") + CLASS_OWN
-HEADS_CLASS = FORWARD_CLASS + " Each of H heads has arrays of its own, and a rank has rows of all of them."
+HEADS_CLASS = FORWARD_CLASS + " Each of H heads has separate arrays, and a rank has rows of all of them."
 DERIVED = (
-    "a derivation of this course: the rank with the most products, and how many R words allow "
+    "derived in this course: the products of the busiest rank, and the number of products that R words allow "
     "(Irony-Toledo-Tiskin 2004 for matrix products)"
 )
-SOME_RANK = "It holds for some rank, not for each, and not for the sum over ranks. "
-RING = "A ring moves (√P + 1)/2 times as much, a square grid as much as this. "
+SOME_RANK = "It holds for some rank, not for every rank, and not for the sum over ranks. "
+RING = "A ring moves more by a factor of (√P + 1)/2, a square grid as much as the bound. "
 
 BOUNDS: dict[str, Bound] = {}
 
 
 class Work(NamedTuple):
-    """What a pass asks of its ranks.
+    """Constants of a pass in the bounds.
 
-    `products` a pair and a column, `arrays` of which a rank has its share, `results` among them, and `a` of
-    F(R) = (R + ad²)²/16d.
+    `products` per pair and column, number of `arrays` of which a rank has a share, number of `results` among
+    them, and the `a` in F(R) = (R + ad²)²/16d.
     """
 
     products: int
@@ -59,13 +59,13 @@ WORK = {"forward": Work(1, 4, 1, 1), "backward": Work(3, 7, 3, 4)}
 
 
 def pairs_of(N: int, causal: bool) -> int:
-    """Pairs of a query and a key that it sees."""
+    """Return the number of visible query–key pairs: N(N + 1)/2 with a causal mask, otherwise N²."""
     return N * (N + 1) // 2 if truth("causal", causal) else N * N
 
 
 @library_solution
 def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
-    """What R must have beyond a share, so that F(R) is a P-th of the products; rounded down, not below 0."""
+    """Return R minus a rank's share, where F(R) is 1/P of all products; rounded down, at least 0."""
     work = WORK[pass_]
     R = isqrt(16 * d * d * work.products * pairs // P) - work.a * d * d
     return max(0, R - work.arrays * ceil_div(N, P) * d)
@@ -73,7 +73,7 @@ def words_of_one_rank(pass_: str, pairs: int, N: int, d: int, P: int) -> int:
 
 @library_solution
 def words_in_segments(pass_: str, pairs: int, N: int, d: int, P: int, M: int) -> int:
-    """As for two memories, with T = M + ad²: a rank that forgets receives again."""
+    """Return the segment bound for a rank with M words of memory; T = M + ad² as in the two-level model."""
     work = WORK[pass_]
     T = M + work.a * d * d
     return 4 * work.products * pairs * d * d // (P * T) - T - work.results * ceil_div(N, P) * d
@@ -85,14 +85,17 @@ def words_in_segments(pass_: str, pairs: int, N: int, d: int, P: int, M: int) ->
     title="Some rank's words",
     formula=r"W \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2",
     source=DERIVED,
-    regime="every P; 0 where it says nothing; ⌈N/P⌉ for N/P where P does not divide N",
+    regime="every P; 0 if the formula is negative; ⌈N/P⌉ replaces N/P if P does not divide N",
     status="proved here",
     passes=("forward across ranks",),
     holds_for=FORWARD_CLASS,
     not_about=SOME_RANK + RING + NOT_LINEAR,
 )
 def network(N: int, d: int, P: int, *, causal: bool = False) -> int:
-    """Words that some rank moves in a forward pass, rounded down; under a causal mask its pairs count."""
+    """Lower bound on the words of some rank in a forward pass, rounded down.
+
+    With a causal mask the visible pairs replace N².
+    """
     N, d, P = check_sizes(N=N, d=d, P=P)
     return words_of_one_rank("forward", pairs_of(N, causal), N, d, P)
 
@@ -105,14 +108,17 @@ def network(N: int, d: int, P: int, *, causal: bool = False) -> int:
     r"f=\frac{(4Nd/P+d^2)^2}{16d},\quad "
     r"\text{about } \frac{4NHd(P-1)}{P(P+1)} \text{ for } d \ll N/P",
     source=DERIVED + "; F is convex, so a chord from a share to a whole head is above it",
-    regime="every P and H; for P > H `network_few_heads` says more",
+    regime="every P and H; for P > H `network_few_heads` is larger",
     status="proved here",
     passes=("forward across ranks",),
     holds_for=HEADS_CLASS,
-    not_about=SOME_RANK + "Ulysses moves (P + 1)/P times its last form. " + NOT_LINEAR,
+    not_about=SOME_RANK + "Ulysses moves (P + 1)/P times the last form. " + NOT_LINEAR,
 )
 def network_heads(N: int, d: int, P: int, H: int, *, causal: bool = False) -> int:
-    """Words of some rank over H heads, rounded down; under a causal mask its pairs count."""
+    """Lower bound on the words of some rank for H heads, rounded down.
+
+    With a causal mask the visible pairs replace N².
+    """
     N, d, P, H = check_sizes(N=N, d=d, P=P, H=H)
     products, (share, f) = pairs_of(N, causal) * d, _at_first(N, d, P)
     whole, missing = _root(16 * d * Fraction(products)) - d * d - share, Fraction(products, P) - f
@@ -126,15 +132,18 @@ def network_heads(N: int, d: int, P: int, H: int, *, causal: bool = False) -> in
     formula=r"W \ge 4\sqrt{d\left(\frac{HN^2d}{P} - (H-1)f\right)} - \frac{4Nd}{P} - d^2,\quad "
     r"f=\frac{(4Nd/P+d^2)^2}{16d},\quad "
     r"\text{at least about } 4Nd\left(\sqrt{\tfrac HP\left(1-\tfrac1P\right)}-\tfrac1P\right)",
-    source=DERIVED + "; by hand, and read by nobody else",
-    regime="P > H; 0 where it says nothing",
+    source=DERIVED + "; proved by hand, not yet checked by a second reader",
+    regime="P > H; 0 if the formula is negative",
     status="claimed",
     passes=("forward across ranks",),
     holds_for=HEADS_CLASS,
     not_about=SOME_RANK + "With one head it is `network`, which is proved. " + NOT_LINEAR,
 )
 def network_few_heads(N: int, d: int, P: int, H: int, *, causal: bool = False) -> int:
-    """Words of some rank where ranks share a head, rounded down."""
+    """Lower bound on the words of some rank for more ranks than heads, rounded down.
+
+    With a causal mask the visible pairs replace N².
+    """
     N, d, P, H = check_sizes(N=N, d=d, P=P, H=H)
     require("network_few_heads", "P > H", P > H, P=P, H=H)
     share, f = _at_first(N, d, P)
@@ -143,13 +152,13 @@ def network_few_heads(N: int, d: int, P: int, H: int, *, causal: bool = False) -
 
 
 def _at_first(N: int, d: int, P: int) -> tuple[int, Fraction]:
-    """The words of a share of one head, and F of them: the products that nothing needs to be moved for."""
+    """Return the words of a rank's share of one head, and F(share): the products possible without traffic."""
     share = 4 * ceil_div(N, P) * d
     return share, Fraction((share + d * d) ** 2, 16 * d)
 
 
 def _root(value: Fraction) -> int:
-    """The root, rounded down; 0 of what is negative."""
+    """Return the square root, rounded down; 0 for a negative value."""
     return isqrt(max(0, int(value)))
 
 
@@ -159,14 +168,17 @@ def _root(value: Fraction) -> int:
     title="Some rank's words, M words on a rank",
     formula=r"W \ge \frac{4N^2d^2}{P(M+d^2)} - (M+d^2) - \frac{Nd}{P}",
     source=DERIVED + "; segments of M + d² words, as in Theorem A",
-    regime="M ≥ 4Nd/P, a rank's share; 0 where it says nothing",
+    regime="M ≥ 4Nd/P, a rank's share; 0 if the formula is negative",
     status="proved here",
     passes=("forward across ranks",),
-    holds_for=FORWARD_CLASS + " A rank has M words of memory in all, and nothing else but the network.",
+    holds_for=FORWARD_CLASS + " A rank has M words of memory in total, and no other storage.",
     not_about=SOME_RANK + NOT_LINEAR,
 )
 def network_memory(N: int, d: int, P: int, M: int, *, causal: bool = False) -> int:
-    """Words of some rank that cannot keep all it receives, rounded down."""
+    """Lower bound on the words of some rank with M words of memory, rounded down.
+
+    With a causal mask the visible pairs replace N². Raises OutsideRegime if a rank's share exceeds M.
+    """
     N, d, P, M = check_sizes(N=N, d=d, P=P, M=M)
     _require_share("network_memory", "forward", N, d, P, M)
     return words_in_segments("forward", pairs_of(N, causal), N, d, P, M)
@@ -178,7 +190,9 @@ def network_memory(N: int, d: int, P: int, M: int, *, causal: bool = False) -> i
     title="Some rank's words, without d²",
     formula=r"W \ge \min\left\{\frac{4Nd}{\sqrt P},\; 3\left(\frac{N^2d}{P}\right)^{2/3}\right\} "
     r"- \frac{4Nd}{P}",
-    source=DERIVED + "; one Loomis-Whitney for pairs at hand and pairs made; read by nobody else yet",
+    source=DERIVED
+    + "; one Loomis-Whitney inequality for pairs loaded and pairs computed; not yet checked by a "
+    "second reader",
     regime="every P; the first of the two for N ≥ 2.37 d√P",
     status="claimed",
     passes=("forward across ranks",),
@@ -186,7 +200,7 @@ def network_memory(N: int, d: int, P: int, M: int, *, causal: bool = False) -> i
     not_about=SOME_RANK + RING + NOT_LINEAR,
 )
 def network_sharp(N: int, d: int, P: int, *, causal: bool = False) -> int:
-    """`network` without d², rounded down."""
+    """Lower bound on the words of some rank without the term d² of `network`, rounded down."""
     N, d, P = check_sizes(N=N, d=d, P=P)
     pairs = pairs_of(N, causal)
     whole_rows = isqrt(16 * d * d * pairs // P)
@@ -195,7 +209,7 @@ def network_sharp(N: int, d: int, P: int, *, causal: bool = False) -> int:
 
 
 def _cube_root(value: int) -> int:
-    """The third root, rounded down."""
+    """Return the cube root, rounded down."""
     low, high = 0, 1 << (value.bit_length() // 3 + 1)
     while high - low > 1:
         middle = (low + high) // 2
@@ -209,14 +223,17 @@ def _cube_root(value: int) -> int:
     title="Some rank's words, backward",
     formula=r"W \ge \frac{4\sqrt3\,Nd}{\sqrt P} - \frac{7Nd}{P} - 4d^2",
     source=DERIVED,
-    regime="every P; 0 where it says nothing; ⌈N/P⌉ for N/P where P does not divide N",
+    regime="every P; 0 if the formula is negative; ⌈N/P⌉ replaces N/P if P does not divide N",
     status="proved here",
     passes=("backward across ranks",),
     holds_for=BACKWARD_CLASS,
-    not_about=SOME_RANK + "A grid of 3 : 4 comes near it. " + NOT_PARTIAL,
+    not_about=SOME_RANK + "A grid with a : b = 3 : 4 is close to it. " + NOT_PARTIAL,
 )
 def network_backward(N: int, d: int, P: int, *, causal: bool = False) -> int:
-    """Words that some rank moves in a backward pass, rounded down; under a causal mask its pairs count."""
+    """Lower bound on the words of some rank in a backward pass, rounded down.
+
+    With a causal mask the visible pairs replace N².
+    """
     N, d, P = check_sizes(N=N, d=d, P=P)
     return words_of_one_rank("backward", pairs_of(N, causal), N, d, P)
 
@@ -227,14 +244,17 @@ def network_backward(N: int, d: int, P: int, *, causal: bool = False) -> int:
     title="Some rank's words, M words on a rank, backward",
     formula=r"W \ge \frac{12N^2d^2}{P(M+4d^2)} - (M+4d^2) - \frac{3Nd}{P}",
     source=DERIVED + "; segments of M + 4d² words, as in Theorem C",
-    regime="M ≥ 7Nd/P, a rank's share; 0 where it says nothing",
+    regime="M ≥ 7Nd/P, a rank's share; 0 if the formula is negative",
     status="proved here",
     passes=("backward across ranks",),
-    holds_for=BACKWARD_CLASS + " A rank has M words of memory in all, and nothing else but the network.",
+    holds_for=BACKWARD_CLASS + " A rank has M words of memory in total, and no other storage.",
     not_about=SOME_RANK + NOT_PARTIAL,
 )
 def network_memory_backward(N: int, d: int, P: int, M: int, *, causal: bool = False) -> int:
-    """Words of some rank that cannot keep all it receives, rounded down."""
+    """Lower bound on the words of some rank with M words of memory in a backward pass, rounded down.
+
+    With a causal mask the visible pairs replace N². Raises OutsideRegime if a rank's share exceeds M.
+    """
     N, d, P, M = check_sizes(N=N, d=d, P=P, M=M)
     _require_share("network_memory_backward", "backward", N, d, P, M)
     return words_in_segments("backward", pairs_of(N, causal), N, d, P, M)
@@ -245,25 +265,27 @@ def _require_share(id: str, pass_: str, N: int, d: int, P: int, M: int) -> None:
     require(id, f"M ≥ {arrays}Nd/P", arrays * ceil_div(N, P) * d <= M, M=M, N=N, d=d, P=P)
 
 
-# ---------------------------------------------------------------------- the best that is proved
+# ---------------------------------------------------------------------- the largest proved bound
 def lower_bound(
     pass_: str, N: int, d: int, P: int, *, H: int = 1, causal: bool = False, M: int | None = None
 ) -> tuple[int, str]:
-    """Words that some rank moves, and the id of the bound that says so: of those proved, the largest.
+    """Return the largest proved lower bound on the words of some rank, and the id of that bound.
 
     Args:
         pass_: "forward" or "backward".
-        N: rows of a head.
-        d: its columns.
-        P: ranks.
-        H: heads; the bounds of a single one hold too, for it is part of the work.
-        causal: whether query i sees the keys up to i only.
-        M: words of memory of a rank; None: it can keep all it receives.
+        N: sequence length.
+        d: head dimension.
+        P: number of ranks.
+        H: number of heads. The bounds for one head hold too, because one head is part of the work.
+        causal: if True, query i attends to the keys up to i only.
+        M: words of memory per rank; None is unlimited.
 
-    Raises ValueError or TypeError that names the argument, and OutsideRegime where a share exceeds M.
+    Raises:
+        ValueError or TypeError: if an argument is invalid; the message contains its name.
+        OutsideRegime: if a rank's share exceeds M.
     """
     if pass_ not in WORK:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(WORK)}")
+        raise ValueError(f"pass_ must be one of {', '.join(WORK)}, got {pass_!r}")
     end = "" if pass_ == "forward" else "_backward"
     asked: dict[str, tuple[int, ...]] = {f"network{end}": (N, d, P)}
     if M is not None:

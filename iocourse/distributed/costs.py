@@ -1,7 +1,7 @@
-"""What a schedule between ranks must receive, send and hold: closed forms, for every rank and any N.
+"""Closed forms of the distributed schedules: the ledger (received, sent, peak) of every rank, for any N.
 
-Each takes (rank, P, N, d), and what its schedule is told beside. With H heads a row has H·d words, and a row
-statistic is H words. `peak` is the most words of others that the rank holds at once.
+Each takes (rank, P, N, d) and the options of its schedule. A row of H heads has H·d words, and a row
+statistic H words. `peak` is the maximum of the words of other ranks that the rank holds at once.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ FORMS: dict[str, Form] = {}
 
 
 def form(function: Form) -> Form:
-    """Make the function the closed form of the schedule of its name."""
+    """Register the function as the closed form of the schedule with the same name."""
     FORMS[function.__name__] = function
     return function
 
 
 def form_of(name: str) -> Form:
-    """The closed form of the schedule of that name. Raises LookupError where there is none."""
+    """Return the closed form of the schedule `name`. Raises LookupError if it does not exist."""
     if name not in FORMS:
         raise LookupError(
-            f"there is no closed form for {name}: iocourse/distributed/costs.py has {', '.join(FORMS)}"
+            f"No closed form for {name}. iocourse/distributed/costs.py defines {', '.join(FORMS)}."
         )
     return FORMS[name]
 
 
 def _each(names: str, words: int) -> dict[str, int]:
-    """As many words for each of the arrays."""
+    """Return a dict with the same number of words for each array in `names`."""
     return dict.fromkeys(names.split(), words)
 
 
 @lru_cache(maxsize=64)
 def _sizes(P: int, N: int) -> tuple[int, ...]:
-    """Rows of each rank."""
+    """Return the number of rows of each rank in the contiguous layout."""
     return tuple(row_count("contiguous", N, P, rank) for rank in range(P))
 
 
 def _in_turn(blocks: Sequence[int]) -> int:
-    """The most rows held where each block is given up once the next has come; the first follows one's own."""
+    """Return the peak of rows held if each block is freed as soon as the next one has arrived."""
     return max(map(add, [0, *blocks], blocks), default=0)
 
 
 def _before(sizes: Sequence[int], rank: int) -> Sequence[int]:
-    """Rows of the ranks in the order in which a ring brings them to `rank`."""
+    """Return the block sizes of the other ranks, in the order in which a ring delivers them to `rank`."""
     return [*sizes[:rank][::-1], *sizes[:rank:-1]]
 
 
 @form
 def ring(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """K and V of all others come, of all but the next go: 2d(N - n) words. Two blocks are held."""
+    """Return the ledger of the ring: receive K and V of all other ranks, 2d(N - n) words; hold two blocks."""
     n = _sizes(P, N)
     come, go = H * d * (N - n[rank]), H * d * (N - n[(rank + 1) % P])
     return RankLedger(_each("K V", come), _each("K V", go), 2 * H * d * _in_turn(_before(n, rank)))
@@ -64,7 +64,7 @@ def ring(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
 
 @form
 def ring_backward_columns(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """K and V as in the ring forward, dK and dV as often: 4Nd(P - 1)/P words, and 6dN/P held."""
+    """Return the ledger: K and V as in `ring`, dK and dV as often. 4Nd(P - 1)/P words, 6dN/P held."""
     n = _sizes(P, N)
     w, come, back, after = H * d, N - n[rank], N - n[rank - 1], N - n[(rank + 1) % P]
     received = _each("K V", w * come) | _each("dK dV", w * back)
@@ -74,7 +74,7 @@ def ring_backward_columns(rank: int, P: int, N: int, d: int, *, H: int = 1) -> R
 
 @form
 def ring_backward_rows(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """Q, dO, LSE and D go round and dQ behind them: (3Nd + 2N)(P - 1)/P words."""
+    """Return the ledger: Q, dO, LSE and D circulate, followed by dQ. (3Nd + 2N)(P - 1)/P words."""
     n = _sizes(P, N)
     w, come, back, after = H * d, N - n[rank], N - n[rank - 1], N - n[(rank + 1) % P]
     received = _each("Q dO", w * come) | _each("LSE D", H * come) | {"dQ": w * back}
@@ -83,14 +83,15 @@ def ring_backward_rows(rank: int, P: int, N: int, d: int, *, H: int = 1) -> Rank
 
 
 def _with_sums(sizes: Sequence[int], rank: int, inputs: int, sums: int) -> int:
-    """Words held where blocks come round, and behind them the sums over them: `inputs` and `sums` a row.
+    """Return the peak of words held if blocks of inputs circulate, followed by the sums over them.
 
-    The first sum is made by the rank itself; the last that comes is its own.
+    `inputs` and `sums` are words per row. The rank computes the first sum itself; the last sum that it
+    receives belongs to its own rows.
     """
     blocks = _before(sizes, rank)
     if not blocks:
         return 0
-    came = [0, *blocks[1:]]  # of each step the sums that had come from others
+    came = [0, *blocks[1:]]  # per step: rows of the sums received from other ranks
     held = [inputs * blocks[0], inputs * blocks[-1] + sums * (came[-1] + sizes[rank])]
     for step in range(1, len(blocks)):
         held.append(inputs * (blocks[step - 1] + blocks[step]) + sums * came[step - 1])
@@ -99,7 +100,7 @@ def _with_sums(sizes: Sequence[int], rank: int, inputs: int, sums: int) -> int:
 
 
 def _grid(rank: int, P: int, N: int, a: int) -> tuple[int, int, int]:
-    """Rows of the rank, and of all others in its row and in its column."""
+    """Return the rows of the rank, of the other ranks in its grid row, and of those in its grid column."""
     n, b = _sizes(P, N), P // a
     i, j = divmod(rank, b)
     return n[rank], sum(n[i * b : i * b + b]) - n[rank], sum(n[j::b]) - n[rank]
@@ -107,7 +108,10 @@ def _grid(rank: int, P: int, N: int, a: int) -> tuple[int, int, int]:
 
 @form
 def grid(rank: int, P: int, N: int, d: int, *, a: int, H: int = 1) -> RankLedger:
-    """In a row of b = P/a ranks (2d + 1)(N/a - N/P), of Q, O and L; in a column 2d(N/b - N/P)."""
+    """Return the ledger of the grid: (2d + 1)(N/a - N/P) words in a row (Q, O, L), 2d(N/b - N/P) in a column.
+
+    A row has b = P/a ranks.
+    """
     n, row, col = _grid(rank, P, N, a)
     w, b = H * d, P // a
     received = {"Q": w * row, **_each("K V", w * col), "O": w * n * (b - 1), "L": H * n * (b - 1)}
@@ -117,7 +121,10 @@ def grid(rank: int, P: int, N: int, d: int, *, a: int, H: int = 1) -> RankLedger
 
 @form
 def grid_backward(rank: int, P: int, N: int, d: int, *, a: int, H: int = 1) -> RankLedger:
-    """(3d + 2)(N/a - N/P) in the row and 4d(N/b - N/P) in the column. Sums that came are added up at once."""
+    """Return the ledger: (3d + 2)(N/a - N/P) words in the row, 4d(N/b - N/P) in the column, b = P/a.
+
+    Received partial sums are added up at once.
+    """
     n, row, col = _grid(rank, P, N, a)
     w, b = H * d, P // a
     inputs = _each("Q dO", w * row) | _each("LSE D", H * row) | _each("K V", w * col)
@@ -129,16 +136,16 @@ def grid_backward(rank: int, P: int, N: int, d: int, *, a: int, H: int = 1) -> R
 
 @form
 def ulysses(rank: int, P: int, N: int, d: int, *, H: int) -> RankLedger:
-    """Of Q, K, V and O all but a P-th of a P-th moves: 4NHd(P - 1)/P²."""
+    """Return the ledger of Ulysses: each rank moves 4NHd(P - 1)/P² words of Q, K, V and O."""
     return ulysses_ring(rank, P, N, d, H=H, a=1)
 
 
 @form
 def ulysses_ring(rank: int, P: int, N: int, d: int, *, H: int, a: int) -> RankLedger:
-    """In a row of b = P/a ranks heads are dealt out; in a column K and V of H/b heads go round."""
+    """Return the ledger: all-to-all of heads in a row of b = P/a ranks, a ring of H/b heads in a column."""
     n, row, _ = _grid(rank, P, N, a)
     b, i = P // a, rank // (P // a)
-    few, rest = d * H // b, d * (H - H // b)  # words of a row: of this rank's heads, of the others
+    few, rest = d * H // b, d * (H - H // b)  # words per row: this rank's heads, all other heads
     sizes = [sum(_sizes(P, N)[at * b : at * b + b]) for at in range(a)]
     come, go = few * (N - sizes[i]), few * (N - sizes[(i + 1) % a])
     received = {"Q": few * row, **_each("K V", few * row + come), "O": rest * n}
@@ -150,14 +157,14 @@ def ulysses_ring(rank: int, P: int, N: int, d: int, *, H: int, a: int) -> RankLe
 
 @form
 def decode(rank: int, P: int, N: int, d: int, *, m: int = 1, H: int = 1) -> RankLedger:
-    """(d + 1)(P - 1) words a query, whatever N."""
+    """Return the ledger of decoding: (d + 1)(P - 1) words per query, independent of N."""
     words = {"O": (P - 1) * m * H * d, "L": (P - 1) * m * H}
     return RankLedger(words, dict(words), sum(words.values()))
 
 
 @form
 def causal_contiguous(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """Rank p receives the rows below its own: 2d of each."""
+    """Return the ledger: rank p receives 2d words for each row of the lower ranks."""
     n = _sizes(P, N)
     sent = 0 if rank == P - 1 else sum(n[: rank + 1])
     peak = _in_turn(n[:rank][::-1])
@@ -166,14 +173,14 @@ def causal_contiguous(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankL
 
 @form
 def causal_zigzag(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """Early blocks of all others and late blocks of the ranks above: (2P - 2 - p)Nd/P words for rank p."""
+    """Return the ledger: early blocks of all others, late blocks of higher ranks; (2P - 2 - p)Nd/P words."""
     come, go, held = _zigzag_rows(rank, P, N)
     return RankLedger(_each("K V", H * d * come), _each("K V", H * d * go), 2 * H * d * held)
 
 
 @lru_cache(maxsize=2048)
 def _zigzag_rows(rank: int, P: int, N: int) -> tuple[int, int, int]:
-    """Rows that come to a rank, that it sends on, and the most it holds of others."""
+    """Return the rows that a rank receives, the rows that it sends, and the peak of rows of others held."""
     blocks = _sizes(2 * P, N)
     early, late = blocks[:P], blocks[: P - 1 : -1]
     come = sum(early) - early[rank] + sum(late[rank + 1 :])
@@ -185,19 +192,22 @@ def _zigzag_rows(rank: int, P: int, N: int) -> tuple[int, int, int]:
 
 @form
 def causal_striped(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """Nearly all rows of all others; a row that no rank sees before its home is left out."""
-    come, go = (_stripes_seen(at, P, N) for at in (rank, (rank + 1) % P))  # what goes comes to the next
+    """Return the ledger: nearly all rows of all others, without rows that no remaining rank attends to."""
+    come, go = (_stripes_seen(at, P, N) for at in (rank, (rank + 1) % P))  # sent = received by the next rank
     words = 2 * H * d * _in_turn(come)
     return RankLedger(_each("K V", H * d * sum(come)), _each("K V", H * d * sum(go)), words)
 
 
 @lru_cache(maxsize=2048)
 def _stripes_seen(rank: int, P: int, N: int) -> tuple[int, ...]:
-    """Rows of each stripe that comes to a rank, in turn: those before the last row of a rank yet to visit."""
+    """Return the number of rows of each stripe when it arrives at `rank`, in order of arrival.
+
+    A stripe keeps the rows up to the last row of any rank that it has not visited yet.
+    """
     seen = []
     for step in range(1, P):
         home = (rank - step) % P
-        last = (N - 1 - home) % P  # shifts from its home to the rank with the last row
+        last = (N - 1 - home) % P  # shifts from its owner to the rank with the last row
         latest = N - 1 if step <= last else N - 2 - last
         seen.append(max(0, (latest - home) // P + 1))
     return tuple(seen)
@@ -205,7 +215,7 @@ def _stripes_seen(rank: int, P: int, N: int) -> tuple[int, ...]:
 
 @form
 def states(rank: int, P: int, N: int, d: int, *, r: int | None = None, H: int = 1) -> RankLedger:
-    """The state of every other rank: r(d + 1)(P - 1) words, whatever N."""
+    """Return the ledger: the states of all other ranks, r(d + 1)(P - 1) words, independent of N."""
     words = {"KV": (P - 1) * H * (d if r is None else r) * (d + 1)}
     return RankLedger(words, dict(words), words["KV"])
 
@@ -217,7 +227,10 @@ FORMS["states_causal"] = states
 def packed(
     rank: int, P: int, N: int, d: int, *, texts: Sequence[int], layout: Layout = "contiguous", H: int = 1
 ) -> RankLedger:
-    """2d words for each row of another rank that a row of one's own sees: of its text, and not after it."""
+    """Return the ledger: 2d words per row of another rank that an own query attends to.
+
+    These rows are in the same sequence and not after the query. `texts` are the lengths of the sequences.
+    """
     owned = [blocks_of(layout, N, P, at) for at in range(P)]
     come, go = list[int](), 0
     for start, stop in pairwise(accumulate(texts, initial=0)):
@@ -231,11 +244,11 @@ def packed(
 
 
 def _inside(blocks: Sequence[range], start: int, stop: int) -> list[range]:
-    """What of the blocks lies from start to stop."""
+    """Return the parts of the blocks between start and stop, without empty ones."""
     cut = [range(max(start, b.start), min(stop, b.stop)) for b in blocks]
     return [b for b in cut if b]
 
 
 def _up_to(blocks: Sequence[range], last: int) -> int:
-    """How many rows of the blocks come no later than row `last`."""
+    """Count the rows of the blocks that are at most `last`."""
     return sum(len(range(b.start, min(b.stop, last + 1))) for b in blocks)

@@ -1,4 +1,4 @@
-"""What one rank received and sent: words per array, and the most words it held that had come from others."""
+"""Traffic record of one rank: words received and sent per array, and the peak of other ranks' words held."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 from ..console import show
 from ..ledger import without_zeros
 
-# Arrays that are sums over keys or queries, of which a rank makes a part: (O, L) and gradients, which are
-# reduced, and KV, the sum of φ(k)vᵀ. All other names are inputs, the row statistics LSE and D among them.
+# Arrays that are sums over keys or queries, of which each rank computes a part: (O, L) and the gradients,
+# which are reduced, and KV, the sum of φ(k)vᵀ. All other names are inputs, also the statistics LSE and D.
 PARTIAL_SUMS = frozenset({"O", "L", "dQ", "dK", "dV", "KV"})
 
 
 class Exchange(NamedTuple):
-    """One call of a rank: what it sent and received, in words per array, and with which ranks."""
+    """One call of a rank: its kind, the words sent and received per array, and the ranks that took part."""
 
     kind: str  # "shift", "all_gather", "all_to_all", "send" or "recv"
     sent: dict[str, int]
@@ -26,12 +26,12 @@ class Exchange(NamedTuple):
 
 @dataclass(eq=False)
 class RankLedger:
-    """Words that one rank received from other ranks and sent to them.
+    """Words that one rank received from and sent to other ranks.
 
-    `received` and `sent` map an array's name to words; a word that goes to three ranks is sent three times.
-    `peak` is the most words that had arrived and were still held, from the moment the room for them is set
-    aside; the rank's own rows are not in it. Two ledgers are equal when these three agree. `exchanges` tells
-    the calls in their order.
+    `received` and `sent` map the name of an array to words; a word that is sent to three ranks counts three
+    times. `peak` is the maximum number of words of other ranks that were held at once, counted from the
+    moment their buffer is allocated; the rank's own rows are not included. Two ledgers are equal if these
+    three are equal. `exchanges` lists the calls in order.
     """
 
     received: dict[str, int] = field(default_factory=dict)
@@ -52,17 +52,17 @@ class RankLedger:
 
     @property
     def words(self) -> int:
-        """W of this rank, as the bounds count it: inputs received and partial sums sent."""
+        """W of this rank as the bounds count it: words of inputs received plus words of partial sums sent."""
         inputs = sum(words for name, words in self.received.items() if name not in PARTIAL_SUMS)
         return inputs + sum(words for name, words in self.sent.items() if name in PARTIAL_SUMS)
 
     @property
     def arrays(self) -> list[str]:
-        """Every array that moved, in the order of first appearance."""
+        """Names of the arrays with traffic, in the order of first appearance."""
         return list(dict.fromkeys([*without_zeros(self.received), *without_zeros(self.sent)]))
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """(array, words received, words sent) for every array that moved."""
+        """Return (array, words received, words sent) for every array with traffic."""
         return [(name, self.received.get(name, 0), self.sent.get(name, 0)) for name in self.arrays]
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int], int]:
@@ -74,7 +74,7 @@ class RankLedger:
     __hash__ = None  # type: ignore[assignment]
 
     def __sub__(self, other: RankLedger) -> RankDifference:
-        """What this rank moved that `other` did not: `measured - closed_form`."""
+        """Return the difference of two ledgers, usually `measured - closed_form`."""
         return RankDifference(self, other) if isinstance(other, RankLedger) else NotImplemented
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class RankLedger:
 
 @dataclass(frozen=True)
 class RankDifference:
-    """How `got` differs from `expected`, line by line; falsy when they are equal."""
+    """Differences between the ledgers `got` and `expected`; falsy if they are equal."""
 
     got: RankLedger
     expected: RankLedger
@@ -113,15 +113,15 @@ class RankDifference:
 
     @property
     def words(self) -> int:
-        """W of `got` beyond that of `expected`; negative when it moved fewer words."""
+        """W of `got` minus W of `expected`; negative if `got` moved fewer words."""
         return self.got.words - self.expected.words
 
     @property
     def _other(self) -> str:
-        return "closed form says" if self.got.measured and not self.expected.measured else "the other"
+        return "closed form:" if self.got.measured and not self.expected.measured else "other ledger:"
 
     def lines(self) -> list[str]:
-        """One sentence for each array and direction, and for the peak, that differ."""
+        """Return one line for each array and direction, and for the peak, that differs."""
         found = self._lines_for("received", self.got.received, self.expected.received)
         found += self._lines_for("sent", self.got.sent, self.expected.sent)
         if self.got.peak != self.expected.peak:

@@ -1,7 +1,7 @@
-"""Load balance: pairs and words of each rank under a causal mask, and for texts of different length.
+"""Load balance: count pairs and words of each rank for a causal mask, and place sequences on ranks.
 
-A query at row t of its text sees the t + 1 keys up to it. So late rows are dear, and so are long texts: which
-rows a rank has decides how long the others wait for it.
+The query in row t of a sequence attends to the t + 1 keys up to it. So late rows and long sequences are
+expensive, and the layout of the rows decides how much longer the busiest rank works than the others.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..sizes import check_sizes, positive_int
 from ..solution_guard import library_solution
 from .layouts import blocks_of
 
-MEDIAN, SIGMA = 1500.0, 1.5  # of the lengths that are drawn: log-normal, a few long texts among many short
+MEDIAN, SIGMA = 1500.0, 1.5  # of the log-normal lengths that are drawn: a few long ones among many short ones
 
 
 @library_solution
 def pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
-    """Pairs of a query and a key it sees, for each rank, under a causal mask.
+    """Return the number of visible query–key pairs of each rank for a causal mask.
 
-    Raises ValueError or TypeError that names the argument, as for all here.
+    Raises ValueError or TypeError with the name of the invalid argument, like all functions of this module.
     """
     return _pairs_of_ranks(layout, *check_sizes(N=N, P=P))
 
@@ -37,10 +37,9 @@ def _pairs_of_ranks(layout: str, N: int, P: int) -> tuple[int, ...]:
 
 @library_solution
 def words_of_ranks(layout: str, N: int, d: int, P: int) -> tuple[int, ...]:
-    """Words of K and V that each rank needs from others under a causal mask, to answer its own queries.
+    """Return the words of K and V that each rank needs from other ranks for a causal mask.
 
-    They are the keys and values of all rows up to its last query, less those it has: all of these are before
-    it.
+    These are the keys and values of all rows up to its last query, except those that the rank owns.
     """
     d = positive_int("d", d)
     needed = []
@@ -56,24 +55,24 @@ def _blocks(layout: str, N: int, P: int) -> list[tuple[range, ...]]:
 
 
 def _pairs(rows: range) -> int:
-    """Pairs of these queries: the sum of t + 1 over them, which are evenly spaced."""
+    """Return the visible pairs of these evenly spaced queries: the sum of t + 1 over all t in `rows`."""
     return len(rows) * (rows[0] + rows[-1] + 2) // 2 if rows else 0
 
 
 def imbalance(shares: Sequence[float]) -> float:
-    """The largest share over the mean: 1 where all have the same; what the time is multiplied by.
+    """Return the largest share divided by the mean share: the factor by which imbalance lengthens the run.
 
-    Raises ValueError where there is none.
+    It is 1 if all shares are equal. Raises ValueError if there is no share above 0.
     """
     if not len(shares) or not sum(shares):
-        raise ValueError("shares has nothing in it; it needs at least one number above 0")
+        raise ValueError("shares must contain at least one number above 0, got none")
     return max(shares) * len(shares) / sum(shares)
 
 
-# ---------------------------------------------------------------------- texts of different length
+# ---------------------------------------------------------------------- sequences of different length
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one text on one rank, as ranges; `text` is its place in the list of lengths."""
+    """Rows of one sequence on one rank, as ranges; `text` is the index of the sequence in the lengths."""
 
     text: int
     rank: int
@@ -81,45 +80,45 @@ class Piece:
 
     @property
     def tokens(self) -> int:
-        """Rows of the piece."""
+        """Number of rows of the piece."""
         return sum(map(len, self.rows))
 
     @property
     def pairs(self) -> int:
-        """Pairs of its queries with the keys of their text up to them."""
+        """Number of visible pairs: each query with the keys of its sequence up to it."""
         return sum(map(_pairs, self.rows))
 
     @property
     def missing(self) -> int:
-        """Rows of keys that it needs and another rank has."""
+        """Number of key rows that the piece needs and another rank owns."""
         return max((rows.stop for rows in self.rows if rows), default=0) - self.tokens
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which rank has which rows of which text; each row stands on one rank."""
+    """Assignment of the rows of all sequences to ranks; each row has exactly one rank."""
 
     P: int
     pieces: tuple[Piece, ...]
 
     @property
     def pairs(self) -> tuple[int, ...]:
-        """Pairs of each rank: its work."""
+        """Visible pairs per rank: its work."""
         return self._by_rank([piece.pairs for piece in self.pieces])
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Rows of each rank: its memory."""
+        """Rows per rank: its memory."""
         return self._by_rank([piece.tokens for piece in self.pieces])
 
     def words(self, d: int) -> tuple[int, ...]:
-        """Words of K and V that each rank needs from others."""
+        """Return the words of K and V that each rank needs from other ranks, for head dimension d."""
         d = positive_int("d", d)
         return self._by_rank([2 * d * piece.missing for piece in self.pieces])
 
     @property
     def split(self) -> tuple[int, ...]:
-        """The texts that stand on more than one rank."""
+        """Indices of the sequences that are split over more than one rank."""
         homes: dict[int, set[int]] = {}
         for piece in self.pieces:
             homes.setdefault(piece.text, set()).add(piece.rank)
@@ -127,7 +126,7 @@ class Placement:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Rows of each text."""
+        """Number of rows of each sequence."""
         rows = [0] * (1 + max((piece.text for piece in self.pieces), default=-1))
         for piece in self.pieces:
             rows[piece.text] += piece.tokens
@@ -135,7 +134,7 @@ class Placement:
 
     @property
     def layout(self) -> tuple[tuple[range, ...], ...]:
-        """For each rank its rows as ranges, where the texts lie one behind the other: what `run` is told."""
+        """Rows of each rank as ranges, with the sequences concatenated: the argument `layout` of `run`."""
         starts = [0, *accumulate(self.lengths)]
         owned: list[list[range]] = [[] for _ in range(self.P)]
         for piece in self.pieces:
@@ -151,7 +150,7 @@ class Placement:
 
 
 def draw_lengths(rng: np.random.Generator, tokens: int) -> tuple[int, ...]:
-    """Log-normal lengths with a median of 1,500, until there are so many tokens: the last is cut there."""
+    """Draw log-normal lengths with median 1,500 until they sum to `tokens`; the last one is shortened."""
     lengths: list[int] = []
     left = positive_int("tokens", tokens)
     while left:
@@ -163,7 +162,7 @@ def draw_lengths(rng: np.random.Generator, tokens: int) -> tuple[int, ...]:
 
 @library_solution
 def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
-    """The texts one behind the other, cut into P stretches of as many tokens: what packing does by itself."""
+    """Concatenate the sequences and cut them into P parts of equal token count, as simple packing does."""
     sizes, P = _checked(lengths, P)
     ends = [rank * sum(sizes) // P for rank in range(P + 1)]
     pieces, start = [], 0
@@ -177,17 +176,20 @@ def equal_tokens(lengths: Sequence[int], P: int) -> Placement:
 
 @library_solution
 def whole_texts(lengths: Sequence[int], P: int) -> Placement:
-    """Each text on one rank, the longest first, on the rank with the least work so far: no word is moved."""
+    """Place each sequence on one rank, longest first, on the rank with the least work so far.
+
+    No words are moved.
+    """
     sizes, P = _checked(lengths, P)
     return _greedy(sizes, P, [1] * len(sizes))
 
 
 @library_solution
 def split_texts(lengths: Sequence[int], P: int) -> Placement:
-    """As `whole_texts`, but a text that is more than a rank's share of the work is split.
+    """Place sequences as `whole_texts` does, but split each one that exceeds a rank's share of the work.
 
-    It goes over just so many ranks that a part is no more than that share, in zigzag, so that its parts are
-    equal. (After Zeppelin, which splits and places by work: 2509.21841.)
+    Such a sequence is split over the smallest number of ranks for which no part exceeds that share. The
+    zigzag layout makes its parts equal. (After Zeppelin, which splits and places by work: 2509.21841.)
     """
     sizes, P = _checked(lengths, P)
     every = sum(length * (length + 1) for length in sizes)
@@ -195,7 +197,7 @@ def split_texts(lengths: Sequence[int], P: int) -> Placement:
 
 
 def _greedy(sizes: Sequence[int], P: int, ranks: Sequence[int]) -> Placement:
-    """Each text on as many ranks as told, those with the least work; the largest parts first."""
+    """Place sequence i on the `ranks[i]` ranks with the least work so far; largest parts first."""
     work, pieces = [0] * P, list[Piece]()
     for text in sorted(range(len(sizes)), key=lambda text: -(sizes[text] ** 2) / ranks[text]):
         least = sorted(range(P), key=work.__getitem__)[: ranks[text]]
@@ -208,5 +210,5 @@ def _greedy(sizes: Sequence[int], P: int, ranks: Sequence[int]) -> Placement:
 
 def _checked(lengths: Sequence[int], P: int) -> tuple[list[int], int]:
     if not len(lengths):
-        raise ValueError("lengths has no text in it; it needs at least one")
+        raise ValueError("lengths must contain the length of at least one sequence, got none")
     return [positive_int(f"lengths[{k}]", length) for k, length in enumerate(lengths)], positive_int("P", P)

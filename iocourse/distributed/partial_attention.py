@@ -1,7 +1,7 @@
-"""Attention of some queries with some keys, forward and backward, and how partial results are merged.
+"""Partial attention: some queries with some keys, forward and backward, and the merge of partial results.
 
-The same code runs on NumPy arrays, torch tensors and arrays that are a shape alone. Rows come first: q is (n,
-d) or (n, H, d), and the row statistics are (n,) or (n, H).
+The same code runs on NumPy arrays, torch tensors and ShapeArrays. The first axis is the rows: q is (n, d) or
+(n, H, d), and the row statistics are (n,) or (n, H).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = Any  # an np.ndarray, a torch.Tensor or a ShapeArray
 
 
 def namespace(array: Array) -> Any:
-    """The library whose functions take this array: torch for its tensors, otherwise NumPy."""
+    """Return the module whose functions accept this array: torch for tensors, otherwise NumPy."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else np
 
@@ -26,11 +26,22 @@ def namespace(array: Array) -> Any:
 def attend(
     q: Array, k: Array, v: Array, *, rows: Any = None, cols: Any = None, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """(o, L) of the queries q with the keys k and values v alone: o normalised, L the rows' log-sum-exp.
+    """Return the attention (o, L) of the queries q over the keys k and values v only.
 
-    q is (n, d), k and v are (m, d), or each with heads between. With `rows` (n) and `cols` (m), the places in
-    the text, key j is hidden from query i where cols[j] > rows[i]. A query that sees no key has o = 0 and
-    L = -inf, which `merge` passes over. `scale` is 1/√d unless told.
+    Args:
+        q: queries, (n, d) or (n, H, d).
+        k: keys, (m, d) or (m, H, d).
+        v: values, of the shape of k.
+        rows: positions of the queries in the sequence, (n,).
+        cols: positions of the keys, (m,). If given, key j is masked for query i where cols[j] > rows[i].
+        scale: factor of the scores; None is 1/√d.
+
+    Returns:
+        The normalised output o, of the shape of q, and the log-sum-exp L of each row. A query without a
+        visible key has o = 0 and L = -inf, which `merge` ignores.
+
+    Raises:
+        ValueError: if ShapeArrays do not match.
     """
     if isinstance(q, ShapeArray):
         if q.shape[1:] != k.shape[1:] or k.shape[:-1] != v.shape[:-1]:
@@ -72,7 +83,7 @@ def _scores(q: Array, k: Array, rows: Any, cols: Any, scale: float | None) -> Ar
 
 
 def _finite(xp: Any, top: Array) -> Array:
-    """The maxima, 0 where a row sees nothing."""
+    """Return the row maxima, with -inf (no visible key) replaced by 0."""
     return xp.where(top == -float("inf"), 0.0, top)
 
 
@@ -81,13 +92,13 @@ def _or_one(xp: Any, total: Array) -> Array:
 
 
 def _log_of(xp: Any, top: Array, total: Array) -> Array:
-    """top + log(total), -inf where the total is 0."""
+    """Return top + log(total), or -inf where the total is 0."""
     return xp.where(total > 0, top + xp.log(_or_one(xp, total)), -float("inf"))
 
 
 @library_solution
 def merge(o: Array, L: Array, other: Array, other_L: Array) -> tuple[Array, Array]:
-    """(o, L) of two results over different keys, each normalised, with the log-sum-exp of its rows."""
+    """Merge two partial results over different keys: normalised outputs with the log-sum-exp of each row."""
     if isinstance(o, ShapeArray):
         return ShapeArray(o.shape), ShapeArray(L.shape)
     xp = namespace(o)
@@ -110,9 +121,9 @@ def attend_backward(
     cols: Any = None,
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """What the keys k and values v add to dq, and the queries q to dk and dv: (dq, dk, dv).
+    """Return the contributions (dq, dk, dv) of these queries, keys and values to the gradients.
 
-    L is the log-sum-exp of the queries' rows over all keys, D the row sum of dO∘O. Shapes, `rows`, `cols` and
+    L is the log-sum-exp of each query row over all keys, D the row sum of dO∘O. Shapes, `rows`, `cols` and
     `scale` as for `attend`.
     """
     if isinstance(q, ShapeArray):
@@ -129,5 +140,5 @@ def attend_backward(
 
 
 def tril(a: Array) -> Array:
-    """The lower triangle of a square: key j from query i on where j ≤ i."""
+    """Return the lower triangle of a square array: entries (i, j) with j ≤ i, otherwise 0."""
     return a if isinstance(a, ShapeArray) else namespace(a).tril(a)

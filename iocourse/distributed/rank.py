@@ -1,7 +1,7 @@
-"""What a schedule may call on its rank: `me.shift(K=k, V=v)`, `me.all_gather(…)` and so on.
+"""Communication calls of a rank: `me.shift(K=k, V=v)`, `me.all_gather(…)` and so on, with word counts.
 
-The names of the arguments are the names of the arrays in the ledger. Words are counted here; an engine only
-moves them: a rank posts what leaves, its engine later hands over what came, and the account writes both down.
+The argument names are the names of the arrays in the ledger. This module counts the words; an engine moves
+them. A rank posts the arrays to send, collects the received ones from its engine, and records both.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .ledger import Exchange, RankLedger
 from .partial_attention import Array, namespace
 from .shape_arrays import ShapeArray
 
-MOST_CALLS = 100_000  # of one rank: far more than any schedule of the course makes
-Blocks = Callable[[int], tuple[range, ...]]  # of a rank, in the numbers of the whole run
+MOST_CALLS = 100_000  # per rank: far more than any schedule of the course makes
+Blocks = Callable[[int], tuple[range, ...]]  # rank (global number) -> the ranges of rows that it owns
 
 
 class Rank:
-    """One rank of `size`, as its schedule sees it: `me`.
+    """Handle of one rank, passed to its schedule as `me`: its number, its rows and its communication calls.
 
-    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are calls that all ranks of the group make, in
-    one order and with the same names; `send` and `recv` are between two. Each returns the array, or a tuple
-    in the order of the names. What is sent is copied at once.
+    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are collective: all ranks of the group must make
+    them in the same order with the same names. `send` and `recv` are between two ranks. Each returns one
+    array, or a tuple in the order of the names. Sent arrays are copied immediately.
     """
 
     def __init__(
@@ -44,42 +44,49 @@ class Rank:
 
     @property
     def rank(self) -> int:
-        """Which rank this is, from 0."""
+        """Number of this rank in its group, from 0."""
         return self._group.members.index(self._number)
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks in the group."""
         return len(self._group.members)
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
     def blocks(self, rank: int | None = None) -> tuple[range, ...]:
-        """The rows of the first array that a rank (this one, unless told) owned at the start: ranges."""
+        """Return the rows of the first array that a rank (default: this one) owns at the start, as ranges."""
         return self._blocks(self._number if rank is None else self._group.members[self._known("rank", rank)])
 
     def rows(self, rank: int | None = None) -> NDArray[np.int64]:
-        """As `blocks`, all in one array: the places in the text of the rank's rows."""
+        """Return `blocks` as one array: the positions of the rank's rows in the sequence."""
         return row_indices(self.blocks(rank))
 
     def cut(self, array: Array) -> list[Array]:
-        """The array's rows cut into those of each rank of this group, as `all_gather` has joined them."""
+        """Cut the rows of an array into one part per rank of this group; the inverse of `all_gather`.
+
+        Raises ValueError if the number of rows is not that of the group.
+        """
         if not hasattr(array, "shape"):
-            raise TypeError(f"cut got a {type(array).__name__}; it must be an array (attend returns o and L)")
+            raise TypeError(
+                f"cut needs an array, got a {type(array).__name__} (attend returns the tuple o, L)"
+            )
         ends = list(accumulate((sum(map(len, self.blocks(rank))) for rank in range(self.size)), initial=0))
         if len(array) != ends[-1]:
-            raise ValueError(f"cut got {len(array)} rows; the {self.size} ranks of this group own {ends[-1]}")
+            raise ValueError(
+                f"cut needs the {ends[-1]} rows of the {self.size} ranks of this group, got {len(array)}"
+            )
         return [array[start:stop] for start, stop in pairwise(ends)]
 
     def shift(self, *, by: int = 1, **arrays: Array | None) -> Any:
-        """Send the arrays to rank + by, and return those of rank - by. None sends nothing, and arrives so."""
+        """Send the arrays to rank + by, and return those of rank - by. None sends no array."""
         return self._start_shift(by, arrays).wait()
 
     def start_shift(self, *, by: int = 1, **arrays: Array | None) -> PendingTransfer:
-        """Begin a shift; its `wait()` returns what came. Till then the arrays may be read, not changed."""
+        """Start a shift; its `wait()` returns the received arrays. Until then do not change the sent ones."""
         moving = self._start_shift(by, arrays)
-        # What the arrays hold now, to see at the end whether they were changed.
+        # The current values, for detecting changes in wait().
         moving._watched = [(name, a, _print_of(a)) for name, a in arrays.items() if a is not None]
         return moving
 
@@ -87,12 +94,14 @@ class Rank:
         call = Call("shift", tuple(arrays), f"by={by}" if by != 1 else "")
         self._refuse(call, arrays.items())
         if not isinstance(by, int) or (by % self.size == 0 and self.size > 1):
-            raise ValueError(f"by = {by!r} in {call} must be a whole number that {self.size} does not divide")
+            raise ValueError(
+                f"by in {call} must be an integer that is not a multiple of {self.size}, got {by!r}"
+            )
         outgoing, sources = {(self.rank + by) % self.size: arrays}, [(self.rank - by) % self.size]
         return self._post(call, outgoing, sources)
 
     def all_gather(self, **arrays: Array) -> Any:
-        """The arrays of all ranks, joined along their rows in the order of the ranks."""
+        """Return the arrays of all ranks, concatenated along their rows in the order of the ranks."""
         call = Call("all_gather", tuple(arrays))
         self._refuse(call, arrays.items())
         moving = self._post(call, dict.fromkeys(self._others, arrays), self._others)
@@ -100,9 +109,9 @@ class Rank:
         return _one_or_all([joined(_in_order(each, self.rank, own)) for each, own in came])
 
     def all_to_all(self, **pieces: Sequence[Array | None]) -> Any:
-        """For each name a list with a piece for every rank; returns the list of pieces that came.
+        """Send one piece to every rank and return the list of pieces received, for each name.
 
-        The piece for this rank itself stays. None sends nothing.
+        `pieces[name]` is a list with one piece per rank. The piece for this rank is kept. None sends nothing.
         """
         call = Call("all_to_all", tuple(pieces))
         for name, parts in pieces.items():
@@ -113,7 +122,7 @@ class Rank:
         return _one_or_all([_in_order(each, self.rank, parts[self.rank]) for each, parts in came])
 
     def reduce_scatter(self, **pieces: Sequence[Array]) -> Any:
-        """`all_to_all` of partial sums: the sum, for each name, of the pieces that came and its own."""
+        """Exchange pieces as `all_to_all` does; return the sum of the pieces for this rank, for each name."""
         for name, parts in pieces.items():
             self._refuse_pieces(Call("reduce_scatter", tuple(pieces)), name, parts)
         came = self.all_to_all(**pieces)
@@ -121,25 +130,25 @@ class Rank:
         return _one_or_all([_summed(parts) for parts in lists])
 
     def send(self, to: int, **arrays: Array) -> None:
-        """Send the arrays to one rank, which receives them by `recv` with the same names. Does not wait."""
+        """Send the arrays to one rank, which must call `recv` with the same names. Does not wait."""
         call = Call("message", tuple(arrays))
         self._refuse(call, arrays.items())
         self._post(call, {self._partner("to", to): arrays}, [], "send")
 
     def recv(self, source: int, *names: str) -> Any:
-        """Wait for the arrays that rank `source` sends under these names."""
+        """Wait for the arrays that rank `source` sends with these names, and return them."""
         call = Call("message", names)
         return self._post(call, {}, [self._partner("source", source)], "recv").wait()
 
     def grid(self, a: int) -> tuple[Rank, Rank]:
-        """(row, col) of this rank where the ranks stand in a grid of `a` rows: groups with own calls.
+        """Return (row, col): this rank in its row group and in its column group of a grid of `a` rows.
 
-        With b = size/a, rank p stands in row p // b and column p % b; `row` has b ranks, `col` has a. All
-        ranks call it.
+        With b = size/a, rank p is in row p // b and column p % b. `row` has b ranks and `col` has a ranks.
+        All ranks must call it. Raises ValueError if `a` does not divide the number of ranks.
         """
         if not isinstance(a, int) or a < 1 or self.size % a:
             fits = ", ".join(str(n) for n in range(1, self.size + 1) if self.size % n == 0)
-            raise ValueError(f"a = {a!r} does not divide the {self.size} ranks into rows; allowed are {fits}")
+            raise ValueError(f"a must divide the number of ranks, {self.size}: one of {fits}, got {a!r}")
         b = self.size // a
         i, j = divmod(self.rank, b)
         self._grids += 1
@@ -153,7 +162,10 @@ class Rank:
         return made
 
     def leave(self) -> None:
-        """What is called when the schedule has returned. Raises RankError where a wait() is missing."""
+        """Check, after the schedule has returned, that wait() was called on every start_shift.
+
+        Raises RankError if one is missing.
+        """
         if self._moving:
             raise RankError(f"rank {self._number} ended without wait() on its {self._moving[0]._transfer}")
 
@@ -163,26 +175,28 @@ class Rank:
 
     def _partner(self, name: str, rank: int) -> int:
         if self._known(name, rank) == self.rank:
-            raise ValueError(f"{name} = {rank} is this rank itself; what it has it need not send")
+            raise ValueError(f"{name} must be another rank, got {rank}, which is this rank itself")
         return int(rank)
 
     def _known(self, name: str, rank: int) -> int:
         if not isinstance(rank, (int, np.integer)) or not 0 <= rank < self.size:
-            raise ValueError(f"{name} = {rank!r} is none of the {self.size} ranks 0 to {self.size - 1}")
+            raise ValueError(
+                f"{name} must be one of the {self.size} ranks, 0 to {self.size - 1}, got {rank!r}"
+            )
         return int(rank)
 
     def _refuse(self, call: Call, arrays: Iterable[tuple[str, Any]]) -> None:
         for name, array in arrays:
             if array is not None and not hasattr(array, "shape"):
-                raise TypeError(f"{name} in {call} is {type(array).__name__}; it must be an array, or None")
+                raise TypeError(f"{name} in {call} must be an array or None, got {type(array).__name__}")
         if not call.names:
-            raise TypeError(f"{call.kind}() got no arrays: name them, as in {call.kind}(K=k)")
+            raise TypeError(f"{call.kind}() got no arrays. Pass them by name: {call.kind}(K=k)")
 
     def _refuse_pieces(self, call: Call, name: str, parts: Any) -> None:
         if not isinstance(parts, (list, tuple)) or len(parts) != self.size:
             got = f"{len(parts)} pieces" if isinstance(parts, (list, tuple)) else type(parts).__name__
             raise ValueError(
-                f"{name} in {call} is {got}; it must be a list of {self.size}, one for each rank"
+                f"{name} in {call} must be a list of {self.size} pieces, one for each rank, got {got}"
             )
         self._refuse(call, [(name, part) for part in parts])
 
@@ -193,9 +207,9 @@ class Rank:
         sources: Sequence[int],
         role: str = "",
     ) -> PendingTransfer:
-        """Copy what leaves and let it leave. Ranks are numbers in this group."""
+        """Copy the arrays to send and post them to the transport. Ranks are numbers in this group."""
         if len(self._account.exchanges) >= MOST_CALLS:
-            raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls; does its loop end?")
+            raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls. Check for an endless loop")
         members = self._group.members
         copies = {members[to]: tuple(map(copied, arrays.values())) for to, arrays in outgoing.items()}
         came_from = tuple(members[source] for source in sources)
@@ -212,7 +226,7 @@ class Rank:
         return moving
 
     def _numbered(self, role: str, partner: list[int]) -> tuple[Group, int]:
-        """The group and number by which the partners find this call."""
+        """Return the group and the call number that identify this call on all ranks that take part."""
         if not role:
             self._calls += 1
             return self._group, self._calls
@@ -222,27 +236,29 @@ class Rank:
 
 
 class PendingTransfer:
-    """A call that is under way: `wait()` returns what came."""
+    """A call in progress; `wait()` returns the received arrays."""
 
     def __init__(self, me: Rank, transfer: Transfer) -> None:
         self._me, self._transfer = me, transfer
         self._held = [[HeldWords(me._account) for _ in transfer.call.names] for _ in transfer.sources]
         self._watched: list[tuple[str, Array, Any]] = []
         self._sent = _sent_words(transfer)
-        self.own: tuple[Array | None, ...] | None = None  # what a group of one shifts to itself
+        self.own: tuple[Array | None, ...] | None = (
+            None  # arrays that the only rank of a group shifts to itself
+        )
 
     def __repr__(self) -> str:
-        return f"<{self._transfer} of rank {self._me.rank}: wait() returns what came>"
+        return f"<{self._transfer} of rank {self._me.rank}: wait() returns the arrays>"
 
     def wait(self) -> Any:
-        """What came, as an array or a tuple in the order of the names.
+        """Return the received arrays: one array, or a tuple in the order of the names.
 
-        Raises ChangedWhileSent where an array has been changed since it was sent, RankError the second time.
+        Raises ChangedWhileSent if a sent array has been changed since, and RankError if called twice.
         """
         return _one_or_all([next(iter(came.values()), None) for came in self.all_that_came()])
 
     def all_that_came(self) -> list[dict[int, Array | None]]:
-        """For each name what came under it, by the sender's rank in the group."""
+        """Return, for each name, the received arrays by the sender's rank in the group; only once."""
         if self not in self._me._moving:
             raise RankError(f"rank {self._me._number} calls wait() on its {self._transfer} a second time")
         self._me._moving.remove(self)
@@ -253,7 +269,7 @@ class PendingTransfer:
         else:
             came = {self._me._number: self.own}
         members, names = self._me._group.members, range(len(self._transfer.call.names))
-        # Of a message, whose partner need not be in the group, nobody looks at the number.
+        # The partner of a message need not be in the group; its number is not used then.
         place = {rank: members.index(rank) if rank in members else rank for rank in came}
         return [{place[rank]: arrays[at] for rank, arrays in came.items()} for at in names]
 
@@ -262,7 +278,7 @@ class PendingTransfer:
             if not _unchanged(array, before):
                 raise ChangedWhileSent(
                     f"rank {self._me._number} changed {name} between start_shift and wait(), while it was "
-                    "being sent: call wait() first, or change a copy"
+                    "being sent. Call wait() first, or change a copy"
                 )
         self._watched = []
 
@@ -291,7 +307,7 @@ def _words(array: Array | None) -> int:
 
 
 def copied(array: Array | None) -> Array | None:
-    """An array of its own with the same words, row after row."""
+    """Return a contiguous copy of the array (NumPy array, tensor or ShapeArray); None remains None."""
     if array is None:
         return None
     if isinstance(array, ShapeArray):
@@ -300,7 +316,7 @@ def copied(array: Array | None) -> Array | None:
 
 
 def _print_of(array: Array) -> Any:
-    """What tells later whether the array has been changed: its values, or how often it was written to."""
+    """Return a snapshot for detecting changes: a copy of the values, or the number of writes so far."""
     if isinstance(array, ShapeArray):
         return (array if array.base is None else array.base).changes
     return np.array(array) if namespace(array) is np else array._version
@@ -312,9 +328,9 @@ def _unchanged(array: Array, before: Any) -> bool:
 
 
 def joined(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """The arrays joined along an axis, rows unless told.
+    """Concatenate arrays along an axis, by default along the rows.
 
-    Those that came from other ranks stay in the peak as long as the result lives.
+    Words that were received from other ranks count as held as long as the result exists.
     """
     made = namespace(arrays[0]).concatenate(list(arrays), axis)
     for held in {id(held): held for array in arrays for held in held_words_of(array)}.values():
@@ -323,7 +339,7 @@ def joined(arrays: Sequence[Array], axis: int = 0) -> Array:
 
 
 def _in_order(came: dict[int, Array | None], rank: int, own: Array | None) -> list[Array | None]:
-    """What came and what stayed, by rank."""
+    """Return the received pieces and the own one, in the order of the ranks."""
     return [array for _, array in sorted({**came, rank: own}.items(), key=lambda item: item[0])]
 
 
@@ -340,70 +356,77 @@ def _one_or_all(results: Sequence[Any]) -> Any:
 
 # ---------------------------------------------------------------------- errors: every message names the rank
 class RankError(RuntimeError):
-    """An error of a run on ranks: a call that is not allowed, or a rank that failed."""
+    """Error of a run on ranks: an invalid call, or a rank that failed."""
 
 
 class RankFailed(RankError):
-    """A rank raised an error of its own, which is this one's cause."""
+    """The schedule raised an exception on a rank; `__cause__` is that exception."""
 
 
 class Mismatch(RankError):
-    """Two ranks that must make the same call made different ones."""
+    """Two ranks that must make the same collective call made different ones."""
 
 
 class Deadlock(RankError):
-    """No rank can go on: each waits for another that will not answer."""
+    """No rank can continue, because each waits for a call that another rank will not make."""
 
 
 class ChangedWhileSent(RankError):
-    """An array was changed between `start_shift` and `wait()`: on a network that is a race."""
+    """An array was changed between `start_shift` and `wait()`, which on a network is a race condition."""
 
 
 class TimedOut(RankError):
-    """A rank got no answer from another within the time that was allowed."""
+    """A rank did not end, or did not receive an answer, within the time limit."""
 
 
 def name_late_ranks(failure: RankError, late: Sequence[int]) -> RankError:
-    """Return the error of a rank that waited, with the ranks that had not ended by then."""
+    """Return the error of a rank that waited, extended by the ranks that had not ended."""
     if not late:
         return failure
     ranks = f"rank {', '.join(map(str, late))}"
-    return TimedOut(f"{failure}; {ranks} had not ended: still computing? Then give more time by timeout=…")
+    return TimedOut(
+        f"{failure}; {ranks} had not ended. If still computing, increase the limit with timeout=…"
+    )
 
 
 class CannotShip(TypeError):
-    """Something that a schedule uses cannot be sent to another process."""
+    """An object that a schedule uses cannot be pickled for another process."""
 
 
 class Stopped(BaseException):
-    """Ends a rank because another one failed; no `except Exception` of a schedule catches it."""
+    """Ends a rank after another one failed; `except Exception` in a schedule does not catch it."""
 
 
-# ---------------------------------------------------------------------- what an engine does for one rank
+# ---------------------------------------------------------------------- interface of rank and engine
 class Call(NamedTuple):
-    """A call of a rank, as far as all ranks that take part must agree on it."""
+    """Signature of a call, which must be the same on all ranks that take part."""
 
     kind: str  # "shift", "all_gather", "all_to_all" or "message"
     names: tuple[str, ...]
-    detail: str = ""  # what else must agree, as it is written in the call: "by=2"
+    detail: str = ""  # further arguments that must agree, as written in the call: "by=2"
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join([*self.names, self.detail] if self.detail else self.names)})"
 
 
 class Group(NamedTuple):
-    """Ranks that call together; `key` is another for each group."""
+    """Ranks that make collective calls together; each group has a unique `key`."""
 
-    members: tuple[int, ...]  # in the numbers of the whole run
+    members: tuple[int, ...]  # global rank numbers
     key: tuple[Any, ...] = ()
 
 
 class Transfer(NamedTuple):
-    """What one rank posts in one call: arrays by rank, in the order of the call's names, or None."""
+    """Data of one call on one rank: the arrays to send by rank, and the ranks to receive from.
+
+    The arrays (or None) are in the order of the call's names.
+    """
 
     call: Call
     group: Group
-    number: int  # how many calls this rank has made before in this group; of messages, between these two
+    number: (
+        int  # of the call, from 1: among this rank's calls in the group, or messages between the two ranks
+    )
     outgoing: dict[int, tuple[Any, ...]]
     sources: tuple[int, ...]
     role: str = ""  # "send" or "recv" where the call is a message
@@ -412,41 +435,41 @@ class Transfer(NamedTuple):
         return str(self.call._replace(kind=self.role or self.call.kind))
 
 
-Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None is nothing
+Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None: no array is sent
 CallKey = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
-Plan = dict[CallKey, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
+Plan = dict[CallKey, dict[int, Shapes]]  # shapes that arrive in each call, by the sending rank
 
 
 def call_key(transfer: Transfer) -> CallKey:
-    """The key that identifies a call among all calls of its rank."""
+    """Return the key that identifies a call among all calls of its rank."""
     return transfer.group.key, transfer.number, transfer.role
 
 
 def shape_of(array: Any) -> tuple[int, ...] | None:
-    """The shape of an array that was sent; None if nothing was sent."""
+    """Return the shape of an array that was sent; None if nothing was sent."""
     return None if array is None else tuple(array.shape)
 
 
 class Transport(Protocol):
-    """How one rank reaches the others. Ranks are numbers in the whole run."""
+    """Interface by which one rank exchanges arrays with the others. Ranks are global numbers."""
 
     def post(self, transfer: Transfer) -> None:
         """Send the transfer's arrays, which are copies, without waiting."""
 
     def collect(self, transfer: Transfer) -> dict[int, tuple[Any, ...]]:
-        """Wait for what the ranks `sources` post in the same call, and return it by rank."""
+        """Wait for the arrays that the ranks `sources` post in the same call, and return them by rank."""
 
     def finish(self) -> None:
-        """Wait until everything sent has left; called after the schedule has returned."""
+        """Wait until all sends are complete; called after the schedule has returned."""
 
 
-# ---------------------------------------------------------------------- what a rank received, sent and holds
+# ---------------------------------------------------------------------- words received, sent and held
 class HeldWords:
-    """Words reserved for what arrives, from now until the last array that has them is gone."""
+    """Words of a receive buffer, from its allocation until the last array that uses them is deleted."""
 
     def __init__(self, account: RankAccount) -> None:
         self.account, self.shown = account, 0
-        self.entry = [0]  # how much more is held from this moment on
+        self.entry = [0]  # change of the words held at this moment; set by `fill`
         account.changes.append(self.entry)
 
     def fill(self, words: int, array: Any) -> None:
@@ -455,17 +478,17 @@ class HeldWords:
         attach(array, self)
 
     def detach(self) -> None:
-        """Count one array less that has the words; with the last one they are free."""
+        """Remove one array that uses the words; the last one frees them."""
         self.shown -= 1
         if not self.shown:
             self.account.changes.append([-self.entry[0]])
 
 
-_SHOWN: dict[int, tuple[weakref.ref[Any], list[HeldWords]]] = {}  # by the id of a living array
+_SHOWN: dict[int, tuple[weakref.ref[Any], list[HeldWords]]] = {}  # by the id of an existing array
 
 
 def attach(array: Any, held: HeldWords) -> None:
-    """Let `array` keep the words of `held`: they count as held as long as it, or a slice of it, lives."""
+    """Count the words of `held` as long as `array`, or a slice of it, exists."""
     key = id(array)
     if key not in _SHOWN:
         _SHOWN[key] = (weakref.ref(array, lambda _: _gone(key)), [])
@@ -479,12 +502,12 @@ def _gone(key: int) -> None:
 
 
 def held_words_of(array: Any) -> list[HeldWords]:
-    """The words from other ranks that this array keeps."""
+    """Return the HeldWords that this array uses."""
     return list(_SHOWN[id(array)][1]) if id(array) in _SHOWN else []
 
 
 class RankAccount:
-    """Record what a rank receives and sends while it runs; `ledger` is the record so far."""
+    """Record of the words that a rank receives, sends and holds while it runs; `ledger` summarises it."""
 
     def __init__(self) -> None:
         self.received: dict[str, int] = {}
@@ -501,7 +524,7 @@ class RankAccount:
 
     @property
     def ledger(self) -> RankLedger:
-        """The ledger of the calls so far."""
+        """Ledger of the calls so far."""
         held = accumulate(change[0] for change in self.changes)
         return RankLedger(
             dict(self.received), dict(self.sent), max(held, default=0), list(self.exchanges), measured=True

@@ -20,12 +20,12 @@ from .shape_arrays import ShapeArray
 
 ENGINES = ("count", "dry", "gloo", "processes")
 MOST_RANKS = 1024  # each is a thread
-TIMEOUT = 60.0  # seconds on torch.distributed, unless told
+TIMEOUT = 60.0  # default in seconds for runs with torch.distributed
 Body = Callable[..., Any]
 
 
 class RankRun(NamedTuple):
-    """What a run on ranks left behind: outputs in float64 (none of a dry run), and each rank's ledger."""
+    """Result of a run on ranks: the outputs in float64 (empty for a dry run) and the ledger of each rank."""
 
     outputs: tuple[np.ndarray, ...]
     ledgers: tuple[RankLedger, ...]
@@ -34,17 +34,17 @@ class RankRun(NamedTuple):
     def O(self) -> np.ndarray:  # noqa: E743 - the paper's name
         """The first output."""
         if not self.outputs:
-            raise RankError("a dry run has ledgers, but no values")
+            raise RankError('a dry run has ledgers but no outputs. Use on="count" to compute values')
         return self.outputs[0]
 
     @property
     def words(self) -> int:
-        """W of the rank that moves most."""
+        """W of the rank that moves the most words."""
         return max(ledger.words for ledger in self.ledgers)
 
     @property
     def peak(self) -> int:
-        """The most words of others that any rank held at once."""
+        """Maximum over all ranks of the peak of words of other ranks held at once."""
         return max(ledger.peak for ledger in self.ledgers)
 
 
@@ -58,21 +58,30 @@ def run(
     timeout: float | None = None,
     **given: Any,
 ) -> RankRun:
-    """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
+    """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks and join the outputs.
 
-    Arrays (N, …), on "dry" also shapes, are given out by rows in the `layout`, as copies; those named in
-    `shared` every rank has whole. A layout may also say for each rank its blocks, as ranges. Everything else
-    is passed on. The schedule returns an array of the rows
-    that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
-    `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
-    threads) or "processes". After `timeout` seconds all ranks are ended: unless told, after 60 on these two,
-    which are counted first, and never on the others. Raises RankError that names the rank.
+    Args:
+        schedule: function that every rank calls. It returns the rows that its rank owns of the first array,
+            or a tuple of such arrays; if the first array is shared, the complete result.
+        P: number of ranks, at most 1,024.
+        on: "count" (NumPy, one rank at a time), "dry" (shapes only), "gloo" (torch.distributed between
+            threads) or "processes". Runs on the last two are preceded by a counting run.
+        layout: a name in LAYOUTS, or the blocks of each rank as ranges.
+        shared: names of the arrays that every rank gets complete.
+        timeout: seconds after which all ranks are ended. None is 60 on "gloo" and "processes", and no limit
+            otherwise.
+        given: arrays (N, …), for "dry" also shapes: each rank gets a copy of its rows. Everything else is
+            passed on as an option.
+
+    Raises:
+        RankError: if a rank fails; the message contains its number.
+        ValueError or TypeError: if an argument is invalid.
     """
     P = positive_int("P", P)
     if P > MOST_RANKS:
-        raise ValueError(f"P = {P} is more than the {MOST_RANKS} ranks that one run takes")
+        raise ValueError(f"P must be at most {MOST_RANKS}, got {P}")
     if on not in ENGINES:
-        raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
+        raise ValueError(f"on must be one of {', '.join(ENGINES)}, got {on!r}")
     arrays, options = _sorted_out(given, dry=on == "dry")
     partition = RowPartition(
         P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()}
@@ -89,12 +98,12 @@ def run(
 
 
 class WrongResult(RankError):
-    """Ranks came to their end, and what they returned is no result."""
+    """All ranks ended, but their return values cannot be joined to a result."""
 
 
 @dataclass(frozen=True)
 class RowPartition:
-    """How arrays are given out: by rows in a layout, but for those in `shared`, which all have whole."""
+    """Distribution of the arrays over ranks: by rows in a layout; all ranks have those in `shared`."""
 
     P: int
     layout: Layout
@@ -103,16 +112,16 @@ class RowPartition:
 
     @property
     def first(self) -> str:
-        """The name of the first array: outputs lie as it does."""
+        """Name of the first array, whose distribution the outputs have."""
         return next(iter(self.lengths))
 
     def blocks(self, rank: int) -> tuple[range, ...]:
-        """The rows that a rank owns: of the first array that is given out by rows."""
+        """Return the rows that a rank owns of the first array that is distributed by rows."""
         length = next((n for name, n in self.lengths.items() if name not in self.shared), 0)
         return blocks_of(self.layout, length, self.P, rank)
 
     def part(self, name: str, value: Any, rank: int) -> Any:
-        """What a rank has of an array, as a copy of its own."""
+        """Return a copy of the part of an array that a rank gets."""
         if name in self.shared:
             return value.copy()
         if isinstance(value, ShapeArray):
@@ -120,7 +129,7 @@ class RowPartition:
         return value[rows_of(self.layout, len(value), self.P, rank)]
 
     def join_outputs(self, parts: list[Any]) -> np.ndarray:
-        """One output from what the ranks returned."""
+        """Join the arrays that the ranks returned to one output. Raises WrongResult if they do not fit."""
         if self.first in self.shared:
             return self._agreed(parts)
         N = self.lengths[self.first]
@@ -128,8 +137,8 @@ class RowPartition:
             owned = row_count(self.layout, N, self.P, rank)
             if not part.ndim or len(part) != owned:
                 raise WrongResult(
-                    f"rank {rank} returned an array of shape {part.shape}; it owns {owned} of the {N} rows "
-                    f"of {self.first}, and returns as many"
+                    f"rank {rank} returned an array of shape {part.shape}, but it owns {owned} of the {N} "
+                    f"rows of {self.first} and must return {owned} rows"
                 )
         whole = np.empty((N, *parts[0].shape[1:]))
         for rank, part in enumerate(parts):
@@ -137,26 +146,26 @@ class RowPartition:
         return whole
 
     def _agreed(self, parts: list[Any]) -> np.ndarray:
-        """The result that all ranks made, up to the order of their sums; NaN in all of them is the same."""
+        """Return the result of rank 0 if all ranks returned it up to rounding; NaN equals NaN."""
         first = parts[0]
         for rank, part in enumerate(parts):
             if part.shape != first.shape or not np.allclose(
                 part, first, rtol=1e-9, atol=1e-9, equal_nan=True
             ):
                 raise WrongResult(
-                    f"rank {rank} and rank 0 returned different results; every rank has {self.first} whole, "
-                    "so all must return the same"
+                    f"rank {rank} and rank 0 returned different results. {self.first} is shared, so all "
+                    "ranks must return the same array"
                 )
         return np.array(first)
 
 
 def identity(array: Any) -> Any:
-    """The array as it is."""
+    """Return the array unchanged."""
     return array
 
 
 class RankOutcome(NamedTuple):
-    """What one rank leaves behind."""
+    """Results of one rank: the arrays that it returned, its ledger, and the shapes that it received."""
 
     returned: tuple[Any, ...]
     ledger: RankLedger
@@ -165,13 +174,13 @@ class RankOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RankTask:
-    """What each rank has to do: `task(rank, transport)` is its outcome."""
+    """Work of each rank, as one object that can be pickled: `task(rank, transport)` returns a RankOutcome."""
 
     schedule: Body
     partition: RowPartition
     arrays: Mapping[str, Any]
     options: Mapping[str, Any]
-    convert: Callable[[Any], Any] = identity  # what an engine computes with, from an array, and back
+    convert: Callable[[Any], Any] = identity  # from a NumPy array to the engine's type; `back` reverses it
     back: Callable[[Any], Any] = identity
 
     def __call__(self, rank: int, transport: Transport) -> RankOutcome:
@@ -185,14 +194,14 @@ class RankTask:
         return RankOutcome(parts, account.ledger, getattr(transport, "plan", {}))
 
     def on_shapes(self) -> RankTask:
-        """The same task on the shapes of its arrays."""
+        """Return the same task with ShapeArrays instead of arrays."""
         shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
         return replace(self, arrays=shapes, convert=identity, back=identity)
 
 
 def _on_torch(on: str, task: RankTask, P: int, timeout: float) -> list[RankOutcome]:
-    """Ranks on torch.distributed. They are counted first, so that a mistake is told at once."""
-    from .engines import multiprocess, torch_backend  # torch is imported here and nowhere above
+    """Run the task with torch.distributed, after a counting run that reports mistakes immediately."""
+    from .engines import multiprocess, torch_backend  # imported here, because they import torch
 
     task = replace(task, convert=torch_backend.tensor, back=torch_backend.array)
     engine = torch_backend.run_threads if on == "gloo" else multiprocess.run_processes
@@ -200,8 +209,8 @@ def _on_torch(on: str, task: RankTask, P: int, timeout: float) -> list[RankOutco
 
 
 def _plans(task: RankTask, P: int, timeout: float) -> list[Plan]:
-    """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
-    with redirect_stdout(StringIO()):  # what ranks print is to be seen once
+    """Return the shapes that each rank receives, from a run on shapes, or on tensors if that run fails."""
+    with redirect_stdout(StringIO()):  # the real run prints the output of the ranks
         try:
             return [outcome.plan for outcome in run_in_turns(task.on_shapes(), P, timeout)]
         except RankFailed:
@@ -213,8 +222,8 @@ def _returned(rank: int, returned: Any) -> tuple[Any, ...]:
     for part in parts:
         if not hasattr(part, "shape"):
             raise WrongResult(
-                f"rank {rank} returned {type(part).__name__}; a schedule returns the rows of its result, as "
-                "an array or a tuple of arrays"
+                f"rank {rank} returned {type(part).__name__}; a schedule must return the rows of its result, "
+                "as an array or a tuple of arrays"
             )
     return parts
 
@@ -231,21 +240,22 @@ def _outputs(returned: list[tuple[Any, ...]], partition: RowPartition) -> tuple[
 
 
 def _sorted_out(given: Mapping[str, Any], dry: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays, on a dry run as shapes, and the options."""
+    """Split the arguments into arrays (in a dry run ShapeArrays) and options; check the arrays."""
     arrays = {name: _array(name, value, dry) for name, value in given.items() if _is_words(value, dry)}
     if not arrays:
         raise TypeError(
-            "run got no arrays: name them as the schedule does, as in run(schedule, 4, Q=Q, K=K, V=V)"
+            "run got no arrays. Pass them by the names of the schedule's parameters: "
+            "run(schedule, 4, Q=Q, K=K, V=V)"
         )
     if not dry and {"Q", "K"} <= set(arrays) and arrays["Q"].shape[-1] == arrays["K"].shape[-1]:
-        # Scores that overflow would come out as NaN: they are refused, as `exact` does.
+        # Overflowing scores would give NaN, so they are an error here, as in `exact`.
         d = arrays["Q"].shape[-1]
         check_products(arrays["Q"].reshape(-1, d), arrays["K"].reshape(-1, d))
     return arrays, {name: value for name, value in given.items() if name not in arrays}
 
 
 def _is_words(value: Any, dry: bool) -> bool:
-    """An array of numbers, or on a dry run a shape. An array of True and False is an option."""
+    """Return True for an array of numbers, in a dry run also for a shape. A Boolean array is an option."""
     if isinstance(value, (np.ndarray, ShapeArray)) or hasattr(value, "detach"):
         return str(getattr(value, "dtype", "")) not in ("bool", "torch.bool")
     return dry and isinstance(value, tuple) and len(value) > 0 and all(isinstance(n, int) for n in value)
@@ -254,7 +264,7 @@ def _is_words(value: Any, dry: bool) -> bool:
 def _array(name: str, value: Any, dry: bool) -> Any:
     shape: Shape = value if isinstance(value, tuple) else tuple(value.shape)
     if not shape:
-        raise ValueError(f"{name} has no axes; an array for ranks has rows, shape (N, …)")
+        raise ValueError(f"{name} must be an array with rows, shape (N, …), got shape ()")
     return ShapeArray(shape) if dry else real_array(name, value)
 
 
@@ -262,6 +272,7 @@ def _shared(shared: Collection[str], arrays: Mapping[str, Any]) -> frozenset[str
     names = frozenset([shared] if isinstance(shared, str) else shared)
     if names - set(arrays):
         raise ValueError(
-            f"shared names {', '.join(sorted(names - set(arrays)))}; there are {', '.join(arrays)}"
+            f"shared must contain names of arrays ({', '.join(arrays)}), "
+            f"got {', '.join(sorted(names - set(arrays)))}"
         )
     return names

@@ -1,4 +1,4 @@
-"""Arrays that have a shape but no values: a schedule that runs on them is counted and computes nothing."""
+"""Arrays with a shape but no values, for dry runs, which count a schedule without computing anything."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from ..sizes import Shape, words_in
 
-ZERO = np.zeros(())  # one word, seen through as many axes as a shape has
+ZERO = np.zeros(())  # one word, broadcast to any shape
 
 
 class ShapesOnly(TypeError):
-    """A dry run was asked for something that the shapes alone do not tell."""
+    """Error of a dry run: an operation needs values, and only shapes are available."""
 
 
 class ShapeArray:
-    """An array of which only the shape is known. Arithmetic on it gives shapes, as NumPy's rules have it.
+    """An array with a shape and no values. Arithmetic returns ShapeArrays by NumPy's broadcasting rules.
 
-    `changes` counts the times it was written to, also through its slices. Raises ShapesOnly where a value is
-    asked for, or a function of NumPy that is not in the table below.
+    `changes` counts the writes to it, including writes through its slices. Raises ShapesOnly for operations
+    that need values, and for NumPy functions that are not in `FUNCTIONS`.
     """
 
     __slots__ = ("__weakref__", "base", "changes", "shape")
@@ -35,12 +35,12 @@ class ShapeArray:
 
     @property
     def size(self) -> int:
-        """Words."""
+        """Number of words."""
         return words_in(self.shape)
 
     @property
     def dtype(self) -> np.dtype[np.float64]:
-        """float64: what the course computes in."""
+        """Always float64, the data type of the course."""
         return np.dtype(np.float64)
 
     @property
@@ -52,7 +52,7 @@ class ShapeArray:
         return ShapeArray(shape, self if self.base is None else self.base)
 
     def _hollow(self) -> np.ndarray:
-        """An array of this shape that holds one word of memory."""
+        """Return a NumPy array of this shape that needs one word of memory."""
         return np.broadcast_to(ZERO, self.shape)
 
     def __len__(self) -> int:
@@ -69,24 +69,24 @@ class ShapeArray:
         (self if self.base is None else self.base).changes += 1
 
     def copy(self) -> ShapeArray:
-        """An array of the same shape that is its own."""
+        """Return a new array of the same shape that is not a view."""
         return ShapeArray(self.shape)
 
     def reshape(self, *shape: Any) -> ShapeArray:
-        """As NumPy's; one length may be -1."""
+        """Return a view with another shape, as NumPy does; one length may be -1."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
         return self._view(_reshaped(self.shape, wanted))
 
     def swapaxes(self, one: int, other: int) -> ShapeArray:
-        """Two axes exchanged, a view."""
+        """Return a view with two axes exchanged."""
         return self._view(self._hollow().swapaxes(one, other).shape)
 
     def transpose(self, *axes: int) -> ShapeArray:
-        """The axes in another order, a view."""
+        """Return a view with the axes in another order."""
         return self._view(self._hollow().transpose(*axes).shape)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> ShapeArray:
-        """The shape that is left when `axis` is summed over; `max`, `min` and `mean` leave the same."""
+        """Return the array reduced over `axis`; `max`, `min` and `mean` give the same shape."""
         return ShapeArray(_reduced(self.shape, axis, keepdims))
 
     max = min = mean = sum
@@ -115,13 +115,13 @@ class ShapeArray:
         return ShapeArray(self.shape)
 
     def __array__(self, *args: Any, **named: Any) -> Any:
-        raise ShapesOnly('a dry run knows shapes alone, and no values: run on="count" instead')
+        raise ShapesOnly('a dry run has only shapes, no values. Use on="count" instead')
 
     __bool__ = __float__ = __int__ = __array__
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> ShapeArray:
         if method != "__call__" or "out" in named:
-            raise ShapesOnly(f"a dry run has no np.{ufunc.__name__}.{method} with these arguments")
+            raise ShapesOnly(f"a dry run does not support np.{ufunc.__name__}.{method} with these arguments")
         if ufunc is np.matmul:
             return _product(*inputs)
         return ShapeArray(np.broadcast_shapes(*(np.shape(one) for one in inputs)))
@@ -130,7 +130,7 @@ class ShapeArray:
         known = FUNCTIONS.get(function.__name__)
         if known is None:
             raise ShapesOnly(
-                f"a dry run has no np.{function.__name__}; it has {', '.join(sorted(FUNCTIONS))}"
+                f"a dry run does not support np.{function.__name__}, only {', '.join(sorted(FUNCTIONS))}"
             )
         return known(*args, **named)
 
@@ -139,7 +139,7 @@ def _reshaped(shape: Shape, wanted: Any) -> Shape:
     words, known = words_in(shape), words_in(tuple(n for n in wanted if n != -1))
     found = tuple(words // max(1, known) if n == -1 else n for n in wanted)
     if words_in(found) != words:
-        raise ValueError(f"an array of shape {shape} has no shape {tuple(wanted)}")
+        raise ValueError(f"cannot reshape an array of shape {shape} to {tuple(wanted)}")
     return found
 
 
@@ -154,7 +154,7 @@ def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
 def _product(a: Any, b: Any) -> ShapeArray:
     left, right = np.shape(a), np.shape(b)
     if not left or not right or left[-1] != right[-2 if len(right) > 1 else 0]:
-        raise ValueError(f"shapes {left} and {right} have no product")
+        raise ValueError(f"matmul: shapes {left} and {right} do not match")
     if len(right) == 1:
         return ShapeArray(left[:-1])
     if len(left) == 1:

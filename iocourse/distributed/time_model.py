@@ -1,9 +1,9 @@
-"""How long a step may take on real chips and links: a model that orders schedules, and measures nothing.
+"""Time model of distributed schedules on real GPUs and links, for comparing schedules. Nothing is measured.
 
-A rank needs γ seconds for a flop and β for a word that it receives while it sends another; a message takes
-α before its first word. A step that is hidden computes while the next words travel. There is one link a rank,
-nobody else uses it, and no kernel starts late: so numbers are too small, all of them, and only which is the
-smaller of two means anything.
+A rank needs γ seconds per flop, and β seconds per word that it receives while it sends another word; α is the
+latency of a message. In a hidden step, computation overlaps with the transfer of the next words. The model
+has one link per rank without contention, and no launch overhead. So all times are too small, and only
+comparisons between them are meaningful.
 """
 
 from __future__ import annotations
@@ -25,47 +25,50 @@ from .load_balance import pairs_of_ranks
 from .schedules import REGISTRY, RankSchedule, get
 from .schedules.ulysses import check_heads
 
-BYTES = 2  # of a word: bfloat16, as the tensor cores' rate has it
-REACHED = 0.6  # share of the peak that attention kernels reach
+BYTES = 2  # per word: bfloat16, the type of the tensor cores' rate
+REACHED = 0.6  # fraction of the peak rate that attention kernels reach
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks of one chip behind one kind of link: `cluster("nvlink4")` is H200s on NVLink."""
+    """GPUs of one kind connected by one kind of link: `cluster("nvlink4")` is H200s with NVLink."""
 
     chip: Chip
     link: Link
 
     @property
     def alpha(self) -> float:
-        """Seconds before the first word of a message."""
+        """Latency of a message in seconds."""
         return self.link.latency_us * 1e-6
 
     @property
     def beta(self) -> float:
-        """Seconds a word."""
+        """Seconds per word."""
         return BYTES / (self.link.gbytes_per_s * 1e9)
 
     @property
     def gamma(self) -> float:
-        """Seconds a flop."""
+        """Seconds per flop."""
         return 1 / (REACHED * self.chip.tensor_tflops * 1e12)
 
 
 def cluster(link: str = "nvlink4", arch: int = 90) -> Cluster:
-    """Chips of an architecture behind a link. Raises ValueError that says which there are."""
+    """Return the cluster of GPUs with compute capability `arch` (90 is 9.0), connected by `link`.
+
+    Raises ValueError, with the possible values, if one of them is unknown.
+    """
     if link not in LINKS:
-        raise ValueError(f"link = {link!r} is unknown; there are {', '.join(LINKS)}")
+        raise ValueError(f"link must be one of {', '.join(LINKS)}, got {link!r}")
     if arch not in CHIPS:
-        raise ValueError(f"arch = {arch!r} is unknown; there are {', '.join(map(str, CHIPS))}")
+        raise ValueError(f"arch must be one of {', '.join(map(str, CHIPS))}, got {arch!r}")
     return Cluster(CHIPS[arch], LINKS[link])
 
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a schedule on its busiest rank, which comes `times` times.
+    """A step of a schedule on its busiest rank, repeated `times` times.
 
-    It computes `flops`, and `words` arrive in `messages`. Where `hidden`, they may do so meanwhile.
+    It computes `flops` and receives `words` in `messages`. If `hidden`, both overlap.
     """
 
     flops: float
@@ -78,48 +81,55 @@ class Step:
         plain_ints(self)
 
     def seconds(self, on: Cluster) -> float:
-        """What it takes, all times together."""
+        """Return the time of all repetitions in seconds."""
         computing = self.flops * on.gamma
         moving = self.messages * on.alpha + self.words * on.beta
         return self.times * (max(computing, moving) if self.hidden else computing + moving)
 
 
 def seconds(steps: tuple[Step, ...], on: Cluster) -> float:
-    """What the steps take, one after the other."""
+    """Return the total time of the steps in seconds, one after the other."""
     return sum(step.seconds(on) for step in steps)
 
 
-# ---------------------------------------------------------------------- when words hide
-# Rows of a rank from which on a step of the ring computes for longer than its words travel, in units of β/γ:
-# words a row and column, divided by flops a pair and column.
+# ---------------------------------------------------------------------- overlap of words and products
+# Minimum rows per rank for which a step of the ring computes longer than it communicates, in units of β/γ:
+# (words per row and column) / (flops per pair and column).
 HIDES = {
     "ring": 2 / 4,
     "ring, causal zigzag": 2 / 2,
-    "ring backward, rows travel": 3 / 10,
-    "ring backward, columns travel": 4 / 10,
+    "ring backward, rows travel": 3 / 10,  # style: ok (a key that callers pass)
+    "ring backward, columns travel": 4 / 10,  # style: ok (a key that callers pass)
 }
 
 
 def rows_that_hide(what: str, on: Cluster) -> float:
-    """The least N/P with which the ring's words hide behind its products: any d and any number of heads do.
+    """Return the minimum N/P for which the ring's communication overlaps completely with its computation.
 
-    A step has 4(N/P)²d flops, 10 backward and half of them under a causal mask in zigzag, and 2(N/P)d words,
-    backward 3 (and 2 numbers a row, left out here) or 4. The time before a message's first word is left out.
-    Raises ValueError that says what there is.
+    It does not depend on d or on the number of heads. A step has 4(N/P)²d flops (10 instead of 4 in the
+    backward pass, half with a causal mask in zigzag layout) and receives 2(N/P)d words (in the backward pass
+    3 or 4 instead of 2). The latency, and two statistics per row in the backward pass, are neglected.
+
+    Args:
+        what: a key of `HIDES`.
+        on: GPUs and links.
+
+    Raises:
+        ValueError: if `what` is unknown; the message contains all keys.
     """
     if what not in HIDES:
-        raise ValueError(f"what = {what!r} is unknown; there are {', '.join(HIDES)}")
+        raise ValueError(f"what must be one of {'; '.join(HIDES)}; got {what!r}")
     return HIDES[what] * on.beta / on.gamma
 
 
 def flops_of_rank(pairs: int, d: int, H: int = 1, *, backward: bool = False) -> float:
-    """Flops of so many pairs in each of H heads: four a column, and ten in the backward pass."""
+    """Return the flops of `pairs` pairs in each of H heads: 4 per pair and column, 10 if backward."""
     d, H = check_sizes(d=d, H=H)
     return (10.0 if backward else 4.0) * pairs * d * H
 
 
-# ---------------------------------------------------------------------- schedules side by side
-# Schedules that answer the same question, by the pass that a map shows.
+# ---------------------------------------------------------------------- comparison of schedules
+# Schedules with the same result, by the pass.
 COMPARED = {
     "forward": ("ring", "grid", "ulysses", "ulysses_ring"),
     "backward": ("ring_backward_columns", "ring_backward_rows", "grid_backward"),
@@ -130,11 +140,11 @@ RINGS = ("ring", "ring_backward_columns", "ring_backward_rows", *COMPARED["causa
 
 @dataclass(frozen=True)
 class ScheduleEstimate:
-    """One schedule at one size: what its busiest rank moves and holds, and what the time model says.
+    """Estimate for one schedule at one size: traffic and memory of its busiest rank, and modelled times.
 
-    `a` is the number of rows of its grid, or None. `words` is W; `memory` the rank's own rows of all arrays
-    and results, and the most words of others beside them; `exposed` the seconds with no word hidden behind a
-    product, `hidden` with all that can be.
+    `a` is the number of rows of its grid, or None. `words` is W. `memory` is the words of the rank's own rows
+    of all arrays and results, plus the peak of words of other ranks. `exposed` is the time in seconds without
+    any overlap, `hidden` with all possible overlap.
     """
 
     name: str
@@ -145,7 +155,7 @@ class ScheduleEstimate:
     hidden: float
 
     def title(self, P: int) -> str:
-        """Its name, with its grid: grid 4 × 4."""
+        """Return the name with the shape of the grid, such as "grid 4 × 4"."""
         name = self.name.replace("_", " ")
         return name if self.a is None else f"{name} {self.a} × {P // self.a}"
 
@@ -154,18 +164,19 @@ class ScheduleEstimate:
 def compare_schedules(
     pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
 ) -> list[ScheduleEstimate]:
-    """The schedules of a pass that can be run so, in the order of the course.
+    """Estimate all schedules of a pass that fit P ranks and H heads, in the order of the lessons.
 
     Args:
         pass_: "forward", "backward" or "causal".
-        N: rows of a head.
-        d: its columns.
-        P: ranks.
-        on: chips and links, for the time.
-        H: heads.
-        a: rows of the grids; None takes, for each, those with the fewest words.
+        N: sequence length.
+        d: head dimension.
+        P: number of ranks.
+        on: GPUs and links, for the times.
+        H: number of heads.
+        a: rows of the grids; None chooses the number with the fewest words for each schedule.
 
-    Raises ValueError or TypeError that names the argument.
+    Raises:
+        ValueError or TypeError: if an argument is invalid; the message contains its name.
     """
     N, d, P, H = check_sizes(N=N, d=d, P=P, H=H)
     if a is not None:
@@ -173,7 +184,7 @@ def compare_schedules(
     entries = []
     for s in map(get, schedules_of(pass_)):
         has_grid = "a" in s.options
-        # With one rank in a row every schedule with grids can be run.
+        # With one rank per grid row, every schedule with a grid fits.
         tried = None if not has_grid else P if a is None else a
         if fits(s, P, H, tried):
             ledger, rows, memory = _busiest(s.name, N, d, P, H, a if has_grid else None)
@@ -185,35 +196,35 @@ def compare_schedules(
 
 
 def schedules_of(pass_: str) -> tuple[str, ...]:
-    """The names of the schedules of a pass. Raises ValueError that says which passes there are."""
+    """Return the names of the schedules of a pass. Raises ValueError if the pass is unknown."""
     if pass_ not in COMPARED:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(COMPARED)}")
+        raise ValueError(f"pass_ must be one of {', '.join(COMPARED)}, got {pass_!r}")
     return tuple(name for name in COMPARED[pass_] if name in REGISTRY)
 
 
 def least_words(pass_: str, N: int, d: int, P: int, H: int = 1) -> tuple[int, str]:
-    """The lower bound of a pass on some rank's words, and its id."""
+    """Return the proved lower bound of a pass on the words of the busiest rank, and the id of the bound."""
     schedules_of(pass_)
     kind = "backward" if pass_ == "backward" else "forward"
     return bounds.lower_bound(kind, N, d, P, H=H, causal=pass_ == "causal")
 
 
 def claimed_words(pass_: str, N: int, d: int, P: int, H: int = 1) -> int:
-    """What is claimed and not proved, where more ranks than heads share a forward pass; else 0."""
+    """Return the claimed, unproved bound for a forward pass on more ranks than heads; otherwise 0."""
     if pass_ == "backward" or not 1 < H < P:
         return 0
     return bounds.network_few_heads(N, d, P, H, causal=pass_ == "causal")
 
 
 def grids_of(P: int) -> tuple[int, ...]:
-    """The numbers of rows that a grid of P ranks can have."""
+    """Return the possible numbers of rows of a grid of P ranks: the divisors of P."""
     return tuple(a for a in range(1, positive_int("P", P) + 1) if P % a == 0)
 
 
 def ledgers_of(s: RankSchedule, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
-    """The closed form of each rank.
+    """Return the closed form of the ledger of each rank, after checking the grid and the heads.
 
-    Raises ValueError where heads cannot be dealt out, or no grid is made.
+    Raises ValueError if the heads cannot be distributed evenly, or if `a` does not divide P.
     """
     a = sizes.get("a", 1)
     _require_grid(P, a)
@@ -225,16 +236,16 @@ def ledgers_of(s: RankSchedule, P: int, N: int, d: int, **sizes: Any) -> tuple[R
 def _require_grid(P: int, a: int) -> None:
     if P % a:
         allowed = ", ".join(map(str, grids_of(P)))
-        raise ValueError(f"a = {a} rows make no grid of P = {P} ranks; allowed are {allowed}")
+        raise ValueError(f"a must divide P = {P}: one of {allowed}, got {a}")
 
 
 def fits(s: RankSchedule, P: int, H: int, a: int | None = None) -> bool:
-    """Whether its heads can be dealt out to P ranks, or to those of a row of its grid."""
+    """Return True if H heads can be distributed evenly over P ranks, or over the P/a ranks of a grid row."""
     return not s.heads or H % (P // (1 if a is None else a)) == 0
 
 
 def best_grid(s: RankSchedule, P: int, N: int, d: int, *, H: int = 1, **sizes: int) -> int:
-    """Of all grids the number of rows with which the busiest rank moves the fewest words."""
+    """Return the number of grid rows for which the busiest rank moves the fewest words."""
     words = {
         a: max(ledger.words for ledger in _unlike(ledgers_of(s, P, N, d, H=H, **sizes, a=a)))
         for a in grids_of(P)
@@ -252,7 +263,7 @@ def memory_of(
     layout: Layout | None = None,
     **sizes: Any,
 ) -> int:
-    """The most words on a rank: its rows of what goes in and comes out, and what it holds of others."""
+    """Return the maximum over ranks of the words in memory: own rows of inputs and results, plus the peak."""
     P, shapes = len(ledgers), s.shapes(N, d, **sizes)
     results = 3 if s.pass_ == "backward" else 1
 
@@ -265,7 +276,7 @@ def memory_of(
 
 
 class _Busiest(NamedTuple):
-    """The closed form of the rank that moves most, the rows of its grid, and the memory of a rank."""
+    """Ledger of the rank that moves the most words, rows of the grid, and maximum memory of a rank."""
 
     ledger: RankLedger
     a: int | None
@@ -274,7 +285,7 @@ class _Busiest(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _busiest(name: str, N: int, d: int, P: int, H: int, a: int | None) -> _Busiest:
-    """`a` None: with the best grid, where it has one."""
+    """Return the busiest rank of a schedule; `a` None chooses the best grid if the schedule has one."""
     s = get(name)
     if "a" in s.options and a is None:
         a = best_grid(s, P, N, d, H=H)
@@ -284,17 +295,17 @@ def _busiest(name: str, N: int, d: int, P: int, H: int, a: int | None) -> _Busie
 
 
 def _unlike(ledgers: Sequence[RankLedger]) -> list[RankLedger]:
-    """The ledgers, one that ranks share once."""
+    """Return the distinct ledger objects; ranks may share one."""
     return list({id(one): one for one in ledgers}.values())
 
 
 def _steps(
     s: RankSchedule, ledger: RankLedger, N: int, d: int, P: int, H: int, a: int | None, hidden: bool
 ) -> tuple[Step, ...]:
-    """Its steps on the busiest rank: what comes first, then products, a block at a time or all at once."""
+    """Return the steps of the busiest rank: first the words that cannot be hidden, then those of the ring."""
     pairs = max(pairs_of_ranks(s.layout, N, P)) if s.pass_ == "causal" else N * ceil_div(N, P)
     flops = flops_of_rank(pairs, d, H, backward=s.pass_ == "backward")
-    # Blocks that are computed one by one, and the words that come meanwhile.
+    # Blocks that are computed one by one, and the words that arrive meanwhile.
     blocks, going_round = (P, ledger.words) if s.name in RINGS else (1, 0)
     if s.name == "ulysses_ring" and a is not None:
         blocks, going_round = a, 2 * (ledger.received["K"] - ledger.received["Q"])
@@ -305,7 +316,7 @@ def _steps(
 
 
 def messages_of(name: str, P: int, a: int | None = None) -> int:
-    """Messages beside those of a ring: a collective of p ranks has p - 1, which wait for each other."""
+    """Return the number of messages except those of a ring; p - 1 in sequence for a collective of p ranks."""
     rows = 1 if a is None else a
     row, column = P // rows - 1, rows - 1
     return {

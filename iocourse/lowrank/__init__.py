@@ -1,12 +1,11 @@
-"""Almost-linear time: attention whose exponential is a polynomial, so that n × n is never formed.
+"""Low-rank attention in almost linear time: a polynomial replaces exp, so no n × n matrix is formed.
 
-`attention` and `gradient` compute it, `advise` says for given data whether it is worth using. Read in this
-order: `monomials` (features of a row, one folder up), `polynomials` (which polynomial approximates exp, and
-its error), `approximation` (that of one head), `numpy_backend` (forward and gradient, of all keys or causal),
-`paper_gradient` (the paper's own form of the gradient), `error_certificates` (what is refused); then
-`numba_backend` (the same passes compiled), `torch_backend` (for torch, with autograd) and
-`per_head`, which chooses among the engines for NumPy arrays. `baselines` are other ways to linear time, for
-comparison.
+`attention` and `gradient` compute it; `advise` estimates for given data whether it is worth using. Read the
+modules in this order: `monomials` (features of a row, one folder up), `polynomials` (approximations of exp
+and their errors), `approximation` (for one head), `numpy_backend` (forward and gradient, for all keys or
+causal), `paper_gradient` (the gradient in the paper's form), `error_certificates` (checks that raise errors);
+then `numba_backend` (the same passes compiled), `torch_backend` (for torch, with autograd) and `per_head`,
+which chooses the engine for NumPy arrays. `baselines` contains other linear-time methods for comparison.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
 
 
 class Gradient(NamedTuple):
-    """O (…, n, d_v), dQ (…, n, d), dK (…, n_k, d), dV (…, n_k, d_v)."""
+    """Result of `gradient`: O (…, n, d_v), dQ (…, n, d), dK (…, n_k, d), dV (…, n_k, d_v)."""
 
     O: Any
     dQ: Any
@@ -50,28 +49,44 @@ def attention(
     key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
     threads: int | None = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · Q Kᵀ) V with a polynomial of this degree for the exponential: O (…, n, d_v).
+    """Return softmax(scale · Q Kᵀ) V, with a polynomial of this degree instead of the exponential.
 
-    Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of
-    one type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time grows
-    with n · rank, rank = C(d + degree, degree); nothing of size n × n exists, and of size n × rank only a
-    tile of tokens: memory is that of inputs, outputs and states of rank · (d_v + 1).
+    Time grows with n · rank, where rank = C(d + degree, degree). No n × n array is formed, and of n × rank
+    only one tile of tokens; memory is that of the inputs, the outputs and states of rank · (d_v + 1) numbers.
 
-    polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
-    "minimax". radius: R of the interval of the last two, by default that of the data (in the engine
-    "torch" of all heads together). scale: 1/√d where None. bound: no entry of Q and K may be larger.
-    causal: row i sees the keys up to i, exactly within its tile; then statistics of the whole sequence are
-    not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree: the
-    polynomial of the gradient, which is one degree less accurate than the result; by default the same.
-    engine: "numpy", "numba" or "torch"; by default the fastest, and "numpy" for arrays too small to
-    be worth compiling for. threads: for "numba".
+    Args:
+        Q: queries (…, n, d), a NumPy array or torch tensor of float32 or float64.
+        K: keys (…, n_k, d), of the type of Q.
+        V: values (…, n_k, d_v), of the type of Q.
+        degree: degree of the polynomial, at least 1.
+        polynomial: "hermite" (fitted to the spread of each row's logits), "taylor", "chebyshev" or "minimax".
+        scale: factor of the scores; None is 1/√d.
+        causal: if True, row i attends to the keys up to i (exactly within its tile). Statistics of the whole
+            sequence are not used then, so "hermite" needs `key_variance`.
+        bound: maximum size of the entries of Q and K, which is checked.
+        radius: R of the interval [-R, R] of "chebyshev" and "minimax". None takes it from the data (in the
+            engine "torch" from all heads together).
+        key_variance: variance of the entries of a key.
+        gradient_degree: degree for the gradient, which is one degree less accurate than the result; None is
+            `degree`.
+        engine: "numpy", "numba" or "torch". None chooses the fastest, but "numpy" for arrays that are too
+            small to be worth compiling.
+        threads: number of threads of "numba".
 
-    Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,
-    causal with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a
-    denominator may not be positive. Nothing is returned then. Positive is not accurate: except with
-    causal=True, a RuntimeWarning says where any polynomial of this degree is off by half in a tenth of the
-    rows or more. A backward pass with create_graph=True raises RuntimeError. Source: 2408.13233;
-    row-adaptive coefficients are the course's own.
+    Returns:
+        O (…, n, d_v). For tensors it takes part in autograd; its gradient is as approximate as the result.
+
+    Raises:
+        ValueError: if shapes do not match, entries are not finite or exceed `bound`, or a causal call would
+            use statistics of the whole sequence.
+        RankTooLarge: if the features do not fit in memory.
+        NotCertified: if a denominator may not be positive.
+        RuntimeError: in a backward pass with create_graph=True.
+
+    Positive denominators do not imply an accurate output. Except with causal=True, a RuntimeWarning is issued
+    if every polynomial of this degree has an error of 50 % or more in at least a tenth of the rows.
+
+    Source: 2408.13233; the row-adaptive coefficients were developed in this course.
     """
     options = checked_options(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
@@ -90,16 +105,19 @@ def gradient(
     key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
     threads: int | None = None,
 ) -> Gradient:  # fmt: skip
-    """O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time; options as for `attention`.
+    """Return O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time.
 
-    NumPy arrays; for torch tensors call `attention` and let autograd do it, which is this very computation.
+    For NumPy arrays; options and errors as for `attention`. For torch tensors call `attention`: autograd then
+    runs the same computation.
     """
     options = checked_options(
         degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
         key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
     )  # fmt: skip
     if _is_tensor(Q):
-        raise TypeError("Q is a torch tensor: call attention(Q, K, V, …) and O.backward(dO)")
+        raise TypeError(
+            "Q must be a NumPy array, got a torch tensor. Use attention(Q, K, V, …) and O.backward(dO)"
+        )
     return Gradient(*backward_heads(Q, K, V, dO, options))
 
 

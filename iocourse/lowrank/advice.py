@@ -1,4 +1,4 @@
-"""What low rank would cost and how far off it would be for given queries and keys, before it is used."""
+"""Estimates of the cost and the error of low-rank attention for given queries and keys."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .options import check_number
 from .polynomials import CLIP
 
 DEGREES = range(1, 13)
-LOGITS = 1 << 20  # at most so many are looked at: fewer rows where there are many keys
+LOGITS = 1 << 20  # maximum number of logits computed: fewer rows are sampled if there are many keys
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` found for queries (n, d) and keys (n_k, d).
+    """Result of `advise` for queries (n, d) and keys (n_k, d).
 
-    logit_std: standard deviation of a row's logits, root mean square over rows. logit_limit: no logit is
-    larger (largest |q| times largest |k|). errors: for degree 1, 2, … 12 the relative error of the softmax
-    weights, measured on sampled rows, which is what values of mean zero see. predicted: the same by the rule
-    for normal logits, √P[Poisson(σ²) > g]. degree, rank: the smallest that reaches `error`, None where none
-    up to 12 does. certified_degree, certified_rank: of the polynomial within `error` of exp on all of
-    [-limit, limit], whatever the logits are; None beyond degree 40. break_even: keys from which on low rank
-    of that degree multiplies less than exact attention and, where M was given, moves fewer words too. fits:
-    whether its states fit in memory.
+    logit_std: standard deviation of a row's logits, root mean square over rows. logit_limit: upper bound of
+    the logits (largest |q| times largest |k|). errors: relative error of the softmax weights for degree 1, 2,
+    … 12, measured on sampled rows; it is the error of outputs for values with mean zero. predicted: the same
+    by the rule for normal logits, √P[Poisson(σ²) > g]. degree, rank: the smallest that reaches `error`, None
+    if no degree up to 12 does. certified_degree, certified_rank: of the polynomial within `error` of exp on
+    all of [-limit, limit], for any logits; None if the degree exceeds 40. break_even: number of keys from
+    which on low rank of that degree needs fewer multiplications than exact attention and, if M was given,
+    also moves fewer words. fits: True if its states fit in memory.
     """
 
     n: int
@@ -50,7 +50,7 @@ class Advice:
 
     @property
     def exact_is_better(self) -> bool:
-        """Whether exact attention is the better choice: no degree will do, none that fits, or n is small."""
+        """True if exact attention is the better choice: no degree is sufficient or fits, or n_k is small."""
         return self.break_even is None or not self.fits or self.n_k < self.break_even
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Advice:
         if self.degree is None:
             return (
                 f"No degree up to {len(self.errors)} brings the softmax weights' error to {self.error:.2g}; "
-                f"degree {len(self.errors)} leaves {self.errors[-1]:.2g}."
+                f"degree {len(self.errors)} has {self.errors[-1]:.2g}."
             )
         return (
             f"Degree {self.degree} (rank {self.rank:,}) brings the error of the softmax weights to "
@@ -84,8 +84,8 @@ class Advice:
         if not self.fits:
             return "Its states do not fit in memory: use exact attention."
         if self.exact_is_better:
-            return f"It pays from about {self.break_even:,} keys on: with {self.n_k:,} use exact attention."
-        return f"It pays from about {self.break_even:,} keys on: with {self.n_k:,} choose low rank."
+            return f"Its break-even is about {self.break_even:,} keys: with {self.n_k:,} use exact attention."
+        return f"Its break-even is about {self.break_even:,} keys: with {self.n_k:,} choose low rank."
 
 
 def advise(
@@ -98,19 +98,26 @@ def advise(
     sample: int | None = None,
     seed: int = 0,
 ) -> Advice:
-    """Whether softmax(scale · Q Kᵀ) of one head is worth approximating, for Q (n, d) and K (n_k, d).
+    """Estimate degree, rank, error and break-even length of low-rank attention for one head.
 
-    error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`, all
-    of them (or as many as have 2²⁰ logits) where None: on those the polynomial (each row's own, as "hermite")
-    is applied to all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in
-    words. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
-    not finite, an error that is not between 0 and 1; TypeError for entries that are not real numbers, and for
-    an option of another type.
+    Args:
+        Q: queries (n, d), a NumPy array or CPU tensor.
+        K: keys (n_k, d).
+        error: target for the relative error of the softmax weights, root mean square over the sampled rows.
+            On these rows the polynomial (each row's own, as "hermite") is applied to all exact logits.
+        scale: factor of the scores; None is 1/√d.
+        M: words of fast memory, for the break-even in words.
+        sample: number of sampled rows; None is all rows, or as many as have 2²⁰ logits.
+        seed: seed of the sample.
+
+    Raises:
+        ValueError: if shapes do not match, entries are not finite, or error is not between 0 and 1.
+        TypeError: if entries are not real numbers, or an option has another type.
     """
     q, k = _real("Q", Q), _real("K", K)
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
         raise ValueError(
-            f"Q and K have shapes {q.shape} and {k.shape}; they must be (n, d) and (n_k, d) of one head"
+            f"Q and K must have shapes (n, d) and (n_k, d) of one head, got {q.shape} and {k.shape}"
         )
     for name, X in (("Q", q), ("K", k)):
         error_certificates.check_finite(name, X)
@@ -146,36 +153,36 @@ def advise(
 
 
 def _real(name: str, X: Any) -> Array:
-    """X in float64, or TypeError where its entries are truth values, complex or no numbers."""
+    """Return X in float64. Raises TypeError for Booleans, complex numbers and other objects."""
     found = np.asarray(X)
     if found.dtype.kind not in "fiu":
-        raise TypeError(f"{name} has dtype {found.dtype}; it must be real: float or int")
+        raise TypeError(f"{name} must have a real dtype (float or int), got {found.dtype}")
     return found.astype(np.float64)
 
 
 def _check_numbers(error: float, scale: float | None) -> None:
     check_number("error", error)
     if not 0 < error < 1:
-        raise ValueError(f"error is {error}; it must be between 0 and 1")
+        raise ValueError(f"error must be between 0 and 1, got {error}")
     if scale is not None:
         check_number("scale", scale)
         if not np.isfinite(scale):
-            raise ValueError(f"scale is {scale}; it must be finite")
+            raise ValueError(f"scale must be finite, got {scale}")
 
 
 def predicted_error(variances: Array, g: int) -> float:
-    """√ of the mean of P[Poisson(σ²) > g]: the best polynomial's error for normal logits of that σ²."""
-    small = np.minimum(variances, 1.0)  # where 1 - P[≤ g] would be lost in rounding, its tail is summed
+    """Return √mean(P[Poisson(σ²) > g]), the best polynomial's error for normal logits of variances σ²."""
+    small = np.minimum(variances, 1.0)  # here 1 - P[≤ g] would be lost in rounding, so the tail is summed
     tail = sum(np.exp(-small) * small**m / factorial(m) for m in range(g + 1, g + 40))
-    large = np.minimum(variances, 700.0)  # the tail is 1 there, and e⁻⁷⁰⁰ still a number
+    large = np.minimum(variances, 700.0)  # the tail is 1 beyond, and e⁻⁷⁰⁰ does not underflow
     below = sum(np.exp(-large) * large**m / factorial(m) for m in range(g + 1))
     return float(np.sqrt(np.where(variances <= 1, tail, 1 - below).mean()))
 
 
 def _measured(S: Array, variances: Array) -> tuple[float, ...]:
-    """For each degree the relative error of the softmax weights of logits S (rows, n_k).
+    """Return the relative error of the softmax weights of logits S (rows, n_k), for each degree.
 
-    Each row has its own polynomial, which is Σₘ (-σ²/2)ᵐ/m! times Taylor's of degree g - 2m.
+    The polynomial of a row is Σₘ (-σ²/2)ᵐ/m! times Taylor's polynomial of degree g - 2m.
     """
     weights = np.exp(S - S.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
@@ -192,7 +199,7 @@ def _measured(S: Array, variances: Array) -> tuple[float, ...]:
 
 
 def _weights_off(p: Array, weights: Array) -> float:
-    """‖p / Σp - weights‖ / ‖weights‖ over all rows; inf where a sum is not positive, or no number."""
+    """Return ‖p / Σp - weights‖ / ‖weights‖ over all rows; inf if a sum is not positive or not finite."""
     sums = p.sum(axis=1, keepdims=True)
     if not ((sums > 0) & (sums < np.inf)).all():
         return np.inf
@@ -200,10 +207,10 @@ def _weights_off(p: Array, weights: Array) -> float:
 
 
 def _break_even(d: int, g: int, M: int | None) -> int:
-    """Keys from which on low rank multiplies less, and with M words of fast memory moves less, than exact
-    attention.
+    """Return the number of keys from which on low rank needs fewer multiplications than exact attention.
 
-    Exact attention multiplies 2d numbers for a pair; low rank 2(d + 1) for a token and a feature.
+    With M words of fast memory it must also move fewer words. Exact attention has 2d multiplications per
+    pair, low rank 2(d + 1) per token and feature.
     """
     multiplies = ceil(rank_of(d, g) * (d + 1) / d)
     return multiplies if M is None else max(multiplies, break_even_length(d, g, M).N)

@@ -1,6 +1,4 @@
-"""What one head's attention is approximated with: the monomials, their weights, and each query row's own
-factors.
-"""
+"""Approximation of one head's attention: the monomials, their weights, and the factors of each query row."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from .polynomials import CLIP, Polynomial, cut_series
 
 @lru_cache(maxsize=64)
 def weights_of(plan: Plan, polynomial: Polynomial, kind: np.dtype[np.floating]) -> Array:
-    """(rank, 1): what each monomial weighs in the polynomial, its coefficient times l!/a!."""
+    """Return the weight of each monomial in the polynomial, its coefficient times l!/a!, (rank, 1)."""
     found = (polynomial.coefficients[plan.degrees] * plan.multiplicities)[:, None].astype(kind)
     found.flags.writeable = False
     return found
@@ -23,11 +21,11 @@ def weights_of(plan: Plan, polynomial: Polynomial, kind: np.dtype[np.floating]) 
 
 @dataclass(frozen=True, eq=False)
 class Approximation:
-    """One head's approximation of exp(factor · q · (k - shift)).
+    """Approximation of exp(factor · q · (k - shift)) for one head.
 
-    plan: the monomials. polynomial: what stands for exp. factor: the scale of the scores, multiplied into q.
-    shift (d,): subtracted from every key, None for 0; softmax does not see it. covariance (d, d): of the
-    keys, where every query row has its own Hermite polynomial; None where all rows share the coefficients.
+    plan: the monomials. polynomial: the approximation of exp. factor: the scale of the scores, multiplied
+    into q. shift (d,): subtracted from every key, which does not change the softmax; None is 0. covariance
+    (d, d): covariance of the keys, if every query row has its own Hermite polynomial; otherwise None.
     """
 
     plan: Plan
@@ -37,23 +35,22 @@ class Approximation:
     covariance: Array | None = None
 
     def weights(self, like: Array) -> Array:
-        """(rank, 1): what each monomial weighs, in the type of `like`."""
+        """Return the weight of each monomial, (rank, 1), in the type of `like`."""
         return weights_of(self.plan, self.polynomial, like.dtype)
 
     def queries(self, Q: Array) -> Array:
-        """Q times the scale of the scores."""
+        """Return Q times the scale of the scores."""
         return Q * Q.dtype.type(self.factor)
 
     def keys(self, K: Array) -> Array:
-        """K without its shift."""
+        """Return K minus the shift."""
         return K if self.shift is None else K - self.shift.astype(K.dtype)
 
     def row_factors(self, x: Array, true_scale: bool = False) -> Array | float:
-        """(rank, n): what each feature of the scaled query rows x (n, d) is multiplied with; 1.0 for shared
-        ones.
+        """Return the factor of each feature of the scaled query rows x (n, d): (rank, n), or 1.0 if shared.
 
-        Degree l takes the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² = xᵀ covariance
-        x, clipped. true_scale: times e^(σ²/2) too, which matters only where something exact is added.
+        The factor of degree l is the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² is
+        xᵀ covariance x, clipped. true_scale: multiply also by e^(σ²/2), which is needed to add exact terms.
         """
         if self.covariance is None:
             return 1.0

@@ -1,15 +1,15 @@
-"""Baselines: attention in linear time as others do it, each in a few lines of NumPy.
+"""Baselines: published methods for attention in linear time, each in a few lines of NumPy.
 
-Every entry of `FIELD` takes q, k (n, d), v (n, d_v), a number of features m and a generator, and gives O
-(n, d_v), about softmax(QKᵀ)V; scores are not scaled again. They differ in their features alone:
+Every entry of `FIELD` takes q, k (n, d), v (n, d_v), a number of features m and a generator. It returns O
+(n, d_v), an approximation of softmax(QKᵀ)V; scores are not scaled again. The features differ:
 
-- `favor`: random ones that are positive and right on average;
+- `favor`: positive random features, correct on average;
 - `nystrom`: the exponential itself, at some of the keys;
-- `wildcat`: the same at keys that are picked and weighted with care;
+- `wildcat`: the same, at keys selected and weighted by randomly pivoted Cholesky;
 - `sata`: the monomials of Taylor's polynomial, each once;
-- `elu`: as many as there are columns; it does not try to be softmax.
+- `elu`: one feature per column; it does not approximate softmax.
 
-Low-rank attention of this package differs from all of them in that its features are known beforehand, its
+Low-rank attention of this package differs from all of them: its features do not depend on the data, its
 coefficients are chosen, and it has certificates and a gradient.
 """
 
@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[Any]  # float32 or float64, a token a row
+Rows = NDArray[Any]  # float32 or float64, one row per token
 Attend = Callable[[Rows, Rows, Rows, int, np.random.Generator], Rows]
 
-CUT = 1e-10  # of the largest singular value: smaller ones are left out of Nyström's inverse
-LEFT = 1e-12  # of the diagonal of WildCat's kernel: less is rounding
+CUT = 1e-10  # relative to the largest singular value: smaller ones are omitted in Nyström's inverse
+LEFT = 1e-12  # of the diagonal of WildCat's kernel: smaller remainders are rounding errors
 
 
 def linear(left: Rows, right: Rows, v: Rows) -> Rows:
-    """(left rightᵀ)V over the sums of its rows: features (n, m), v (n, d_v); n × n is never formed."""
+    """Return (left rightᵀ)V divided by its row sums, for features (n, m), v (n, d_v); no n × n array."""
     ones = np.ones((len(v), 1), v.dtype)
     both = left @ (right.T @ np.hstack([v, ones]))  # (n, d_v + 1)
     found: Rows = both[:, :-1] / both[:, -1:]
@@ -40,10 +40,10 @@ def linear(left: Rows, right: Rows, v: Rows) -> Rows:
 
 
 def favor(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
-    """FAVOR+: O with m positive random features, right on average, with orthogonal directions.
+    """Return O by FAVOR+, with m positive random features with orthogonal directions, correct on average.
 
     E e^{w·q - |q|²/2} e^{w·k - |k|²/2} = e^{q·k} for a normal w. The largest exponent, of a query or of all
-    keys, is taken off: it cancels. Source: the Performer, 2009.14794.
+    keys, is subtracted because it cancels. Source: the Performer, 2009.14794.
     """
     W = directions(m, q.shape[1], rng).astype(q.dtype)  # (m, d)
     left, right = log_features(q, W), log_features(k, W)  # (n, m)
@@ -52,31 +52,31 @@ def favor(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
 
 
 def log_features(x: Rows, W: Rows) -> Rows:
-    """w·x - |x|²/2 for every row of x (n, d) and of W (m, d): (n, m)."""
+    """Return w·x - |x|²/2 for every row x of `x` (n, d) and w of `W` (m, d): (n, m)."""
     found: Rows = x @ W.T - (x * x).sum(axis=1, keepdims=True) / 2
     return found
 
 
 def directions(m: int, d: int, rng: np.random.Generator) -> Rows:
-    """(m, d): blocks of d orthogonal rows, each as long as a normal vector would be."""
+    """Return random directions (m, d): blocks of d orthogonal rows with the lengths of normal vectors."""
     Q, R = np.linalg.qr(rng.standard_normal((-(-m // d), d, d)))
-    Q = Q * np.sign(np.diagonal(R, axis1=1, axis2=2))[:, None]  # else one direction is likelier than another
+    Q = Q * np.sign(np.diagonal(R, axis1=1, axis2=2))[:, None]  # for a uniform distribution of directions
     lengths = np.linalg.norm(rng.standard_normal((m, d)), axis=1)
     found: Rows = Q.swapaxes(1, 2).reshape(-1, d)[:m] * lengths[:, None]
     return found
 
 
 def nystrom(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
-    """Nyström's method: O by comparing everything with m landmarks, all keys at most.
+    """Return O by Nyström's method with m landmarks, at most all keys.
 
-    exp(QKᵀ) ≈ exp(QLᵀ) exp(LLᵀ)⁺ exp(LKᵀ). In float64: in float32 the inverse would be the error. Source:
-    the Nyströmformer, 2102.03902. Three things are ours: its landmarks are means of neighbouring tokens, and
-    here they are keys by lot, for means of independent tokens are all alike; the exponential is approximated
-    before its rows are divided, as in every baseline here; and what is inverted is the Gaussian kernel of
-    the landmarks, whose diagonal is 1, the lengths being multiplied in.
+    exp(QKᵀ) ≈ exp(QLᵀ) exp(LLᵀ)⁺ exp(LKᵀ). The computation is in float64, because in float32 the error of the
+    inverse would dominate. Source: the Nyströmformer, 2102.03902. There are three differences. The landmarks
+    are randomly drawn keys, not means of neighbouring tokens, because means of independent tokens are all
+    similar. The exponential is approximated before the rows are normalised, as in every baseline here. The
+    inverted matrix is the Gaussian kernel of the landmarks, whose diagonal is 1; the lengths are factors.
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    k = k - k.mean(axis=0)  # softmax does not see it
+    k = k - k.mean(axis=0)  # this does not change the softmax
     L = k[rng.permutation(len(k))[:m]]  # (m, d)
     half = (L * L).sum(axis=1) / 2  # e^{x·y} = e^{|x|²/2} · Gaussian(x, y) · e^{|y|²/2}
     middle = np.linalg.pinv(np.exp(L @ L.T - half - half[:, None]), rcond=CUT, hermitian=True)
@@ -86,12 +86,12 @@ def nystrom(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows
 
 
 def wildcat(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows:
-    """WildCat: O over m weighted keys, or fewer where they say it all, picked by randomly pivoted Cholesky.
+    """Return O by WildCat, over at most m weighted keys selected by randomly pivoted Cholesky.
 
     exp(QKᵀ) ≈ exp(QK_Sᵀ) W, where W solves exp(K_S K_Sᵀ/τ²) W = exp(K_S Kᵀ/τ²): the best weights for the keys
-    S at a temperature τ. Source: Schröder and Mackey, 2602.10056, its project page and public code, written
-    anew: keys less their mean, the temperature of the code, results clipped to the range of the values.
-    Ours: float64, one bin, and an end where nothing is left to pick.
+    S at a temperature τ. Source: Schröder and Mackey, 2602.10056, its project page and public code,
+    reimplemented: keys minus their mean, the temperature of the code, results clipped to the range of the
+    values. Differences: float64, one bin, and selection stops when the remainder is 0.
     """
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k = k - k.mean(axis=0)
@@ -103,7 +103,7 @@ def wildcat(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator) -> Rows
 
 
 def coreset(k: Rows, m: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], Rows]:
-    """The places of at most m keys, and their weights (m, n) for all keys (n, d)."""
+    """Return the indices of at most m selected keys, and their weights (m, n) for all keys (n, d)."""
     x = k / temperature(float(np.linalg.norm(k, axis=1).max()), len(k))
     half = (x * x).sum(axis=1) / 2  # e^{x·y} = e^{|x|²/2} · Gaussian(x, y) · e^{|y|²/2}
     picked, factor = cholesky(x, half, m, rng)
@@ -112,9 +112,10 @@ def coreset(k: Rows, m: int, rng: np.random.Generator) -> tuple[NDArray[np.intp]
 
 
 def cholesky(x: Rows, half: Rows, m: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], Rows]:
-    """Places and factor F (m, n): FᵀF is the Gaussian kernel on the rows and columns that were picked.
+    """Return the selected indices and the factor F (m, n) of randomly pivoted Cholesky.
 
-    A key is picked with a chance in proportion to what the factor leaves of e^{x·x}.
+    FᵀF is the Gaussian kernel in the selected rows and columns. A key is drawn with a probability
+    proportional to the remainder of e^{x·x}.
     """
     factor, left = np.zeros((min(m, len(x)), len(x))), np.ones(len(x))
     picked: list[int] = []
@@ -132,30 +133,32 @@ def cholesky(x: Rows, half: Rows, m: int, rng: np.random.Generator) -> tuple[NDA
 
 
 def temperature(radius: float, n: int) -> float:
-    """τ of n keys no longer than this: sqrt(b / 2W(b/2ρ)), b = log n / radius² + 2, W(y) e^{W(y)} = y."""
+    """Return WildCat's temperature τ for n keys of norm at most `radius`.
+
+    τ = sqrt(b / 2W(b/2ρ)), b = log n / radius² + 2; W is the Lambert function, W(y) e^{W(y)} = y.
+    """
     b = log(n) / radius**2 + 2
     return sqrt(b / (2 * lambert(b / TWICE_RHO)))
 
 
 def lambert(y: float) -> float:
-    """The w with w e^w = y, y > 0: Newton's steps from log(1 + y), which is no smaller."""
+    """Return the w with w e^w = y for y > 0, by Newton's method from log(1 + y) ≥ w."""
     w = log(1 + y)
     for _ in range(50):
         w -= (w - y * exp(-w)) / (1 + w)
     return w
 
 
-TWICE_RHO = 2 * sqrt(1 + exp(lambert(2 / exp(2)) + 2))  # 6.383…, as the code has it
+TWICE_RHO = 2 * sqrt(1 + exp(lambert(2 / exp(2)) + 2))  # 6.383…, as in WildCat's code
 
 
 def sata(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator | None = None) -> Rows:
-    """SATA: O by Taylor's polynomial of the largest degree with at most m features, each symmetric monomial
-    once; nothing is drawn.
+    """Return O by SATA: Taylor's polynomial of the largest degree with at most m features; rng is ignored.
 
-    (q·k)^p = Σ C_a q^a k^a over the multisets a of p coordinates, C_a the number of their orders. Source:
-    Heinsen and Kozachkov, 2602.00294, and their code: a degree at a time, each monomial a product of gathered
-    coordinates. Written anew; forward pass with all keys. Nothing is taken off the keys, nothing is
-    certified.
+    Each symmetric monomial is computed once. (q·k)^p = Σ C_a q^a k^a over the multisets a of p coordinates,
+    where C_a is the number of their orders. Source: Heinsen and Kozachkov, 2602.00294, and their code: one
+    degree at a time, each monomial a product of gathered coordinates. Reimplemented: the forward pass with
+    all keys, without a shift of the keys and without certificates.
     """
     d = q.shape[1]
     v1 = np.hstack([v, np.ones((len(v), 1), v.dtype)])  # (n, d_v + 1)
@@ -169,9 +172,9 @@ def sata(q: Rows, k: Rows, v: Rows, m: int, rng: np.random.Generator | None = No
 
 
 def degree_of(m: int, d: int) -> int:
-    """The largest g with C(d + g, g) ≤ m. Raises ValueError where m is below 1."""
+    """Return the largest g with C(d + g, g) ≤ m. Raises ValueError if m is below 1."""
     if m < 1:
-        raise ValueError(f"m is {m}; the constant alone is 1 feature")
+        raise ValueError(f"m must be at least 1 (the constant feature), got {m}")
     g = 0
     while comb(d + g + 1, g + 1) <= m:
         g += 1
@@ -179,28 +182,28 @@ def degree_of(m: int, d: int) -> int:
 
 
 def term(p: int, d: int) -> tuple[Rows, Rows]:
-    """The coordinates of each monomial of degree p, (count, p), and how often it stands in (q·k)^p."""
+    """Return the coordinates of each monomial of degree p, (count, p), and its multiplicity in (q·k)^p."""
     places = list(combinations_with_replacement(range(d), p))
     orders = [factorial(p) // prod(map(factorial, Counter(axes).values())) for axes in places]
     return np.array(places, np.intp).reshape(len(places), p), np.array(orders)
 
 
 def monomials(x: Rows, places: Rows) -> Rows:
-    """The products of the coordinates that each row of `places` names, for every row of x: (n, count)."""
+    """Return, for every row of x, the product of the coordinates in each row of `places`: (n, count)."""
     found: Rows = x[:, places].prod(axis=-1)
     return found
 
 
 def elu(q: Rows, k: Rows, v: Rows, m: int = 0, rng: np.random.Generator | None = None) -> Rows:
-    """Linear attention with the features elu + 1 of every entry: d of them, whatever m is; nothing is drawn.
+    """Return O by linear attention with the d features elu + 1 of every entry; m and rng are ignored.
 
-    A model of its own, not an approximation. Source: Katharopoulos and others, 2006.16236.
+    This is a different model, not an approximation of softmax. Source: Katharopoulos and others, 2006.16236.
     """
     return linear(elu_features(q), elu_features(k), v)
 
 
 def elu_features(x: Rows) -> Rows:
-    """elu(x) + 1: x + 1 where x is positive, else its exponential."""
+    """Return elu(x) + 1: x + 1 where x is positive, otherwise its exponential."""
     found: Rows = np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
     return found
 

@@ -1,4 +1,4 @@
-"""Training on characters: a text, batches that depend on a seed alone, and the loss of every step."""
+"""Training of a character model: a text as numbers, batches drawn from a seed, and the loss of every step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.nn import functional as F
 from .transformer import Attend, LargestLogit, Transformer
 
 FILE = "prose.txt"
-KEPT = 10  # the last tenth of the text is for validation
-RATE = 3e-3  # of AdamW
-LOOKED_AT = 16  # stretches of the validation text that a loss is taken over
+KEPT = 10  # the last tenth of the text is used for validation
+RATE = 3e-3  # learning rate of AdamW
+LOOKED_AT = 16  # number of segments of the validation text in a validation loss
 
 
 @dataclass(frozen=True, eq=False)
 class Characters:
-    """A text as numbers: `alphabet` says which, `train` and `kept` (for validation) are int64 (length,)."""
+    """A text as indices into `alphabet`: `train` and `kept` (for validation), both int64 (length,)."""
 
     alphabet: str
     train: Tensor
@@ -30,7 +30,7 @@ class Characters:
 
     @classmethod
     def of(cls, text: str) -> Characters:
-        """The characters of this text, in the order of their code points."""
+        """Encode a text; `alphabet` is its characters in the order of their code points."""
         alphabet = "".join(sorted(set(text)))
         numbers = torch.tensor([alphabet.index(c) for c in text])
         cut = len(text) - len(text) // KEPT
@@ -38,13 +38,13 @@ class Characters:
 
 
 def prose() -> Characters:
-    """124,000 characters: the sentences of this course's lessons 00 to 14 that hold no formula."""
+    """Return the sentences without formulas of the course's lessons 00 to 14: 124,000 characters."""
     file = resources.files("iocourse.data").joinpath(FILE)
     return Characters.of(file.read_text(encoding="utf-8"))
 
 
 def batches(numbers: Tensor, batch: int, n: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Without end: inputs (batch, n) from random places, and the characters that follow each, (batch, n)."""
+    """Yield, endlessly, inputs (batch, n) from random positions and the next character of each (batch, n)."""
     source = torch.Generator().manual_seed(seed)
     while True:
         starts = torch.randint(len(numbers) - n, (batch,), generator=source).tolist()
@@ -57,16 +57,16 @@ def _stretches(numbers: Tensor, starts: Iterable[int], n: int) -> tuple[Tensor, 
 
 
 def loss_of(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Cross-entropy of scores (B, n, vocabulary) in nats a character."""
+    """Return the cross-entropy of scores (B, n, vocabulary), in nats per character."""
     return F.cross_entropy(scores.flatten(0, 1), wanted.flatten())
 
 
 def train(
     model: Transformer, text: Characters, steps: Iterable[int], batch: int = 2, seed: int = 0
 ) -> list[float]:
-    """The loss before each step of AdamW; `steps` is a range. The same seed gives the same batches.
+    """Train with AdamW and return the loss before each step; `steps` is a range.
 
-    Whatever attention the model has, it gets the gradient of that: nothing here knows of approximations.
+    The same seed gives the same batches. The gradient is that of the model's own attention, exact or not.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     losses = []
@@ -81,7 +81,7 @@ def train(
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def validation_loss(model: Transformer, text: Characters, attend: Attend | None = None) -> float:
-    """Cross-entropy on the kept text, with the attention given, or the model's own."""
+    """Return the cross-entropy on the validation text, with `attend`; None is the model's own attention."""
     n, own = model.shape.length, model.attend
     gap = max(1, (len(text.kept) - n - 1) // LOOKED_AT)
     starts = range(0, len(text.kept) - n, gap)[:LOOKED_AT]
@@ -94,7 +94,7 @@ def validation_loss(model: Transformer, text: Characters, attend: Attend | None 
 
 
 def largest_logit(model: Transformer, text: Characters) -> float:
-    """The largest |q·k| of a causal model on the kept text, with exact attention."""
+    """Return the largest |q·k| of a causal model on the validation text, with exact attention."""
     watching = LargestLogit()
     validation_loss(model, text, watching)
     return watching.largest

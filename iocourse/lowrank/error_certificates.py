@@ -1,18 +1,18 @@
-"""What is refused, and when: before anything is computed, or before a wrong number is handed back.
+"""Checks of low-rank attention: errors for invalid inputs, and for results that are not certified.
 
-A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients are of any
-size. A denominator is certified in one of three ways, the cheapest first:
+A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients can be
+arbitrarily large. A denominator is certified in one of three ways, the cheapest first:
 
-    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance);
-    2. every row's largest possible logit, |q| · max |k|, is where it is positive;
-    3. measured: the exact denominator has a least value (keys less their mean: n, by Jensen's inequality;
-       else its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
+    1. The polynomial is positive everywhere (even Taylor, even Hermite with clipped variance).
+    2. It is positive up to the largest possible logit of every row, |q| · max |k|.
+    3. Measured: the exact denominator has a lower bound (for keys with mean 0: n, by Jensen's inequality;
+       otherwise the number of keys · exp(-|q| · max |k|)), and the computed one is at least half of it.
 
-What polynomials of both signs leave open is then closed at the output, see `within`.
+For polynomials of both signs the output is checked in addition, see `within`.
 
-Certified means that denominators are positive. It does not mean that the output is accurate: weights of one
-sign can be wrong by any factor, for instance where one huge entry spreads the logits of all rows. There is a
-warning where even the best polynomial of this degree is far off, see `warn_of_error`.
+Certified means that the denominators are positive. It does not mean that the output is accurate: positive
+weights can be wrong by any factor, for example if one huge entry spreads the logits of all rows. A warning is
+issued if even the best polynomial of this degree is inaccurate, see `warn_of_error`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ import numpy as np
 from ..monomials import Array, rank_of
 from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
 
-POSITIVE = 1e-37  # less than any sum of polynomials that are positive everywhere
-WARNED_ERROR, WARNED_SHARE = 0.5, 0.1  # of weights, and of rows, from which on there is a warning
-MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
+POSITIVE = 1e-37  # smaller than any sum of polynomials that are positive everywhere
+WARNED_ERROR, WARNED_SHARE = 0.5, 0.1  # error of the weights and fraction of the rows that cause a warning
+MEMORY_SHARE = 0.5  # fraction of the machine's memory that states and features may take
 
 
 class Extent(NamedTuple):
-    """The smallest and the largest entry of each column: low (…, m) and high (…, m)."""
+    """Smallest and largest entry of each column: low (…, m) and high (…, m)."""
 
     low: Array
     high: Array
 
 
 def extent(X: Array) -> Extent:
-    """Of X (n, m)."""
+    """Return the smallest and largest entry of each column of X (n, m)."""
     return Extent(X.min(axis=0), X.max(axis=0))
 
 
 class NotCertified(ValueError):
-    """A denominator could turn out not positive; the message names the row, its logits and what would do."""
+    """A denominator may not be positive; the message has the row, its logits and a degree that would work."""
 
 
 class RankTooLarge(ValueError):
@@ -57,7 +57,7 @@ class RankTooLarge(ValueError):
 
 @cache
 def machine_memory() -> int:
-    """Bytes of memory this machine has, 8 GB where it does not say."""
+    """Return the bytes of memory of this machine, or 8 GB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -66,9 +66,9 @@ def machine_memory() -> int:
 
 @lru_cache(maxsize=256)
 def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memory: int | None = None) -> int:
-    """The rank C(d + g, g), or `RankTooLarge` where its states do not fit in half of the memory.
+    """Return the rank C(d + g, g). Raises `RankTooLarge` if its states do not fit in half of the memory.
 
-    Needed are the two states T and U of every head and two tiles of features of 256 tokens.
+    The states T and U of every head and two tiles of features of 256 tokens are needed.
     """
     rank = rank_of(d, g)
     needed = rank * itemsize * (2 * heads * (d_v + 1) + 2 * 256)
@@ -83,28 +83,28 @@ def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memo
 
 
 def _counted(number: int | Decimal) -> str:
-    """All digits of what a person can read, three of the rest."""
+    """Format a number with all digits up to 10^15, and with three digits above."""
     if number >= 10**15:
         return f"{Decimal(number):.2e}"
     return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
 
 
 def squares(X: Array) -> float:
-    """The sum of all squares, not finite where an entry is not."""
+    """Return the sum of all squares; it is not finite if an entry is not finite."""
     with np.errstate(over="ignore"):
         return float(np.dot(X.ravel(), X.ravel()))
 
 
 def check_finite(name: str, X: Array) -> None:
-    """Raise ValueError that names the first row of X (n, d) with an entry that is not finite."""
-    if not isfinite(squares(X)):  # one pass; the sum may overflow where no entry does
+    """Raise ValueError, with the first such row, if an entry of X (n, d) is not finite."""
+    if not isfinite(squares(X)):  # one pass; the sum may overflow although all entries are finite
         bad = ~np.isfinite(X).all(axis=1)
         if bad.any():
             raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")
 
 
 def check_bound(name: str, X: Array, bound: float | None) -> None:
-    """Raise ValueError where an entry of X (n, d) is larger than the bound that was promised."""
+    """Raise ValueError, with the first such row, if an entry of X (n, d) exceeds the option `bound`."""
     if bound is None:
         return
     largest = abs(X).max(axis=1, initial=0.0)
@@ -114,30 +114,30 @@ def check_bound(name: str, X: Array, bound: float | None) -> None:
 
 
 def check_statistics(causal: bool, name: str, key_variance: float | None, radius: float | None) -> None:
-    """Raise ValueError where causal attention would look at statistics of the whole sequence."""
+    """Raise ValueError if causal attention would use statistics of the whole sequence."""
     if causal and name == "hermite" and key_variance is None:
         raise ValueError(
-            "polynomial is 'hermite' with causal=True and key_variance=None: it would take the covariance of "
-            "all keys, also of those that come later; give key_variance, a number known beforehand (1/d for "
-            "keys of length 1), or polynomial='taylor'"
+            "polynomial='hermite' with causal=True needs key_variance, because the covariance of all keys "
+            "includes later ones. Pass key_variance, a number known beforehand (1/d for keys of length 1), "
+            "or polynomial='taylor'"
         )
     if causal and name in ("chebyshev", "minimax") and radius is None:
         raise ValueError(
-            f"polynomial is {name!r} with causal=True and radius=None: its interval would be that of all "
-            "keys, also of those that come later; give radius, a bound of the logits known beforehand"
+            f"polynomial={name!r} with causal=True needs radius, because the interval of all keys includes "
+            "later ones. Pass radius, a bound of the logits known beforehand"
         )
 
 
 def check_denominators(
     p: Polynomial, rows: Callable[[], tuple[Array, Array]], den: Array, keys: Array | int, centred: bool
 ) -> None:
-    """Raise `NotCertified` where a denominator of den (n,) is not certified.
+    """Raise `NotCertified` if a denominator of den (n,) is not certified.
 
-    rows: gives Q (n, d) times the scale and K (n_k, d) less its shift, what the features were made of; asked
-    for only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
+    rows: returns Q (n, d) times the scale and K (n_k, d) minus its shift, called only if needed. keys: number
+    of keys that each row attends to. centred: True if these have mean 0.
     """
     least: Array | float
-    if centred:  # by Jensen's inequality p, convex where it is positive everywhere, keeps it too: p(0) ≥ 0.6
+    if centred:  # Jensen's inequality holds for p too, if it is convex and positive everywhere: p(0) ≥ 0.6
         least = keys / 2
     elif p.positive_to == np.inf:
         least = POSITIVE
@@ -154,28 +154,30 @@ def check_denominators(
 
 
 def within(O: Extent, V: Extent) -> Any:
-    """Whether every column of the output is within that of the values, or beyond by half of their spread.
+    """Return True if each output column is within the range of the values, extended by half on both sides.
 
     Weights of a softmax are positive and sum to 1. Certified denominators alone do not keep an output within
-    its values: a polynomial of both signs makes weights of both signs, and huge logits lose all digits. A
-    truth value of NumPy, or of torch for extents that are tensors.
+    this range: a polynomial of both signs gives weights of both signs, and huge logits lose all digits. The
+    result is a Boolean of NumPy, or of torch if the extents are tensors.
     """
-    room = (V.high - V.low) / 2 + 1e-3 * (abs(V.low) + abs(V.high))  # and what rounding does
+    room = (V.high - V.low) / 2 + 1e-3 * (abs(V.low) + abs(V.high))  # for rounding
     return ((O.low >= V.low - room) & (O.high <= V.high + room)).all()
 
 
 def refuse_output(p: Polynomial, finite: bool) -> None:
-    """Raise for an output that is not finite, or that leaves the range of the values."""
+    """Raise the error for an output that is not finite, or that is outside the range of the values."""
     if not finite:
         raise ValueError(
-            "V has entries whose weighted sums are not finite in this type; divide V by a number"
+            "V has entries whose weighted sums are not finite in this type. Divide V by a number"
         )
-    raise NotCertified(f"the output leaves the range of V's columns: {_of_both_signs(p)}")
+    raise NotCertified(
+        f"the output leaves the range of V's columns: {_of_both_signs(p)}"  # style: ok (recorded text)
+    )
 
 
 @cache
 def largest_variance(g: int) -> float:
-    """The σ² of a row's logits from which on the best polynomial of degree g has an error of WARNED_ERROR.
+    """Return the variance σ² of a row's logits at which the best polynomial of degree g has WARNED_ERROR.
 
     The error is √P[Poisson(σ²) > g] for normal logits.
     """
@@ -191,21 +193,19 @@ def largest_variance(g: int) -> float:
 
 
 def is_accurate(mean_variance: Any, g: int) -> Any:
-    """Whether fewer than WARNED_SHARE of the rows can be beyond `largest_variance`, by Markov's inequality.
+    """Return True if, by Markov's inequality, fewer than WARNED_SHARE of the rows exceed `largest_variance`.
 
-    mean_variance: over all rows. A truth value of Python, or of torch for tensors.
+    mean_variance: mean over all rows. The result is a Boolean of Python, or of torch for tensors.
     """
     return mean_variance < WARNED_SHARE * largest_variance(g)
 
 
 def warn_of_error(variances: Array, g: int) -> None:
-    """Warn where WARNED_SHARE of the rows or more have logits of a variance beyond `largest_variance`.
+    """Warn if the logit variance exceeds `largest_variance` in at least WARNED_SHARE of the rows.
 
-    The share is rounded to tens of percent, so that a loop does not say the same with other numbers.
+    The percentage is rounded to tens, so that a loop does not repeat the warning with other numbers.
     """
-    share = (
-        1 - np.count_nonzero(variances < largest_variance(g)) / variances.size
-    )  # one that is no number is beyond
+    share = 1 - np.count_nonzero(variances < largest_variance(g)) / variances.size  # NaN counts as too large
     if share >= WARNED_SHARE:
         warnings.warn(
             f"degree {g} is too low for these logits. In about {round(share, 1):.0%} of the rows of Q their "
@@ -219,10 +219,10 @@ def warn_of_error(variances: Array, g: int) -> None:
 
 
 def check_gradient(p: Polynomial, name: str, of: float, sizes: tuple[float, float] | None = None) -> None:
-    """Raise where a gradient is not finite, or larger than weights of a softmax can make it.
+    """Raise `NotCertified` if a gradient is not finite, or larger than is possible with softmax weights.
 
-    of: the sum of its squares. sizes: sums of |dV| and of |dO|, of which the first is at most the second for
-    weights that are positive and sum to 1.
+    of: the sum of its squares. sizes: sums of |dV| and of |dO|; the first is at most the second if the
+    weights are positive and sum to 1.
     """
     if not isfinite(of):
         raise NotCertified(
@@ -230,7 +230,7 @@ def check_gradient(p: Polynomial, name: str, of: float, sizes: tuple[float, floa
         )
     if sizes is not None and p.positive_to < np.inf and not sizes[0] <= 2 * sizes[1]:
         raise NotCertified(
-            f"the entries of {name} sum to {sizes[0]:.3g} in size, those of dO to {sizes[1]:.3g}: "
+            f"the absolute values of {name} sum to {sizes[0]:.3g}, but those of dO to {sizes[1]:.3g}: "
             f"{_of_both_signs(p)}"
         )
 
@@ -248,7 +248,7 @@ def _of_both_signs(p: Polynomial) -> str:
 
 
 def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
-    """Raise `NotCertified` where the logits' interval [-limit, limit] is too large for this polynomial."""
+    """Raise `NotCertified` if the logits' interval [-limit, limit] is too large for this polynomial."""
     if not limit <= LARGEST_RADIUS[name]:
         raise NotCertified(
             f"row {row} of Q has logits that can reach ±{limit:.3g} (|q| times the largest |k|); {name!r} "
@@ -257,10 +257,10 @@ def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
 
 
 def row_limits(Q: Array, K: Array) -> Array:
-    """(n,): |q| times the largest |k|, beyond which no logit of that row can be."""
+    """Return the upper bound of the logits of each row, |q| times the largest |k|: (n,)."""
     with np.errstate(over="ignore", invalid="ignore"):
         found: Array = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
-    found[np.isnan(found)] = np.inf  # one square overflowed and the other became 0; inf is a limit too
+    found[np.isnan(found)] = np.inf  # one square overflowed and the other became 0; inf is a valid bound
     return found
 
 
@@ -280,7 +280,7 @@ def _refusal(p: Polynomial, d: int, row: int, limit: float, den: float) -> str:
 
 
 def accurate_degree(limit: float, error: float) -> int | None:
-    """The least degree within `error` of exp on [-limit, limit]; None where none up to 40 will do."""
+    """Return the smallest degree with at most `error` on [-limit, limit]; None if it is larger than 40."""
     try:
         return smallest_degree(minimax, max(limit, 1e-3), error, most=40)
     except (ValueError, np.linalg.LinAlgError):
@@ -288,7 +288,7 @@ def accurate_degree(limit: float, error: float) -> int | None:
 
 
 def what_would_do(d: int, g: int, limit: float) -> str:
-    """Which degree is safe, and which is accurate to 1 % on [-limit, limit], each with its rank."""
+    """Name a degree that is positive everywhere, and one accurate to 1 % on [-limit, limit], with ranks."""
     even = g + 1 if g % 2 else g + 2
     text = f"Degree {even} (rank {rank_of(d, even):,}) of 'taylor' or 'hermite' is positive everywhere; "
     interval = f"[-{limit:.3g}, {limit:.3g}]"

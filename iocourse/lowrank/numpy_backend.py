@@ -1,12 +1,13 @@
-"""Attention with a polynomial for the exponential, and its whole gradient, in NumPy: nothing of size n × n,
-and of size n × rank only one tile at a time.
+"""Attention with a polynomial for the exponential, and its gradient, in NumPy.
+
+No n × n array is formed, and n × rank features exist for one tile at a time:
 
     T = Σⱼ w ∘ ψ(kⱼ) [vⱼ, 1]ᵀ        (rank, d_v + 1)
     [Nᵢ, denᵢ] = φ(qᵢ)ᵀ T,   Oᵢ = Nᵢ / denᵢ
 
-Causal attention is exact within a tile, and outside a polynomial of all earlier tiles, whose state T is a
-prefix sum; the gradient of K and V needs the state U of the tiles after, a suffix sum. Nothing of a
-sequence's future, nor any statistic of it, reaches a row.
+Causal attention is exact within a tile, and uses the polynomial for all earlier tiles, whose state T is a
+prefix sum. The gradient of K and V needs the state U of the later tiles, a suffix sum. A row does not depend
+on later tokens or on statistics of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TILE, CAUSAL_TILE = 256, 64
 
 
 class Forward(NamedTuple):
-    """O (n, d_v), the denominators den (n,), and the weighted state T (rank, d_v + 1)."""
+    """Result of a forward pass: O (n, d_v), denominators den (n,), and weighted state T (rank, d_v + 1)."""
 
     O: Array
     den: Array
@@ -31,7 +32,7 @@ class Forward(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """dQ (n, d), dK (n_k, d), dV (n_k, d_v)."""
+    """Result of a backward pass: dQ (n, d), dK (n_k, d), dV (n_k, d_v)."""
 
     dQ: Array
     dK: Array
@@ -39,23 +40,23 @@ class Gradients(NamedTuple):
 
 
 def with_ones(x: Array) -> Array:
-    """[x, 1] (n, d + 1)."""
+    """Return [x, 1], (n, d + 1)."""
     return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
 
 
 def over_denominators(dO: Array, O: Array, den: Array) -> Array:
-    """[dO, -δ] / den (n, d_v + 1), with δ = Σ dO ∘ O along a row."""
+    """Return [dO, -δ] / den, (n, d_v + 1), with δ = Σ dO ∘ O along a row."""
     return np.concatenate([dO, -(dO * O).sum(1, keepdims=True)], axis=1) / den[:, None]
 
 
 def slices(n: int, tile: int) -> list[slice]:
-    """0 … n - 1 in tiles."""
+    """Return the slices that cut 0 … n - 1 into tiles."""
     return [slice(at, at + tile) for at in range(0, n, tile)]
 
 
 @library_solution
 def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) -> Forward:
-    """Attention of Q (n, d), K (n_k, d), V (n_k, d_v)."""
+    """Return approximate attention of Q (n, d), K (n_k, d), V (n_k, d_v), with denominators and state."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     for rows in slices(len(K), tile):
         T += features(s.keys(K[rows]), s.plan) @ with_ones(V[rows])
@@ -68,7 +69,7 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = TILE) ->
 
 
 def _divided(found: Array, T: Array) -> Forward:
-    """The pass whose [N, den] (n, d_v + 1) was found."""
+    """Return the Forward with O = N / den, from [N, den] (n, d_v + 1) and the state T."""
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
@@ -76,7 +77,7 @@ def _divided(found: Array, T: Array) -> Forward:
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = TILE
 ) -> Gradients:
-    """The gradient of Σ dO ∘ O; shift and covariance count as constants."""
+    """Return the gradient of Σ dO ∘ O; shift and covariance are treated as constants."""
     G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
     U = np.zeros_like(f.T)
@@ -95,13 +96,13 @@ def backward(
 
 
 def _inside(q: Array, k: Array) -> Array:
-    """exp of the scores within a tile, 0 where a key lies after the query."""
+    """Return exp of the scores within a tile, and 0 where the key is after the query."""
     return np.tril(np.exp(q @ k.T))
 
 
 @library_solution
 def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = CAUSAL_TILE) -> Forward:
-    """Causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
+    """Return approximate causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
     for rows in slices(len(Q), tile):
@@ -116,8 +117,10 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation, tile: int = C
 def causal_backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, tile: int = CAUSAL_TILE
 ) -> Gradients:
-    """The gradient of Σ dO ∘ O: queries in their order, with the state of keys before; keys from the last one
-    on, with the state of queries after.
+    """Return the gradient of Σ dO ∘ O of causal attention.
+
+    dQ is computed in increasing order with the state of the earlier keys; dK and dV in decreasing order with
+    the state of the later queries.
     """
     G = over_denominators(dO, f.O, f.den)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)

@@ -1,4 +1,4 @@
-"""The options of low-rank attention, checked once, and the approximation of one head that they ask for."""
+"""Options of low-rank attention, their checks, and the approximation of one head that follows from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .approximation import Approximation
 from .polynomials import NAMES, Polynomial, polynomial
 
 NUMBERS = (int, float, np.integer, np.floating)
-LARGEST_SCALE = 1e18  # whose products with entries of float32 are still numbers
+LARGEST_SCALE = 1e18  # products of a larger scale with float32 entries may overflow
 ENGINES = ("numpy", "numba", "torch")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `attention`, as its docstring says."""
+    """Checked options of `attention`; see its docstring."""
 
     degree: int
     polynomial: str = "hermite"
@@ -41,74 +41,72 @@ class Options:
             if name == "degree" or getattr(self, name) is not None:
                 object.__setattr__(self, name, positive_int(name, getattr(self, name)))
         if self.polynomial not in NAMES:
-            raise ValueError(f"polynomial is {self.polynomial!r}; it must be one of {', '.join(NAMES)}")
+            raise ValueError(f"polynomial must be one of {', '.join(NAMES)}, got {self.polynomial!r}")
         for name in ("scale", "bound", "radius", "key_variance"):
             value = getattr(self, name)
             if value is not None:
                 check_number(name, value)
             if value is not None and name != "scale" and not 0 < value < np.inf:
-                raise ValueError(f"{name} is {value}; it must be positive and finite")
+                raise ValueError(f"{name} must be positive and finite, got {value}")
         if self.scale is not None and not abs(self.scale) <= LARGEST_SCALE:
-            raise ValueError(f"scale is {str(self.scale)[:24]}; it must be within ±{LARGEST_SCALE:g}")
+            raise ValueError(f"scale must be within ±{LARGEST_SCALE:g}, got {str(self.scale)[:24]}")
         if not isinstance(self.causal, (bool, np.bool_)):
-            raise TypeError(f"causal is {self.causal!r}; it must be True or False")
+            raise TypeError(f"causal must be True or False, got {self.causal!r}")
         if self.engine is not None and self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
         error_certificates.check_statistics(self.causal, self.polynomial, self.key_variance, self.radius)
 
     def factor(self, d: int) -> float:
-        """The scale of the scores, 1/√d where none is given."""
+        """Return the scale of the scores; the default is 1/√d."""
         return 1 / sqrt(d) if self.scale is None else float(self.scale)
 
     def make_polynomial(self, g: int, limit: Any) -> Polynomial:
-        """The polynomial of degree g; limit() gives the interval of the data where none was asked for."""
+        """Return the polynomial of degree g; limit() returns the interval of the data if `radius` is None."""
         wants_interval = self.polynomial in ("chebyshev", "minimax")
         radius = max(limit(), 1e-3) if wants_interval and self.radius is None else self.radius
         return polynomial(self.polynomial, g, radius)
 
 
-# typed: 2.0 == 2 and True == 1, but they are no degrees
+# typed: 2.0 == 2 and True == 1, but they are not valid degrees
 _options = lru_cache(maxsize=256, typed=True)(Options)
 
 
 def checked_options(**options: Any) -> Options:
-    """`Options`, checked once for the same ones."""
+    """Return `Options`; equal options are checked once."""
     try:
         return _options(**options)
-    except TypeError:  # also of what cannot be looked up: then the checks say which option it is
+    except TypeError:  # also for unhashable values: then the checks report the option
         return Options(**options)
 
 
 def check_number(name: str, value: Any) -> None:
-    """Raise TypeError for what is no real number; a truth value is none."""
+    """Raise TypeError unless the value is a real number; a Boolean is not."""
     if not isinstance(value, NUMBERS) or isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}; it must be a number")
+        raise TypeError(f"{name} must be a number, got {value!r}")
 
 
-@lru_cache(maxsize=256)  # once for the same ones
+@lru_cache(maxsize=256)  # equal shapes are checked once
 def check_shapes(Q: tuple[int, ...], K: tuple[int, ...], V: tuple[int, ...], causal: bool) -> None:
-    """Raise ValueError where the shapes (…, n, d), (…, n_k, d), (…, n_k, d_v) do not go together."""
+    """Raise ValueError unless the shapes are (…, n, d), (…, n_k, d), (…, n_k, d_v) with equal sizes."""
     for name, shape in (("Q", Q), ("K", K), ("V", V)):
         if len(shape) < 2 or min(shape) < 1:
-            raise ValueError(
-                f"{name} has shape {tuple(shape)}; it must be (…, rows, columns), none of them 0"
-            )
+            raise ValueError(f"{name} must have shape (…, rows, columns) without zeros, got {tuple(shape)}")
     if tuple(K[:-2]) != tuple(Q[:-2]) or tuple(V[:-2]) != tuple(Q[:-2]):
         raise ValueError(
-            f"Q, K and V lead with {Q[:-2]}, {K[:-2]} and {V[:-2]}; heads and batch must be the same"
+            f"Q, K and V must have the same heads and batch, got {Q[:-2]}, {K[:-2]} and {V[:-2]}"
         )
     if K[-1] != Q[-1]:
-        raise ValueError(f"K has {K[-1]} columns and Q {Q[-1]}; they must be the same")
+        raise ValueError(f"K must have as many columns as Q, got {K[-1]} and {Q[-1]}")
     if V[-2] != K[-2]:
-        raise ValueError(f"V has {V[-2]} rows and K {K[-2]}; they must be the same")
+        raise ValueError(f"V must have as many rows as K, got {V[-2]} and {K[-2]}")
     if causal and Q[-2] != K[-2]:
         raise ValueError(
-            f"causal is True with {Q[-2]} queries and {K[-2]} keys; they must be the same number"
+            f"causal=True needs the same number of queries and keys, got {Q[-2]} queries and {K[-2]} keys"
         )
 
 
 def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
-    """Raise ValueError that names the first row with an entry that is not finite or beyond the bound."""
+    """Raise ValueError, with the first such row, if an entry is not finite or exceeds the bound."""
     for name, X in (("Q", Q), ("K", K), ("V", V)):
         error_certificates.check_finite(name, X)
         if name != "V":
@@ -116,20 +114,20 @@ def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
 
 
 def looks_at_data(options: Options) -> bool:
-    """Whether the polynomial is made for the interval of the data."""
+    """Return True if the interval of the polynomial is taken from the data."""
     return options.polynomial in ("chebyshev", "minimax") and options.radius is None
 
 
 @lru_cache(maxsize=256)
 def fixed_approximation(d: int, options: Options, g: int) -> Approximation:
-    """The approximation of one head as far as the options say, where no interval of the data is asked for."""
+    """Return the approximation of one head that depends only on the options, not on the data."""
     made, variance = options.make_polynomial(g, None), options.key_variance
     covariance = variance * np.eye(d) if variance is not None and made.per_row else None
     return Approximation(plan(d, g), made, options.factor(d), None, covariance)
 
 
 def head_approximation(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Approximation:
-    """The approximation of one head, from its keys' mean and covariance where these may be looked at."""
+    """Return the approximation of one head, with the mean and covariance of its keys unless causal."""
     d = Q.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
     factor = options.factor(d)
@@ -150,7 +148,7 @@ def head_approximation(Q: Array, K: Array, options: Options, g: int, compiled: b
 
 
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:
-    """The mean (d,) of the keys and their covariance (d, d)."""
+    """Return the mean (d,) of the keys and their covariance (d, d)."""
     if compiled:
         return fast.moments(K)
     mean = K.mean(axis=0)

@@ -1,7 +1,7 @@
-"""The paper's gradient, three ways that give the same numbers, and its notation.
+"""Gradient of low-rank attention in the notation of paper 2408.13233, computed in three equivalent ways.
 
-2408.13233 writes attention of X (n, d) as f h with f = D⁻¹ exp(X W Xᵀ), h = X W_V, and for any loss with
-G = dL/dO the matrix p = p₁ - p₂, p₁ = f ∘ q, q = G hᵀ, p₂ = diag(p₁ 1) f. Then
+The paper writes attention of X (n, d) as f h with f = D⁻¹ exp(X W Xᵀ), h = X W_V. For any loss with
+G = dL/dO it defines p = p₁ - p₂, p₁ = f ∘ q, q = G hᵀ, p₂ = diag(p₁ 1) f. Then
 
     dW = Xᵀ p X,   dX = p X Wᵀ + pᵀ X W + fᵀ G W_Vᵀ,   dW_V = Xᵀ fᵀ G.
 
@@ -10,10 +10,10 @@ with one more column of ones p is a row-wise Kronecker (Khatri–Rao) product of
 
     p = (Φ ⊘ [G, -δ]) (Ψ ⊘ [V, 1])ᵀ.
 
-`kronecker` builds those products, as the paper does: n × r (d_v + 1) numbers. `associative` reorders the sum
-so that none is built. The Jacobian form of `numpy_backend.backward` differentiates the features instead: its
-degree g is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of
-degree g.
+`kronecker` forms these products, n × r (d_v + 1) numbers, as the paper does. `associative` reorders the sum
+so that none is formed. The Jacobian form of `numpy_backend.backward` differentiates the features instead. Its
+degree g corresponds to degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is a
+feature of degree g.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .numpy_backend import Gradients, forward, with_ones
 
 
 class Factors(NamedTuple):
-    """p = (Φ ⊘ Ge)(Ψ ⊘ Ve)ᵀ: Phi (n, r), Psi (n_k, r), Ge (n, d_v + 1), Ve (n_k, d_v + 1)."""
+    """Factors of p = (Φ ⊘ Ge)(Ψ ⊘ Ve)ᵀ: Phi (n, r), Psi (n_k, r), Ge (n, d_v + 1), Ve (n_k, d_v + 1)."""
 
     Phi: Array
     Psi: Array
@@ -38,7 +38,7 @@ class Factors(NamedTuple):
 
 
 class PaperGradients(NamedTuple):
-    """dX (n, d_x), dW (d_x, d_x), dW_V (d_x, d_v)."""
+    """Gradients of the inputs and parameters: dX (n, d_x), dW (d_x, d_x), dW_V (d_x, d_v)."""
 
     dX: Array
     dW: Array
@@ -47,7 +47,7 @@ class PaperGradients(NamedTuple):
 
 @library_solution
 def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factors:
-    """The four matrices whose row-wise Kronecker products give p; n × r of them, for teaching only."""
+    """Return the four matrices whose row-wise Kronecker products give p; they store n × r numbers."""
     f = forward(Q, K, V, s)
     x = s.queries(Q)
     Phi = (features(x, s.plan) * s.row_factors(x)).T / f.den[:, None]
@@ -58,13 +58,13 @@ def factors(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Factor
 
 @library_solution
 def row_wise_kronecker(A: Array, B: Array) -> Array:
-    """Row i is the Kronecker product of row i of A (n, a) and of B (n, b): (n, a b)."""
+    """Return the Kronecker product of each row of A (n, a) with the same row of B (n, b): (n, a b)."""
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
 @library_solution
 def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
-    """dQ, dK, dV with the products built: 2 n r (d_v + 1) numbers."""
+    """Return dQ, dK, dV by forming the row-wise Kronecker products, 2 n r (d_v + 1) numbers."""
     f = factors(Q, K, V, dO, s)
     left, right = row_wise_kronecker(f.Phi, f.Ge), row_wise_kronecker(f.Psi, f.Ve)
     dQ = left @ (right.T @ s.keys(K)) * s.factor
@@ -74,7 +74,7 @@ def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Grad
 
 @library_solution
 def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gradients:
-    """The same numbers, column by column of [G, -δ] and [V, 1]: nothing wider than the features is built."""
+    """Return dQ, dK, dV column by column of [G, -δ] and [V, 1], without forming the Kronecker products."""
     f = factors(Q, K, V, dO, s)
     x, k = s.queries(Q), s.keys(K)
     dQ, dK = np.zeros_like(Q), np.zeros_like(K)
@@ -86,10 +86,10 @@ def associative(Q: Array, K: Array, V: Array, dO: Array, s: Approximation) -> Gr
 
 @library_solution
 def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Approximation) -> PaperGradients:
-    """dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ (no other scale) and values X W_V.
+    """Return dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ and values X W_V.
 
-    Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and
-    values.
+    The queries are X W and the keys X, without a further scale. So p X = dQ and dW = Xᵀ dQ; dX is the sum of
+    the contributions of queries, keys and values.
     """
     from .numpy_backend import backward
 

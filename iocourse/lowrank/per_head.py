@@ -1,4 +1,4 @@
-"""Every head of NumPy arrays (…, n, d): checked, approximated, certified, one after the other."""
+"""Low-rank attention of NumPy arrays (…, n, d): check, approximate and certify one head after the other."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .options import (
 )
 from .polynomials import Polynomial
 
-SMALL = 10**7  # rows times features, below which NumPy takes less than Numba takes to compile
+SMALL = 10**7  # rows times features; for smaller problems NumPy is faster than compiling with Numba
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 @library_solution
 def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
-    """O (…, n, d_v)."""
+    """Return O (…, n, d_v) of all heads."""
     _check_engine(options)
     Q, K, V = np.asarray(Q), np.asarray(K), np.asarray(V)
     heads, options = checked(Q, K, V, options)
@@ -41,13 +41,13 @@ def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
 
 @library_solution
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
-    """O, dQ, dK, dV, each (…, rows, columns)."""
+    """Return O, dQ, dK, dV of all heads, each (…, rows, columns)."""
     _check_engine(options)
     Q, K, V, dO = np.asarray(Q), np.asarray(K), np.asarray(V), np.asarray(dO)
     heads, options = checked(Q, K, V, options)
     lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
     if dO.shape != wanted:
-        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
+        raise ValueError(f"dO must have the shape of O, {wanted}, got {dO.shape}")
     check_type("dO", dO, Q)
     G = as_heads(dO)
     for head in G:
@@ -69,9 +69,9 @@ def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
 def checked(
     Q: Array, K: Array, V: Array, options: Options
 ) -> tuple[list[tuple[Array, Array, Array]], Options]:  # fmt: skip
-    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them.
+    """Check the inputs, and return Q, K, V of each head, (n, d) and so on, together with the options.
 
-    Also the options, in which the engine is "numpy" where the problem is too small to be worth compiling.
+    In the returned options the engine is "numpy" if the problem is too small to be worth compiling.
     """
     check_shapes(Q.shape, K.shape, V.shape, options.causal)
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
@@ -83,7 +83,7 @@ def checked(
     if options.engine is None and not in_registers(Q, V, options, options.degree):
         work = Q.size // Q.shape[-1] * rank_of(Q.shape[-1], options.degree)
         options = replace(options, engine="numpy") if work < SMALL else options
-    # The passes in registers see themselves all that is to be checked of the entries.
+    # The passes in registers check the entries themselves.
     simple = options.bound is None and not looks_at_data(options)
     if not (simple and in_registers(Q, V, options, options.degree)):
         compiled = is_compiled(options)
@@ -94,20 +94,20 @@ def checked(
 
 
 def check_type(name: str, X: Array, Q: Array) -> None:
-    """Raise TypeError where X is not of float32 or float64, or not of the type of Q."""
+    """Raise TypeError unless X has dtype float32 or float64, and that of Q."""
     if X.dtype not in TYPES:
-        raise TypeError(f"{name} has dtype {X.dtype}; it must be float32 or float64")
+        raise TypeError(f"{name} must have dtype float32 or float64, got {X.dtype}")
     if X.dtype != Q.dtype:
-        raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
+        raise TypeError(f"{name} must have the dtype of Q, {Q.dtype}, got {X.dtype}")
 
 
 def _check_engine(options: Options) -> None:
     if options.engine == "torch":
-        raise ValueError("engine is 'torch', which works on torch tensors; Q is a NumPy array")
+        raise ValueError("engine='torch' needs torch tensors, but Q is a NumPy array")
 
 
 def as_heads(X: Array) -> list[Array]:
-    """X (…, n, d) as arrays (n, d)."""
+    """Return X (…, n, d) as a list of arrays (n, d)."""
     return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
 
 
@@ -115,23 +115,23 @@ def as_heads(X: Array) -> list[Array]:
 
 
 class Attended(NamedTuple):
-    """One head's result, what it was made with, and whether the pass itself saw that nothing is amiss."""
+    """Result of one head, its approximation, and `fine`: True if the pass itself has checked the result."""
 
     found: Forward
     approximation: Approximation
     fine: bool
 
 
-quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused
+quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # results that are not finite raise
 
 
 @quiet
 def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """Attention of one head at degree g, its denominators certified; inputs are checked already."""
+    """Return attention of one head at degree g with certified denominators, for checked inputs."""
     was = _attended(Q, K, V, options, g)
     found, s, fine = was
     p = s.polynomial
-    if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
+    if not fine or (s.shift is None and p.positive_to < np.inf):  # the lower bound of den depends on the row
         keys: Any = np.arange(1, len(Q) + 1) if options.causal else len(K)
         rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
         error_certificates.check_denominators(p, rows, found.den, keys, centred=s.shift is not None)
@@ -140,7 +140,7 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
         ranges = (error_certificates.extent(X) for X in (found.O, V))
         if not finite or not error_certificates.within(*ranges):
             error_certificates.refuse_output(p, finite)
-    if not options.causal:  # which looks at no statistics of the whole sequence
+    if not options.causal:  # causal attention must not use statistics of the whole sequence
         _warn_if_inaccurate(Q, K, s, options)
     return was
 
@@ -156,7 +156,7 @@ def _warn_if_inaccurate(Q: Array, K: Array, s: Approximation, options: Options) 
 
 
 def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
+    """Run the fastest available forward pass; the passes in registers also check inputs and outputs."""
     threads = options.threads or 1
     if in_registers(Q, V, options, g):
         calls = fast.register_calls()
@@ -183,7 +183,7 @@ def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attende
 
 @quiet
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
-    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
+    """Return dQ, dK, dV of one head, certified, at `gradient_degree` if that is given."""
     if options.gradient_degree not in (None, was.approximation.plan.g):
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     found, fine = _pulled_back(Q, K, V, was, dO, options)
@@ -195,7 +195,7 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
 def _pulled_back(
     Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
 ) -> tuple[Gradients, bool]:
-    """What the fastest passes there are find, and whether these saw that nothing is amiss."""
+    """Run the fastest available backward pass; return the gradients, and True if the pass checked them."""
     f, s, _ = was
     threads = options.threads or 1
     if in_registers(Q, V, options, s.plan.g):
@@ -214,22 +214,29 @@ def _pulled_back(
 
 
 def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
-    """Whether the passes whose numbers stay in vector registers do the work."""
+    """Return True if the passes in vector registers are used."""
     if options.engine is not None and not is_compiled(options):
         return False
     return fast.in_registers(Q, V, g)
 
 
 def is_compiled(options: Options) -> bool:
-    """Whether Numba does the work: asked for, or installed and nothing else asked for."""
+    """Return True if Numba is used: requested, or installed and no engine requested.
+
+    Raises ImportError if Numba is requested and not installed.
+    """
     if options.engine == "numba" and not fast.installed():
-        raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
+        raise ImportError(
+            f'engine="numba" needs Numba, which cannot be imported ({fast.problem()}). Install it with: '
+            'python -m pip install "numba>=0.61"'
+        )
     return options.engine == "numba" or (options.engine is None and fast.installed())
 
 
 def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
-    """Refuse gradients as `error_certificates` says; where dO is not finite, as autograd may bring it, they
-    pass.
+    """Raise NotCertified for gradients that are not finite or too large.
+
+    If dO is not finite, as autograd may pass it, nothing is checked.
     """
     if not isfinite(error_certificates.squares(dO)) and not np.isfinite(dO).all():
         return

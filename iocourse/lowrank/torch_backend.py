@@ -1,9 +1,9 @@
-"""Low-rank attention of torch tensors as one step of autograd: `attend`.
+"""Low-rank attention of torch tensors as one autograd function: `attend`.
 
-Saved for the backward pass are Q, K, V, O, the denominators and a state of rank × (d_v + 1) numbers per head.
-On the CPU the heads are worked on one after the other by `per_head`; on other devices all at once by the same
-passes written in torch, at the end of this file: Q (H, n, d), K (H, n_k, d), V (H, n_k, d_v), the features of
-one tile of tokens at a time; nothing of size n × rank is kept.
+Q, K, V, O, the denominators and a state of rank × (d_v + 1) numbers per head are saved for the backward pass.
+On the CPU `per_head` computes one head after the other. On other devices the same passes, written in torch at
+the end of this file, compute all heads at once: Q (H, n, d), K (H, n_k, d), V (H, n_k, d_v). They hold the
+features of one tile of tokens at a time; no n × rank array is stored.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .polynomials import CLIP, Polynomial
 
 EXACT_TYPES = (torch.float32, torch.float64)
 SHORT_TYPES = (torch.float16, torch.bfloat16)
-FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
-CPU_WORDS = 1 << 19  # where several of them lie in a cache
+FEATURE_WORDS = 1 << 22  # words of one tile of features, over all heads
+CPU_WORDS = 1 << 19  # the same on a CPU: several tiles fit in its cache
 
 
 @library_solution
 def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
-    """`lowrank.attention` for tensors."""
+    """Return `lowrank.attention` of tensors, with autograd. Raises TypeError for other types."""
     for name, X in (("K", K), ("V", V)):
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
-            raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
+            raise TypeError(f"{name} must have the type and device of Q, {Q.dtype} on {Q.device}, got {what}")
     if Q.dtype in SHORT_TYPES:  # computed in float32
         return attend(Q.float(), K.float(), V.float(), options).to(Q.dtype)
     if Q.dtype not in EXACT_TYPES:
         allowed = "float32, float64, float16 or bfloat16"
-        raise TypeError(f"Q has dtype {Q.dtype}; it must be {allowed}")
+        raise TypeError(f"Q must have dtype {allowed}, got {Q.dtype}")
     if options.threads is None:
         options = replace(options, threads=torch.get_num_threads())
     found: Tensor = _Attention.apply(Q.resolve_neg(), K.resolve_neg(), V.resolve_neg(), options)
@@ -51,11 +51,11 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
 
 
 def _engine(Q: Tensor, options: Options) -> str:
-    """The engine that works on this tensor, or the error that says why the requested one cannot."""
+    """Return the engine for this tensor. Raises ValueError if the requested one needs the CPU."""
     if options.engine is None:
         return "numba" if Q.device.type == "cpu" and fast.installed() else "torch"
     if options.engine in ("numpy", "numba") and Q.device.type != "cpu":
-        raise ValueError(f"engine is {options.engine!r}, which works on the CPU; Q is on {Q.device}")
+        raise ValueError(f"engine={options.engine!r} needs tensors on the CPU, but Q is on {Q.device}")
     return options.engine
 
 
@@ -72,7 +72,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # the result would count as a constant, without a word
+        if torch.is_grad_enabled():  # otherwise the result would silently be treated as a constant
             raise RuntimeError(
                 "the gradient of lowrank.attention was requested with create_graph=True, and it cannot be "
                 "differentiated again. Pass create_graph=False; for second derivatives, as of a gradient "
@@ -83,7 +83,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Heads:
-    """One head after the other, on the CPU, in NumPy's memory."""
+    """Passes on the CPU: one head after the other, on NumPy arrays that share the tensors' memory."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -94,7 +94,7 @@ class _Heads:
         each, self.options = per_head.checked(q, k, v, self.options)
         self.was = [per_head.head_forward(*head, self.options, self.options.degree) for head in each]
         O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
-        nothing = np.empty((0, 0), q.dtype)  # O is kept once
+        nothing = np.empty((0, 0), q.dtype)  # O is stored only once
         self.was = [w._replace(found=w.found._replace(O=nothing)) for w in self.was]
         return O
 
@@ -112,13 +112,13 @@ class _Heads:
 
 
 def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
-    """One tensor of this shape from an array a head, without a copy where there is one head."""
+    """Join one array per head to one tensor of this shape, without a copy if there is one head."""
     whole = arrays[0] if len(arrays) == 1 else np.stack(arrays)
-    return torch.from_numpy(whole.reshape(shape))  # a tensor of its own, no view: it may be changed in place
+    return torch.from_numpy(whole.reshape(shape))  # not a view in autograd: it may be changed in place
 
 
 class _Batch:
-    """All heads at once, in torch, on any device."""
+    """Passes in torch on any device, for all heads at once."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -127,7 +127,7 @@ class _Batch:
         q, k, v = self._checked(Q, K, V)
         found, self.approximation = self._at(q, k, v, self.options.degree)
         O = _in_shape(found.O, (*Q.shape[:-1], V.shape[-1]))
-        self.found = found._replace(O=O.new_empty(0))  # O is kept once
+        self.found = found._replace(O=O.new_empty(0))  # O is stored only once
         return O
 
     def backward(
@@ -141,7 +141,7 @@ class _Batch:
         dQ, dK, dV = back(q, k, v, found, g, s)
         sizes = [torch.linalg.vector_norm(X, 1) for X in (dV, g)]
         fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
-        if not bool(fine | ~_finite(g)):  # asked once: a GPU is waited for once
+        if not bool(fine | ~_finite(g)):  # one transfer, so a GPU is synchronised once
             for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
                 error_certificates.check_gradient(
                     s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf
@@ -152,14 +152,14 @@ class _Batch:
     def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
         check_shapes(Q.shape, K.shape, V.shape, self.options.causal)
         q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
-        # None: the machine's own
+        # None: the machine's main memory
         memory = torch.cuda.get_device_properties(Q.device).total_memory if Q.is_cuda else None
         for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
             error_certificates.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), memory)
         bound = inf if self.options.bound is None else self.options.bound
         sizes = torch.stack([_largest(X) for X in (q, k, v)])
         fine = sizes.isfinite().all() & (sizes[:2] <= bound).all()
-        if not bool(fine):  # asked once: a GPU is waited for once
+        if not bool(fine):  # one transfer, so a GPU is synchronised once
             for name, X in (("Q", q), ("K", k), ("V", v)):
                 for head in X.cpu().numpy():
                     error_certificates.check_finite(name, head)
@@ -167,7 +167,7 @@ class _Batch:
         return [q, k, v]
 
     def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchApproximation]:
-        """The result at degree g, certified."""
+        """Return the certified result at degree g, and its approximation."""
         options, p = self.options, plan(q.shape[-1], g)
         factor = options.factor(q.shape[-1])
         shift = None if options.causal else k.mean(1, keepdim=True)
@@ -189,13 +189,11 @@ class _Batch:
         return found, s
 
     def _certify(self, q: Tensor, k: Tensor, v: Tensor, found: BatchForward, s: BatchApproximation) -> None:
-        """Refuse denominators and outputs as `error_certificates` says; a GPU is waited for once where all is
-        well.
-        """
+        """Raise the errors of `error_certificates`; if there are none, a GPU is synchronised once."""
         causal, made, n_k = self.options.causal, s.polynomial, k.shape[1]
         within = error_certificates.within(_extent(found.O), _extent(v))
         accurate: Any = True
-        if not causal:  # which looks at no statistics of the whole sequence
+        if not causal:  # causal attention must not use statistics of the whole sequence
             variances = self._variances(q, k, s)
             accurate = error_certificates.is_accurate(variances.mean(1), s.plan.g).all()
         if made.positive_to == inf or not causal:
@@ -212,14 +210,14 @@ class _Batch:
             error_certificates.warn_of_error(variances.cpu().numpy(), s.plan.g)
 
     def _variances(self, q: Tensor, k: Tensor, s: BatchApproximation) -> Tensor:
-        """(H, n): of each row's logits."""
+        """Return the variance of the logits of each row, (H, n)."""
         given = self.options.key_variance is not None or s.covariance is None
         covariance = key_covariance(k, s.shift) if given else s.covariance
         x = q * s.factor
         return ((x @ covariance) * x).sum(-1)
 
     def _covariance(self, keys: Tensor, shift: Tensor) -> Tensor:
-        """(H, d, d): of the keys, or what the variance asked for makes it."""
+        """Return the covariance of the keys, (H, d, d), or key_variance · I if that option is given."""
         if self.options.key_variance is None:
             return key_covariance(keys, shift)
         unit = torch.eye(keys.shape[-1], dtype=keys.dtype, device=keys.device)
@@ -227,23 +225,23 @@ class _Batch:
 
 
 def _in_shape(X: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """X in this shape, in the same memory and yet no view of it: it may be changed in place."""
+    """Return X in this shape and memory, but not as an autograd view, so that it may be changed in place."""
     X = X.contiguous()
     return X.new_empty(0).set_(X.untyped_storage(), X.storage_offset(), shape)
 
 
 def _largest(X: Tensor) -> Tensor:
-    """The largest size of an entry, no number where one is none, with nothing of the size of X in between."""
+    """Return the largest absolute entry (NaN if one is NaN), without a temporary array of the size of X."""
     return torch.linalg.vector_norm(X, torch.inf)
 
 
 def _finite(X: Tensor) -> Tensor:
-    """Whether all entries are."""
+    """Return True, as a tensor, if all entries are finite."""
     return _largest(X).isfinite()
 
 
 def _extent(X: Tensor) -> Any:
-    """`error_certificates.Extent` of the columns of X (H, n, m), for every head, as tensors."""
+    """Return the Extent of the columns of X (H, n, m) for every head, as tensors."""
     return error_certificates.Extent(X.amin(1), X.amax(1))
 
 
@@ -256,9 +254,7 @@ def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class BatchApproximation:
-    """As `Approximation`, for H heads: weights (rank, 1), shift (H, 1, d) or None, covariance (H, d, d) or
-    None.
-    """
+    """`Approximation` for H heads: weights (rank, 1); shift (H, 1, d) and covariance (H, d, d), or None."""
 
     plan: Plan
     polynomial: Polynomial
@@ -271,7 +267,7 @@ class BatchApproximation:
         return K if self.shift is None else K - self.shift
 
     def times_row_factors(self, found: Tensor, x: Tensor, true_scale: bool = False) -> Tensor:
-        """The features (H, rank, n) of x (H, n, d) times `Approximation.row_factors`, in place."""
+        """Multiply the features (H, rank, n) of x (H, n, d) in place by `Approximation.row_factors`."""
         if self.covariance is None:
             return found
         g, starts = self.plan.g, self.plan.starts
@@ -286,7 +282,7 @@ class BatchApproximation:
 
 
 class BatchForward(NamedTuple):
-    """O (H, n, d_v), den (H, n), T (H, rank, d_v + 1)."""
+    """Result of a forward pass: O (H, n, d_v), denominators den (H, n), state T (H, rank, d_v + 1)."""
 
     O: Tensor
     den: Tensor
@@ -294,7 +290,7 @@ class BatchForward(NamedTuple):
 
 
 def features(x: Tensor, p: Plan) -> Tensor:
-    """The monomials of x (H, n, d): (H, rank, n)."""
+    """Return the monomials of x (H, n, d): (H, rank, n)."""
     found = x.new_empty(len(x), p.rank, x.shape[1])
     found[:, 0] = 1
     found[:, 1 : p.d + 1] = x.mT
@@ -306,7 +302,7 @@ def features(x: Tensor, p: Plan) -> Tensor:
 
 @library_solution
 def features_vjp(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
-    """The gradient of x (H, n, d) from that of its features, which is used up."""
+    """Return the gradient of x (H, n, d) from that of its features, which is overwritten."""
     dx = torch.zeros_like(x)
     for step in reversed(p.steps):
         source = slice(step.source, step.source + step.last - step.first)
@@ -321,19 +317,19 @@ def _with_ones(x: Tensor) -> Tensor:
 
 
 def _over_denominators(f: BatchForward, dO: Tensor, rows: slice) -> Tensor:
-    """[dO, -δ] / den of these rows."""
+    """Return [dO, -δ] / den of these rows."""
     g = dO[:, rows]
     return torch.cat([g, -(g * f.O[:, rows]).sum(-1, keepdim=True)], -1) / f.den[:, rows, None]
 
 
 def _room(Q: Tensor, V: Tensor, T: Tensor) -> BatchForward:
-    """O and den, which are not yet known, and T."""
+    """Return a BatchForward with uninitialised O and den, and the state T."""
     n = Q.shape[1]
     return BatchForward(V.new_empty(len(Q), n, V.shape[-1]), V.new_empty(len(Q), n), T)
 
 
 def _divide(f: BatchForward, rows: slice, found: Tensor) -> None:
-    """O and den of these rows, from their [N, den]."""
+    """Store O and den of these rows in f, from their [N, den]."""
     f.den[:, rows] = found[..., -1]
     torch.div(found[..., :-1], found[..., -1:], out=f.O[:, rows])
 
@@ -344,7 +340,7 @@ def _tile(Q: Tensor, rank: int) -> int:
 
 
 def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
-    """(H, d, d): of the rows of K (H, n, d) about shift (H, 1, d), tile by tile."""
+    """Return the covariance (H, d, d) of the rows of K (H, n, d) about shift (H, 1, d), tile by tile."""
     n, d = K.shape[1:]
     tiles = (K[:, rows] - shift for rows in slices(n, _tile(K, d)))
     found: Tensor = sum(x.mT @ x for x in tiles) / n
@@ -353,7 +349,7 @@ def key_covariance(K: Tensor, shift: Tensor) -> Tensor:
 
 @library_solution
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
-    """As `numpy_backend.forward`, for every head."""
+    """Return `numpy_backend.forward` of all heads."""
     tile = _tile(Q, s.plan.rank)
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
     for rows in slices(K.shape[1], tile):
@@ -370,7 +366,7 @@ def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForw
 def backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV, as `numpy_backend.backward`, for every head."""
+    """Return dQ, dK, dV of all heads, as `numpy_backend.backward` does for one."""
     tile = _tile(Q, s.plan.rank)
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     U = torch.zeros_like(f.T)
@@ -383,9 +379,9 @@ def backward(
 
 
 def _queries_back(U: Tensor, x: Tensor, T: Tensor, g: Tensor, s: BatchApproximation) -> Tensor:
-    """dQ of a tile of scaled queries x, from g = [dO, -δ] / den; what they add to U is added.
+    """Return dQ of a tile of scaled queries x, from g = [dO, -δ] / den, and add the tile's contribution to U.
 
-    Two arrays as large as the tile's features are alive at a time: each is made, changed and used up here.
+    At most two arrays of the size of the tile's features exist at a time.
     """
     phi = features(x, s.plan)
     dx = features_vjp(s.times_row_factors(T @ g.mT, x), phi, x, s.plan)
@@ -394,7 +390,7 @@ def _queries_back(U: Tensor, x: Tensor, T: Tensor, g: Tensor, s: BatchApproximat
 
 
 def _keys_back(U: Tensor, x: Tensor, values: Tensor, s: BatchApproximation) -> tuple[Tensor, Tensor]:
-    """dK and dV of a tile of shifted keys x."""
+    """Return dK and dV of a tile of shifted keys x."""
     psi = features(x, s.plan)
     return features_vjp(U @ _with_ones(values).mT, psi, x, s.plan), (psi.mT @ U)[..., :-1]
 
@@ -405,7 +401,7 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
 
 @library_solution
 def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> BatchForward:
-    """As `numpy_backend.causal_forward`, for every head."""
+    """Return `numpy_backend.causal_forward` of all heads."""
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
     found = _room(Q, V, T)
     for rows in slices(Q.shape[1], CAUSAL_TILE):
@@ -420,7 +416,7 @@ def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchApproximation) -> Ba
 def causal_backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchApproximation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV, as `numpy_backend.causal_backward`, for every head."""
+    """Return dQ, dK, dV of all heads, as `numpy_backend.causal_backward` does for one."""
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     tiles = slices(Q.shape[1], CAUSAL_TILE)
     T, U = torch.zeros_like(f.T), torch.zeros_like(f.T)

@@ -1,7 +1,7 @@
-"""A small transformer to measure with: attention is whatever callable it is given, the rest is ordinary.
+"""A small transformer for measurements, with attention as an exchangeable callable.
 
-LayerNorm before each part, residual sums, rotary positions, no dropout. Queries come to it scaled, so that
-every callable computes the same thing: softmax(q kᵀ) v.
+It has LayerNorm before each part, residual connections, rotary positions and no dropout. The queries are
+scaled before they are passed to the callable, so every callable computes softmax(q kᵀ) v.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a transformer: different tokens, tokens in a row, layers, heads, columns of a head (even).
+    """Sizes of a transformer: vocabulary, sequence length, layers, heads, and head dimension d (even).
 
-    bound: B, where queries and keys are normalised and no logit can be beyond ±B; None: q·k/√d as it comes.
+    bound: B, if queries and keys are normalised so that no logit exceeds ±B; None: q·k/√d without a bound.
     """
 
     vocabulary: int
@@ -39,46 +39,46 @@ class Shape:
         for name in ("vocabulary", "length", "layers", "heads", "d"):
             object.__setattr__(self, name, positive_int(name, getattr(self, name)))
         if self.d % 2:
-            raise ValueError(f"d is {self.d}; it must be even, because pairs of columns are turned")
+            raise ValueError(f"d must be even, because pairs of columns are rotated, got {self.d}")
         if self.bound is not None and not 0 < self.bound < float("inf"):
-            raise ValueError(f"bound is {self.bound}; it must be positive and finite, or None")
+            raise ValueError(f"bound must be positive and finite, or None, got {self.bound}")
 
     @property
     def width(self) -> int:
-        """Columns of the stream between the layers: heads · d."""
+        """Columns of the residual stream: heads · d."""
         return self.heads * self.d
 
     @property
     def key_variance(self) -> float:
-        """Of an entry of a key, known before any data: 1/d where keys have length 1, else 1/3 as initialised.
+        """Variance of the entries of a key at initialisation: 1/d if keys have length 1, otherwise 1/3.
 
-        `nn.Linear` draws weights of variance 1 / (3 width), and LayerNorm hands it entries of variance 1.
+        `nn.Linear` draws weights of variance 1 / (3 width), and its input from LayerNorm has variance 1.
         """
         return 1 / 3 if self.bound is None else 1 / self.d
 
 
 def exactly(causal: bool = True) -> Attend:
-    """Softmax attention, by PyTorch."""
+    """Return a callable for exact softmax attention by PyTorch."""
     causal = truth("causal", causal)
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
 
 
 def low_rank(degree: int, causal: bool = True, **options: Any) -> Attend:
-    """`lowrank.attention` of this degree; options as there."""
+    """Return a callable for `lowrank.attention` of this degree and with these options."""
     return lambda q, k, v: attention(q, k, v, degree=degree, scale=1.0, causal=causal, **options)
 
 
 def uniformly(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Degree 0: row i is the mean of the values up to i, whatever queries and keys say. A control."""
+    """Return uniform causal attention (degree 0), a control: row i is the mean of the values up to i."""
     seen = torch.arange(1, v.shape[-2] + 1, device=v.device, dtype=v.dtype)
     return v.cumsum(-2) / seen[:, None]
 
 
 def turned(x: Tensor) -> Tensor:
-    """x (…, n, d) with columns i and i + d/2 of row p turned by the angle p · 100^(-2i/d).
+    """Apply rotary positions: rotate columns i and i + d/2 of row p of x (…, n, d) by p · 100^(-2i/d).
 
-    Products of turned rows depend on how far they stand apart; no length changes. Rotary positions are from
-    2104.09864, with 10,000 for 100: here a row is some hundred tokens long.
+    Products of rotated rows depend on their distance; lengths do not change. Source: 2104.09864, with 100
+    instead of 10,000, because sequences here have a few hundred tokens.
     """
     half = x.shape[-1] // 2
     places = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None]
@@ -88,7 +88,7 @@ def turned(x: Tensor) -> Tensor:
 
 
 class LargestLogit:
-    """Exact attention that remembers `largest`, the largest |q·k| it has seen."""
+    """Exact attention that records `largest`, the maximum of |q·k| over all calls."""
 
     def __init__(self, causal: bool = True) -> None:
         self.causal, self.largest = causal, 0.0
@@ -101,7 +101,7 @@ class LargestLogit:
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """Attention of several heads, then a perceptron, each added to the stream (B, n, width)."""
+    """Transformer layer: multi-head attention, then a perceptron, each added to the stream (B, n, width)."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Layer(nn.Module):  # type: ignore[misc]
         return x + self.narrow(F.gelu(self.widen(self.before_perceptron(x))))
 
     def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v of all heads, (B, heads, n, d); q is scaled: softmax takes q kᵀ as it is."""
+        """Return q, k, v of all heads, (B, heads, n, d); q is scaled already, for softmax(q kᵀ)."""
         split = (-1, (self.shape.heads, self.shape.d))
         q, k, v = (W(x).unflatten(*split).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
         q, k = turned(q), turned(k)
@@ -127,7 +127,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Transformer(nn.Module):  # type: ignore[misc]
-    """Scores (B, n, vocabulary) of the next token for tokens (B, n); `attend` may be replaced at any time."""
+    """Model from tokens (B, n) to scores (B, n, vocabulary) of the next token; `attend` may be replaced."""
 
     def __init__(self, shape: Shape, attend: Attend) -> None:
         super().__init__()
@@ -141,19 +141,19 @@ class Transformer(nn.Module):  # type: ignore[misc]
         return self.from_stream(self.embed(tokens))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """(B, n, width): what enters the first layer."""
+        """Return the embeddings of the tokens, the input of the first layer: (B, n, width)."""
         x: Tensor = self.of_token(tokens)
         return x
 
     def from_stream(self, x: Tensor) -> Tensor:
-        """Scores from what enters the first layer."""
+        """Return the scores (B, n, vocabulary) from the input of the first layer."""
         for layer in self.layers:
             x = layer(x, self.attend)
         return self.scores(self.before_scores(x))
 
 
 def transformer(shape: Shape, attend: Attend, seed: int = 0) -> Transformer:
-    """A transformer with PyTorch's ordinary initial weights; the same seed draws the same ones."""
+    """Return a transformer with PyTorch's default initial weights, drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Transformer(shape, attend)

@@ -1,7 +1,7 @@
-"""The smallest graphs solved exactly: red-blue pebbling, played by hand or to the optimum.
+"""Red–blue pebble game on small graphs: play it by hand, or find a cheapest pebbling by exact search.
 
-A red pebble on a vertex is a word in fast memory, a blue one a word in slow memory. M red pebbles, one word
-moved by every load and store, blue pebbles on the inputs at the start and on the outputs at the end.
+A red pebble on a vertex is a word in fast memory, a blue one is in slow memory. There are M red pebbles.
+Every load and store moves one word. At the start all inputs have blue pebbles, at the end all outputs.
 """
 
 from .graphs import Graph, Vertex, attention, compulsory, dot, matmul, softmax_row

@@ -1,10 +1,9 @@
-"""Graphs: each vertex is one word, its parents are the words it is computed from; and the graphs of the
-course.
+"""Computation graphs for the pebble game: each vertex is one word, computed from its parents.
 
-`Graph.of` takes any graph without cycles. The graphs of the course are a scalar product, one row of softmax,
-a matrix product and attention. With `fma=False` every product and every sum is a vertex of its own. With
-`fma=True` a product is added to a running sum in one step, c ← c + a·b: pebbled with `slide=True` this is the
-emulator's accumulation in place. The last step of a sum carries the result's name, the steps before it a
+`Graph.of` accepts any acyclic graph. The graphs of the course are a scalar product, one row of softmax, a
+matrix product and attention. With `fma=False` every product and every sum is a separate vertex. With
+`fma=True` a product is added to a running sum in one step, c ← c + a·b; pebbled with `slide=True` this is the
+emulator's accumulation in place. The last step of a sum has the name of the result, earlier steps have a
 number: C11_1, C11_2, C11.
 """
 
@@ -26,10 +25,10 @@ Names = Callable[..., str]
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """A directed graph without cycles: `parents` maps each vertex to the vertices it is computed from.
+    """A directed acyclic graph: `parents` maps each vertex to the vertices it is computed from.
 
-    Inputs are the vertices without parents. `outputs` are what must stand in slow memory at the end.
-    Made by `Graph.of`, which checks; vertices keep the order in which they were given.
+    Inputs are the vertices without parents; `outputs` are the vertices to be in slow memory at the end.
+    Created by `Graph.of`, which checks the graph; vertices keep the order in which they were passed.
     """
 
     parents: Mapping[Vertex, tuple[Vertex, ...]]
@@ -37,13 +36,14 @@ class Graph:
 
     @classmethod
     def of(cls, graph: Any, outputs: Iterable[Vertex] | None = None) -> Graph:
-        """The graph given as a mapping vertex → parents, as a networkx DiGraph, or as a Graph.
+        """Create a Graph from a mapping vertex → parents, a networkx DiGraph, or a Graph.
 
         Args:
-            graph: such as {"a": [], "b": [], "c": ["a", "b"]}; an input has no parents.
-            outputs: the vertices to be stored; by default those that are nobody's parent.
+            graph: such as `{"a": [], "b": [], "c": ["a", "b"]}`; an input has no parents.
+            outputs: the vertices to be stored; by default those without children.
 
-        Raises ValueError or TypeError, naming the vertex, where this is no graph without cycles.
+        Raises:
+            ValueError or TypeError: if it is not an acyclic graph; the message contains the vertex.
         """
         if isinstance(graph, Graph):
             return graph if outputs is None else cls(graph.parents, _outputs(graph.parents, outputs))
@@ -55,17 +55,17 @@ class Graph:
 
     @property
     def vertices(self) -> tuple[Vertex, ...]:
-        """All vertices, in the order in which they were given."""
+        """All vertices, in the order in which they were passed."""
         return tuple(self.parents)
 
     @property
     def inputs(self) -> tuple[Vertex, ...]:
-        """The vertices without parents: they start in slow memory."""
+        """Vertices without parents, which are in slow memory at the start."""
         return tuple(v for v, parents in self.parents.items() if not parents)
 
     @property
     def children(self) -> dict[Vertex, tuple[Vertex, ...]]:
-        """For each vertex those that are computed from it."""
+        """Mapping from each vertex to the vertices that are computed from it."""
         found: dict[Vertex, list[Vertex]] = {v: [] for v in self.parents}
         for vertex, parents in self.parents.items():
             for parent in parents:
@@ -74,7 +74,7 @@ class Graph:
 
     @property
     def levels(self) -> tuple[tuple[Vertex, ...], ...]:
-        """The vertices by the length of the longest path that leads to them, inputs first."""
+        """Vertices grouped by the length of the longest path to them, inputs first."""
         level: dict[Vertex, int] = {}
         for v in TopologicalSorter(self.parents).static_order():
             level[v] = 1 + max((level[p] for p in self.parents[v]), default=-1)
@@ -83,7 +83,7 @@ class Graph:
 
     @property
     def needed(self) -> tuple[Vertex, ...]:
-        """The vertices from which a path leads to an output, and the outputs themselves."""
+        """Outputs, and the vertices from which a path leads to an output."""
         seen = set(self.outputs)
         waiting = list(self.outputs)
         while waiting:
@@ -100,7 +100,7 @@ class Graph:
 
 
 def compulsory(graph: Any) -> int:
-    """Words that every pebbling moves: inputs an output depends on, each loaded, and outputs, each stored."""
+    """Return the words that every pebbling moves: one per output, and one per input that an output needs."""
     graph = Graph.of(graph)
     needed, outputs, inputs = set(graph.needed), set(graph.outputs), set(graph.inputs)
     used = {parent for v in needed for parent in graph.parents[v]}
@@ -114,7 +114,7 @@ def _items(graph: Any) -> Iterable[tuple[Vertex, Any]]:
         return [(v, list(graph.predecessors(v))) for v in graph.nodes]
     raise TypeError(
         "graph must be a mapping vertex → parents, a networkx DiGraph or a Graph, "
-        f"got {type(graph).__name__}: such as {{'a': [], 'b': [], 'c': ['a', 'b']}}"
+        f"got {type(graph).__name__}. Example: {{'a': [], 'b': [], 'c': ['a', 'b']}}"
     )
 
 
@@ -126,7 +126,7 @@ def _parents(vertex: Vertex, given: Any) -> tuple[Vertex, ...]:
         try:
             hash(parent)
         except TypeError:
-            raise TypeError(f"{vertex} has the parent {parent!r}, which cannot name a vertex") from None
+            raise TypeError(f"{vertex} has the parent {parent!r}, but a vertex must be hashable") from None
         if parents.count(parent) > 1:
             raise ValueError(f"{vertex} has the parent {parent} twice")
     return parents
@@ -137,8 +137,8 @@ def _check_parents(parents: Mapping[Vertex, tuple[Vertex, ...]]) -> None:
         for parent in above:
             if parent not in parents:
                 raise ValueError(
-                    f"{vertex} has the parent {parent}, which is no vertex of the graph; "
-                    f"an input is given too, with no parents: {parent!r}: []"
+                    f"{vertex} has the parent {parent}, which is not a vertex of the graph. "
+                    f"If it is an input, add it without parents: {parent!r}: []"
                 )
     try:
         TopologicalSorter(parents).prepare()
@@ -155,7 +155,7 @@ def _outputs(
     chosen = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     for vertex in chosen:
         if vertex not in parents:
-            raise ValueError(f"outputs names {vertex}, which is no vertex of the graph")
+            raise ValueError(f"outputs names {vertex}, which is not a vertex of the graph")
         if chosen.count(vertex) > 1:
             raise ValueError(f"outputs names {vertex} twice")
     if not chosen:
@@ -163,9 +163,9 @@ def _outputs(
     return chosen
 
 
-# ------------------------------------------------------------------ the graphs of the course
+# ------------------------------------------------------------------ graphs of the course
 def dot(d: int) -> Graph:
-    """Scalar product of two vectors of d words: d products p, summed from left to right. 4d - 1 vertices."""
+    """Return the graph of a scalar product of length d: d products p, summed in order; 4d - 1 vertices."""
     factors = [(f"a{l}", f"b{l}") for l in _upto("d", d)]
     parents: Parents = {name: [] for name in (*(a for a, _ in factors), *(b for _, b in factors))}
     _scalar_product(parents, "s", "p", factors, fma=False)
@@ -173,7 +173,7 @@ def dot(d: int) -> Graph:
 
 
 def softmax_row(n: int) -> Graph:
-    """Softmax of n words: e = exp(x), their sum l from left to right, p = e / l. 4n - 1 vertices."""
+    """Return the graph of the softmax of n words: e = exp(x), l their sum, p = e / l; 4n - 1 vertices."""
     columns = _upto("n", n)
     parents: Parents = {f"x{j}": [] for j in columns}
     parents |= {f"e{j}": [f"x{j}"] for j in columns}
@@ -183,9 +183,9 @@ def softmax_row(n: int) -> Graph:
 
 
 def matmul(m: int, n: int, k: int, fma: bool = False) -> Graph:
-    """C = A B with A (m, k) and B (k, n); every entry of C is summed from left to right over k.
+    """Return the graph of C = A B with A (m, k) and B (k, n); every entry of C is summed in order over k.
 
-    mk + kn inputs and mn(2k - 1) further vertices; with fma mnk.
+    It has mk + kn inputs and mn(2k - 1) further vertices, or mnk with fma.
     """
     rows, columns, inner = _upto("m", m), _upto("n", n), _upto("k", k)
     name = _names(m, n, k)
@@ -199,10 +199,10 @@ def matmul(m: int, n: int, k: int, fma: bool = False) -> Graph:
 
 
 def attention(queries: int, keys: int, d: int = 1, fma: bool = False) -> Graph:
-    """O = softmax(Q Kᵀ) V with Q (queries, d), K (keys, d) and V (keys, d).
+    """Return the graph of O = softmax(Q Kᵀ) V with Q (queries, d), K (keys, d) and V (keys, d).
 
-    e is the exponential of a score, one vertex with the last step of the score's scalar product; l sums a
-    row of e, n sums e·v, and o = n / l. The running maximum is left out.
+    e is the exponential of a score, one vertex with the last step of the score's scalar product; l is the sum
+    of a row of e, n the sum of e·v, and o = n / l. The running maximum is omitted.
     """
     rows, columns, coordinates = _upto("queries", queries), _upto("keys", keys), _upto("d", d)
     name = _names(queries, keys, d) if d > 1 else _first_indices
@@ -229,13 +229,13 @@ def _upto(name: str, size: int) -> range:
 
 
 def _names(*sizes: int) -> Names:
-    """Names such as A12, and A1.12 where an index may have two digits."""
+    """Return a function for names such as A12, or A1.12 if an index may have two digits."""
     between = "." if max(sizes) > 9 else ""
     return lambda letter, *indices: letter + between.join(str(index) for index in indices)
 
 
 def _first_indices(letter: str, *indices: int) -> str:
-    """Names for d = 1, where the last index says nothing: q2, not q21."""
+    """Return a name without the last index, which is always 1 for d = 1: q2, not q21."""
     return letter + str(indices[0])
 
 
@@ -246,7 +246,7 @@ def _distinct(*parents: str) -> list[str]:
 def _scalar_product(
     parents: Parents, result: str, step: str, factors: list[tuple[str, str]], fma: bool
 ) -> None:
-    """Add the vertices of result = Σ a·b; `step` begins the names of products or, with fma, partial sums."""
+    """Add the vertices of result = Σ a·b; `step` is the prefix of the products (with fma, partial sums)."""
     if fma or len(factors) == 1:
         before: list[str] = []
         for at, factor in enumerate(factors, start=1):
@@ -260,7 +260,7 @@ def _scalar_product(
 
 
 def _sum(parents: Parents, result: str, terms: list[str]) -> str:
-    """Add the vertices of a sum from left to right; return the name of the last, or the only term's."""
+    """Add the vertices of a sum from left to right; return the name of its last vertex."""
     total = terms[0]
     for at, term in enumerate(terms[1:], start=2):
         vertex = result if at == len(terms) else f"{result}_{at}"

@@ -1,6 +1,6 @@
-"""The rules of red-blue pebbling: what a move is, which moves are legal, and what they lead to.
+"""Rules of the red–blue pebble game: moves, their legality, and the states that they lead to.
 
-A red pebble is a word of fast memory, a blue one a word of slow memory. Source: Hong and Kung 1981;
+A red pebble is a word of fast memory, a blue one is in slow memory. Source: Hong and Kung 1981;
 the one-shot game: Papp and Wattenhofer 2020.
 """
 
@@ -18,11 +18,11 @@ KINDS = ("load", "store", "compute", "slide", "delete")
 
 
 class IllegalMove(ValueError):
-    """A move that the rules forbid, or pebbles that end with an output not stored."""
+    """A move that breaks a rule, or a pebbling that ends with an output not stored."""
 
 
 class Move(NamedTuple):
-    """One move. `parent` is the vertex whose red pebble slides, None in the other moves."""
+    """One move of the game. `parent` is the vertex whose red pebble slides; None in other moves."""
 
     kind: str  # one of KINDS
     vertex: Vertex
@@ -35,7 +35,7 @@ class Move(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where the pebbles are after `move`, and the words moved so far."""
+    """State of the game after `move`: vertices with red and blue pebbles, computed ones, and words moved."""
 
     move: Move | None  # None before the first move
     red: frozenset[Vertex]
@@ -46,9 +46,9 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Game:
-    """Pebbling `graph` with M red pebbles.
+    """Pebble game on `graph` with M red pebbles.
 
-    `recompute=False` is the one-shot game: each vertex is computed once at most. With `slide=True` the
+    `recompute=False` is the one-shot game: each vertex is computed at most once. With `slide=True` the
     result of a computation may take the red pebble of one of its parents.
     """
 
@@ -65,26 +65,29 @@ class Game:
 
     @property
     def smallest_M(self) -> int:
-        """The fewest red pebbles with which every output can be computed: those of one step."""
+        """Minimum number of red pebbles for computing every output: the largest need of one computation."""
         parents = [len(self.graph.parents[v]) for v in self.graph.needed]
         return max(parents) + (not self.slide) if any(parents) else 1
 
     def start(self) -> State:
-        """A blue pebble on every input, no red ones."""
+        """Return the initial state: a blue pebble on every input, no red ones."""
         return State(None, frozenset(), frozenset(self.graph.inputs), frozenset(), 0)
 
     def finished(self, state: State) -> bool:
-        """Whether every output has a blue pebble."""
+        """Return True if every output has a blue pebble."""
         return state.blue.issuperset(self.graph.outputs)
 
     def lost(self, state: State) -> list[Vertex]:
-        """What is needed, in neither memory, and may not be computed again: then no pebbling finishes."""
+        """Return the needed vertices that are in neither memory and may not be recomputed.
+
+        If there is one, the game cannot be finished.
+        """
         gone = set() if self.recompute else state.computed - state.red - state.blue
         ahead = {parent for v in set(self.graph.needed) - state.computed for parent in self.graph.parents[v]}
         return [v for v in self.graph.vertices if v in gone & ahead.union(self.graph.outputs)]
 
     def after(self, state: State, move: Move | str) -> State:
-        """The state that `move` leads to. Raises IllegalMove, naming the move and the rule it breaks."""
+        """Return the state after `move`. Raises IllegalMove, with the move and the rule that it breaks."""
         move = self.move(move)
         objection = self.objection(state, move)
         if objection:
@@ -102,7 +105,7 @@ class Game:
         return State(move, red, blue, computed, cost + (kind in ("load", "store")))
 
     def legal(self, state: State) -> tuple[Move, ...]:
-        """Every legal move, in the order of KINDS and of the graph's vertices."""
+        """Return all legal moves, in the order of KINDS and of the graph's vertices."""
         moves = [
             Move(kind, v, parent)
             for kind in KINDS
@@ -112,7 +115,7 @@ class Game:
         return tuple(move for move in moves if not self.objection(state, move))
 
     def objection(self, state: State, move: Move) -> str:
-        """Which rule `move` breaks; empty where it is legal."""
+        """Return the rule that `move` breaks, as a sentence; "" if it is legal."""
         kind, v, _ = move
         if kind == "store" or kind == "delete":
             return self._takes(state, kind, v)
@@ -143,19 +146,19 @@ class Game:
         if kind == "slide" and not self.slide:
             return "this game has no sliding moves (slide=False)"
         if kind == "slide" and parent not in parents:
-            return f"{parent} is no parent of {v}"
+            return f"{parent} is not a parent of {v}"
         if v in state.computed and not self.recompute:
             return f"{v} was computed before, and this game computes each vertex once (recompute=False)"
         return ""
 
     def move(self, move: Move | str) -> Move:
-        """A move from its text: "load a", "store a", "compute c", "slide a to c", "delete a".
+        """Parse a move: "load a", "store a", "compute c", "slide a to c", "delete a".
 
-        Raises IllegalMove where the text is no move or names no vertex of the graph.
+        Raises IllegalMove if the text is not a move, or contains an unknown vertex.
         """
         kind, *names = _words(move) if isinstance(move, str) else _fields(move)
         if kind not in KINDS:
-            raise IllegalMove(f"{move}: a move is one of {', '.join(KINDS)}")
+            raise IllegalMove(f"{move}: a move must be one of {', '.join(KINDS)}")
         wanted = 2 if kind == "slide" else 1
         if len(names) != wanted:
             raise IllegalMove(f"{move}: write it as '{kind} {'a to c' if kind == 'slide' else 'a'}'")
@@ -170,10 +173,10 @@ class Game:
 def replay(
     graph: Any, moves: Iterable[Move | str], M: int, *, recompute: bool = True, slide: bool = False
 ) -> list[State]:
-    """The states of a pebbling: the one before the first move, then one after each move.
+    """Return the states of a pebbling: the initial state, then one state after each move.
 
-    Moves are Move objects or texts such as "load a"; the pebbling need not be finished. Raises IllegalMove
-    naming the first move that breaks a rule, its number and the rule.
+    Moves are Move objects or strings such as "load a"; the pebbling need not be finished. Raises IllegalMove
+    with the number of the first move that breaks a rule, the move and the rule.
     """
     game = Game(graph, M, recompute, slide)
     states = [game.start()]
@@ -188,16 +191,16 @@ def replay(
 def cost_of(
     graph: Any, moves: Iterable[Move | str], M: int, *, recompute: bool = True, slide: bool = False
 ) -> int:
-    """Words moved by a finished pebbling: its loads and stores.
+    """Return the words moved by a finished pebbling: the number of its loads and stores.
 
-    Raises IllegalMove where a move breaks a rule or an output has no blue pebble at the end.
+    Raises IllegalMove if a move breaks a rule, or if an output has no blue pebble at the end.
     """
     graph = Graph.of(graph)
     last = replay(graph, moves, M, recompute=recompute, slide=slide)[-1]
     missing = [v for v in graph.outputs if v not in last.blue]
     if missing:
         raise IllegalMove(
-            f"at the end the outputs {_listed(missing)} are not stored: they have no blue pebble"
+            f"at the end the outputs {_listed(missing)} are not stored (no blue pebble). Store them"
         )
     return last.cost
 
@@ -205,7 +208,7 @@ def cost_of(
 def ledger_of(
     graph: Any, moves: Iterable[Move | str], M: int, *, recompute: bool = True, slide: bool = False
 ) -> ledger.Ledger:
-    """The ledger of a pebbling: each vertex is an array of one word. Raises IllegalMove as `replay` does."""
+    """Return the ledger of a pebbling, with each vertex an array of one word. Raises as `replay` does."""
     record = ledger.Ledger(measured=True)
     for state in replay(graph, moves, M, recompute=recompute, slide=slide):
         record.peak = max(record.peak, len(state.red))
@@ -236,7 +239,7 @@ def _fields(move: Any) -> list[Any]:
     try:
         kind, vertex, parent = Move(*move)
     except TypeError:
-        raise IllegalMove(f"{move!r} is no move: give a text such as 'load a' or a Move") from None
+        raise IllegalMove(f"a move must be a string such as 'load a' or a Move, got {move!r}") from None
     return [kind, vertex] if parent is None else [kind, parent, vertex]
 
 

@@ -1,22 +1,23 @@
-"""The cheapest pebbling, by A* over steps: few enough to search, and enough to hold a cheapest pebbling.
+"""Exact search for a cheapest pebbling: A* over steps in a normal form that contains an optimal pebbling.
 
-A graph that is too large is refused, with what would be small enough.
+If a graph is too large, TooLarge is raised with a suggestion for a smaller problem.
 
-One step: store and delete some words, load the missing parents of one vertex, compute it, store it if it is
-an output. Every pebbling can be brought into this form, without one word more, by these exchanges:
+One step stores and deletes some words, loads the missing parents of one vertex, computes it, and stores it if
+it is an output. The following exchanges transform every pebbling into this form without moving more words:
 
-1.  A load waits until the next computation uses it, a delete until its place is needed, and a store until its
-    red pebble goes. Nothing in between can tell the difference.
-2.  An output is stored as soon as it is computed: it must be stored once, and sooner is never worse.
-3.  Any other vertex that is stored is loaded again, else the store was for nothing. Until then it is
-    *parked*, is not recomputed (else the store could wait), and its load is counted beforehand.
-4.  A red pebble is dropped for nothing once no vertex still to be computed needs it. So it is where the one
-    child that needs it has a red pebble: wherever the pebbling would keep, store or load the vertex, it may
-    do the same with the child.
-5.  What can be computed from red pebbles in a free place is computed at once: it can be deleted again.
-    In the one-shot game it could not be computed again; there this holds for vertices without children, and
-    where a parent drops out by 4 that is not in slow memory, as the child then costs what the parent did.
-    The same holds where the pebble slides from a parent that drops out by 4.
+1.  A load is delayed until the next computation uses it, a delete until its place is needed, and a store
+    until its red pebble is deleted. No move in between depends on them.
+2.  An output is stored as soon as it is computed: it must be stored once, and earlier is never worse.
+3.  Any other vertex that is stored is loaded again, because otherwise the store would be useless. Until then
+    it is *parked*: it is not recomputed (otherwise the store could be delayed), and its load is counted in
+    advance.
+4.  A red pebble is dropped without cost once no vertex still to be computed needs it. The same holds if the
+    only child that needs it has a red pebble: wherever the pebbling would keep, store or load the vertex, it
+    may do the same with the child.
+5.  A vertex that can be computed from red pebbles in a free place is computed immediately, because it can be
+    deleted again. In the one-shot game it could not be computed again. There this holds for vertices without
+    children, and if a parent that is not in slow memory is dropped by 4, because the child then costs as much
+    as the parent did. The same holds if the pebble slides from a parent that is dropped by 4.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from .rules import Game, Move, State, ledger_of, replay
 
 MAX_STATES = 5_000_000  # one to two minutes
 MAX_VERTICES = 100
-LAST_ASKED = 1 << 16  # answers that are remembered
+LAST_ASKED = 1 << 16  # cached results per function
 
 
 class TooLarge(ValueError):
-    """The search was not begun, or given up, because it would look at too many states."""
+    """The search was not started, or was stopped, because it would examine too many states."""
 
 
 class NoPebbling(ValueError):
@@ -50,7 +51,7 @@ class NoPebbling(ValueError):
 
 @dataclass(frozen=True, repr=False)
 class Pebbling:
-    """A cheapest pebbling: `cost` words moved by `moves`, found after looking at `states` states."""
+    """A cheapest pebbling: `moves` move `cost` words; the search examined `states` states."""
 
     graph: Graph
     M: int
@@ -61,11 +62,11 @@ class Pebbling:
     states: int
 
     def replay(self) -> list[State]:
-        """Where the pebbles are before the first move and after each."""
+        """Return the states before the first move and after each move."""
         return replay(self.graph, self.moves, self.M, recompute=self.recompute, slide=self.slide)
 
     def ledger(self) -> Ledger:
-        """What was moved: each vertex is an array of one word."""
+        """Return the ledger of the moves, with each vertex an array of one word."""
         return ledger_of(self.graph, self.moves, self.M, recompute=self.recompute, slide=self.slide)
 
     def __repr__(self) -> str:
@@ -78,23 +79,24 @@ class Pebbling:
 def optimum(
     graph: Any, M: int, *, recompute: bool = True, slide: bool = False, max_states: int = MAX_STATES
 ) -> Pebbling:
-    """A cheapest pebbling of `graph` with M red pebbles; the same one every time.
+    """Return a cheapest pebbling of `graph` with M red pebbles; the result is deterministic.
 
     Args:
-        graph: a Graph, a mapping vertex → parents or a networkx DiGraph; more in `Graph.of`.
-        M: red pebbles, the words of fast memory.
-        recompute: whether a vertex may be computed more than once.
-        slide: whether a result may take the red pebble of one of its parents.
-        max_states: how many states the search may look at before it gives up.
+        graph: a Graph, a mapping vertex → parents or a networkx DiGraph, see `Graph.of`.
+        M: number of red pebbles, the words of fast memory.
+        recompute: if True, a vertex may be computed more than once.
+        slide: if True, a result may take the red pebble of one of its parents.
+        max_states: maximum number of states that the search examines.
 
-    Raises NoPebbling, naming the smallest M, where M is too small, and TooLarge where the search is hopeless
-    or was given up.
+    Raises:
+        NoPebbling: if M is too small; the message contains the smallest M.
+        TooLarge: if the graph has too many vertices, or the search exceeds `max_states`.
     """
     game = Game(graph, M, recompute, slide)
     max_states = positive_int("max_states", max_states)
     _check(game)
     search = _Search(Steps(game), max_states)
-    with progress_meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
+    with progress_meter(f"states examined, of at most {max_states:,}", max_states) as tell:
         path = search.run(tell)
     moves = _moves(search.steps, path)
     cost = sum(move.kind in ("load", "store") for move in moves)
@@ -105,7 +107,7 @@ def _check(game: Game) -> None:
     if game.smallest_M > game.M:
         hardest = max(game.graph.needed, key=lambda v: len(game.graph.parents[v]))
         raise NoPebbling(
-            f"M = {game.M} is too small: computing {hardest} takes its parents "
+            f"M = {game.M} is too small: computing {hardest} needs its parents "
             f"{', '.join(str(p) for p in game.graph.parents[hardest])}"
             f"{'' if game.slide else ' and a place for the result'}, so M must be at least {game.smallest_M}"
         )
@@ -113,14 +115,13 @@ def _check(game: Game) -> None:
     if vertices > MAX_VERTICES:
         ways = comb(vertices, min(game.M, vertices // 2))
         raise TooLarge(
-            f"the graph has {vertices} vertices and the search takes {MAX_VERTICES} at most: "
-            f"red pebbles alone can stand on them in about {ways:.0e} ways. "
-            "Take a smaller graph of the same kind"
+            f"the graph must have at most {MAX_VERTICES} vertices for the search, got {vertices} vertices "
+            f"(the red pebbles alone have about {ways:.0e} positions). Use a smaller graph of the same kind"
         )
 
 
 class _Search:
-    """A*: positions wait in stacks by the least total cost of a pebbling through them."""
+    """A* search: positions are kept in stacks, one per lower bound of the total cost through them."""
 
     def __init__(self, steps: Steps, max_states: int) -> None:
         self.steps, self.max_states = steps, max_states
@@ -128,12 +129,12 @@ class _Search:
         self.reached: dict[Position, tuple[int, Position, Step]] = {self.start: (0, self.start, _NO_STEP)}
         self.waiting: dict[int, list[tuple[Position, int]]] = {}
         self.tried = 0
-        self.tried_below: list[int] = []  # the states looked at when each least total cost was ruled out
+        self.tried_below: list[int] = []  # number of states examined when each total cost was excluded
 
     def run(self, tell: Callable[[int], None]) -> list[tuple[Position, Step, Position]]:
-        """The steps of a cheapest pebbling, each between the positions before and after it.
+        """Return the steps of a cheapest pebbling, each between the positions before and after it.
 
-        `tell` hears of the states that were looked at.
+        `tell` is called with the number of newly examined states.
         """
         outputs = self.steps.board.outputs
         self._wait(self.start, 0)
@@ -177,15 +178,15 @@ class _Search:
     def _refusal(self, least: int) -> str:
         game = self.steps.game
         return (
-            f"{self.tried - 1:,} states were looked at and the search is not over. A cheapest pebbling moves "
-            f"at least {least} words; settling whether {least} are enough would take about "
-            f"{self._estimate(least):,} states. Take fewer than {len(game.graph)} vertices or more than "
-            f"M = {game.M} red pebbles, make product and sum one vertex (fma=True, slide=True), "
-            "or allow more states (max_states)"
+            f"{self.tried - 1:,} states were examined without finding a cheapest pebbling. It moves at least "
+            f"{least} words; deciding if {least} are enough would need about "
+            f"{self._estimate(least):,} states. Use fewer than {len(game.graph)} vertices or more than "
+            f"M = {game.M} red pebbles, combine product and sum in one vertex (fma=True, slide=True), "
+            "or increase max_states"
         )
 
     def _estimate(self, least: int) -> int:
-        """States until every pebbling of `least` words is seen, going by how the costs below it grew."""
+        """Estimate the number of states to examine for `least` words, from the growth at smaller costs."""
         before, last = [0, 0, *self.tried_below][-2:]
         growing = last * last // before if before else 0
         waiting = len(self.waiting[least]) * self.tried // len(self.reached)
@@ -193,7 +194,7 @@ class _Search:
 
 
 def _moves(steps: Steps, path: list[tuple[Position, Step, Position]]) -> tuple[Move, ...]:
-    """The single moves of a path, without what is deleted after the last store."""
+    """Return the single moves of a path, without deletes after the last store."""
     moves = [move for part in path for move in steps.moves(*part)]
     while moves and moves[-1].kind == "delete":
         moves.pop()
@@ -202,16 +203,16 @@ def _moves(steps: Steps, path: list[tuple[Position, Step, Position]]) -> tuple[M
 
 # ------------------------------------------------------------------ steps
 class Position(NamedTuple):
-    """Where the pebbles are; all four are sets of vertices."""
+    """Position of the pebbles; all four fields are sets of vertices."""
 
     red: int
-    blue: int  # computed and in slow memory; inputs are always there and not listed
-    parked: int  # in slow memory too, and not loaded since it was stored
-    computed: int  # one-shot game only: what may not be computed again
+    blue: int  # computed and in slow memory; inputs are always in slow memory and not included
+    parked: int  # also in slow memory, and not loaded since they were stored
+    computed: int  # one-shot game only: vertices that may not be computed again
 
 
 class Step(NamedTuple):
-    """Delete `evicted`, load, compute `vertex`, on the pebble of `slid` if any; `stored` are saved first."""
+    """One step: store `stored`, delete `evicted`, load, compute `vertex` (on the pebble of `slid` if any)."""
 
     vertex: int
     evicted: int
@@ -220,19 +221,19 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """The steps from a position, what they cost, and the least that must follow."""
+    """Steps from a position, their costs, and the lower bound of the remaining cost."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
         self.board = Board.of(game.graph)
         self.M, self.recompute, self.slide = game.M, game.recompute, game.slide
         self._todo: dict[int, int] = {}
-        # A search asks for the same few again and again.
+        # A search uses the same few arguments many times.
         self.idle = lru_cache(LAST_ASKED)(self._idle)
         self.dropping = lru_cache(LAST_ASKED)(self._dropping)
 
     def todo(self, at: Position) -> int:
-        """The vertices that may still have to be computed."""
+        """Return the vertices that may still have to be computed."""
         if not self.recompute:
             return self.board.inner & ~at.computed
         missing = self.board.outputs & ~at.blue
@@ -241,10 +242,10 @@ class Steps:
         return self._todo[missing]
 
     def at_least(self, at: Position, todo: int) -> int:
-        """Words that any pebbling from here still moves, by exchange 3 with one load of each parked vertex.
+        """Return a lower bound on the remaining words, including one load of each parked vertex (exchange 3).
 
-        It falls by no more than a step costs, so the search never meets a position again more cheaply
-        after leaving it.
+        A step decreases it by at most the cost of the step, so the search never reaches an expanded position
+        at a lower cost.
         """
         board = self.board
         missing = board.outputs & ~at.blue
@@ -257,7 +258,7 @@ class Steps:
         return missing.bit_count() + loads.bit_count()
 
     def settled(self, at: Position) -> Position | None:
-        """The position without pebbles that are of no more use; None where a store was for nothing."""
+        """Return the position without useless pebbles (exchange 4); None if a store was useless."""
         children, todo = self.board.children, self.todo(at)
         idle = self.idle(todo)
         if at.parked & idle:
@@ -270,11 +271,11 @@ class Steps:
         return Position(red, at.blue & ~(idle & ~self.board.outputs), at.parked, at.computed)
 
     def _idle(self, todo: int) -> int:
-        """The vertices that nothing in `todo` needs."""
+        """Return the vertices without a child in `todo`."""
         return sum(1 << v for v, needing in enumerate(self.board.children) if not needing & todo)
 
     def choices(self, at: Position, todo: int) -> Iterator[Step]:
-        """The steps to choose between; a single one where exchange 5 applies."""
+        """Yield the steps to be examined; a single one if exchange 5 applies."""
         slow = at.blue | at.parked | self.board.inputs
         possible = [v for v in bits(todo & ~at.red & ~at.parked) if self._possible(v, at, slow, todo)]
         dropping = {v: self.dropping(v, todo) for v in possible}
@@ -290,18 +291,18 @@ class Steps:
                     yield Step(v, evicted, slid, stored)
 
     def _possible(self, vertex: int, at: Position, slow: int, todo: int) -> bool:
-        """Whether the parents are at hand, and no child stands in for the vertex (exchange 4)."""
+        """Return True if all parents are in a memory and no child replaces the vertex (exchange 4)."""
         waiting = self.board.children[vertex] & todo
         stood_in = waiting & at.red and not waiting & (waiting - 1)
         return not stood_in and not self.board.parents[vertex] & ~at.red & ~slow
 
     def _dropping(self, vertex: int, todo: int) -> int:
-        """The parents that nothing but `vertex` needs any more."""
+        """Return the parents whose only child still to be computed is `vertex`."""
         children = self.board.children
         return sum(1 << p for p in bits(self.board.parents[vertex]) if children[p] & todo == 1 << vertex)
 
     def _at_once(self, vertex: int, at: Position, slow: int, todo: int, dropping: int) -> bool:
-        """Whether exchange 5 applies: a place is free, or a pebble that drops out can slide."""
+        """Return True if exchange 5 applies: a place is free, or a pebble that is dropped can slide."""
         if self.board.parents[vertex] & ~at.red:
             return False
         if at.red.bit_count() == self.M and not (self.slide and dropping):
@@ -309,7 +310,7 @@ class Steps:
         return self.recompute or not self.board.children[vertex] & todo or bool(dropping & ~slow)
 
     def _places(self, red: int, parents: int, dropping: int) -> Iterator[tuple[int, int]]:
-        """(evicted, slid) for every way to make room: as few pebbles go as must."""
+        """Yield (evicted, slid) for every way to free the places needed, with the fewest pebbles deleted."""
         others = red & ~parents
         excess = (red | parents).bit_count() + 1 - self.M
         if excess <= 0:
@@ -323,7 +324,7 @@ class Steps:
                 yield from ((evicted, slid) for slid in slides)
 
     def after(self, at: Position, step: Step) -> tuple[Position | None, int]:
-        """The settled position that a step leads to, and the words it moves."""
+        """Return the settled position after a step, and the words that the step moves."""
         vertex, parents = 1 << step.vertex, self.board.parents[step.vertex]
         loaded = parents & ~at.red
         output = vertex & self.board.outputs & ~at.blue
@@ -336,7 +337,7 @@ class Steps:
         return self.settled(after), (loaded | step.stored).bit_count() + bool(output)
 
     def moves(self, at: Position, step: Step, after: Position) -> list[Move]:
-        """The single moves of a step, the deletes of what is of no more use last."""
+        """Return the single moves of a step; deletes of useless pebbles are last."""
         vertex, parents = 1 << step.vertex, self.board.parents[step.vertex]
         evicted, output = step.evicted, vertex & self.board.outputs & ~at.blue
         found = self._each("store", step.stored & evicted) + self._each("delete", evicted)
@@ -356,11 +357,11 @@ class Steps:
 _NO_STEP = Step(0, 0, 0, 0)
 
 
-# ------------------------------------------------------------------ a graph as bits
+# ------------------------------------------------------------------ graph as bit sets
 # Vertex i is the bit 1 << i, a set of vertices is one integer.
 @dataclass(frozen=True)
 class Board:
-    """The vertices that an output depends on, numbered so that parents come before their children."""
+    """The vertices that an output depends on, numbered so that parents precede their children."""
 
     names: tuple[Vertex, ...]
     parents: tuple[int, ...]
@@ -370,7 +371,7 @@ class Board:
 
     @classmethod
     def of(cls, graph: Graph) -> Board:
-        """The board of `graph`; vertices that no output depends on are left out."""
+        """Return the board of `graph` without vertices that no output depends on."""
         needed = set(graph.needed)
         names = tuple(v for level in graph.levels for v in level if v in needed)
         bit = {v: 1 << number for number, v in enumerate(names)}
@@ -386,11 +387,11 @@ class Board:
 
     @property
     def inner(self) -> int:
-        """The vertices that are computed."""
+        """Set of the vertices that are not inputs."""
         return ((1 << len(self.names)) - 1) & ~self.inputs
 
     def ancestors(self, vertices: int, known: int = 0) -> int:
-        """`vertices` and all they depend on, not looking at or beyond the vertices of `known`."""
+        """Return `vertices` and everything they depend on, stopping at the vertices of `known`."""
         found = waiting = vertices
         while waiting:
             vertex = waiting.bit_length() - 1
@@ -402,7 +403,7 @@ class Board:
 
 @lru_cache(maxsize=1 << 16)
 def bits(vertices: int) -> tuple[int, ...]:
-    """The numbers of the vertices in a set, rising; a search asks for the same sets again and again."""
+    """Return the numbers of the vertices in a set, in increasing order; cached, because sets repeat."""
     found = list[int]()
     while vertices:
         lowest = vertices & -vertices
@@ -412,12 +413,12 @@ def bits(vertices: int) -> tuple[int, ...]:
 
 
 def subsets_of_size(vertices: int, size: int) -> Iterator[int]:
-    """Every subset of `size` vertices; none where there are too few."""
+    """Return an iterator over all subsets of `size` vertices; it is empty if there are fewer vertices."""
     return map(sum, combinations([1 << v for v in bits(vertices)], size)) if size >= 0 else iter(())
 
 
 def subsets(vertices: int) -> Iterator[int]:
-    """Every subset, the whole set first and the empty one last."""
+    """Yield every subset, the complete set first and the empty one last."""
     subset = vertices
     while subset:
         yield subset

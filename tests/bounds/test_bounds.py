@@ -1,4 +1,4 @@
-"""Each bound is what its formula says, in its regime only, and `lower_bound` picks among the right ones."""
+"""Lower bounds: values equal the formulas, regimes are checked, and `lower_bound` chooses the right bound."""
 
 import inspect
 import re
@@ -47,7 +47,7 @@ OPEN = [id for id, bound in BOUNDS.items() if bound.status == "open"]
 WITH_WORDS = [id for id in BOUNDS if id not in (*ASYMPTOTIC, *OPEN)]
 
 
-# ---------------------------------------------------------------------- every formula, by its id
+# ---------------------------------------------------------------------- formulas by id
 def A(X, d, M, T):
     return T * floor(X / products_per_segment(M + T, d))
 
@@ -61,7 +61,7 @@ def C(X, d, M, T):
 
 
 def over_c(X, first, M, T):
-    """T⌊X/F(M + T)⌋ where F(R) is the maximum over c of first·(R - c)² + √c(R - c)/2, by thirds."""
+    """Return T⌊X/F(M + T)⌋; F(R) is the maximum over c of first·(R - c)² + √c(R - c)/2, by ternary search."""
     R = M + T
 
     def products(u):
@@ -83,7 +83,7 @@ def E_prime(N, d, M, T):
     return (14 * N**2 * d**2 - 3 * N * d * R - 14 * d * F) / (R + 14 * d * F / T)
 
 
-# As the formula reads, in floating point; T is given wherever there is one.
+# The formulas in floating point; T is passed if the bound has it.
 FORMULAS = {
     "compulsory": lambda N, d: 4 * N * d,
     "A": lambda N, d, M, T: A(N * N * d, d, M, T),
@@ -173,12 +173,12 @@ def test_every_bound_has_a_formula_here_and_says_what_it_is():
         assert bound.formula.startswith("W ") and "Q " not in bound.formula
         assert bound.formula.count("{") == bound.formula.count("}")
     assert "not about a mask" in BOUNDS["omega_sparse"].not_about
-    assert "a second time" in BOUNDS["B"].not_about
+    assert "a score more than once" in BOUNDS["B"].not_about
     sparse = [bound for id, bound in BOUNDS.items() if id == "D" or id.startswith("D_")]
-    assert len(sparse) >= 7 and all("not where they stand" in bound.not_about for bound in sparse)
+    assert len(sparse) >= 7 and all("not their positions" in bound.not_about for bound in sparse)
 
 
-# Found with other code, in floating point and with a search over T of its own.
+# Computed with independent code, in floating point and with a separate search over T.
 @pytest.mark.parametrize(
     ("id", "sizes", "words"),
     [
@@ -215,7 +215,7 @@ def test_the_constants_of_small_fast_memory_with_P_made_and_with_P_handed_over()
 
 
 def test_which_of_the_backward_bounds_is_the_largest():
-    """P made: C' up to 0.4d², C_small to 0.5d², then C. P handed over or not: C'' up to 0.16d²."""
+    """P computed: C' up to 0.4d², C_small up to 0.5d², then C. P possibly an input: C'' up to 0.16d²."""
     N, d = 2**30, 256
 
     def largest(part, *ids):
@@ -259,7 +259,7 @@ def test_the_latent_cache_has_its_closed_line(n, d_k, d_v, M):
 
 
 def test_tied_arrays_are_outside_theorem_A():
-    """A schedule with K = V = X moves half of what Theorem A says, so classes ask for distinct arrays."""
+    """A schedule with K = V = X moves half of Theorem A's bound, so the classes require distinct arrays."""
     N, d, M = 2**20, 64, 2**18
     words = REGISTRY["shared_key_value"].count(N, d, M).total
     assert theorem_tied(N, d, M + 4) < words < theorem_A(N, d, M + 4)
@@ -290,7 +290,7 @@ def test_the_constants_of_large_fast_memory():
         assert theorem_C(N, d, M) * M / (N * d) ** 2 > 12 * factor / (factor + 4)
 
 
-# ---------------------------------------------------------------------- whole numbers, regimes, order
+# ---------------------------------------------------------------------- integers, regimes, order
 @given(*[st.integers(1, 2**30)] * 4)
 def test_theorems_A_and_B_are_evaluated_without_rounding(N, d, M, T):
     R, products = M + T, N * N * d
@@ -307,7 +307,7 @@ def test_theorems_A_and_B_are_evaluated_without_rounding(N, d, M, T):
 
 
 def close_below(words, exact):
-    """An integer that is `exact` rounded down, 0 where that is negative."""
+    """Assert that `words` is the integer `exact` rounded down, or 0 if that is negative."""
     return words <= max(Decimal(0), exact) < words + Decimal("1.001")
 
 
@@ -349,7 +349,7 @@ def test_the_theorems_are_at_least_their_closed_lines_and_the_lines_fall_with_M(
 def test_outside_its_regime_a_bound_says_so(id, inside, outside):
     assert isinstance(BOUNDS[id](10**4, 16, inside), int)
     sign = "≥" if inside > outside else "≤"
-    with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M {sign} d²; here M = {outside}, d = 16"):
+    with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M {sign} d², got M = {outside}, d = 16"):
         BOUNDS[id](10**4, 16, outside)
 
 
@@ -357,24 +357,24 @@ def test_relatives_outside_their_regime_say_so():
     assert BOUNDS["low_rank"](1025, 8, 165, 1024) == 2 * 165 * 1025 * 64 // 1024 - 1024 - 165 * 8
     for M in (31, 1025):
         with pytest.raises(
-            OutsideRegime, match=rf"^low_rank is stated for d²/2 ≤ M < N; here M = {M}, N = 1025"
+            OutsideRegime, match=rf"^low_rank is stated for d²/2 ≤ M < N, got M = {M}, N = 1025"
         ):
             BOUNDS["low_rank"](1025, 8, 165, M)
-    with pytest.raises(OutsideRegime, match=r"^latent is stated for d_v ≤ d_k; here d_k = 8, d_v = 9"):
+    with pytest.raises(OutsideRegime, match=r"^latent is stated for d_v ≤ d_k, got d_k = 8, d_v = 9"):
         BOUNDS["latent"](100, 8, 9, 64)
 
 
 @pytest.mark.parametrize("id", ASYMPTOTIC)
 def test_a_bound_without_a_constant_is_no_number_of_words(id):
     needed = dict.fromkeys(inspect.signature(BOUNDS[id].evaluate).parameters, 64)
-    with pytest.raises(OnlyAsymptotic, match=f"^{id} hides a constant"):
+    with pytest.raises(OnlyAsymptotic, match=f"^{id} has a constant that its source does not state"):
         BOUNDS[id](**needed)
     assert BOUNDS[id].order(**needed) > 0
 
 
 @pytest.mark.parametrize("id", OPEN)
 def test_an_open_question_is_no_number_of_words(id):
-    with pytest.raises(NotProved, match=f"^{id} is a question and no theorem"):
+    with pytest.raises(NotProved, match=f"^{id} is an open question, not a theorem"):
         BOUNDS[id](64, 64, 64)
     assert BOUNDS[id].order(64, 64, 64) > 0 and not BOUNDS[id].in_words
 
@@ -393,7 +393,7 @@ def test_what_is_open_lies_between_a_theorem_and_a_schedule():
 @pytest.mark.parametrize("id", ["theta_attention", "theta_gradient"])
 def test_an_order_outside_its_regime_says_so(id):
     assert BOUNDS[id].order(64, 8, 512) > 0
-    with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M ≤ Nd; here M = 513, N = 64, d = 8"):
+    with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M ≤ Nd, got M = 513, N = 64, d = 8"):
         BOUNDS[id].order(64, 8, 513)
 
 
@@ -404,7 +404,7 @@ def test_a_mask_of_another_kind_is_named():
 
 def test_a_bound_with_its_constants_has_no_order():
     for id in WITH_WORDS:
-        with pytest.raises(ValueError, match=rf"^the constants of {re.escape(id)} are known"):
+        with pytest.raises(ValueError, match=rf"unknown constants, but those of {re.escape(id)} are known"):
             BOUNDS[id].order(64, 64, 64)
 
 
@@ -446,7 +446,7 @@ def test_bad_counts_are_named(value, error):
         BOUNDS["compulsory_sparse"](value, 4, 64)
 
 
-# ---------------------------------------------------------------------- the best bound of a pass
+# ---------------------------------------------------------------------- largest bound of a pass
 @given(log_sizes, log_sizes, log_sizes)
 def test_lower_bound_is_the_largest_of_its_class_at_M_plus_4(N, d, M):
     def largest(*ids):
@@ -516,27 +516,29 @@ def test_a_mask_counts_by_its_pairs_rows_and_columns():
 
 
 def test_what_has_no_bound_is_refused():
-    with pytest.raises(ValueError, match=r"pass_ = 'sideways' .* 'forward', 'backward', 'gradient'"):
+    with pytest.raises(
+        ValueError, match=r"pass_ must be one of 'forward', 'backward', 'gradient', .* got 'sideways'"
+    ):
         lower_bound("sideways", 8, 4, 64)
     with pytest.raises(
-        ValueError, match=r"pass_ = 'gradient' .* under a mask; there is one for 'forward', 'b"
+        ValueError, match=r"pass_ must be one of 'forward', 'backward' under a mask, got 'gradient'"
     ):
         lower_bound("gradient", 8, 4, 64, mask=masks.Causal(8))
     with pytest.raises(
-        ValueError, match=r"^whole_rows=True is a class of .*'gradient'; leave whole_rows out"
+        ValueError, match=r"^whole_rows=True needs the forward .*'gradient'\. Omit whole_rows"
     ):
         lower_bound("gradient", 8, 4, 64, whole_rows=True)
     with pytest.raises(
-        ValueError, match=r"^whole_rows=True is a class of .*mask is given; leave whole_rows out"
+        ValueError, match=r"^whole_rows=True needs the forward .*got a mask\. Omit whole_rows"
     ):
         lower_bound("forward", 8, 4, 64, mask=masks.Causal(8), whole_rows=True)
-    with pytest.raises(ValueError, match=r"^mask has N = 9 but N = 8"):
+    with pytest.raises(ValueError, match=r"^mask must have N = 8, got a mask with N = 9"):
         lower_bound("forward", 8, 4, 64, mask=masks.Causal(9))
     with pytest.raises(ValueError, match=r"^M must be"):
         lower_bound("forward", 8, 4, 0)
 
 
-# ---------------------------------------------------------------------- the matrix product, and F3
+# ---------------------------------------------------------------------- matrix product and buffer reuse
 def test_no_blocked_product_beats_its_bound():
     tried = 0
 
@@ -567,7 +569,7 @@ def test_F3_is_within_a_fifth_of_theorem_A_where_the_issue_asks():
     tiles = schedules.flash_optimal.tiles(N, d, M)
     ledger = run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
     ratio = ledger.total / theorem_A(N, d, M)
-    print(f"F3 at N={N}, d={d}, M={M}: {ledger.total:,} words, ratio {ratio:.4f} to Theorem A")
+    print(f"flash_optimal at N={N}, d={d}, M={M}: {ledger.total:,} words, ratio {ratio:.4f} to Theorem A")
     assert ledger.total == 20_971_520
     assert 1 <= ratio <= 1.20
     assert compulsory(N, d) < theorem_A(N, d, M)

@@ -58,7 +58,7 @@ def test_every_task_counts(task):
 
 
 def paid(pair, charged, walk):
-    """What a walk of events pays, counted anew without edges, and the tasks that it does."""
+    """Return the charge of a walk of events without edges, counted independently, and the tasks it does."""
     there, cost, done = set(), 0, set()
     for event in walk:
         first, second = event.split()
@@ -79,7 +79,7 @@ def test_the_walk_does_all_tasks_and_pays_what_it_says(pair, charged):
 
 
 def with_edges(walk):
-    """What a walk pays with edges, as the search prices its events."""
+    """Return the charge of a walk with edges, as computed by the search."""
     state, cost = State(frozenset(), frozenset(BACKWARD.tasks)), 0
     for event in walk:
         price, state = next((p, s) for e, p, s in _moves(BACKWARD, WITH_EDGES, state) if e == event)
@@ -94,12 +94,12 @@ WAITING = ["load q", "load do", "load k", "load v", "dq enters", "dq leaves"]
     ("then", "edges"),
     [
         (["dk enters", "dv enters"], 2),
-        (["drop v", "dk enters"], 1),  # k has stayed
+        (["drop v", "dk enters"], 1),  # k has been resident
         (["drop k", "drop v", "load k", "dk enters"], 0),
         (["drop v", "load v", "drop k", "dk enters"], 0),
         (["drop q", "load q", "dk enters", "dv enters"], 0),
         (["drop do", "load do", "dk enters", "dv enters"], 0),
-        (["dk enters", "dk leaves", "dk enters"], 1),  # the first of a joint stay alone
+        (["dk enters", "dk leaves", "dk enters"], 1),  # only the first of a joint residency
         (["dk enters", "drop q", "dk leaves", "load q", "dq enters", "dq leaves", "dk enters"], 2),
         (["dq enters", "dk enters"], 1),
     ],
@@ -135,14 +135,14 @@ def test_the_case_analysis_refuses_inside_an_exam():
         min_pair_cost()
 
 
-# ---- many pairs at once: random runs of whole rows -------------------------------------------------------
+# ---- all pairs at once: random runs of complete rows -----------------------------------------------------
 
 
 class Run:
-    """A run over N queries and N keys, a row at a time, with what Theorem E counts in it.
+    """A run over N queries and N keys, one row at a time, with the quantities that Theorem E counts.
 
-    own: rows on the same side, where dq leaves and where dk or dv enters. edges: pairs whose dk or dv enters
-    while they wait since dq left. by_pair: what each pair pays, charges and edges.
+    own: rows on the same side, when dq leaves and when dk or dv enters. edges: pairs whose dk or dv enters
+    during a joint residency since dq left. by_pair: the charge of each pair, including edges.
     """
 
     def __init__(self, N, turns):
@@ -157,7 +157,7 @@ class Run:
             self.turn(*row)
 
     def turn(self, name, i):
-        """The row comes, or goes."""
+        """Load or remove the row, and update all charges."""
         goes = (name, i) in self.there
         event = not goes or name in BACKWARD.accumulators
         mine = BACKWARD.queries if name in BACKWARD.queries else BACKWARD.keys
@@ -177,7 +177,7 @@ class Run:
         return {name for name, at in places.items() if (name, at) in self.there}
 
     def follow(self, pair, name, goes, present):
-        """The pair's joint stay: edges as Theorem E defines them."""
+        """Update the pair's joint residency, with edges as Theorem E defines them."""
         stayed, made = self.joint[pair]
         if goes and name == "dq" and {"q", "do"} <= present:
             stayed |= present & {"k", "v"}
@@ -194,7 +194,7 @@ class Run:
 
 
 def at_random(rng, N):
-    """Rows that come and go, some of them for long."""
+    """Return a run with random loads and removals of rows, some of which remain for long."""
     rows = [(name, i) for name in BACKWARD.rows for i in range(N)]
     there, stays = set(), rng.random(len(rows)) ** 3
     for _ in range(int(rng.integers(30, 500))):
@@ -205,7 +205,7 @@ def at_random(rng, N):
 
 
 def made_to_wait(N):
-    """All keys there, then all queries one by one, and all gradients of keys once every dq has left."""
+    """Return a run with all keys resident, queries one by one, and the key gradients after all dq."""
     yield from (("k", j) for j in range(N))
     for i in range(N):
         yield from (("v", 0), ("q", i), ("do", i), ("dq", i), ("dq", i), ("v", 0))
@@ -229,6 +229,6 @@ def test_in_random_runs_rows_of_ones_own_side_pay_for_the_edges():
 
 def test_where_pairs_wait_edges_are_nearly_all_of_what_pays_for_them():
     run = Run(40, made_to_wait(40))
-    print(f"{run.edges} edges, {run.own} rows of their own side")
+    print(f"{run.edges} edges, {run.own} rows of the same side")
     assert run.edges == 2 * 40**2
     assert 0.9 * run.own < run.edges <= run.own

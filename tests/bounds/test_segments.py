@@ -1,4 +1,4 @@
-"""The lemmas under the bounds: F is the largest number of products, as a function and for sets of words."""
+"""Lemmas of the bounds: F is the maximum number of products, as a function and for sets of words."""
 
 from decimal import Decimal, getcontext
 from fractions import Fraction
@@ -17,7 +17,7 @@ getcontext().prec = 60
 log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 18), st.floats(0, 1))
 
 
-# ---------------------------------------------------------------------- the maxima
+# ---------------------------------------------------------------------- maxima
 @pytest.mark.parametrize("d", [1, 2, 5, 16])
 @pytest.mark.parametrize("R", [1, 2, 7, 40, 300, 3000])
 def test_F_is_the_maximum_over_what_the_words_are_used_for(R, d):
@@ -45,7 +45,7 @@ def test_more_words_allow_more_products(R, d):
 
 
 def exact_F_b(R, d):
-    """F_b to 50 digits, by halving on the derivative."""
+    """Return F_b to 50 digits, by bisection on the derivative."""
     R, d = Decimal(R), Decimal(d)
     low, high = Decimal(0), R.sqrt()
     for _ in range(180):
@@ -89,12 +89,12 @@ def test_the_segment_is_the_one_given_or_the_best_of_a_grid():
 
 # ---------------------------------------------------------------------- attack by sets of words
 def tri(pairs, left, right):
-    """Triples (i, j, l) with (i, j) in `pairs` and (i, l), (j, l) in `left`, `right`."""
+    """Count the triples (i, j, l) with (i, j) in `pairs` and (i, l), (j, l) in `left`, `right`."""
     return int(np.count_nonzero(pairs[:, :, None] & left[:, None, :] & right[None, :, :]))
 
 
 def fresh(*wholes):
-    """Pairs whose rows, then columns, are full in each of these (rows, columns) arrays."""
+    """Return the pairs whose row and column are complete in each of these (rows, columns) arrays."""
     pairs = np.True_
     for rows, columns in wholes:
         pairs = pairs & rows.all(axis=1)[:, None] & columns.all(axis=1)[None, :]
@@ -128,7 +128,7 @@ def backward_C_small(w):
 
 
 def four_kinds(w):
-    """The products of S, dP, dV, and dQ with dK; a pair may have words of S or P, of dP, and of dS."""
+    """Return the products of S, dP, dV, and dQ with dK; a pair may have words of S or P, of dP, and of dS."""
     p = w["S"] | fresh((w["Q"], w["K"]))
     dP = w["dP"] | fresh((w["dO"], w["V"]))
     dS = w["dS"] | (p & dP)
@@ -150,7 +150,7 @@ def tied(w):
 
 
 def values_of(d):
-    """Columns that are values as well, in a latent cache: half of them."""
+    """Return the columns of a latent cache that are also values: half of them."""
     return -(-d // 2)
 
 
@@ -160,16 +160,17 @@ def latent(w):
 
 
 def low_rank(w):
-    """Rows of K with words of V, and rows of the state T; `features` are at hand, others need a whole row.
+    """Return the products of features of K with words of V and of the state T.
 
-    Rows of Q with accumulators of O work as these do.
+    Features in `features` are in fast memory, the others need a complete row of K. Rows of Q with
+    accumulators of O are equivalent.
     """
     return tri(w["features"] | w["K"].all(axis=1)[:, None], w["V"], w["T"])
 
 
-@cache  # a climb asks for few R and d, again and again
+@cache  # a search uses the same few R and d many times
 def most(constant, R):
-    """The maximum over c of constant·(R - c)² + √c(R - c)/2, on a grid that is fine enough here."""
+    """Return the maximum over c of constant·(R - c)² + √c(R - c)/2, on a grid."""
     c = np.linspace(0, R, 4001)
     return float((constant * (R - c) ** 2 + np.sqrt(c) * (R - c) / 2).max()) * (1 + 1e-5)
 
@@ -195,7 +196,7 @@ ATTACKS = {
 }
 
 
-# Where F adds two maxima that no set of words reaches together.
+# Cases in which F adds two maxima that no set of words attains together.
 HARD = {"C'": 0.5, "C''": 0.5}
 
 
@@ -205,14 +206,14 @@ def ratio(products, most, words, d):
 
 
 def box(rng, rows, columns):
-    """A corner of an array, which is how the best sets look."""
+    """Return a set that is a corner of an array, the form of the best sets."""
     filled = np.zeros((rows, columns), dtype=bool)
     filled[: rng.integers(0, rows + 1), : rng.choice([columns, rng.integers(0, columns + 1)])] = True
     return filled
 
 
 def flipped(rng, a):
-    """The set with one word, one row or one column more or fewer."""
+    """Return the set with one word, one row or one column added or removed."""
     b = a.copy()
     i, l, on = rng.integers(a.shape[0]), rng.integers(a.shape[1]), bool(rng.integers(2))
     b[[(i, l), (i, slice(None)), (slice(None), l)][rng.integers(3)]] = on
@@ -220,7 +221,7 @@ def flipped(rng, a):
 
 
 def climb(rng, products, names, most, steps):
-    """The best ratio of products to F found by improving a random choice of words, none above 1."""
+    """Return the largest ratio of products to F found by local search from a random set; at most 1."""
     N, d = int(rng.integers(2, 9)), int(rng.integers(1, 5))
     words = {name: box(rng, N, N if name in PAIRWISE else d) for name in names}
     best = ratio(products, most, words, d)
@@ -233,22 +234,22 @@ def climb(rng, products, names, most, steps):
     return best
 
 
-# ---------------------------------------------------------------------- the steps of the proof of C' and C''
+# ---------------------------------------------------------------------- steps of the proofs of C' and C''
 def path(alpha, beta):
-    """The largest eigenvalue of a path of four with these weights on its edges: alpha, beta, alpha."""
+    """Return the largest eigenvalue of a path of four vertices with edge weights alpha, beta, alpha."""
     edges = np.diag([alpha, beta, alpha], 1)
     return float(np.linalg.eigvalsh(edges + edges.T)[-1])
 
 
 def test_with_the_weights_of_C_prime_a_path_allows_no_more_than_a_star():
-    """λ ≤ √c where a + e ≤ c; with 1 for dQ and dK in place of √3/2 it would not be."""
+    """λ ≤ √c if a + e ≤ c; this fails for weight 1 instead of √3/2 for dQ and dK."""
     shares = [(a, 1 - a) for a in np.linspace(0, 1, 301)]
     assert max(path(sqrt(0.75 * e), sqrt(0.75 * a)) for a, e in shares) == pytest.approx(1, abs=1e-12)
     assert max(path(sqrt(e), sqrt(0.75 * a)) for a, e in shares) > 1.1
 
 
 def test_a_pair_made_from_nothing_has_half_the_product_of_its_words():
-    """Both cases of the proof of C', on a grid with its corners, where the first is met with equality."""
+    """Check both cases of the proof of C' on a grid with its corners, where the first holds with equality."""
     y, z, nu, tau, sigma, x, kappa = np.meshgrid(*[np.linspace(0, 1, 5)] * 7)
     whole_q = (1 + y + z) * (1 + nu + tau + sigma) - 2 * (np.minimum(y, sigma) + z + tau)
     whole_do = (x + 1 + z) * (kappa + 1 + tau + sigma) - 2 * (np.minimum(z, kappa) + np.minimum(x, tau))
@@ -262,11 +263,11 @@ def test_no_choice_of_words_allows_more_products_than_F(id):
     ratios = [climb(rng, products, names, most, steps=150) for _ in range(60)]
     print(f"{id}: best of {len(ratios)} climbs {max(ratios):.3f}")
     assert max(ratios) <= 1 + 1e-9
-    assert max(ratios) >= HARD.get(id, 0.75)  # or the attack would be no attack
+    assert max(ratios) >= HARD.get(id, 0.75)  # otherwise the search would be too weak
 
 
 def test_with_keys_that_are_the_values_fewer_words_do_as_much():
-    """Why the classes ask for distinct arrays: a row of X is a key and a value, and passes Theorem A's F."""
+    """Distinct arrays are required: if a row of X is both key and value, Theorem A's F is exceeded."""
     N, d = 64, 4
     whole = np.ones((N, d), dtype=bool)
     words = {"pairs": np.zeros((N, N), dtype=bool), "Q": whole, "X": whole, "O": whole}

@@ -176,7 +176,7 @@ def loops_together(me, Q, K, V):
 
 def test_calls_without_end_are_stopped(monkeypatch):
     monkeypatch.setattr(rank_module, "MOST_CALLS", 50)
-    assert "has made 50 calls; does its loop end?" in failed(loops_together)[RUNS]
+    assert "has made 50 calls. Check for an endless loop" in failed(loops_together)[RUNS]
 
 
 def test_a_loop_without_end_is_stopped(monkeypatch):

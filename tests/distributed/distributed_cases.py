@@ -1,4 +1,4 @@
-"""Random problems for schedules between ranks, and what they must give."""
+"""Random problems for distributed schedules, and their expected results."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def divisors(P):
 
 @st.composite
 def sizes(draw, name, most_ranks=12, most_rows=70):
-    """(P, N, d, what else the schedule is told), ragged as a rule, sometimes with fewer rows than ranks."""
+    """Draw (P, N, d, options of the schedule): usually ragged, sometimes with fewer rows than ranks."""
     schedule = distributed.get(name)
     P, d = draw(st.integers(1, most_ranks)), draw(st.integers(1, 5))
     N = draw(st.integers(1, most_rows))
@@ -36,19 +36,19 @@ def sizes(draw, name, most_ranks=12, most_rows=70):
 
 
 def placement(owners, P):
-    """For each rank its rows as ranges, from the owner of each row."""
+    """Return the rows of each rank as ranges, from the owner of each row."""
     rows = [np.flatnonzero(np.array(owners) == rank) for rank in range(P)]
     runs = [np.split(own, np.flatnonzero(np.diff(own) > 1) + 1) if len(own) else [] for own in rows]
     return tuple(tuple(range(int(run[0]), int(run[-1]) + 1) for run in own) for own in runs)
 
 
 def settings_of(schedule, told):
-    """What `run` of the schedule is told beside its arrays."""
+    """Return the options that `run` of the schedule gets in addition to the arrays."""
     return {name: value for name, value in told.items() if name in (*schedule.options, "layout")}
 
 
 def arrays_of(schedule, N, d, told, seed):
-    """Random inputs, with what a forward pass leaves where the schedule is a backward pass."""
+    """Return random inputs; for a backward pass with the O and LSE of its forward pass."""
     rng = np.random.default_rng(seed)
     given = {name: rng.standard_normal(shape) for name, shape in schedule.shapes(N, d, **told).items()}
     if schedule.pass_ == "states":
@@ -65,7 +65,7 @@ def heads_first(a):
 
 
 def expected(schedule, given, told):
-    """What the schedule must return first, by the yardstick: for a backward pass all of it."""
+    """Return the exact value of the first output of the schedule; of all outputs for a backward pass."""
     Q, K, V = (heads_first(given[name]) for name in "QKV")
     if schedule.pass_ == "backward":
         return tuple(map(heads_first, exact.attention_backward(Q, K, V, heads_first(given["dO"]))))

@@ -201,7 +201,10 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
         ((*RING, *RANKS, "--placement", "split"), "ring takes no --placement"),
         (("states", *SIZES, *RANKS, "--heads", "2"), "states takes no --heads"),
         (("decode", *SIZES, *RANKS, "--queries", "0"), "--queries must be at least 1, got 0"),
-        (("ulysses", *SIZES, *RANKS, "--heads", "12"), "H = 12 heads cannot be dealt out evenly to 8 ranks"),
+        (
+            ("ulysses", *SIZES, *RANKS, "--heads", "12"),
+            "H = 12 heads cannot be distributed evenly over 8 ranks",
+        ),
     ],
 )
 def test_each_bad_argument_is_named_in_one_line(capsys, arguments, line):

@@ -1,4 +1,4 @@
-"""Bounds across ranks: each is its formula, trying everything finds none too high, the best is picked."""
+"""Lower bounds across ranks: equal to their formulas, below exhaustive search; the largest is chosen."""
 
 from itertools import product
 from math import ceil, sqrt
@@ -76,7 +76,7 @@ def test_every_bound_says_what_it_is():
         assert bound.title and bound.source and bound.regime and bound.formula.startswith("W ")
         assert "distinct arrays" in bound.holds_for and "no copy" in bound.holds_for
         assert "for some rank" in bound.not_about and "across ranks" in bound.passes[0]
-        assert (bound.status == "claimed") == ("nobody else" in bound.source)
+        assert (bound.status == "claimed") == ("checked by a second reader" in bound.source)
 
 
 @pytest.mark.parametrize("id", BOUNDS)
@@ -85,9 +85,9 @@ def test_a_check_does_not_get_its_bound_from_here(id):
         BOUNDS[id](1, 1, 1)
 
 
-# ---------------------------------------------------------------------- trying everything
+# ---------------------------------------------------------------------- exhaustive search
 def subsets(own, N, d):
-    """Boolean arrays (choices, N, d) for one array: the rank's rows, and any words of the others."""
+    """Return all choices of words of one array, Boolean (choices, N, d): the rank's rows plus any others."""
     free = [(i, c) for i in range(N) if i not in own for c in range(d)]
     chosen = np.zeros((2 ** len(free), N, d), bool)
     chosen[:, sorted(own)] = True
@@ -97,10 +97,10 @@ def subsets(own, N, d):
 
 
 def fewest_words(N, d, own, arrays, each, needed):
-    """The fewest words, beyond the rows it owns, with which a rank can form `needed` products.
+    """Return the fewest words, beyond the rows it owns, with which a rank can form `needed` products.
 
-    `each(words)` gives, for the words of `arrays`, the products of each pair without and with a word of the
-    pair at hand: two arrays (N, N). The pairs that gain most from such a word get one, at one word each.
+    `each(words)` returns, for the words of `arrays`, the products of each pair without and with a word of the
+    pair present: two arrays (N, N). The pairs that gain most from such a word get one, for one word each.
     """
     choices, fewest = subsets(own, N, d), N * N * d * 9
     for words in product(choices, repeat=len(arrays)):
@@ -118,13 +118,13 @@ def fewest_words(N, d, own, arrays, each, needed):
 
 
 def forward_products(there):
-    """Products p·v of each pair: made from whole rows, and with a score at hand."""
+    """Return the products p·v of each pair, from complete rows of Q and K, and with its score present."""
     met = there["O"].astype(int) @ there["V"].T.astype(int)
     return met * whole(there, "Q", "K"), met
 
 
 def backward_products(there):
-    """Those for dV, dQ and dK of each pair."""
+    """Return the products for dV, dQ and dK of each pair, from complete rows, and with its weight present."""
     met = {
         a + b: there[a].astype(int) @ there[b].T.astype(int)
         for a, b in (("dO", "dV"), ("dQ", "K"), ("Q", "dK"))
@@ -135,7 +135,7 @@ def backward_products(there):
 
 
 def whole(there, rows, columns):
-    """(N, N): whether the row of the one and the row of the other are there with all their words."""
+    """Return (N, N), 1 where both rows of a pair (from `rows` and `columns`) are complete, otherwise 0."""
     return (there[rows].all(1)[:, None] & there[columns].all(1)[None]).astype(int)
 
 
@@ -162,7 +162,7 @@ def test_nor_in_the_backward_pass(N, d, P):
 
 
 def test_heads_are_brought_whole_or_left():
-    """The fewest words over all ways to spread them over H heads, from the table of one head."""
+    """Compare with the fewest words over all distributions over H heads, from the table of one head."""
     N, d, P = 3, 1, 3
     table = [
         fewest_words(N, d, {0}, "QKVO", forward_products, needed) for needed in range(1, N * N * d + 1)
@@ -178,14 +178,14 @@ def test_heads_are_brought_whole_or_left():
 
 
 def cheaper(fewest, table):
-    """The same after one more head."""
+    """Return the fewest words per number of products after one more head."""
     after = {}
     for (so_far, words), (products, more) in product(fewest.items(), enumerate(table)):
         after[so_far + products] = min(after.get(so_far + products, 10**9), words + more)
     return after
 
 
-# ---------------------------------------------------------------------- how they stand to each other
+# ---------------------------------------------------------------------- relations between the bounds
 @given(sizes, st.integers(1, 256), ranks, st.booleans())
 def test_the_claimed_one_is_never_below_the_proved_one(N, d, P, causal):
     proved, claimed = (BOUNDS[id](N, d, P, causal=causal) for id in ("network", "network_sharp"))
@@ -243,7 +243,7 @@ def test_a_rank_that_forgets_moves_more():
         lower_bound("forward", N, d, P, M=share - 1)
 
 
-# ---------------------------------------------------------------------- the best that is proved
+# ---------------------------------------------------------------------- the largest proved bound
 @given(
     st.sampled_from(["forward", "backward"]),
     sizes,
@@ -279,7 +279,7 @@ def test_no_schedule_of_the_library_is_below_what_is_proved_or_claimed(pass_, N,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"pass_": "sideways"}, "pass_ = 'sideways' is unknown; there are forward, backward"),
+        ({"pass_": "sideways"}, "pass_ must be one of forward, backward, got 'sideways'"),
         ({"N": 0}, "N must be at least 1, got 0"),
         ({"d": 0}, "d must be at least 1, got 0"),
         ({"P": 0}, "P must be at least 1, got 0"),

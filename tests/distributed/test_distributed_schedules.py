@@ -1,4 +1,4 @@
-"""Values of every schedule against float64, on ragged shapes with and without heads, and the pieces alone."""
+"""Distributed schedules: values against float64 on ragged shapes, with and without heads; layouts; merge."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Balance: pairs and words against masks counted one by one; texts stand once, and split ones are even."""
+"""Load balance: pairs and words against explicit masks; every row is placed once; split parts are even."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ texts = st.lists(st.integers(1, 200), min_size=1, max_size=12)
 ranks = st.integers(1, 9)
 
 
-# ---------------------------------------------------------------------- one text
+# ---------------------------------------------------------------------- one sequence
 @given(layouts, st.integers(1, 90), st.integers(1, 7), ranks)
 def test_pairs_and_words_are_those_of_the_mask(layout, N, d, P):
     seen = np.tril(np.ones((N, N), bool))
@@ -37,7 +37,7 @@ def test_pairs_and_words_are_those_of_the_mask(layout, N, d, P):
 
 
 def test_the_table_of_the_layouts():
-    """Sixteen ranks, 4,096 rows: zigzag shares work evenly, and some rank needs as many words as ever."""
+    """On 16 ranks and 4,096 rows zigzag balances the work, but the maximum of the words remains the same."""
     N, d, P = 4096, 64, 16
     table = {}
     for layout in LAYOUTS:
@@ -60,7 +60,7 @@ def test_no_pair_is_lost(N, P):
     assert {sum(pairs_of_ranks(layout, N, P)) for layout in LAYOUTS} == {N * (N + 1) // 2}
 
 
-# ---------------------------------------------------------------------- many texts
+# ---------------------------------------------------------------------- several sequences
 @pytest.mark.parametrize("place", PLACE.values(), ids=PLACE)
 @given(lengths=texts, P=ranks)
 def test_every_row_of_every_text_stands_on_one_rank(place, lengths, P):
@@ -116,7 +116,7 @@ def test_a_text_is_split_over_just_enough_ranks(lengths, P):
 
 
 def test_long_texts_split_over_just_enough_ranks_make_the_work_even():
-    """Forty draws of 2^19 tokens on 16 ranks. One says little: it may have a text of a hundred thousand."""
+    """Test 40 draws of 2^19 tokens on 16 ranks; a single draw may have a sequence of 100,000 tokens."""
     P, d, found = 16, 64, []
     for seed in range(40):
         lengths = draw_lengths(np.random.default_rng(seed), 2**19)
@@ -148,16 +148,19 @@ def test_lengths_fill_the_tokens_and_are_log_normal():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: pairs_of_ranks("spiral", 8, 2), "layout = 'spiral' is unknown; there are contiguous"),
+        (
+            lambda: pairs_of_ranks("spiral", 8, 2),
+            "layout must be one of contiguous, zigzag, striped, or ranges for each rank, got 'spiral'",
+        ),
         (lambda: pairs_of_ranks("zigzag", 0, 2), "N must be at least 1, got 0"),
         (lambda: words_of_ranks("zigzag", 8, 0, 2), "d must be at least 1, got 0"),
         (lambda: words_of_ranks("zigzag", 8, 1, 0), "P must be at least 1, got 0"),
-        (lambda: equal_tokens([], 2), "lengths has no text in it"),
+        (lambda: equal_tokens([], 2), "lengths must contain the length of at least one sequence, got none"),
         (lambda: whole_texts([3, 0], 2), r"lengths\[1\] must be at least 1, got 0"),
         (lambda: split_texts([3], 0), "P must be at least 1, got 0"),
         (lambda: split_texts([3], 1).words(0), "d must be at least 1, got 0"),
-        (lambda: imbalance([]), "shares has nothing in it"),
-        (lambda: imbalance([0, 0]), "shares has nothing in it"),
+        (lambda: imbalance([]), "shares must contain at least one number above 0, got none"),
+        (lambda: imbalance([0, 0]), "shares must contain at least one number above 0, got none"),
         (lambda: draw_lengths(np.random.default_rng(0), 0), "tokens must be at least 1, got 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The same schedules on torch.distributed: values, ledgers, witnesses from outside, and how failures end."""
+"""Schedules with torch.distributed: values, ledgers, independent traffic counts, and handling of failures."""
 
 import os
 import subprocess
@@ -24,11 +24,11 @@ from iocourse.distributed.engines import torch_backend
 from iocourse.distributed.rank import CannotShip
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
-RANDOM_SHAPES = 22  # of each schedule
+RANDOM_SHAPES = 22  # per schedule
 
 
 def told_of(schedule, P, N):
-    """What a schedule is told beside P and N, so that much of it is used."""
+    """Return options of a schedule, other than P and N, that use most of its features."""
     told = {"a": max(a for a in (1, 2, 3) if P % a == 0)} if "a" in schedule.options else {}
     if schedule.heads or schedule.pass_ in ("causal", "backward"):
         told["H"] = P
@@ -55,7 +55,7 @@ def test_gloo_at_the_edges(name, P, N):
 
 
 def check_on_gloo(schedule, P, N, d, told, seed):
-    """Every rank's ledger is the closed form, and the values are exact."""
+    """Run on gloo; assert that all ledgers equal the closed form and that the values are exact."""
     given = arrays_of(schedule, N, d, told, seed)
     run = schedule.run(P, on="gloo", **given, **settings_of(schedule, told))
     assert run.ledgers == schedule.ledgers(P, N, d, **told)
@@ -93,7 +93,7 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
     except RuntimeError:
         pytest.skip("no /proc/net/dev here")
     ratio = np.inf
-    for _ in range(20):  # others use the interface too, so the least is nearest to our own
+    for _ in range(20):  # other processes use the interface too, so the minimum is closest to our traffic
         moved, words = traffic_validation.observe_loopback(distributed.get("ring"), 4, Q=Q, K=K, V=V)
         ratio = min(ratio, moved / words)
         if ratio < 1.1:
@@ -102,7 +102,10 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
 
 
 def breaking(monkeypatch, *breaks, late=False):
-    """Forming a group breaks for each (rank, attempt) of these, or just after it; returns what is tried."""
+    """Make the formation of a group fail for these (rank, attempt), and return the list of attempts made.
+
+    With `late` the group is formed first and then lost.
+    """
     tried, form = [], torch_backend.process_group
 
     def broken(store, rank, *told):
@@ -119,7 +122,7 @@ def breaking(monkeypatch, *breaks, late=False):
     return tried
 
 
-@pytest.mark.parametrize("late", [False, True])  # whether all others have formed theirs
+@pytest.mark.parametrize("late", [False, True])  # True: the other ranks have formed the group
 @pytest.mark.parametrize("breaks", [[(1, 0)], [(0, 0), (1, 0), (2, 0)], [(0, 0), (2, 1)]])
 def test_a_group_that_breaks_as_it_forms_is_formed_again_by_all_its_ranks(breaks, late, monkeypatch):
     tried = breaking(monkeypatch, *breaks, late=late)
@@ -167,7 +170,7 @@ def test_a_rank_that_raises_ends_all_at_once_on_gloo():
     with pytest.raises(distributed.RankFailed, match="rank 2 raised ValueError: no such block"):
         distributed.run(raising, 4, on="gloo", Q=Q, timeout=250)
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=120)  # far less than the time-out that they would wait without a word
+        thread.join(timeout=120)  # far less than the time-out of a rank that receives no answer
     assert set(threading.enumerate()) <= before
 
 
@@ -179,7 +182,7 @@ def test_a_rank_that_is_late_is_named(on):
         return me.shift(Q=Q)
 
     said = (
-        r"rank 0 waited in shift\(Q\) for rank 1: .*; rank 1 had not ended: still computing\? Then give more"
+        r"rank 0 waited in shift\(Q\) for rank 1: .*; rank 1 had not ended\. If still computing, increase the"
     )
     with pytest.raises(distributed.TimedOut, match=said):
         distributed.run(sleeping, 2, on=on, Q=Q[:2], timeout=1)
@@ -203,7 +206,7 @@ import numpy as np
 from iocourse import distributed
 
 def sleeping(me, Q):
-    if threading.current_thread() is threading.main_thread():  # of a process, not where ranks are counted
+    if threading.current_thread() is threading.main_thread():  # of a process, not in the counting run
         time.sleep(60)
     return Q
 
@@ -213,16 +216,16 @@ distributed.run(sleeping, 2, on="processes", Q=np.ones((4, 2)))
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc to see processes")
 def test_processes_end_with_the_one_that_started_them(tmp_path):
-    """Killed, it can end nobody itself: the ranks and their folder go all the same."""
+    """Kill the starting process: the ranks end and their folder is deleted nevertheless."""
     caller = subprocess.Popen([sys.executable, "-c", CALLER], env={**os.environ, "TMPDIR": str(tmp_path)})
-    wait_for(lambda: len(processes_of(tmp_path)) == 3)  # the ranks, and the one that split into them
+    wait_for(lambda: len(processes_of(tmp_path)) == 3)  # two ranks and the process that forked them
     caller.kill()
     caller.wait()
     wait_for(lambda: not processes_of(tmp_path) and not list(tmp_path.iterdir()))
 
 
 def processes_of(folder):
-    """Those that are told a folder within this one."""
+    """Return the ids of the processes with a path in this folder on their command line."""
     found = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended
@@ -296,7 +299,7 @@ def my_ring(me, Q, K, V):
 
 def fails(me, Q):
     if me.rank == 1 and not isinstance(Q, distributed.ShapeArray):
-        os._exit(3) if dies else 1 / 0
+        os._exit(3) if dies else 1 / 0  # style: ok (code)
     return me.shift(Q=Q)
 
 class Halves:
@@ -314,7 +317,7 @@ def locked(me, Q):
 
 @pytest.fixture
 def cell():
-    """Functions as a cell of a notebook makes them: nobody can import them."""
+    """Return functions defined as in a notebook cell, which another process cannot import."""
     import os
 
     names = {

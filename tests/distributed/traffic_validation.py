@@ -1,4 +1,4 @@
-"""Two counts of the traffic that do not use our ledgers: PyTorch's dispatcher and the loopback interface."""
+"""Two traffic counts that are independent of the ledgers: PyTorch's dispatcher and the loopback interface."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 from iocourse.distributed.runner import run
 
-BYTES = 8  # of a word, which is a float64
+BYTES = 8  # per word, a float64
 
 
 class ObservedTraffic(NamedTuple):
-    """What one rank's calls of `torch.distributed` moved, in words by the name of the call."""
+    """Words moved by one rank's calls of `torch.distributed`, by the name of the call."""
 
     received: Counter[str]
     sent: Counter[str]
 
 
 def observe_dispatcher(schedule: Callable[..., Any], P: int, **given: Any) -> list[ObservedTraffic]:
-    """Run on gloo, and count for each rank the words in the tensors of every `c10d` call it dispatches.
+    """Run on gloo, and count the words in the tensors of every `c10d` call that each rank dispatches.
 
-    Arguments as for `distributed.run`. Raises as it does.
+    Arguments and errors as for `distributed.run`.
     """
     told = [ObservedTraffic(Counter(), Counter()) for _ in range(P)]
 
@@ -35,7 +35,7 @@ def observe_dispatcher(schedule: Callable[..., Any], P: int, **given: Any) -> li
 
 
 def _watch(observed: ObservedTraffic) -> Any:
-    """A mode of PyTorch's dispatcher that sees every call of this thread."""
+    """Return a TorchDispatchMode that records every `c10d` call of this thread."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):  # type: ignore[misc] # torch is not read by the type checker
@@ -48,7 +48,7 @@ def _watch(observed: ObservedTraffic) -> Any:
 
 
 def _record_call(observed: ObservedTraffic, name: str, args: Any) -> None:
-    """Write down one call: of a gather what all others hold, of an exchange what is not one's own piece."""
+    """Record one call; an all-gather counts the words of all other ranks."""
     if name == "send":
         observed.sent[name] += sum(tensor.numel() for tensor in args[0])
     elif name == "recv_":
@@ -63,9 +63,9 @@ def _record_call(observed: ObservedTraffic, name: str, args: Any) -> None:
 
 
 def loopback_bytes() -> int:
-    """Bytes that have arrived on the loopback interface since this machine started, of all its processes.
+    """Return the bytes received on the loopback interface since this machine started, by all processes.
 
-    Raises RuntimeError where the system does not tell: only Linux has /proc/net/dev.
+    Raises RuntimeError on systems other than Linux, which have no /proc/net/dev.
     """
     table = Path("/proc/net/dev")
     lines = table.read_text().splitlines() if table.exists() else []
@@ -73,13 +73,13 @@ def loopback_bytes() -> int:
         name, _, counts = line.partition(":")
         if name.strip() == "lo":
             return int(counts.split()[0])
-    raise RuntimeError("this system has no /proc/net/dev with a line for lo; Linux has")
+    raise RuntimeError("cannot count loopback traffic: no /proc/net/dev with a line for lo (needs Linux)")
 
 
 def observe_loopback(schedule: Callable[..., Any], P: int, **given: Any) -> tuple[int, int]:
-    """(bytes that crossed the loopback interface during a run on gloo, 8 × the words its ranks sent).
+    """Return (bytes on the loopback interface during a run on gloo, 8 × the words that its ranks sent).
 
-    What other processes move meanwhile is in the first number too. Arguments as for `distributed.run`.
+    The first number includes the traffic of other processes. Arguments as for `distributed.run`.
     """
     before = loopback_bytes()
     done = run(schedule, P, on="gloo", **given)

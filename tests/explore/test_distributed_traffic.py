@@ -122,15 +122,15 @@ def test_the_line_at_P_stands_at_P(P):
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"pass_": "sideways"}, ValueError, "pass_ = 'sideways' is unknown; there are forward"),
+        ({"pass_": "sideways"}, ValueError, "pass_ must be one of forward, .*, got 'sideways'"),
         ({"P": 0}, ValueError, "P must be at least 1, got 0"),
         ({"P": 5000}, ValueError, "P must be at most 1,024, got 5,000"),
         ({"N": 1.5}, TypeError, "N must be a whole number"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
         ({"H": -1}, ValueError, "H must be at least 1, got -1"),
-        ({"P": 8, "a": 3}, ValueError, "a = 3 rows make no grid of P = 8 ranks; allowed are 1, 2, 4, 8"),
+        ({"P": 8, "a": 3}, ValueError, "a must divide P = 8: one of 1, 2, 4, 8, got 3"),
         ({"a": 0}, ValueError, "a must be at least 1, got 0"),
-        ({"link": "string"}, ValueError, "link = 'string' is unknown; there are nvlink5"),
+        ({"link": "string"}, ValueError, "link must be one of nvlink5, .*, got 'string'"),
     ],
 )
 def test_bad_input_is_named(change, error, said):

@@ -452,7 +452,7 @@ def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     player = pebble_player(PRESETS["attention 2 x 2, FMA"][0], slide=True)
     assert (
         "No optimal pebbling was found. You can try yourself." in player.words
-        and "3 states were looked at" in player.words
+        and "3 states were examined" in player.words
     )
     assert player.picture == pebbles(player.game.graph, M=3, slide=True)
     click(player, "q1")

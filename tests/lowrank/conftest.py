@@ -1,4 +1,4 @@
-"""The engines that can work here; one that cannot says why its tests are skipped."""
+"""Fixture for the engines; tests of an engine that is not installed are skipped with the reason."""
 
 import importlib.util
 
@@ -9,7 +9,7 @@ NEEDS = {"numpy": (), "numba": ("numba",), "torch": ("torch",), "torch numba": (
 
 @pytest.fixture(params=list(NEEDS), scope="session")
 def engine(request):
-    """Each engine, called with arrays or through autograd."""
+    """Name of an engine, called with arrays or through autograd."""
     for module in NEEDS[request.param]:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
@@ -18,7 +18,7 @@ def engine(request):
 
 @pytest.fixture
 def one_thread():
-    """Such small products only lose by a second thread, most of all where all cores are busy."""
+    """Run torch with one thread, because small products are slower with two, mainly on a busy machine."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

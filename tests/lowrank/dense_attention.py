@@ -1,7 +1,7 @@
-"""What low-rank attention must equal: the same formula with the whole n × n score matrix, in float64.
+"""Dense reference for low-rank attention: the same formula with the complete n × n score matrix, in float64.
 
-Nothing here is the library's: each query row's own polynomial is built from the generating function of
-Hermite polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and gradients are written out by hand.
+It does not use the library. The polynomial of each query row is built from the generating function of Hermite
+polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and the gradients are derived by hand.
 """
 
 import math
@@ -25,7 +25,7 @@ widths = st.one_of(
 
 
 def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
-    """Q, K, V and dO of normal entries, those of Q and K times `size`; `heads` are the leading axes."""
+    """Draw Q, K, V and dO with normal entries, times `size` for Q and K; `heads` are the leading axes."""
     rng = np.random.default_rng(seed)
     shapes = ((n, d), (n_k, d), (n_k, d_v), (n, d_v))
     Q, K, V, dO = (rng.standard_normal((*heads, *shape)).astype(dtype) for shape in shapes)
@@ -33,7 +33,7 @@ def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
 
 
 def hermite_values(g, s, variance):
-    """p and p' at s (n, n_k) for rows of logits with this variance (n,), the factor e^(σ²/2) included."""
+    """Return p and p' at s (n, n_k) for rows of logits with variance (n,), including the factor e^(σ²/2)."""
     v = np.minimum(variance, CLIP)[:, None]
     H = [np.ones_like(s), s]  # σˡ Heₗ(s/σ)
     for l in range(1, g):
@@ -44,7 +44,7 @@ def hermite_values(g, s, variance):
 
 @dataclass
 class Dense:
-    """One head's result and gradients; P (n, n_k) are the weights before they are normalised."""
+    """Result and gradients of one head; P (n, n_k) are the weights before normalisation."""
 
     O: np.ndarray
     dQ: np.ndarray
@@ -56,9 +56,9 @@ class Dense:
 def attend(
     Q, K, V, dO, degree, polynomial="hermite", scale=None, causal=False, radius=None, key_variance=None
 ):
-    """Dense attention of one head with a polynomial for the exponential, and its gradient.
+    """Return dense attention of one head with a polynomial for the exponential, and its gradient.
 
-    The keys' mean and covariance and the interval of the data count as constants, as in the library.
+    The mean and covariance of the keys and the interval of the data are constants, as in the library.
     """
     Q, K, V, dO = (np.asarray(X, np.float64) for X in (Q, K, V, dO))
     factor = 1 / math.sqrt(Q.shape[1]) if scale is None else scale
@@ -83,7 +83,7 @@ def attend(
 
 
 def every_head(Q, K, V, dO, **options):
-    """O, dQ, dK, dV of all heads (…, n, d), each by the dense formula."""
+    """Return O, dQ, dK, dV of all heads (…, n, d) by the dense formula."""
     heads = [X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
     found = [attend(*head, **options) for head in zip(*heads, strict=True)]
     shapes = (dO.shape, Q.shape, K.shape, V.shape)
@@ -94,7 +94,7 @@ def every_head(Q, K, V, dO, **options):
 
 
 def softmax(Q, K, V, dO, scale, causal=False):
-    """O, dQ, dK, dV of exact attention of one head."""
+    """Return O, dQ, dK, dV of exact attention of one head."""
     P = np.exp(scale * (Q @ K.T))
     P = np.tril(P) if causal else P
     P /= P.sum(1, keepdims=True)
@@ -103,7 +103,7 @@ def softmax(Q, K, V, dO, scale, causal=False):
 
 
 def agree(found, wanted, tolerance, dO):
-    """Each of O, dQ, dK, dV to a relative error; small gradients are measured against dO."""
+    """Assert that O, dQ, dK, dV agree up to a relative error; small gradients are compared with dO."""
     for name, f, w in zip(NAMES, found, wanted, strict=True):
         assert f.shape == w.shape, name
         size = max(np.linalg.norm(w), 0.1 * np.linalg.norm(dO))
@@ -111,14 +111,14 @@ def agree(found, wanted, tolerance, dO):
 
 
 def off(found, wanted):
-    """Relative error in the Frobenius norm; absolute where what is wanted is 0."""
+    """Return the relative error in the Frobenius norm; the absolute error if the expected value is 0."""
     found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
     assert found.shape == wanted.shape
     return np.linalg.norm(found - wanted) / (np.linalg.norm(wanted) or 1.0)
 
 
 def by(engine, Q, K, V, dO, **options):
-    """O, dQ, dK, dV by an engine: "numpy", "numba", or "torch …": autograd, with the engine named last."""
+    """Return O, dQ, dK, dV by an engine: "numpy", "numba", or "torch …" (autograd with the second engine)."""
     if not engine.startswith("torch"):
         return tuple(lowrank.gradient(Q, K, V, dO, engine=engine, **options))
     import torch

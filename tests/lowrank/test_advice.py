@@ -1,4 +1,4 @@
-"""Advice: its numbers are measurements, its verdict that of real heads and of small logits."""
+"""Advice: errors are measured, and the recommendation is correct for real heads and for small logits."""
 
 import dense_attention
 import numpy as np
@@ -13,7 +13,7 @@ from iocourse.schedules import break_even_length
 
 
 def normal(n, d, sigma, seed=0):
-    """Keys and queries whose logits q·k/√d have standard deviation about sigma."""
+    """Draw queries and keys whose logits q·k/√d have standard deviation about sigma."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((n, d)) * sigma, rng.standard_normal((n, d))
 
@@ -128,18 +128,18 @@ def test_any_finite_size_gives_numbers_and_a_verdict(size):
 @pytest.mark.parametrize(
     "options, error, match",
     [
-        ({"error": 0}, ValueError, "error is 0; it must be between 0 and 1"),
-        ({"error": 1.5}, ValueError, "error is 1.5; it must be between 0 and 1"),
-        ({"error": np.nan}, ValueError, "error is nan"),
+        ({"error": 0}, ValueError, "error must be between 0 and 1, got 0"),
+        ({"error": 1.5}, ValueError, "error must be between 0 and 1, got 1.5"),
+        ({"error": np.nan}, ValueError, "error must be between 0 and 1, got nan"),
         ({"sample": 0}, ValueError, "sample must be at least 1"),
         ({"sample": 2.0}, TypeError, "sample must be a whole number"),
-        ({"scale": np.nan}, ValueError, "scale is nan; it must be finite"),
-        ({"scale": np.inf}, ValueError, "scale is inf; it must be finite"),
+        ({"scale": np.nan}, ValueError, "scale must be finite, got nan"),
+        ({"scale": np.inf}, ValueError, "scale must be finite, got inf"),
         ({"M": 0}, ValueError, "M must be at least 1"),
         ({"M": 2.5}, TypeError, "M must be a whole number"),
         ({"M": True}, TypeError, "M must be a whole number"),
-        ({"error": "1 %"}, TypeError, "error is '1 %'; it must be a number"),
-        ({"scale": True}, TypeError, "scale is True; it must be a number"),
+        ({"error": "1 %"}, TypeError, "error must be a number, got '1 %'"),
+        ({"scale": True}, TypeError, "scale must be a number, got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0"),
         ({"seed": True}, TypeError, "seed must be a whole number"),
     ],
@@ -154,7 +154,7 @@ def test_bad_options(options, error, match):
 def test_entries_are_real_numbers(kind, which):
     given = dict(zip("QK", normal(10, 3, 0.5), strict=True))
     given[which] = given[which].astype(kind)
-    with pytest.raises(TypeError, match=rf"^{which} has dtype .*; it must be real: float or int$"):
+    with pytest.raises(TypeError, match=rf"^{which} must have a real dtype \(float or int\), got .*$"):
         lowrank.advise(**given)
     whole = np.arange(30).reshape(10, 3) % 3
     assert lowrank.advise(whole, whole) == lowrank.advise(1.0 * whole, 1.0 * whole)
@@ -170,7 +170,7 @@ def test_sizes_of_numpy_are_those_of_python(kind):
 def test_bad_data():
     Q, K = normal(10, 3, 0.5)
     for q, k in ((Q[0], K), (Q[None], K[None]), (Q, K[:, :2]), (Q[:0], K), (Q, K[:0]), (Q[:, :0], K[:, :0])):
-        with pytest.raises(ValueError, match=r"Q and K have shapes .*they must be \(n, d\) and \(n_k, d\)"):
+        with pytest.raises(ValueError, match=r"Q and K must have shapes \(n, d\) and \(n_k, d\) .*got"):
             lowrank.advise(q, k)
     for bad in (np.nan, np.inf):
         K[4, 1] = bad

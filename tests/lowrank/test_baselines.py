@@ -1,4 +1,4 @@
-"""Other linear attentions, each against what defines it: unbiased, exact at full size, or written out."""
+"""Baselines of linear attention: unbiased, exact at full size, or equal to an explicit formula."""
 
 from math import comb, exp, factorial
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.quick
 
 
 def drawn(n=60, d=4, spread=0.5, seed=0):
-    """q, k, v and softmax(qkᵀ)v; logits of this standard deviation."""
+    """Draw q, k, v with logits of this standard deviation; return them with softmax(qkᵀ)v."""
     q, k, v = np.random.default_rng(seed).standard_normal((3, n, d))
     q, k = (x * spread**0.5 / d**0.25 for x in (q, k))
     return q, k, v, exact.softmax(q @ k.T) @ v
@@ -42,7 +42,7 @@ def off(found, right):
 @pytest.mark.parametrize("name", FIELD)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_everybody_gives_means_of_values(name, dtype):
-    """Equal values come out as they are, whatever the weights: the rows of every approximation sum to 1."""
+    """Equal values are reproduced for any weights, because the rows of every approximation sum to 1."""
     q, k, _, _ = drawn(spread=0.1)
     same = np.tile(np.array([3.0, -2.0]), (len(k), 1))
     found = FIELD[name](*(x.astype(dtype) for x in (q, k, same)), 15, np.random.default_rng(1))
@@ -88,7 +88,7 @@ def test_nystrom_is_exact_where_every_key_is_a_landmark():
 
 
 def test_nystrom_is_exact_for_a_kernel_of_full_rank_in_its_landmarks():
-    """Keys that repeat a few: those few say everything."""
+    """If the keys repeat a few vectors, these are sufficient."""
     q, few, v, _ = drawn(n=40)
     k = np.repeat(few[:4], 10, axis=0)
     o = exact.softmax(q @ k.T) @ v
@@ -159,7 +159,7 @@ def test_sata_is_taylors_polynomial_written_out(g):
 
 def test_satas_degree_is_the_largest_with_so_many_features():
     assert [degree_of(m, 8) for m in (1, 8, 9, 44, 45, 495, 1286)] == [0, 0, 1, 1, 2, 4, 4]
-    with pytest.raises(ValueError, match="m is 0; the constant alone is 1 feature"):
+    with pytest.raises(ValueError, match=r"m must be at least 1 \(the constant feature\), got 0"):
         degree_of(0, 8)
 
 

@@ -1,4 +1,4 @@
-"""Training on characters: the same seed gives the same losses, and what is kept is never trained on."""
+"""Character model: the same seed gives the same losses, and validation text is not used for training."""
 
 from itertools import islice
 
@@ -17,7 +17,7 @@ def text():
     return character_model.prose()
 
 
-N = 150  # more than a tile: within one, causal attention is exact
+N = 150  # more than one tile, within which causal attention is exact
 
 
 def model(text, attend=None, bound=2.0):

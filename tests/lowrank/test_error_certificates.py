@@ -1,4 +1,4 @@
-"""What low-rank attention refuses, in words that say what to do, and that whatever it hands back is sane."""
+"""Errors of low-rank attention and their messages, and properties of all results that are returned."""
 
 import re
 import time
@@ -27,7 +27,7 @@ def arrays():
 
 
 def refused(error, match, Q, K, V, dO, **options):
-    """`attention` and `gradient` both refuse."""
+    """Assert that `attention` and `gradient` both raise the error."""
     with pytest.raises(error, match=match):
         lowrank.attention(Q, K, V, **options)
     with pytest.raises(error, match=match):
@@ -50,7 +50,7 @@ def test_entries_that_are_not_finite_are_named(engine, arrays, which, bad):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_large_finite_entries_are_not_called_infinite():
-    error_certificates.check_finite("Q", np.full((3, 2), 1e30, np.float32))  # whose squares are
+    error_certificates.check_finite("Q", np.full((3, 2), 1e30, np.float32))  # their squares overflow
 
 
 @pytest.mark.parametrize("which", range(2))
@@ -87,7 +87,7 @@ def test_values_whose_sums_overflow(engine):
 @pytest.mark.parametrize("name", ["degree", "gradient_degree", "threads"])
 @pytest.mark.parametrize("bad", [0, -3, 2.0, True, "2", [2], np.float64(2)])
 def test_whole_numbers(arrays, name, bad):
-    for good in (1, 2):  # 2.0 == 2 and True == 1: these must not be found in the place of what is bad
+    for good in (1, 2):  # 2.0 == 2 and True == 1: cached options must not replace the invalid ones
         lowrank.attention(*arrays[:3], **{"degree": 2, name: good})
     refused((TypeError, ValueError), f"^{name} must be .*at least 1", *arrays, **{"degree": 2, name: bad})
 
@@ -96,20 +96,20 @@ def test_whole_numbers(arrays, name, bad):
 @pytest.mark.parametrize("bad", [0, -1.0, np.inf, np.nan])
 def test_positive_numbers(arrays, name, bad):
     refused(
-        ValueError, f"^{name} is {bad}; it must be positive and finite$", *arrays, **{"degree": 2, name: bad}
+        ValueError, f"^{name} must be positive and finite, got {bad}$", *arrays, **{"degree": 2, name: bad}
     )
 
 
 @pytest.mark.parametrize("name", ["scale", "bound", "radius", "key_variance"])
 @pytest.mark.parametrize("bad", ["1", [1.0], True, 1j])
 def test_numbers(arrays, name, bad):
-    what = re.escape(f"{name} is {bad!r}; it must be a number")
+    what = re.escape(f"{name} must be a number, got {bad!r}")
     refused(TypeError, f"^{what}$", *arrays, **{"degree": 2, name: bad})
 
 
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_scale_is_finite(arrays, bad):
-    refused(ValueError, rf"^scale is {bad}; it must be within ±1e\+18$", *arrays, degree=2, scale=bad)
+    refused(ValueError, rf"^scale must be within ±1e\+18, got {bad}$", *arrays, degree=2, scale=bad)
 
 
 @pytest.mark.parametrize("name", ["degree", "gradient_degree", "threads"])
@@ -125,7 +125,7 @@ def test_whole_numbers_of_numpy_are_those_of_python(arrays, name, kind):
 def test_causal_is_true_or_false(arrays, bad):
     refused(
         TypeError,
-        rf"^causal is {re.escape(repr(bad))}; it must be True or False$",
+        rf"^causal must be True or False, got {re.escape(repr(bad))}$",
         *arrays,
         degree=2,
         causal=bad,
@@ -149,20 +149,20 @@ def test_the_gradient_shows_its_options():
 )
 def test_unknown_names(arrays, name, bad, allowed):
     refused(
-        ValueError, f"^{name} is '{bad}'; it must be one of {allowed}$", *arrays, **{"degree": 2, name: bad}
+        ValueError, f"^{name} must be one of {allowed}, got '{bad}'$", *arrays, **{"degree": 2, name: bad}
     )
     with pytest.raises(TypeError, match="degrees"):
         lowrank.gradient(*arrays, degree=2, degrees=3)
 
 
 def test_the_engine_of_tensors_refuses_arrays(arrays):
-    match = "^engine is 'torch', which works on torch tensors; Q is a NumPy array$"
+    match = "^engine='torch' needs torch tensors, but Q is a NumPy array$"
     refused(ValueError, match, *arrays, degree=2, engine="torch")
 
 
 @pytest.mark.parametrize("rows, used", [(9, "numpy"), (10, "numba")])
 def test_small_problems_are_not_worth_compiling(arrays, monkeypatch, rows, used):
-    """Nothing asks for an engine: NumPy works on less than SMALL rows times features."""
+    """Without the option engine, NumPy computes problems with less than SMALL rows times features."""
     pytest.importorskip("numba")
     Q, K, V, _ = (X[0, :rows] for X in arrays)
     monkeypatch.setattr(per_head, "SMALL", 10 * rank_of(3, 2))
@@ -179,9 +179,10 @@ def test_small_problems_are_not_worth_compiling(arrays, monkeypatch, rows, used)
 def test_numba_that_is_not_installed(arrays, monkeypatch):
     wanted = lowrank.attention(*arrays[:3], degree=2, engine="numpy")
     monkeypatch.setattr(numba_backend, "problem", lambda: "No module named 'numba'")
-    np.testing.assert_array_equal(lowrank.attention(*arrays[:3], degree=2), wanted)  # NumPy does it then
+    np.testing.assert_array_equal(lowrank.attention(*arrays[:3], degree=2), wanted)  # NumPy is used then
     with pytest.raises(
-        ImportError, match=r"engine is \"numba\" \(No module named 'numba'\): python -m pip install"
+        ImportError,
+        match=r"engine=\"numba\" needs Numba, .* \(No module named 'numba'\)\. .*: python -m pip install",
     ):
         lowrank.attention(*arrays[:3], degree=2, engine="numba")
 
@@ -192,15 +193,15 @@ def test_numba_that_is_not_installed(arrays, monkeypatch):
 @pytest.mark.parametrize(
     "shapes, match",
     [
-        (((4,), (5, 3), (5, 2)), r"Q has shape \(4,\); it must be \(…, rows, columns\)"),
-        (((4, 0), (5, 0), (5, 2)), r"Q has shape \(4, 0\); .*none of them 0"),
-        (((4, 3), (0, 3), (0, 2)), r"K has shape \(0, 3\); .*none of them 0"),
-        (((0, 4, 3), (0, 5, 3), (0, 5, 2)), r"Q has shape \(0, 4, 3\); .*none of them 0"),
-        (((4, 3), (5, 3), (5, 0)), r"V has shape \(5, 0\); .*none of them 0"),
-        (((4, 3), (5, 2), (5, 2)), "K has 2 columns and Q 3; they must be the same"),
-        (((4, 3), (5, 3), (6, 2)), "V has 6 rows and K 5; they must be the same"),
-        (((2, 4, 3), (1, 5, 3), (2, 5, 2)), "heads and batch must be the same"),
-        (((2, 4, 3), (5, 3), (5, 2)), "heads and batch must be the same"),
+        (((4,), (5, 3), (5, 2)), r"Q must have shape \(…, rows, columns\) without zeros, got \(4,\)"),
+        (((4, 0), (5, 0), (5, 2)), r"Q must have shape .* without zeros, got \(4, 0\)"),
+        (((4, 3), (0, 3), (0, 2)), r"K must have shape .* without zeros, got \(0, 3\)"),
+        (((0, 4, 3), (0, 5, 3), (0, 5, 2)), r"Q must have shape .* without zeros, got \(0, 4, 3\)"),
+        (((4, 3), (5, 3), (5, 0)), r"V must have shape .* without zeros, got \(5, 0\)"),
+        (((4, 3), (5, 2), (5, 2)), "K must have as many columns as Q, got 2 and 3"),
+        (((4, 3), (5, 3), (6, 2)), "V must have as many rows as K, got 6 and 5"),
+        (((2, 4, 3), (1, 5, 3), (2, 5, 2)), "must have the same heads and batch, got"),
+        (((2, 4, 3), (5, 3), (5, 2)), "must have the same heads and batch, got"),
     ],
 )
 def test_shapes(engine, shapes, match):
@@ -211,22 +212,22 @@ def test_shapes(engine, shapes, match):
 
 def test_the_shape_and_type_of_dO(arrays):
     Q, K, V, dO = arrays
-    with pytest.raises(ValueError, match=r"dO has shape \(12, 4\); it must be that of O, \(2, 12, 4\)"):
+    with pytest.raises(ValueError, match=r"dO must have the shape of O, \(2, 12, 4\), got \(12, 4\)"):
         lowrank.gradient(Q, K, V, dO[0], degree=2)
-    with pytest.raises(TypeError, match="dO has dtype float32 and Q float64; they must be the same"):
+    with pytest.raises(TypeError, match="dO must have the dtype of Q, float64, got float32"):
         lowrank.gradient(Q, K, V, dO.astype(np.float32), degree=2)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.int64, np.complex128, bool, object])
 def test_types(arrays, kind):
     Q, K, V, dO = (X.astype(kind) for X in arrays)
-    match = f"Q has dtype {np.dtype(kind)}; it must be float32 or float64"
+    match = f"Q must have dtype float32 or float64, got {np.dtype(kind)}"
     refused(TypeError, match, Q, K, V, dO, degree=2)
 
 
 def test_mixed_types(arrays):
     Q, K, V, dO = arrays
-    match = "V has dtype float32 and Q float64; they must be the same"
+    match = "V must have the dtype of Q, float64, got float32"
     refused(TypeError, match, Q, K, V.astype(np.float32), dO, degree=2)
 
 
@@ -270,7 +271,7 @@ def test_the_gradients_degree_must_fit_too(arrays):
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_odd_taylor_is_refused_where_its_denominators_fail(engine, degree, causal):
     Q, K, V, dO = dense_attention.draw(4, (), 100, 100, 4, 3, size=4.0)
-    if causal:  # far from every key, so that none is exact and large beside what is wrong
+    if causal:  # far from every key, so that no exact term is large compared with the wrong ones
         Q, K = abs(Q), -abs(K)
     with pytest.raises(lowrank.NotCertified) as caught:
         dense_attention.by(engine, Q, K, V, dO, degree=degree, polynomial="taylor", causal=causal)
@@ -289,7 +290,7 @@ def test_odd_taylor_is_refused_where_its_denominators_fail(engine, degree, causa
     assert float(den) == pytest.approx(P[int(row)].sum(), rel=5e-3)
     dense_attention.by(
         engine, Q, K, V, dO, degree=even, polynomial="taylor", causal=causal
-    )  # what the message says
+    )  # the degree that the message recommends
 
 
 def test_the_message_names_an_accurate_degree_and_its_rank():
@@ -301,18 +302,19 @@ def test_the_message_names_an_accurate_degree_and_its_rank():
 
 
 def test_degree_1_is_refused_by_its_output(engine):
-    """Its denominators are n, whatever the logits: keys less their mean sum to 0."""
+    """The denominators are n for all logits, because centred keys sum to 0; so the output is checked."""
     Q, K, V, dO = dense_attention.draw(4, (), 100, 100, 4, 3, size=4.0)
     with pytest.raises(
         lowrank.NotCertified,
-        match=r"^the output leaves the range of V's columns: .*'taylor' of degree 1 is positive for "
+        match=r"^the output leaves the range of V's columns: .*"  # style: ok (recorded text)
+        r"'taylor' of degree 1 is positive for "
         r"\|s\| < 1, .*'taylor' and 'hermite' of degree 2 are positive everywhere\.$",
     ):
         dense_attention.by(engine, Q, K, V, dO, degree=1, polynomial="taylor")
 
 
 def test_an_odd_degree_is_certified_by_the_data(engine):
-    """Logits beyond the root, but denominators that are measured and large enough."""
+    """Logits exceed the root of the polynomial, but the measured denominators are large enough."""
     arrays = dense_attention.draw(5, (), 60, 80, 4, 3, size=0.8)
     k = arrays[1] - arrays[1].mean(0)
     assert np.linalg.norm(arrays[0], axis=1).max() / 2 * np.linalg.norm(k, axis=1).max() > 1.6
@@ -325,7 +327,7 @@ def test_an_odd_degree_is_certified_by_the_data(engine):
 
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_a_polynomial_that_is_negative_at_0_is_not_certified_by_small_logits(engine):
-    """All its values there have one sign, the wrong one beside the exact tile of causal attention."""
+    """All its values there are negative, while the exact tile of causal attention is positive."""
     arrays = dense_attention.draw(6, (), 130, 130, 2, 2, size=0.1)
     with pytest.raises(
         lowrank.NotCertified, match=r"row 64 .*'chebyshev' of degree 3: .*it is positive for \|s\| < 0\."
@@ -345,7 +347,7 @@ def test_an_interval_of_the_data_that_is_too_wide(engine, name, largest):
 
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
-    """Certified denominators of an odd degree once gave an output of 400 times the largest value."""
+    """An odd degree with certified denominators can give an output of 400 times the largest value."""
     worst, refusals = 0.0, 0
     for seed in range(400):
         rng = np.random.default_rng(seed)
@@ -359,14 +361,14 @@ def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
             O = lowrank.attention(Q, K, V, degree=int(rng.choice([1, 3])), polynomial="taylor")
             worst = max(worst, abs(O).max() / abs(V).max())
         except lowrank.NotCertified as error:
-            refusals += "the output leaves" in str(error)
+            refusals += "the output leaves" in str(error)  # style: ok (recorded text)
     assert 1 < worst <= 2 and refusals > 0
 
 
 @given(
     st.sampled_from(polynomials.NAMES),
     st.integers(1, 6),
-    st.sampled_from([1, 3]),  # for each the passes in registers are compiled
+    st.sampled_from([1, 3]),  # the passes in registers are compiled for each
     st.integers(1, 30),
     st.integers(1, 30),
     st.sampled_from([1e-30, 1e-3, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4, 1e12, 1e30]),
@@ -378,7 +380,7 @@ def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
 @settings(max_examples=many(40, 100))
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K, dtype, seed):
-    """UsageError, or finite, and within twice the values; positive polynomials stay within them."""
+    """A result is finite and at most twice the values (once for positive polynomials); otherwise an error."""
     Q, K, V, dO = dense_attention.draw(seed, (), n, n_k, d, 3, dtype, size=1.0)
     Q, K = Q * dtype(of_Q), K * dtype(of_K)
     try:
@@ -398,7 +400,7 @@ def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K
 @pytest.mark.parametrize("entry, share", [(100, 20), (1e4, 100), (1e10, 100)])
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor"])
 def test_there_is_a_warning_where_one_huge_entry_spoils_many_rows(engine, polynomial, entry, share):
-    """Denominators are positive and nothing is refused, and rows are wrong by several times their size."""
+    """Denominators are positive and no error is raised, but rows are wrong by several times their size."""
     Q, K, V, dO = (X.astype(np.float32) for X in dense_attention.draw(3, (), 64, 64, 8, 8, size=0.3))
     K[5, 3] = entry
     with pytest.warns(
@@ -411,7 +413,7 @@ def test_there_is_a_warning_where_one_huge_entry_spoils_many_rows(engine, polyno
 
 @pytest.mark.parametrize("which, entry", [(1, 0.3), (1, 10), (0, 1e4)])
 def test_there_is_no_warning_where_few_rows_are_off(engine, which, entry):
-    """One row of 64 at the most: a warning, which would be an error here, needs one row in ten."""
+    """At most one row of 64 is inaccurate; a warning (an error in this test) needs one row in ten."""
     arrays = dense_attention.draw(3, (), 64, 64, 8, 8, size=0.3)
     arrays[which][5, 3] = entry
     dense_attention.by(engine, *arrays, degree=2)

@@ -1,4 +1,4 @@
-"""Low-rank attention within torch's autograd: gradients of it, through layers, and what is kept for them."""
+"""Low-rank attention in torch's autograd: gradients, also through layers, and the memory saved for them."""
 
 import gc
 import weakref
@@ -31,7 +31,7 @@ def tensors(seed, *shape, dtype=torch.float64, count=3):
 
 @pytest.mark.parametrize("name", list(CAUSAL))
 def test_gradcheck_causal(engine, name):
-    q, k, v = tensors(0, 2, 67, 2)  # more than a tile
+    q, k, v = tensors(0, 2, 67, 2)  # more than one tile
 
     def attend(q, k, v):
         return lowrank.attention(
@@ -43,7 +43,7 @@ def test_gradcheck_causal(engine, name):
 
 @pytest.mark.parametrize("name", list(CAUSAL))
 def test_gradcheck_of_keys_whose_mean_stays(engine, name):
-    """The keys' mean counts as a constant; keys in pairs k and -k keep it at 0: nothing is left out."""
+    """The keys' mean is a constant for autograd; with keys in pairs k and -k it remains 0."""
     q, k, v = tensors(1, 2, 3, 2)
     (v,) = tensors(2, 2, 6, 3, count=1)
 
@@ -56,7 +56,7 @@ def test_gradcheck_of_keys_whose_mean_stays(engine, name):
 
 
 def softmax_of(p):
-    """Dense attention with p for the exponential, in torch; the keys' mean and covariance are constants."""
+    """Return dense attention with p for the exponential, in torch; the keys' moments are constants."""
 
     def attend(q, k, v):
         rest = k - k.detach().mean(-2, keepdim=True)
@@ -84,7 +84,7 @@ def hermite(degree):
 
 
 def test_the_dense_gradient_is_that_of_autograd():
-    """The formula that the other tests compare with, against another derivation of it."""
+    """The reference of the other tests agrees with an independent derivation."""
     arrays = dense_attention.draw(3, (), 40, 30, 4, 3)
     q, k, v = (torch.from_numpy(X).requires_grad_() for X in arrays[:3])
     O = softmax_of(hermite(4))(q, k, v)
@@ -95,7 +95,7 @@ def test_the_dense_gradient_is_that_of_autograd():
 
 
 class Block(torch.nn.Module):
-    """Multi-head attention between two sums with its input, and a nonlinear loss after it."""
+    """Multi-head attention between two residual sums, followed by a nonlinear loss."""
 
     def __init__(self, attend, layers=2, width=12, heads=3):
         super().__init__()
@@ -154,7 +154,7 @@ def test_two_backwards_give_the_same(engine):
 
 @pytest.mark.parametrize("loss", [torch.sum, lambda O: O.square().sum()], ids=["sum", "squares"])
 def test_a_second_derivative_is_refused(engine, loss):
-    """Also where dO is a constant, as of a sum, with which a gradient penalty was left out without a word."""
+    """Also if dO is constant, as for a sum; otherwise a gradient penalty would be silently omitted."""
     q, k, v = tensors(6, 2, 20, 3)
     O = lowrank.attention(q, k, v, degree=2, engine=engine)
     with pytest.raises(RuntimeError, match="create_graph=True, and it cannot be differentiated again"):
@@ -163,7 +163,7 @@ def test_a_second_derivative_is_refused(engine, loss):
 
 
 def test_negative_bits(engine):
-    """Tensors whose numbers are stored with the other sign."""
+    """Test tensors with the negative bit, whose stored numbers have the opposite sign."""
     inputs = [x.detach() for x in tensors(6, 2, 20, 3, count=4)]
     found = []
     for given in (inputs, [torch.complex(x, -x).conj().imag for x in inputs]):
@@ -220,15 +220,15 @@ def test_what_is_kept_for_the_gradient_is_the_inputs_and_a_state(engine, causal)
         O = lowrank.attention(q, k, v, **options)
     assert {x.data_ptr() for x in saved} >= {x.data_ptr() for x in (q, k, v)}
     assert sum(x.numel() for x in saved) <= 3 * q.numel() + O.numel()
-    state = 2 * 35 * (d + 1)  # of two heads
+    state = 2 * 35 * (d + 1)  # for two heads
     kept = arrays_of(O.grad_fn.runner)
-    # O again, the denominators, the state, and small constants; none of the sizes n × rank or n × n
+    # O, the denominators, the state, and small constants; no array n × rank or n × n
     assert sum(kept) <= O.numel() + 2 * n + state + 2 * 35 * 3 + 4 * d * d + 100, kept
     assert max(kept) <= O.numel()
 
 
 def arrays_of(runner):
-    """Sizes of all arrays and tensors reached from an object, plans (which are shared) left aside."""
+    """Return the sizes of all arrays and tensors reachable from an object, except plans, which are shared."""
     sizes, seen, ahead = [], set(), [runner]
     while ahead:
         x = ahead.pop()
@@ -266,14 +266,14 @@ def test_tensors_agree_with_arrays(engine):
 
 def test_bad_tensors():
     q, k, v = (x.detach() for x in tensors(13, 2, 10, 3))
-    with pytest.raises(TypeError, match=r"K is torch\.float32 on cpu and Q torch\.float64 on cpu"):
+    with pytest.raises(TypeError, match=r"K must .* Q, torch\.float64 on cpu, got torch\.float32 on cpu"):
         lowrank.attention(q, k.float(), v, degree=2)
-    with pytest.raises(TypeError, match=r"V is ndarray and Q torch\.float64"):
+    with pytest.raises(TypeError, match=r"V must .* Q, torch\.float64 on cpu, got ndarray"):
         lowrank.attention(q, k, v.numpy(), degree=2)
     allowed = "float32, float64, float16 or bfloat16"
-    with pytest.raises(TypeError, match=rf"Q has dtype torch\.int64; it must be {allowed}"):
+    with pytest.raises(TypeError, match=rf"Q must have dtype {allowed}, got torch\.int64"):
         lowrank.attention(q.long(), k.long(), v.long(), degree=2)
-    with pytest.raises(ValueError, match=r"^engine is .triton.; it must be one of numpy, numba, torch$"):
+    with pytest.raises(ValueError, match=r"^engine must be one of numpy, numba, torch, got .triton.$"):
         lowrank.attention(q, k, v, degree=2, engine="triton")
     with pytest.raises(TypeError, match=r"attention\(Q, K, V, …\) and O.backward"):
         lowrank.gradient(q, k, v, q, degree=2)
@@ -282,13 +282,13 @@ def test_bad_tensors():
 @pytest.mark.parametrize("name", ["numpy", "numba"])
 def test_engines_of_the_cpu_refuse_other_devices(name):
     q = torch.zeros(5, 3, device="meta")
-    with pytest.raises(ValueError, match=f"engine is '{name}', which works on the CPU; Q is on meta"):
+    with pytest.raises(ValueError, match=f"engine='{name}' needs tensors on the CPU, but Q is on meta"):
         lowrank.attention(q, q, q, degree=2, engine=name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gpu_gets_torch(dtype, monkeypatch):
-    """By the device alone, so a tensor without memory will do; with Numba installed, too."""
+    """The engine depends on the device only, so a meta tensor is sufficient; also with Numba installed."""
     from iocourse.lowrank import torch_backend
     from iocourse.lowrank.options import checked_options
 

@@ -1,4 +1,4 @@
-"""Causal low rank: exact within a tile, the polynomial's true values outside, and nothing of the future."""
+"""Causal low rank: exact within a tile, values of the polynomial outside, independent of later tokens."""
 
 import dense_attention
 import numpy as np
@@ -72,7 +72,7 @@ def test_later_rows_change_no_bit_of_earlier_ones(engine, name, row):
 
 
 def test_gradients_come_from_later_rows_only(engine):
-    """dK and dV of a key do not see queries before it, dQ does not see keys after it."""
+    """dK and dV of a key do not depend on earlier queries, and dQ does not depend on later keys."""
     Q, K, V, dO = dense_attention.draw(5, (), 192, 192, 5, 4)
     options = {"degree": 2, "polynomial": "hermite", "key_variance": 0.4, "causal": True}
     dO[100:] = 0
@@ -84,7 +84,7 @@ def test_gradients_come_from_later_rows_only(engine):
 
 @pytest.mark.parametrize("degree", [2, 3, 4])
 def test_near_and_far_are_on_one_scale(engine, degree):
-    """Hermite leaves e^(σ²/2) out where it cancels; here it does not, and would be missed."""
+    """Hermite omits e^(σ²/2) if it cancels; here it does not cancel and must be included."""
     Q, K, V, dO = dense_attention.draw(6, (), 256, 256, 8, 4, size=0.9)
     exact = dense_attention.softmax(Q, K, V, dO, scale=8**-0.5, causal=True)[0]
     options = {"degree": degree, "causal": True}
@@ -112,11 +112,11 @@ def test_causal_gradients_can_have_their_own_degree(engine):
 )
 def test_statistics_of_the_sequence_are_refused(engine, options, missing):
     arrays = dense_attention.draw(8, (), 10, 10, 3, 3)
-    with pytest.raises(ValueError, match=rf"{missing}=None.*later.*give {missing}"):
+    with pytest.raises(ValueError, match=rf"needs {missing}, because.*later.*Pass {missing}"):
         dense_attention.by(engine, *arrays, degree=2, causal=True, **options)
 
 
 def test_as_many_queries_as_keys():
     Q, K, V, _ = dense_attention.draw(9, (), 10, 11, 3, 3)
-    with pytest.raises(ValueError, match="causal is True with 10 queries and 11 keys"):
+    with pytest.raises(ValueError, match="same number of queries and keys, got 10 queries and 11 keys"):
         lowrank.attention(Q, K, V, degree=2, polynomial="taylor", causal=True)

@@ -1,4 +1,4 @@
-"""What importing low rank loads, what a call takes of memory, and that it survives a fork."""
+"""Low rank: modules loaded by its import, memory of a call, and use after a fork."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(code):
-    """What a fresh interpreter prints."""
+    """Run code in a fresh interpreter and return the words that it prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -89,11 +89,11 @@ def test_numpy_takes_no_more_than_what_it_gives_back_and_a_tile(causal):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     inputs = Q.nbytes * 4
-    allowed = 1.5 * (2 * inputs + 4 * (states + tile)) - inputs  # the inputs were there before
-    assert peak < allowed < 4 * n * rank  # which n × rank would pass by far
+    allowed = 1.5 * (2 * inputs + 4 * (states + tile)) - inputs  # the inputs were allocated before
+    assert peak < allowed < 4 * n * rank  # an n × rank array would exceed it by far
 
 
-# The largest resident set is a process's own: each engine in a fresh one.
+# The maximum resident set is per process, so each engine runs in a fresh one.
 RESIDENT = """
 import resource, sys
 import numpy as np
@@ -116,13 +116,13 @@ def work(n):
         lowrank.gradient(*arrays, **options)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 
-work(7000)  # what is loaded, compiled or allocated once
+work(7000)  # loads, compiles and allocates everything that is needed once
 print(work(n) * 1024)
 """
 
 
 def grown(engine, causal, n, polynomial="taylor"):
-    """Bytes by which a fresh process grows for O and the whole gradient of n tokens."""
+    """Return the bytes by which a fresh process grows for O and the gradient of n tokens."""
     command = [sys.executable, "-c", RESIDENT, engine, str(causal), str(n), polynomial]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ in_kilobytes = pytest.mark.skipif(
     "engine, causal", [("numba", False), ("numba", True), ("torch torch", True), ("torch numba", False)]
 )
 def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
-    """NumPy alone is held to it above, and torch without causal attention to less below."""
+    """NumPy is tested above, and torch without causal attention below with a smaller limit."""
     needs(*({"numba", "torch"} & set(engine.split())))
     n = 40_000
     one, rank = 4 * n * 12, rank_of(12, 3)
@@ -170,7 +170,7 @@ def test_torch_has_two_tiles_of_features_and_no_copy_of_what_comes_back():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_has_threads_of_its_own():
-    """A pool of the parent's threads would wait in the child for ever."""
+    """A thread pool inherited from the parent would block the child forever."""
     needs("numba")
     code = """
 import os, signal, sys, warnings
@@ -185,7 +185,7 @@ sys.stdout.flush()
 child = os.fork()
 if child == 0:
     signal.alarm(30)
-    os._exit(0 if work() == 40_000 else 1)
+    os._exit(0 if work() == 40_000 else 1)  # style: ok (code)
 print(os.waitpid(child, 0)[1])
 """
     assert python(code) == ["0"]
@@ -194,7 +194,7 @@ print(os.waitpid(child, 0)[1])
 FROM_A_READ_ONLY_FOLDER = """
 import numpy as np
 from numba.core import caching
-caching.CacheImpl._locator_classes = []  # as where neither this folder nor a home can be written
+caching.CacheImpl._locator_classes = []  # as if neither this folder nor the home is writeable
 from iocourse.lowrank.numba_backend import causal_loops, loops
 print(loops.squares(np.ones((2, 2))), loops.squares(np.ones((2, 2), np.float32)))
 """

@@ -1,4 +1,4 @@
-"""Low-rank attention and its gradient equal the dense formula, on every engine and however data lies."""
+"""Low-rank attention and its gradient equal the dense formula, on every engine and for all memory layouts."""
 
 import dense_attention
 import numpy as np
@@ -15,7 +15,7 @@ CANCELS = 30  # polynomials of an interval wider than the logits have large coef
 
 @st.composite
 def problems(draw):
-    """(Q, K, V, dO) and options: ragged sizes, heads in front, every polynomial."""
+    """Draw (Q, K, V, dO) and options: ragged sizes, leading head axes, every polynomial."""
     heads = draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
     n, n_k = (draw(st.sampled_from([1, 2, 5, 63, 64, 65, 255, 256, 257, 300])) for _ in range(2))
     dtype, (d, d_v) = draw(dense_attention.widths)
@@ -30,12 +30,12 @@ def problems(draw):
     if options["polynomial"] == "hermite" and draw(st.booleans()):
         options["key_variance"] = 0.5
     if options["polynomial"] in ("chebyshev", "minimax") and (len(heads) > 0 or draw(st.booleans())):
-        options["radius"] = 4.0  # where none is given, torch takes that of all its heads
+        options["radius"] = 4.0  # if None, torch uses the interval of all heads
     return arrays, options
 
 
 def is_justified(arrays, options):
-    """Whether a head has a row whose denominator or output no softmax would have."""
+    """Return True if a head has a row with a denominator or output that is impossible for a softmax."""
     heads = [X.reshape(-1, *X.shape[-2:]) for X in arrays]
     for head in zip(*heads, strict=True):
         found = dense_attention.attend(*head, **options)
@@ -52,7 +52,7 @@ def is_justified(arrays, options):
 @settings(max_examples=many(25, 50))
 @pytest.mark.filterwarnings("ignore:degree . is too low for these logits:RuntimeWarning")
 def test_every_engine_computes_the_dense_formula(engine, problem):
-    """Of softmax nothing is said: a low degree may be far from it."""
+    """Compare with the dense polynomial formula only; a low degree may be far from softmax."""
     arrays, options = problem
     try:
         found = dense_attention.by(engine, *arrays, **options)
@@ -78,7 +78,7 @@ def test_a_gradient_can_have_its_own_degree(engine, polynomial):
 
 @pytest.fixture(scope="module")
 def many():
-    """More than two spans of a thread and two tiles of torch's features, and what float64 makes of them."""
+    """Compare with float64 for more than two spans of a thread and two tiles of torch's features."""
     arrays = dense_attention.draw(5, (), 17_000, 16_500, 4, 3, np.float32, size=0.5)
     wanted = lowrank.gradient(*(X.astype(np.float64) for X in arrays), degree=3, engine="numpy")
     rows = np.r_[0:3, 255:258, 8190:8194, 16380:16388, 16997:17000]
@@ -106,7 +106,7 @@ def test_threads_change_no_more_than_rounding(threads):
 
 
 def layouts(X):
-    """The same numbers (H, n, d), laid out in memory in other ways."""
+    """Return the same numbers (H, n, d) in other memory layouts."""
     wide = np.zeros((*X.shape[:-1], 2 * X.shape[-1]), X.dtype)
     wide[..., ::2] = X
     yield "every other column", wide[..., ::2]
@@ -129,11 +129,11 @@ def test_strided_arrays(engine, causal, which):
     found = _by_strided(engine, *strided, **options)
     dense_attention.agree(found, wanted, 1e-12, arrays[3])
     for X, copy in zip(strided, copies, strict=True):
-        np.testing.assert_array_equal(X, copy)  # nothing is written to
+        np.testing.assert_array_equal(X, copy)  # inputs are not modified
 
 
 def _by_strided(engine, Q, K, V, dO, **options):
-    """As `dense_attention.by`, with tensors that keep the strides of the arrays."""
+    """Run `dense_attention.by` with tensors that keep the strides of the arrays."""
     if not engine.startswith("torch"):
         return dense_attention.by(engine, Q, K, V, dO, **options)
     import torch
@@ -158,7 +158,7 @@ def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
-    """To Numba these are two types, and compiling takes seconds."""
+    """Read-only arrays do not cause another compilation, although Numba treats them as another type."""
     pytest.importorskip("numba")
     from iocourse.lowrank.numba_backend import causal_loops, loops
 
@@ -189,7 +189,7 @@ def test_lists_are_arrays():
 
 @pytest.mark.parametrize("offset", [30.0, 300.0])
 def test_keys_that_share_an_offset_keep_their_precision(engine, offset):
-    """Softmax does not see it; sums of squares about 0 would lose the covariance to rounding."""
+    """A common offset of keys cancels in softmax; sums of squares about 0 would lose the covariance."""
     Q, K, V, dO = dense_attention.draw(10, (), 900, 700, 4, 3, np.float32)
     K = K + np.float32(offset)
     wanted = dense_attention.every_head(Q, K, V, dO, degree=3)
@@ -208,10 +208,10 @@ def test_one_key_gets_all_weight(engine):
 
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "chebyshev", "minimax"])
 def test_errors_against_softmax_fall_with_the_degree(engine, polynomial):
-    """Outputs and gradients of small logits go to those of exact attention."""
+    """Outputs and gradients converge to those of exact attention for small logits."""
     arrays = dense_attention.draw(12, (), 200, 210, 4, 4, size=0.45)
     exact = dense_attention.softmax(*arrays, scale=1 / 2)
-    # Chebyshev and minimax spend their degree on an interval far wider than where the logits are.
+    # Chebyshev and minimax approximate on an interval much wider than the range of the logits.
     degree_4 = {"hermite": 1.2e-4, "taylor": 4.5e-4}.get(polynomial, 2e-3)
     before = [np.inf] * 4
     for degree in (2, 4, 6, 8):

@@ -1,4 +1,4 @@
-"""The paper's gradient: three forms of one matrix product, its notation, and the degree it loses."""
+"""Gradient in the paper's form: three equivalent computations, its notation, and its accuracy by degree."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from iocourse.monomials import plan
 
 
 def setting(K, g, name="hermite", factor=0.6, radius=None):
-    """Of keys K: their mean and, for "hermite", their covariance."""
+    """Return the approximation for keys K, with their mean and, for "hermite", their covariance."""
     mean = K.mean(0)
     rest = K - mean
     covariance = rest.T @ rest / len(K) if name == "hermite" else None
@@ -41,7 +41,7 @@ def test_kronecker_and_associative_are_the_same_numbers(shape, g, name, seed):
 @given(sizes, st.integers(1, 4), st.sampled_from(["hermite", "taylor"]), st.integers(0, 10**6))
 @settings(max_examples=60)
 def test_they_are_the_jacobian_form_of_one_degree_more(shape, g, name, seed):
-    """The paper's dQ and dK at degree g: the state of degree g + 1, O and the denominators of degree g."""
+    """The paper's dQ and dK at degree g use the state of degree g + 1, and O and denominators of degree g."""
     Q, K, V, dO = dense_attention.draw(seed, (), *shape, size=0.5)
     s, more = setting(K, g, name), setting(K, g + 1, name)
     f, T = numpy_backend.forward(Q, K, V, s), numpy_backend.forward(Q, K, V, more).T
@@ -83,7 +83,7 @@ def problem(seed, n=24, d_x=5, d_v=3, size=0.35):
 
 
 def five_terms(X, W, W_V, G, P, dP):
-    """dX, dW, dW_V of the paper, with p₁ and p₂ apart; P are the weights, dP their slope."""
+    """Return dX, dW, dW_V of the paper, with p₁ and p₂ separate; P are the weights, dP their derivatives."""
     den = P.sum(1, keepdims=True)
     f, slope = P / den, dP / den
     h, q = X @ W_V, G @ (X @ W_V).T
@@ -120,7 +120,7 @@ def test_it_goes_to_the_exact_gradient_when_the_degree_grows():
 
 @pytest.mark.parametrize("g", [2, 3])
 def test_finite_differences_of_a_loss(g):
-    """Of a loss that is no square: Σ tanh O."""
+    """Test a loss that is not quadratic: Σ tanh O."""
     X, W, W_V, _ = problem(6, n=9)
     s = Approximation(plan(5, g), lowrank.polynomial("taylor", g))
 
@@ -140,7 +140,7 @@ def test_finite_differences_of_a_loss(g):
 
 
 def test_a_gradient_is_one_degree_less_accurate():
-    """dQ of degree g + 1 is as good as O of degree g, about; of the same degree it is several times worse."""
+    """dQ of degree g + 1 has about the error of O of degree g; of the same degree its error is larger."""
     Q, K, V, dO = dense_attention.draw(7, (), 300, 300, 6, 6, size=0.8)
     O, exact_dQ, *_ = dense_attention.softmax(Q, K, V, dO, scale=6**-0.5)
     found = {g: lowrank.gradient(Q, K, V, dO, degree=g) for g in (3, 4)}

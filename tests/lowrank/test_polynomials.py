@@ -1,4 +1,4 @@
-"""The polynomials: best in their sense, positive where they say so, and as far off as they say."""
+"""Polynomials: optimal in their sense, positive on the stated interval, with the stated error."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -65,14 +65,14 @@ def test_the_largest_error_is_a_true_maximum(name, g, R):
     p = MAKERS[name](g, R)
     s = np.unique(np.concatenate([np.linspace(-R, R, 20_001), -R * np.cos(np.linspace(0, np.pi, 2001))]))
     on_grid = abs(poly.polyval(s, p) * np.exp(-s) - 1).max()
-    noise = 1e-15 * np.exp(2 * R)  # what float64 loses where p is small and its terms are large
+    noise = 1e-15 * np.exp(2 * R)  # rounding errors of float64 if p is small and its terms are large
     found = largest_error(p, R)
     assert on_grid <= found * (1 + 1e-12) + noise
     assert found <= on_grid * (1 + 1e-6) + noise
 
 
 def test_an_error_in_exact_arithmetic():
-    """Of 1 + s on [-1, 1]: (1 + s) e⁻ˢ - 1 is 0 - 1 at -1 and 2/e - 1 at 1."""
+    """The error of 1 + s on [-1, 1] is exact: (1 + s) e⁻ˢ - 1 is -1 at -1 and 2/e - 1 at 1."""
     assert largest_error(np.array([1.0, 1.0]), 1.0) == pytest.approx(1, rel=1e-14)
     assert largest_error(np.array([1.0, 1.0]), 0.5) == pytest.approx(abs(0.5 * np.exp(0.5) - 1), rel=1e-14)
 
@@ -83,7 +83,7 @@ def test_an_error_in_exact_arithmetic():
 @given(st.integers(1, 10), st.floats(0.3, 6))
 @settings(max_examples=60)
 def test_minimax_has_equal_errors_of_signs_in_turn(g, R):
-    """Which proves, by the alternation theorem, that no polynomial of this degree does better."""
+    """By the alternation theorem this proves that no polynomial of this degree has a smaller error."""
     p = minimax(g, R)
     level = largest_error(p, R)
     noise = 1e-14 * np.exp(2 * R)
@@ -108,11 +108,11 @@ def test_minimax_is_never_worse_where_rounding_rules(g, R):
 
 
 def test_intervals_that_float64_cannot_hold():
-    with pytest.raises(ValueError, match=r"R is 15.1; it must be positive and at most 15"):
+    with pytest.raises(ValueError, match=r"R must be positive and at most 15, got 15.1"):
         minimax(4, 15.1)
-    with pytest.raises(ValueError, match="radius is 16; minimax can be made up to 15"):
+    with pytest.raises(ValueError, match="radius must be at most 15 for minimax in float64, got 16"):
         lowrank.polynomial("minimax", 4, 16.0)
-    with pytest.raises(ValueError, match="radius is 701; chebyshev can be made up to 700"):
+    with pytest.raises(ValueError, match="radius must be at most 700 for chebyshev in float64, got 701"):
         lowrank.polynomial("chebyshev", 4, 701.0)
 
 
@@ -127,7 +127,7 @@ def test_chebyshev_goes_through_its_nodes(g, R):
 
 
 def real_roots(p):
-    """How many distinct real roots a polynomial with Fractions for coefficients has: Sturm's theorem."""
+    """Count the distinct real roots of a polynomial with Fraction coefficients by Sturm's theorem."""
     chain = [p, [i * c for i, c in enumerate(p)][1:]]
     while True:
         rest = list(chain[-2])
@@ -156,7 +156,7 @@ def hermite_exactly(g, variance):
 
 @pytest.mark.parametrize("g", range(2, 21, 2))
 def test_even_hermite_is_positive_for_every_variance_up_to_the_clip(g):
-    """No real root at 0, none at 0.8 and, on a fine grid between, none either: in exact arithmetic."""
+    """There is no real root for variance 0 or 0.8, nor on a fine grid between, in exact arithmetic."""
     for step in range(0, 81, 8 if g > 8 else 2):
         assert real_roots(hermite_exactly(g, Fraction(step, 100))) == 0
     p = lowrank.polynomial("hermite", g)
@@ -223,7 +223,7 @@ def test_hermite_is_the_best_under_a_normal_distribution(g, variance):
     p = np.exp(variance / 2) * poly.polyval(s, polynomials.hermite(g, np.array([variance]))[:, 0])
     for l in range(g + 1):
         assert abs((weight * (np.exp(s) - p) * x**l).sum()) < 1e-11
-    assert abs((weight * (np.exp(s) - p) * x ** (g + 1)).sum()) > 1e-9  # not of one degree more
+    assert abs((weight * (np.exp(s) - p) * x ** (g + 1)).sum()) > 1e-9  # it is not orthogonal to degree g + 1
 
 
 @given(st.integers(2, 12), st.floats(0, 3))
@@ -251,7 +251,7 @@ def test_row_factors_make_each_rows_polynomial(g, d, seed, true_scale):
 
 
 def errors_of_weights(sigma, degrees, d=8, n_k=20_000):
-    """Relative error of the softmax weights for normal keys and queries of length σ: logits are N(0, σ²)."""
+    """Return the relative error of the softmax weights for normal keys and queries, with logits N(0, σ²)."""
     rng = np.random.default_rng(0)
     K, Q = rng.standard_normal((n_k, d)), rng.standard_normal((40, d))
     Q *= sigma / np.linalg.norm(Q, axis=1, keepdims=True)
@@ -265,7 +265,7 @@ def errors_of_weights(sigma, degrees, d=8, n_k=20_000):
 
 @pytest.mark.parametrize("sigma, degrees", [(0.25, (1, 2, 3, 4)), (0.5, (1, 2, 3, 4, 5)), (0.85, (2, 4, 6))])
 def test_the_poisson_rule(sigma, degrees):
-    """√P[Poisson(σ²) > g], within a factor of 1.5; the library's sum of it against the definition."""
+    """√P[Poisson(σ²) > g] predicts the error within a factor of 1.5; the library computes it correctly."""
     from iocourse.lowrank.advice import predicted_error
 
     for g, measured in zip(degrees, errors_of_weights(sigma, degrees), strict=True):
@@ -287,7 +287,7 @@ def test_the_poisson_rule_has_no_seam(variance):
 
 
 def test_hermite_gains_over_taylor():
-    """At logits of standard deviation 1/2: 1.5 times at degree 2, twice at 3, more at 4."""
+    """For logits of standard deviation 1/2 the factor is 1.5 at degree 2, 2 at degree 3, and larger at 4."""
     rng = np.random.default_rng(1)
     Q, K, V = (rng.standard_normal((1500, 8)) for _ in range(3))
     Q *= 0.5 / np.linalg.norm(Q, axis=1, keepdims=True)

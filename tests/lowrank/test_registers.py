@@ -1,4 +1,4 @@
-"""The passes in vector registers: their small language, ragged sizes, and what they see for the guards."""
+"""Passes in vector registers: their small language, ragged sizes, and their checks of inputs and outputs."""
 
 import dense_attention
 import numpy as np
@@ -20,7 +20,7 @@ BAD = [np.nan, np.inf, -np.inf]
 
 @pytest.fixture(autouse=True, scope="module", params=writer.here(), ids=lambda kind: f"{kind.lanes} lanes")
 def lanes(request):
-    """Numbers in a register, of each kind that this processor has: every test runs with each."""
+    """Kind of vector register; every test runs with each kind that this processor supports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "here", lambda: (request.param,))
         calls.compiled.cache_clear()
@@ -29,7 +29,7 @@ def lanes(request):
 
 
 def run(write, found, given, many=0):
-    """write(p, found, given, many) as a function, called with these arrays."""
+    """Compile write(p, found, given, many) as a function and call it with these arrays."""
     p = Program(writer.here()[0])
     write(p, *p.begin("f", KINDS))
     p.end()
@@ -70,7 +70,7 @@ def test_rows_are_turned_and_turned_back(d, first, count, lanes):
     found = run(write, np.full((count + 2 * lanes, d), guard, np.float32), given)
     inside = slice(first, min(first + lanes, count))
     np.testing.assert_array_equal(found[inside], given[inside] + 1)
-    assert (np.delete(found, np.r_[inside], axis=0) == guard).all()  # nothing else is written
+    assert (np.delete(found, np.r_[inside], axis=0) == guard).all()  # no other memory is written
 
 
 @pytest.mark.parametrize("many", [1, 5, 16, 26])
@@ -127,7 +127,7 @@ def test_numba_still_computes_the_same_in_float32(causal, monkeypatch):
     monkeypatch.setattr(numba_backend, "in_registers", lambda *_: False)
     plain = lowrank.gradient(*arrays, **options)
     dense_attention.agree(found, plain, 3e-6, arrays[3])
-    assert not np.array_equal(found.dK, plain.dK)  # they were really made in another way
+    assert not np.array_equal(found.dK, plain.dK)  # a different implementation was used
 
 
 def test_threads_take_spans_of_their_own():
@@ -166,7 +166,7 @@ def test_an_entry_that_is_not_finite_is_seen_on_the_way(name, row, bad, causal):
 
 
 def judged(values, outputs, least, m=3):
-    """What `judge` says of extents: of V; of O and the denominators, with 0 where O is finite."""
+    """Return the result of `judge` for extents of V, and of O and the denominators, with 0 if O is finite."""
     run = calls.compiled("causal", 4, m).functions["judge"]
     extents = [np.array([*low, *(-x for x in high), *rest], np.float32)
                for low, high, *rest in (values, outputs)]  # fmt: skip
@@ -194,7 +194,7 @@ def test_what_a_pass_saw(causal, threads, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_denominator_that_is_too_small_is_not_fine(threads, monkeypatch):
-    """One key at a logit of -20, where degree 3 is far below 0."""
+    """Test one key with a logit of -20, at which the polynomial of degree 3 is very negative."""
     monkeypatch.setattr(numba_backend, "SPAN", 40)
     Q, K, V = np.full((99, 1), 1, np.float32), np.zeros((99, 1), np.float32), np.zeros((99, 3), np.float32)
     s = per_head.fixed_approximation(1, per_head.Options(degree=3, polynomial="taylor", scale=1.0), 3)
@@ -223,7 +223,7 @@ def test_an_output_beyond_its_values_is_not_fine():
     [((0, 1, 0, 2), True), ((0, 1, 0, 2.1), False), ((np.nan, 1, 0, 1), False), ((0, 1, np.nan, 1), False)],
 )
 def test_gradients_are_fine_where_they_are_finite_and_not_too_large(guard, fine):
-    """Σ |dV| is at most twice Σ |dO| where weights may have both signs."""
+    """Σ |dV| is at most twice Σ |dO| if weights may have both signs."""
     s = per_head.fixed_approximation(4, per_head.Options(degree=3, polynomial="taylor"), 3)
     assert calls._fine(guard, s) == fine
     even = per_head.fixed_approximation(4, per_head.Options(degree=2, polynomial="taylor"), 2)

@@ -1,4 +1,4 @@
-"""The small transformer: its attention is what it is given, causal, bounded where that is asked for."""
+"""Small transformer: exchangeable attention, causality, and bounded logits if requested."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def tokens(shape, seed=0, batch=2):
 
 
 def gradients(model, attend):
-    """All parameters' gradients of a cross-entropy as one vector."""
+    """Return the gradients of a cross-entropy by all parameters, as one vector."""
     model.attend = attend
     model.zero_grad()
     wanted = tokens(model.shape, seed=1)
@@ -72,7 +72,7 @@ def test_uniform_weights_are_those_of_queries_that_are_0():
 
 def test_the_largest_logit_is_among_those_that_are_looked_at():
     q, k, v = (drawn(1, 1, 20, 4, seed=seed) for seed in range(3))
-    k[0, 0, -1] = 100 * q[0, 0, 3]  # row 3 does not see the last key, the last row does
+    k[0, 0, -1] = 100 * q[0, 0, 3]  # row 3 does not attend to the last key, the last row does
     causal, full = LargestLogit(), LargestLogit(causal=False)
     assert torch.equal(causal(q, k, v), exactly()(q, k, v)) and torch.equal(
         full(q, k, v), exactly(False)(q, k, v)
@@ -178,9 +178,9 @@ def test_from_stream_is_the_rest_of_the_model():
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        ({"d": 5}, "d is 5; it must be even"),
-        ({"bound": 0.0}, "bound is 0.0"),
-        ({"bound": float("inf")}, "bound is inf"),
+        ({"d": 5}, "d must be even, because pairs of columns are rotated, got 5"),
+        ({"bound": 0.0}, "bound must be positive and finite, or None, got 0.0"),
+        ({"bound": float("inf")}, "bound must be positive and finite, or None, got inf"),
         ({"layers": 0}, "layers"),
         ({"heads": 1.5}, "heads"),
         ({"layers": True}, "layers must be a whole number"),
@@ -193,4 +193,4 @@ def test_sizes_that_cannot_be(wrong, said):
 
 def test_sizes_of_numpy_are_those_of_python():
     found = Shape(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
-    assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # no uint8 holds it
+    assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # too large for uint8

@@ -1,4 +1,4 @@
-"""The cheapest pebbling by trying every move of the textbook's rules: no normal form, no estimate."""
+"""Cheapest pebbling by Dijkstra's algorithm over all single moves, without a normal form or lower bounds."""
 
 import heapq
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ Place = tuple[frozenset, frozenset, frozenset]  # red, blue, computed before
 def brute_force(
     parents: dict, M: int, recompute: bool, slide: bool, outputs: list | None = None
 ) -> int | None:
-    """Fewest loads and stores, by Dijkstra over single moves; None where no pebbling exists."""
+    """Return the fewest loads and stores, by Dijkstra over single moves; None if no pebbling exists."""
     sinks = set(parents) - {p for above in parents.values() for p in above}
     wanted = frozenset(sinks if outputs is None else outputs)
     start = (frozenset(), frozenset(v for v in parents if not parents[v]), frozenset())
@@ -33,7 +33,7 @@ def brute_force(
 def every_move(
     parents: dict, place: Place, M: int, recompute: bool, slide: bool
 ) -> Iterator[tuple[int, Place]]:
-    """(words moved, pebbles afterwards) for every move, foolish ones included."""
+    """Yield (words moved, pebbles afterwards) for every legal move, including useless ones."""
     red, blue, before = place
     for v in red:
         yield 1, (red, blue | {v}, before)

@@ -1,4 +1,4 @@
-"""Graphs: the course's own, those a reader gives, and what is refused."""
+"""Graphs for the pebble game: those of the course, user-defined ones, and errors for invalid ones."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_what_no_output_needs_costs_nothing():
     "graph, error, message",
     [
         ({}, ValueError, "no vertices"),
-        ({"c": ["a"]}, ValueError, "c has the parent a, which is no vertex"),
+        ({"c": ["a"]}, ValueError, "c has the parent a, which is not a vertex of the graph"),
         ({"a": [], "c": ["a", "a"]}, ValueError, "c has the parent a twice"),
         ({"a": ["c"], "b": ["a"], "c": ["b"]}, ValueError, "cycle: .* → "),
         ({"a": ["a"]}, ValueError, "cycle: a → a"),
@@ -93,7 +93,7 @@ def test_outputs_are_vertices(outputs, message):
 
 
 class LikeDiGraph:
-    """The two attributes of a networkx.DiGraph that a Graph is read from."""
+    """Object with the two attributes of a networkx.DiGraph that Graph.of reads."""
 
     def __init__(self, edges):
         self.edges = edges

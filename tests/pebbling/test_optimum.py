@@ -1,4 +1,4 @@
-"""The search against a brute force of the textbook's rules, against known optima, and where it refuses."""
+"""Exact pebbling search: compared with brute force and known optima; errors for too large problems."""
 
 import pytest
 from brute_force import brute_force
@@ -68,7 +68,7 @@ def test_optimum_is_that_of_a_brute_force(name, recompute, slide):
 
 @st.composite
 def small_graphs(draw):
-    """(parents, outputs) with at most 7 vertices, 3 of them the parents of one."""
+    """Draw (parents, outputs) with at most 7 vertices and at most 3 parents per vertex."""
     size = draw(st.integers(3, 7))
     inputs = draw(st.integers(1, 3))
     parents = {
@@ -90,7 +90,7 @@ def test_optimum_is_that_of_a_brute_force_on_any_graph(recompute, slide, graph):
 @pytest.mark.parametrize("recompute, slide", RULES, ids=NAMES)
 @pytest.mark.parametrize("name", ["softmax row", "two sinks of one path", "butterfly", "comb"])
 def test_the_estimate_falls_by_no_more_than_a_step_costs(name, recompute, slide):
-    """And is 0 at the end: then it is never more than what is still to be moved."""
+    """It is also 0 at the end; so it never exceeds the remaining cost."""
     steps = Steps(Game(Graph.of(SMALL[name]), 3, recompute, slide))
     waiting, seen = [Position(0, 0, 0, 0)], set()
     while waiting:
@@ -108,7 +108,7 @@ def test_the_estimate_falls_by_no_more_than_a_step_costs(name, recompute, slide)
 
 
 def test_a_child_stands_in_only_where_giving_it_up_is_no_dearer():
-    """One-shot with slides: input 0 goes for nothing, its child 1 would cost a store."""
+    """One-shot game with slides: input 0 is dropped without cost, while its child 1 would need a store."""
     parents = {0: [], 1: [0], 2: [1], 3: [0], 4: [3], 5: [3], 6: [2, 4]}
     assert brute_force(parents, 2, False, True) == optimum(parents, 2, recompute=False, slide=True).cost == 4
 
@@ -172,9 +172,9 @@ def test_too_small_M_names_the_smallest_one():
 def test_refuses_instead_of_running_on():
     with pytest.raises(TooLarge) as refusal:
         optimum(attention(3, 3), 4, max_states=20_000)
-    for words in ("20,000 states", "at least", "states. Take fewer than 42 vertices", "M = 4", "fma=True"):
+    for words in ("20,000 states", "at least", "states. Use fewer than 42 vertices", "M = 4", "fma=True"):
         assert words in str(refusal.value)
-    with pytest.raises(TooLarge, match="288 vertices"):
+    with pytest.raises(TooLarge, match="at most 100 vertices for the search, got 288 vertices"):
         optimum(matmul(6, 6, 6, fma=True), 5, slide=True)
 
 
@@ -191,7 +191,7 @@ def test_an_exercise_is_not_solved_by_the_library():
 
 
 def test_recomputing_helps_a_row_of_softmax():
-    """Two passes over the row, exp computed again, as in the backward pass of FlashAttention."""
+    """The optimum has two passes over the row and recomputes exp, as FlashAttention's backward pass does."""
     found = optimum(softmax_row(3), 3)
     computed = [move.vertex for move in found.moves if move.kind == "compute"]
     assert found.cost < optimum(softmax_row(3), 3, recompute=False).cost

@@ -1,4 +1,4 @@
-"""The rules, judged on pebblings written by hand."""
+"""Rules of the pebble game, tested on pebblings written by hand and against an independent implementation."""
 
 import pytest
 from brute_force import every_move
@@ -49,11 +49,11 @@ def test_a_slide_keeps_the_number_of_red_pebbles():
     "moves, message",
     [
         (["load d"], "move 1, load d: the graph has no vertex d"),
-        (["fetch a"], "move 1, fetch a: a move is one of load, store, compute, slide, delete"),
-        ([""], "a move is one of"),
+        (["fetch a"], "move 1, fetch a: a move must be one of load, store, compute, slide, delete"),
+        ([""], "a move must be one of"),
         (["load"], "move 1, load: write it as 'load a'"),
         (["slide a"], "write it as 'slide a to c'"),
-        ([3], "3 is no move"),
+        ([3], "a move must be a string such as 'load a' or a Move, got 3"),
         (["load c"], "c has no blue pebble"),
         (["load a", "load a"], "move 2, load a: a has a red pebble already"),
         (["store a"], "a has no red pebble"),
@@ -78,7 +78,7 @@ def test_no_more_red_pebbles_than_M():
 
 
 def test_a_pebble_slides_from_a_parent_only():
-    with pytest.raises(IllegalMove, match="x is no parent of c"):
+    with pytest.raises(IllegalMove, match="x is not a parent of c"):
         replay({**SUM, "x": []}, ["load a", "load b", "load x", "slide x to c"], 3, slide=True)
 
 
@@ -97,7 +97,7 @@ def test_a_pebbling_ends_with_its_outputs_stored():
 @pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("recompute", [True, False])
 def test_legal_moves_are_those_of_the_rules_that_change_something(recompute, slide):
-    """Compared with the brute force's own reading of the rules in every place that can be reached."""
+    """Legal moves equal those of the brute force's independent rules in every reachable state."""
     graph = softmax_row(2)
     game = Game(graph, 3, recompute, slide)
     seen, waiting = set(), [game.start()]

@@ -1,1 +1,1 @@
-"""Engines that run the ranks: simulated in turns, on torch.distributed between threads, or as processes."""
+"""Engines that run the ranks: simulated one at a time, or with torch.distributed in threads or processes."""

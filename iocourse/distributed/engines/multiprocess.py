@@ -1,8 +1,7 @@
-"""Ranks as processes of their own, on gloo; on NCCL by the name of the backend alone, a GPU a rank.
+"""Ranks as separate processes, with gloo, or with NCCL (one GPU per rank) by the argument `backend`.
 
-One process loads torch and splits into the ranks: `python -m iocourse.distributed.engines.multiprocess DIR`.
-They share a folder with what they have to do, the file by which they find each other, and what they leave: no
-port is needed, and nothing stays.
+One process imports torch and forks the ranks: `python -m iocourse.distributed.engines.multiprocess DIR`. DIR
+contains the pickled task, the rendezvous file and the results, and is deleted at the end. No port is needed.
 """
 
 from __future__ import annotations
@@ -31,23 +30,27 @@ from .simulated import rank_error
 from .torch_backend import TorchTransport
 
 START = 60.0  # seconds that processes may take to start; then the time-out begins
-POLL = 0.01  # seconds between two looks at the folder
-PATIENCE = 2.0  # seconds for the rank that failed to say so, where others have only lost it
+POLL = 0.01  # seconds between two reads of the folder
+PATIENCE = 2.0  # seconds to wait for the error of the rank that failed, after others report a lost connection
 
 
 def run_processes(
     body: Callable[..., Any], plans: Sequence[Plan], timeout: float, backend: str = "gloo"
 ) -> list[Any]:
-    """What body(rank, transport) returns for each rank, each in a process of its own.
+    """Run body(rank, transport) in one process per rank and return the results in the order of the ranks.
 
-    Raises the first rank's RankError and ends the others; TimedOut where one is late, which names it;
-    CannotShip where the schedule uses what cannot be sent. Should this process die, they end too.
+    The ranks end if this process dies.
+
+    Raises:
+        RankError: the error of the first rank that fails; the other ranks are ended.
+        TimedOut: if a rank does not end in time; the message contains its number.
+        CannotShip: if the schedule uses an object that cannot be pickled.
     """
     if not hasattr(os, "fork"):
-        raise RankError('this system cannot split a process: on="gloo" runs the ranks as threads')
+        raise RankError('on="processes" needs os.fork, which this system lacks. Use on="gloo" (threads).')
     if find_spec("cloudpickle") is None:
         raise RankError(
-            'on="processes" sends your function with cloudpickle, which is not installed here: '
+            'on="processes" needs the package cloudpickle, which is not installed. Install it with: '
             'python -m pip install "cloudpickle>=2.2"'
         )
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
@@ -61,9 +64,9 @@ def run_processes(
 
 
 def pickled(what: Any) -> bytes:
-    """`what` as bytes for a Python of the same version, with functions that a cell of a notebook defines.
+    """Pickle `what`, including functions defined in a notebook, for a process of the same Python version.
 
-    Raises CannotShip that says what cannot be sent.
+    Raises CannotShip, with the cause, if an object cannot be pickled.
     """
     import cloudpickle
 
@@ -74,15 +77,15 @@ def pickled(what: Any) -> bytes:
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """The process that becomes the ranks. Each thinks with one thread: they share the machine."""
+    """Start the process that forks the ranks. Each rank uses one thread, because all share the same cores."""
     told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    # Python's own modules before a random.py of the student's in the current folder: hence -P, and last.
+    # The current folder comes last (and -P), so that a student's random.py does not hide Python's module.
     paths = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
     command = [sys.executable, "-P", "-m", "iocourse.distributed.engines.multiprocess", str(folder)]
     with (folder / "output").open("wb") as output:
         return subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # nothing is written: that it closes tells the ranks that we are gone
+            stdin=subprocess.PIPE,  # nothing is written; its end tells the child that this process ended
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **told, "PYTHONPATH": paths},
@@ -99,7 +102,7 @@ def _kill(parent: subprocess.Popen[bytes]) -> None:
 
 
 def _results(folder: Path, parent: subprocess.Popen[bytes], size: int, timeout: float) -> list[Any]:
-    """Read what each rank leaves, in the order in which they end."""
+    """Collect the result files of all ranks, print the output of the ranks and return the results by rank."""
     left: dict[int, Any] = {}
     until, begun = time.monotonic() + START, False
     while len(left) < size:
@@ -111,11 +114,11 @@ def _results(folder: Path, parent: subprocess.Popen[bytes], size: int, timeout: 
             raise _cause(folder, size)
         late = ", ".join(str(rank) for rank in range(size) if rank not in left)
         if late and over:
-            how = "lost the process that had started it" if begun else "did not begin"
+            how = "lost its parent process" if begun else "did not start"
             raise RankError(f"rank {late} {how}: {last_line(folder / 'output')}")
         if late and time.monotonic() > until:
-            seconds = f"{timeout:g} seconds" if begun else f"{START:g} seconds, before it began"
-            raise TimedOut(f"rank {late} did not end within {seconds}: its process was ended")
+            seconds = f"{timeout:g} seconds" if begun else f"{START:g} seconds, before it started"
+            raise TimedOut(f"rank {late} did not end within {seconds}; its process was killed")
         time.sleep(POLL)
     for rank in range(size):
         for line in (folder / f"output{rank}").read_text(errors="replace").splitlines():
@@ -124,13 +127,13 @@ def _results(folder: Path, parent: subprocess.Popen[bytes], size: int, timeout: 
 
 
 def _read_results(folder: Path, ranks: set[int]) -> dict[int, tuple[RankError | None, Any]]:
-    """What those of the ranks that have ended left: (error, result)."""
+    """Return (error, result) of those of the ranks that have written their result file."""
     found = {rank: folder / f"result{rank}" for rank in sorted(ranks)}
     return {rank: pickle.loads(path.read_bytes()) for rank, path in found.items() if path.exists()}
 
 
 def _cause(folder: Path, size: int) -> RankError:
-    """The error to tell: a rank's own before that of one that waited for it, which may be there sooner."""
+    """Return the error to raise: a rank's original error rather than the time-out of a rank that waited."""
     until = time.monotonic() + PATIENCE
     while True:
         left = _read_results(folder, set(range(size)))
@@ -144,14 +147,14 @@ def _cause(folder: Path, size: int) -> RankError:
 
 
 def last_line(printed: Path) -> str:
-    """The last line that was printed."""
+    """Return the last non-empty line of the file `printed`, or a note that nothing was printed."""
     lines = printed.read_text(errors="replace").strip().splitlines() if printed.exists() else []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
-# ---------------------------------------------------------------------- within the process that splits
+# ---------------------------------------------------------------------- in the process that forks
 def fork_ranks(folder: Path) -> None:
-    """Become as many processes as there are ranks, and wait for them; say of one that died how it ended."""
+    """Fork one process per rank and wait for all; write an error result for a rank that died without one."""
     torch.set_num_threads(1)
     work = (folder / "work").read_bytes()
     size = len(pickle.loads(work)[1])
@@ -168,7 +171,7 @@ def fork_ranks(folder: Path) -> None:
 
 
 def _end_with_caller(folder: Path) -> None:
-    """End all ranks, and remove their folder, once the process that wants the results is no more."""
+    """Wait until the calling process has ended (stdin closes); then delete the folder and kill all ranks."""
     while os.read(0, 1):
         pass
     shutil.rmtree(folder, ignore_errors=True)
@@ -176,7 +179,7 @@ def _end_with_caller(folder: Path) -> None:
 
 
 def _fork_rank(folder: Path, rank: int, work: bytes) -> int:
-    """The process of a rank, which does its work and ends."""
+    """Fork the process of one rank and return its id; the child runs the rank and exits."""
     pid = os.fork()
     if pid:
         return pid
@@ -190,7 +193,7 @@ def _fork_rank(folder: Path, rank: int, work: bytes) -> int:
 
 
 def run_rank(folder: Path, rank: int, work: bytes) -> None:
-    """Do this rank's work, and leave its result or its error in the folder."""
+    """Run the pickled task for this rank and write its result or its error to the folder."""
     try:
         body, plans, timeout, backend = pickle.loads(work)
         store = dist.FileStore(str(folder / "store"), len(plans))

@@ -1,6 +1,6 @@
-"""Simulated ranks: threads that take turns, one at a time, in an order that is always the same.
+"""Simulated ranks: threads of which exactly one runs at a time, in a fixed order.
 
-A rank runs until it must wait for another; so who waits for whom is known without a clock.
+A rank runs until it must wait for another rank, so a deadlock is detected without a time-out.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from ..rank import (
     shape_of,
 )
 
-Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
+Key = tuple[Any, ...]  # of a transfer to wait for: the group, the rank that must post, the number of its call
 
 
 def run_in_turns(
     body: Callable[[int, SimulatedTransport], Any], size: int, timeout: float | None = None
 ) -> list[Any]:
-    """What body(rank, transport) returns for each rank, run as threads of which one runs at a time.
+    """Run body(rank, transport) for each rank, one thread at a time, and return the results by rank.
 
-    Raises RankError: a rank's own error under its number, Mismatch or Deadlock; TimedOut after so many
-    seconds.
+    Raises:
+        RankError: the error of a rank with its number, Mismatch or Deadlock.
+        TimedOut: after `timeout` seconds.
     """
     turns, box, results = RoundRobin(size), dict[Key, Transfer](), [None] * size
     profile, context = sys.getprofile(), contextvars.copy_context()
@@ -46,7 +47,7 @@ def run_in_turns(
         try:
             turns.take(rank)
             if callable(profile):
-                sys.setprofile(profile)  # what watches the caller watches its ranks
+                sys.setprofile(profile)  # a profiler of the caller also profiles the ranks
             results[rank] = context.copy().run(body, rank, SimulatedTransport(rank, turns, box))
         except Stopped:
             return
@@ -65,7 +66,7 @@ def run_in_turns(
 
 
 def _run_all(threads: list[threading.Thread], turns: RoundRobin, timeout: float | None) -> None:
-    """Start all, let the first run, and return when all have ended; an interrupt ends them too."""
+    """Start all threads, let the first run, and return when all have ended; an interrupt ends them too."""
     for thread in threads:
         thread.start()
     turns.give()
@@ -75,11 +76,11 @@ def _run_all(threads: list[threading.Thread], turns: RoundRobin, timeout: float 
         _end_all(threads, turns, RankError("the run was interrupted"))
         raise
     if not in_time:
-        busy = (
-            f"rank {turns.running} was still computing after {timeout:g} seconds in which ranks were counted"
-        )
+        busy = f"rank {turns.running} was still computing after {timeout:g} seconds of the counting run"
         _end_all(
-            threads, turns, TimedOut(f"{busy}: does a loop of it never end? Else give more by timeout=…")
+            threads,
+            turns,
+            TimedOut(f"{busy}. Check for an endless loop, or increase the limit with timeout=…"),
         )
     for thread in threads:
         thread.join(timeout=1.0 if turns.failure else None)
@@ -89,14 +90,14 @@ def _end_all(threads: list[threading.Thread], turns: RoundRobin, why: RankError)
     turns.fail(why)
     for thread in threads:
         if thread.is_alive() and thread.ident is not None:
-            # It computes, perhaps for ever: Stopped is raised at its next step.
+            # The thread may compute without end; Stopped is raised at its next bytecode.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
             )
 
 
 def _require_all_received(box: dict[Key, Transfer]) -> None:
-    """Raise RankError where a message lies in the box that nobody has received."""
+    """Raise RankError if a message in the box has not been received."""
     for (_, sender, _), transfer in box.items():
         if transfer.role == "send" and transfer.outgoing:
             to = next(iter(transfer.outgoing))
@@ -113,39 +114,39 @@ def rank_error(rank: int, error: BaseException) -> RankError:
 
 
 class RoundRobin:
-    """Who may run. One lock a rank: a rank that waits sleeps on its own."""
+    """Scheduler that lets one rank run at a time. There is one semaphore per rank, on which it waits."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.locks = [threading.Semaphore(0) for _ in range(size)]
         self.ready: deque[int] = deque(range(size))
         self.waiting: dict[Key, list[int]] = defaultdict(list)
-        self.waits_for: list[Callable[[], str]] = [str] * size  # what each rank waits for, in words
+        self.waits_for: list[Callable[[], str]] = [str] * size  # per rank: a description of the awaited call
         self.finished = set[int]()
         self.running = 0
         self.failure: RankError | None = None
         self.over = threading.Event()
 
     def take(self, rank: int) -> None:
-        """Sleep until it is this rank's turn. Raises Stopped once another rank has failed."""
+        """Block until this rank may run. Raises Stopped if another rank has failed."""
         self.locks[rank].acquire()
         self.running = rank
         if self.failure is not None:
             raise Stopped
 
     def wait_for(self, rank: int, key: Key, waits_for: Callable[[], str]) -> None:
-        """Give the turn away until something is posted under `key`."""
+        """Let other ranks run until a transfer is posted under `key`."""
         self.waits_for[rank] = waits_for
         self.waiting[key].append(rank)
         self.give()
         self.take(rank)
 
     def posted(self, key: Key) -> None:
-        """Those who waited for `key` may run again."""
+        """Mark the ranks that waited for `key` as ready to run."""
         self.ready.extend(self.waiting.pop(key, ()))
 
     def give(self) -> None:
-        """Let the next rank run. Where there is none, all are finished, or no rank can go on."""
+        """Let the next ready rank run. If there is none, end the run: all have finished or are deadlocked."""
         if self.ready:
             self.locks[self.ready.popleft()].release()
         elif any(self.waiting.values()):
@@ -157,10 +158,13 @@ class RoundRobin:
         waiting = sorted(rank for ranks in self.waiting.values() for rank in ranks)
         told = "; ".join(f"rank {rank} {self.waits_for[rank]()}" for rank in waiting[:4])
         more = f"; and {len(waiting) - 4} more" if len(waiting) > 4 else ""
-        return f"no rank can go on: {told}{more}. Every recv needs a send before it, every call its partners"
+        return (
+            f"no rank can go on: {told}{more}. Every recv needs a matching send, and all ranks must make "
+            "every collective call"
+        )
 
     def fail(self, failure: RankError) -> None:
-        """End all ranks: each raises Stopped at its next call, or where it waits."""
+        """Record the failure and end all ranks: each raises Stopped at its next call, or where it waits."""
         self.failure = self.failure or failure
         self.over.set()
         for lock in self.locks:
@@ -168,7 +172,7 @@ class RoundRobin:
 
 
 class SimulatedTransport:
-    """One rank's end: transfers lie in a box that all ranks of the run share."""
+    """Transport of one rank: transfers are stored in a dict that all ranks of the run share."""
 
     def __init__(self, rank: int, turns: RoundRobin, box: dict[Key, Transfer]) -> None:
         self.rank, self.turns, self.box = rank, turns, box
@@ -189,7 +193,7 @@ class SimulatedTransport:
         return came
 
     def finish(self) -> None:
-        """Nothing is on its way: what was posted lies in the box."""
+        """Do nothing: posted transfers are in the box already."""
 
     def _from(self, source: int, transfer: Transfer) -> tuple[Any, ...]:
         key = (transfer.group.key, source, transfer.number)
@@ -199,7 +203,7 @@ class SimulatedTransport:
         if other.call != transfer.call:
             raise Mismatch(
                 f"rank {self.rank} calls {transfer} where rank {source} calls {other}: "
-                "all ranks of a group make the same calls in the same order"
+                "all ranks of a group must make the same calls in the same order"
             )
         return other.outgoing.pop(self.rank)
 

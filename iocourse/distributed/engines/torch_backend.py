@@ -1,6 +1,6 @@
-"""Ranks on torch.distributed: what a rank posts goes through a process group, gloo's unless told.
+"""Transport between ranks with torch.distributed process groups, by default gloo.
 
-Shifts and messages are point to point. What all ranks of a group exchange is one collective an array.
+Shifts and messages are point-to-point operations. Calls of a whole group use one collective per array.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .simulated import rank_error
 
 SHIFTS, MESSAGES = 0, 1  # tags
 PATIENCE = 1.0  # seconds in which ranks should end once one has failed
-ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand breaks while it is made
-FORMING = 10.0  # seconds that an attempt may take, once all ranks are there
-Works = list[tuple[int, Any]]  # what is under way, with the rank at the other end; -1: all of them
-InProgress = tuple[Works, dict[int, tuple[Any, ...]]]  # and where it arrives, by rank
+ATTEMPTS = 5  # to form a group: on a busy machine about one in a thousand attempts fails
+FORMING = 10.0  # seconds that an attempt may take, once all ranks are present
+Works = list[tuple[int, Any]]  # (rank at the other end, operation in progress); -1: all ranks of the group
+InProgress = tuple[Works, dict[int, tuple[Any, ...]]]  # with the arrays that it fills, by sending rank
 
 
 def run_threads(
     body: Callable[[int, TorchTransport], Any], plans: Sequence[Plan], timeout: float
 ) -> list[Any]:
-    """What body(rank, transport) returns for each rank: threads of this process, with gloo between them.
+    """Run body(rank, transport) in one thread per rank, connected by gloo, and return the results by rank.
 
-    Raises RankError of the first rank that fails, at once: the others end when their time-out does.
+    Raises the RankError of the first rank that fails immediately; the other threads end at their time-out.
     """
     size, store = len(plans), dist.HashStore()
     ended: queue.SimpleQueue[tuple[int, Any, RankError | None]] = queue.SimpleQueue()
@@ -65,12 +65,14 @@ def run_threads(
 
 
 def _results(ended: Any, size: int, timeout: float) -> list[Any]:
-    """What the ranks put in, in their order. Raises a RankError: a rank's own at once; TimedOut of those who
-    waited in vain names who was late.
+    """Collect the results of all ranks from the queue and return them by rank.
+
+    Raises the RankError of a rank that failed immediately. If a rank timed out, raises TimedOut with the
+    ranks that were late.
     """
     results: dict[int, Any] = {}
     waited: dict[int, RankError] = {}
-    until = time.monotonic() + timeout + PATIENCE  # a rank that times out says for whom it waited
+    until = time.monotonic() + timeout + PATIENCE  # the error of a rank that times out names the rank awaited
     while len(results) + len(waited) < size:
         try:
             rank, result, failure = ended.get(timeout=max(0.0, until - time.monotonic()))
@@ -91,14 +93,14 @@ def _results(ended: Any, size: int, timeout: float) -> list[Any]:
 
 
 class TorchTransport:
-    """One rank's end. `plan` tells the shapes that will come, so room is set aside when a call is posted."""
+    """Transport of one rank. `plan` has the shapes that will arrive; buffers are allocated on `post`."""
 
     def __init__(
         self, rank: int, size: int, store: Any, plan: Plan, timeout: float, backend: str = "gloo"
     ) -> None:
         self.rank, self.plan, self.store = rank, plan, store
         self.timeout, self.backend = timeout, backend
-        # Without it gloo's messages wait no longer than FORMING; with it NCCL would hold up this process.
+        # Without a limit gloo's messages wait only FORMING seconds; with one, NCCL would block this process.
         self.limit = (timedelta(seconds=timeout),) if backend == "gloo" else ()
         self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
         self.groups: dict[tuple[Any, ...], Any] = {}
@@ -113,17 +115,17 @@ class TorchTransport:
             at, size = group.members.index(self.rank), len(group.members)
             try:
                 self.groups[group.key] = self._formed(store, at, size)
-            except RuntimeError as error:  # one of the others has ended, or no attempt went well
+            except RuntimeError as error:  # another rank has ended, or all attempts failed
                 raise TimedOut(
                     f"rank {self.rank} could not reach the others: the {_how_it_ended(error)}"
                 ) from None
         return self.groups[group.key]
 
     def _formed(self, store: Any, at: int, size: int) -> Any:
-        """The group, formed again where that broke for any of its ranks.
+        """Form the process group and return it; repeat the attempt if it failed on any rank of the group.
 
-        Each says in the store that it is there, and after an attempt how that went: so all go on to the next,
-        under a prefix of its own, or none does.
+        Each rank writes to the store that it is present, and after each attempt whether it succeeded. So
+        either all ranks make the next attempt, under a new prefix, or none does.
         """
         until = time.monotonic() + self.timeout
         _exchange_states(store, "there", at, size, "", until)
@@ -143,8 +145,8 @@ class TorchTransport:
         shapes = self.plan.get(call_key(transfer))
         if shapes is None:
             raise RankError(
-                f"rank {self.rank} calls {transfer}, which it did not call when it was counted: what a "
-                "schedule sends must be the same each time it runs"
+                f"rank {self.rank} calls {transfer}, which it did not call in the counting run. A schedule "
+                "must make the same calls in every run"
             )
         if len(transfer.group.members) == 1:
             self.in_progress[call_key(transfer)] = [], {}
@@ -173,7 +175,7 @@ class TorchTransport:
             self._wait(transfer, other, work)
 
     def close(self) -> None:
-        """Let the connections go: a rank that still waits on them ends at once."""
+        """Close the connections; a rank that still waits on one fails immediately."""
         self.leaving.clear()
         self.in_progress.clear()
         self.groups.clear()
@@ -214,7 +216,7 @@ class TorchTransport:
         return works, came
 
     def _one_array(self, transfer: Transfer, leaves: dict[int, Any], comes: dict[int, Any]) -> Collective:
-        """One collective: pieces of all lengths, in one buffer that leaves and one that arrives."""
+        """Start one collective for pieces of different lengths, with one send and one receive buffer."""
         pg, members = self._group(transfer.group), transfer.group.members
         sent, due = ([_words(side.get(rank)) for rank in members] for side in (leaves, comes))
         lengths = {_words(a) for a in (*leaves.values(), *comes.values())}
@@ -228,7 +230,7 @@ class TorchTransport:
         return Collective(work, into.split(due), [comes.get(rank) for rank in members])
 
     def _gather(self, pg: Any, members: Sequence[int], own: Any, comes: dict[int, Any]) -> Collective:
-        """All ranks have as many words: PyTorch's own all_gather."""
+        """Start PyTorch's all_gather, for pieces of equal length."""
         n = own.numel()
         into = torch.empty(len(members) * n, dtype=torch.float64, device=self.device)
         work = pg._allgather_base(into, own.flatten(), AllgatherOptions())
@@ -236,7 +238,10 @@ class TorchTransport:
 
 
 def process_group(store: Any, rank: int, size: int, backend: str, timeout: float) -> Any:
-    """A process group of its own: it is in nobody's list, and ends when it is let go."""
+    """Return a new process group that is not registered globally; it ends when it is garbage-collected.
+
+    Raises ValueError if the backend is not gloo or nccl.
+    """
     limit = timedelta(seconds=timeout)
     group = dist.ProcessGroup(store, rank, size)
     if backend == "gloo":
@@ -249,24 +254,27 @@ def process_group(store: Any, rank: int, size: int, backend: str, timeout: float
         options._timeout = limit
         made = dist.ProcessGroupNCCL(store, rank, size, options)
     else:
-        raise ValueError(f"backend = {backend!r} is unknown; there are gloo, nccl")
+        raise ValueError(f"backend must be gloo or nccl, got {backend!r}")
     group._set_default_backend(kind)
     group._register_backend(device, kind, made)
     return group
 
 
 def tensor(array: Any) -> Any:
-    """The array as a tensor."""
+    """Convert a NumPy array to a tensor without a copy."""
     return torch.from_numpy(array)
 
 
 def array(tensor: Any) -> Any:
-    """The tensor as an array, on this side of the bus."""
+    """Convert a tensor to a NumPy array on the CPU; return anything else unchanged."""
     return tensor.detach().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
 def _exchange_states(store: Any, what: str, at: int, size: int, said: str, until: float) -> list[str]:
-    """What each rank of a group says, this one among them. RuntimeError where one has not by then."""
+    """Write this rank's state to the store and return the states of all ranks of the group.
+
+    Raises RuntimeError if a state is still missing at the time `until`.
+    """
     store.set(f"{what} {at}", said)
     keys = [f"{what} {rank}" for rank in range(size)]
     store.wait(keys, timedelta(seconds=max(0.001, until - time.monotonic())))
@@ -279,13 +287,13 @@ def _how_it_ended(error: RuntimeError) -> str:
 
 
 class Collective:
-    """A collective that is under way: what arrives in its buffer is copied to arrays of their own."""
+    """A collective in progress; `wait` copies its receive buffer to the separate arrays."""
 
     def __init__(self, work: Any, parts: Sequence[Any], arrays: Sequence[Any]) -> None:
         self.work, self.parts, self.arrays = work, parts, arrays
 
     def wait(self, *limit: timedelta) -> None:
-        """Wait, no longer than a limit, and fill the arrays."""
+        """Wait, at most for the limit if there is one, and fill the arrays."""
         self.work.wait(*limit)
         for part, array in zip(self.parts, self.arrays, strict=True):
             if array is not None:
@@ -302,7 +310,7 @@ def _has_words(array: Any) -> bool:
 
 @contextmanager
 def _batched(pg: Any, device: Any, works: Works) -> Iterator[None]:
-    """NCCL wants what is sent and received at once in one batch; gloo does not mind."""
+    """Combine sends and receives into one batch on NCCL, which needs this; do nothing on gloo."""
     if device.type != "cuda":
         yield
         return

@@ -1,7 +1,7 @@
-"""How ranks share a pass: the schedules, collected in `REGISTRY` in the order of the lessons.
+"""Schedules that distribute attention over ranks, collected in `REGISTRY` in the order of the lessons.
 
-A file here has a family of them, a pass and its backward together. Each function under `@schedule` is found
-without being listed: `iocourse.distributed.schedules.ring` is the schedule, not the file.
+Each file contains one family, the forward pass together with its backward pass. Every function decorated with
+`@schedule` is registered automatically: `iocourse.distributed.schedules.ring` is the schedule, not the file.
 """
 
 from ...discovery import files_of

@@ -1,8 +1,8 @@
-"""The ring under a causal mask, by how the rows are laid out: contiguous, zigzag or striped.
+"""Ring attention with a causal mask for three layouts of the rows: contiguous, zigzag and striped.
 
-On contiguous rows keys go to the ranks above only, and the last rank has the most to do. In zigzag rank p has
-the blocks p and 2P - 1 - p, so all have the same work. On stripes rank p has the rows p, p + P, …, so all
-need nearly all keys.
+Contiguous: keys are sent only to higher ranks, and the last rank has the most work. Zigzag: rank p owns the
+blocks p and 2P - 1 - p, so all ranks have the same work. Striped: rank p owns the rows p, p + P, …, so every
+rank needs nearly all keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .registry import schedule
 
 @schedule(pass_="causal", lesson=(19, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
 def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
-    """(O, LSE) under a causal mask: rank p receives K and V of the p ranks below it."""
+    """Return (O, LSE) with a causal mask. Rank p receives K and V of the p lower ranks."""
     k, v, rows = K, V, me.rows()
     o, L = attend(Q, k, v, rows=rows, cols=rows)
     last = me.rank == me.size - 1
@@ -27,8 +27,10 @@ def causal_contiguous(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Ar
 
 @schedule(pass_="causal", lesson=(19, 2, 2), regime="any P", source="Zhu 2024; Llama 3", layout="zigzag")
 def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
-    """(O, LSE) under a causal mask. The early block of each rank goes up, and round, for all need it; the
-    late one goes down, to the ranks below, whose late queries alone come after it.
+    """Return (O, LSE) with a causal mask and two blocks per rank, an early and a late one.
+
+    Each early block circulates through all ranks, because every rank needs it. Each late block is sent to
+    the lower ranks only, where the late queries attend to it.
     """
     half, rows = len(me.blocks()[0]), me.rows()
     o, L = attend(Q, K, V, rows=rows, cols=rows)
@@ -36,7 +38,7 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
     for step in range(1, me.size):
         early = me.shift(K=early[0], V=early[1])
         late = me.shift(K=late[0], V=late[1], by=-1) if me.rank else me.shift(K=None, V=None, by=-1)
-        # Early queries come after the early blocks of the ranks below alone.
+        # Early queries attend to early blocks of lower ranks only.
         first = 0 if step <= me.rank else half
         o[first:], L[first:] = merge(o[first:], L[first:], *attend(Q[first:], *early))
         if late[0] is not None:
@@ -46,12 +48,12 @@ def causal_zigzag(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]
 
 @schedule(pass_="causal", lesson=(19, 2, 3), regime="any P", source="Brandon et al. 2023", layout="striped")
 def causal_striped(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
-    """(O, LSE) under a causal mask. A block goes round, without rows that no rank before its home can see."""
+    """Return (O, LSE) with a causal mask. A moving block drops the rows that no later rank attends to."""
     rows = me.rows()
     k, v = K, V
     o, L = attend(Q, k, v, rows=rows, cols=rows)
     for step in range(1, me.size):
-        home = (me.rank - step + 1) % me.size  # of the block that leaves
+        home = (me.rank - step + 1) % me.size  # owner of the block that is sent
         n = rows_still_seen(me, home, step)
         k, v = me.shift(K=k[:n], V=v[:n])
         cols = me.rows((me.rank - step) % me.size)[: len(k)]
@@ -60,7 +62,7 @@ def causal_striped(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array
 
 
 def rows_still_seen(me: Rank, home: int, step: int) -> int:
-    """How many rows of rank `home` are seen from ranks that they have not visited after step - 1 shifts."""
+    """Count the rows of rank `home` that at least one rank still attends to after step - 1 shifts."""
     to_come = [me.blocks((home + distance) % me.size)[0] for distance in range(step, me.size)]
     latest = max((rows[-1] for rows in to_come if rows), default=-1)
     return len(range(home, latest + 1, me.size))

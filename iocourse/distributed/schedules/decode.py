@@ -1,4 +1,4 @@
-"""Decoding across ranks: each has some of the keys and all of the queries, and partial results are merged."""
+"""Decoding on several ranks: each rank has all queries and a part of the keys; partial results are merged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .registry import schedule
 
 @schedule(pass_="decode", lesson=(19, 4, 1), regime="any P", source="Lin et al. 2024", shared=("Q",))
 def decode(me: Rank, Q: Array, K: Array, V: Array) -> Array:
-    """O of queries that every rank has, from the keys and values of all: d + 1 words a query and other rank,
-    however many keys there are.
+    """Return O of the shared queries for the keys and values of all ranks.
+
+    Each rank receives d + 1 words per query from every other rank, independent of the number of keys.
     """
     o, L = attend(Q, K, V)
     all_o, all_L = me.all_gather(O=o[None], L=L[None])  # (P, m, d) and (P, m)

@@ -1,6 +1,7 @@
-"""The grid: a × b ranks, each with the queries of its row and the keys of its column; then rows merge.
+"""Attention on a grid of a × b ranks. Each rank combines the queries of its row with the keys of its column.
 
-Backward, what a rank needs of its row and column is gathered, and what it adds is summed.
+Forward, the partial results of a row are merged. Backward, the inputs of a row and of a column are gathered,
+and the partial gradients are summed by a reduce-scatter.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from .registry import schedule
 
 @schedule(pass_="forward", lesson=(18, 5, 1), regime="a divides P", source="derived here")
 def grid(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> tuple[Array, Array]:
-    """(O, LSE) on a rows of P/a ranks: Q is gathered in a row, K and V in a column.
+    """Return (O, LSE) on a grid of `a` rows of P/a ranks: gather Q in each row, and K and V in each column.
 
-    Each rank makes its part of the row's results, and sends to every rank of the row the part that is due.
+    Each rank computes partial results for all queries of its row, and sends every rank of the row its part.
     """
     row, col = me.grid(a)
     q = row.all_gather(Q=Q)  # (N/a, d)
@@ -30,7 +31,10 @@ def grid(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> tuple[Array, Arra
 def grid_backward(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array, *, a: int
 ) -> tuple[Array, Array, Array]:
-    """(dQ, dK, dV) on a rows of P/a ranks. Rows carry three arrays, columns four: a : b = 3 : 4 is best."""
+    """Return (dQ, dK, dV) on a grid of `a` rows of P/a = b ranks.
+
+    Rows exchange three arrays and columns four, so the grid with a/b = 3/4 moves the fewest words.
+    """
     row, col = me.grid(a)
     D = (dO * O).sum(-1)  # (n) or (n, H)
     q, do, lse, D = row.all_gather(Q=Q, dO=dO, LSE=LSE, D=D)  # N/a rows

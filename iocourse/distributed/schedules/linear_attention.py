@@ -1,6 +1,6 @@
-"""Linear attention across ranks: in place of keys a rank sends its state, sums over its own keys.
+"""Linear attention on several ranks: each rank sends its state (sums over its keys) instead of its keys.
 
-Under a causal mask a rank takes the states of the ranks below it, and its own pairs.
+With a causal mask a rank uses the states of the lower ranks, and computes its own query–key pairs directly.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from .registry import schedule
     pass_="states", lesson=(19, 5, 1), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
 )
 def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
-    """O = (QKᵀ)V over the row sums of QKᵀ, for features Q and K of shape (n, r) whose products are positive.
+    """Return O = (QKᵀ)V divided by the row sums of QKᵀ; the products of the features Q and K are positive.
 
-    A rank's state is Kᵀ[V, 1], of shape (r, d + 1): every rank gets all of them, and adds them up.
+    Q and K have shape (n, r). The state of a rank is Kᵀ[V, 1] of shape (r, d + 1). Every rank gathers all
+    states and adds them.
     """
     state = me.all_gather(KV=own_state(K, V)[None]).sum(0)  # (r, d + 1)
     return normalised(Q @ state)
@@ -26,8 +27,10 @@ def states(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     pass_="states", lesson=(19, 5, 2), regime="weights q·k of features", source="Sun et al. 2025, LASP-2"
 )
 def states_causal(me: Rank, Q: Array, K: Array, V: Array) -> Array:
-    """As `states`, where query i sees the keys up to i: O from the sum of the states below, and from the
-    rank's own keys by their triangle.
+    """Return O as `states` does, with a causal mask.
+
+    The keys of lower ranks contribute through the sum of their states, the rank's own keys through the lower
+    triangle of QKᵀ.
     """
     gathered = me.all_gather(KV=own_state(K, V)[None])  # (P, r, d + 1)
     before = gathered[: me.rank].sum(0)  # (r, d + 1)
@@ -35,15 +38,15 @@ def states_causal(me: Rank, Q: Array, K: Array, V: Array) -> Array:
 
 
 def own_state(K: Array, V: Array) -> Array:
-    """Kᵀ[V, 1], (r, d + 1)."""
+    """Return the state Kᵀ[V, 1] of this rank, (r, d + 1)."""
     return K.T @ with_ones(V)
 
 
 def with_ones(V: Array) -> Array:
-    """[V, 1]: the last column makes the row sums."""
+    """Return [V, 1]; the product with the last column gives the row sums."""
     return joined([V, V[:, :1] * 0 + 1.0], axis=1)
 
 
 def normalised(o: Array) -> Array:
-    """The first d columns over the last."""
+    """Divide the first d columns by the last one, the row sum."""
     return o[:, :-1] / o[:, -1:]

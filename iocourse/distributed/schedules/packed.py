@@ -1,4 +1,4 @@
-"""Packed texts: many texts of different length lie one after the other, and no row sees another text."""
+"""Packed sequences on several ranks: sequences of different lengths, attention only within each of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .registry import schedule
     pass_="packed", lesson=(19, 3, 1), regime="any layout in ranges", source="derived here, after Zeppelin"
 )
 def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> tuple[Array, Array]:
-    """(O, LSE) under a causal mask within each text, for `texts` of these lengths.
+    """Return (O, LSE) with a causal mask within each sequence; `texts` are the lengths of the sequences.
 
-    A text that one rank owns costs no words. Of others a rank gets the keys that its own rows see, straight
-    from their owners, one after the other.
+    A sequence that one rank owns moves no words. For the others a rank receives the keys that its own rows
+    attend to, directly from their owners, one owner after the other.
     """
     owned = [me.rows(rank) for rank in range(me.size)]
     rows = owned[me.rank]
@@ -47,5 +47,5 @@ def packed(me: Rank, Q: Array, K: Array, V: Array, *, texts: Sequence[int]) -> t
 
 
 def count_up_to(rows: np.ndarray, last: int) -> int:
-    """How many of these rows, from low to high, come no later than row `last`."""
+    """Count the entries of the sorted array `rows` that are at most `last`."""
     return int(np.searchsorted(rows, last, side="right"))

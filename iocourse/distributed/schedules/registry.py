@@ -1,4 +1,4 @@
-"""The list of schedules between ranks, found by the decorator `schedule`, in the order of the lessons."""
+"""Registry of the distributed schedules: the decorator `schedule` adds them; the order is the lessons'."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Body = Callable[..., Any]
 
 @dataclass(frozen=True)
 class RankSchedule:
-    """One way to share a pass among ranks.
+    """A registered schedule that distributes one pass over ranks.
 
-    Calling it as `schedule(me, Q, K, V, …)` is what a rank does. `layout` and `shared` say which rows a rank
-    has of the arrays in `operands`; `options` are the arguments after them. `heads` is True where arrays must
-    be (N, H, d).
+    Each rank calls `schedule(me, Q, K, V, …)`. `layout` is the layout of the rows of the arrays in
+    `operands`; the arrays in `shared` are complete on every rank. `options` are the keyword arguments after
+    the arrays. `heads` is True if the arrays must have shape (N, H, d).
     """
 
     name: str
@@ -54,8 +54,8 @@ class RankSchedule:
         return get, (self.name,)
 
     def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
-        """`distributed.run` of this schedule with its layout, unless another is told. Raises as that does."""
-        # A tuple would on a dry run be taken for a shape.
+        """Run the schedule with `distributed.run`, in its own layout by default. Raises the same errors."""
+        # In a dry run a tuple would be mistaken for a shape.
         options = {
             name: list(told)
             for name, told in given.items()
@@ -64,15 +64,15 @@ class RankSchedule:
         return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given | options)
 
     def dry(self, P: int, N: int, d: int, *, layout: Layout | None = None, **sizes: Any) -> RankRun:
-        """A run on shapes alone: `sizes` are H, m (queries of a decode), r (features) and the options."""
+        """Run the schedule on shapes only. `sizes`: H, m (queries of a decode), r (features), the options."""
         options = {name: value for name, value in sizes.items() if name in self.options}
         shapes: dict[str, Any] = dict(self.shapes(N, d, **sizes))
         return self.run(P, on="dry", layout=layout, **shapes, **options)
 
     def ledgers(self, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
-        """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`.
+        """Return the closed form of the ledger of each rank: words received, sent and held at the peak.
 
-        Ranks that all have as many rows and see all others' have one ledger, and share it.
+        `sizes` as for `dry`. If all ranks have the same ledger, one object is shared by all of them.
         """
         P, N, d = check_sizes(P=P, N=N, d=d)
         form = costs.form_of(self.name)
@@ -84,7 +84,7 @@ class RankSchedule:
     def shapes(
         self, N: int, d: int, *, H: int | None = None, m: int = 1, r: int | None = None, **_: Any
     ) -> dict[str, Shape]:
-        """The shapes of its arrays for N rows of width d, with H heads where H is told."""
+        """Return the shape of each array for N rows and head dimension d; with H heads if H is not None."""
         heads = () if H is None else (H,)
         known = {name: (N, *heads, d) for name in self.operands}
         known |= {name: (m, *heads, d) for name in self.shared}
@@ -110,10 +110,10 @@ def schedule(
 ) -> Callable[[Body], RankSchedule]:
     """Register the decorated function under its own name; its closed form is `distributed.costs.<name>`.
 
-    Raises ValueError where the pass is unknown.
+    Raises ValueError if the pass is unknown.
     """
     if pass_ not in PASSES:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+        raise ValueError(f"pass_ must be one of {', '.join(PASSES)}, got {pass_!r}")
 
     def register(body: Body) -> RankSchedule:
         found = list(inspect.signature(body).parameters.values())[1:]
@@ -139,9 +139,9 @@ def schedule(
 
 
 def collect(files: Sequence[ModuleType]) -> None:
-    """Bring the schedules of these files into the order of the course.
+    """Sort `REGISTRY` into the order of the lessons, after checking that each file registers a schedule.
 
-    Raises ImportError that names a file without a schedule.
+    Raises ImportError, with the name of the file, if a file registers no schedule.
     """
     having = {one.body.__module__ for one in REGISTRY.values()}
     for file in files:
@@ -156,7 +156,7 @@ def collect(files: Sequence[ModuleType]) -> None:
 
 
 def get(name: str) -> RankSchedule:
-    """The schedule called `name`. Raises ValueError that lists the names there are."""
+    """Return the schedule called `name`. Raises ValueError, with all names, if it does not exist."""
     if name not in REGISTRY:
-        raise ValueError(f"there is no schedule {name!r} between ranks; there are {', '.join(REGISTRY)}")
+        raise ValueError(f"Unknown distributed schedule {name!r}. Available: {', '.join(REGISTRY)}.")
     return REGISTRY[name]

@@ -1,6 +1,7 @@
-"""Ring attention: queries stay on their rank, and keys and values go round, two blocks of others at most.
+"""Ring attention: the queries are resident on their rank; the keys and values circulate through all ranks.
 
-Backward, either the columns go round (keys, values and their gradients) or the rows (queries and theirs).
+A rank holds at most two blocks of other ranks at once. In the backward pass either the columns circulate (K,
+V, dK, dV) or the rows (Q, dO, LSE, D, dQ).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from .registry import schedule
 
 @schedule(pass_="forward", lesson=(18, 3, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
 def ring(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
-    """(O, LSE) after P - 1 shifts of K and V. Receives 2d words for each row of the other ranks."""
+    """Return (O, LSE) after P - 1 shifts of K and V. A rank receives 2d words per row of the other ranks."""
     k, v = K, V
     o, L = attend(Q, k, v)
     for _ in range(1, me.size):
@@ -25,10 +26,10 @@ def ring(me: Rank, Q: Array, K: Array, V: Array) -> tuple[Array, Array]:
 def ring_backward_columns(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
 ) -> tuple[Array, Array, Array]:
-    """(dQ, dK, dV) in P - 1 shifts of K, V and as many of dK, dV.
+    """Return (dQ, dK, dV) after P - 1 shifts of K and V and P - 1 shifts of dK and dV.
 
-    The sums begin at the first rank that K and V visit, a step behind them, and end at home, which adds its
-    own part: so neither goes a whole round.
+    The sums dK and dV start at the first rank that receives the block of K and V, one step later. They end
+    at the owner of the block, which adds its own part. So neither K, V nor dK, dV make a full circle.
     """
     D = (dO * O).sum(-1)  # (n) or (n, H)
     k, v = K, V
@@ -56,8 +57,9 @@ def ring_backward_columns(
 def ring_backward_rows(
     me: Rank, Q: Array, K: Array, V: Array, O: Array, dO: Array, LSE: Array
 ) -> tuple[Array, Array, Array]:
-    """(dQ, dK, dV) in P - 1 shifts of Q, dO, LSE and D and as many of dQ: a quarter fewer words than with
-    columns travelling.
+    """Return (dQ, dK, dV) after P - 1 shifts of Q, dO, LSE and D and P - 1 shifts of dQ.
+
+    This moves about a quarter fewer words than `ring_backward_columns`.
     """
     D = (dO * O).sum(-1)  # (n) or (n, H)
     q, do, lse = Q, dO, LSE

@@ -1,6 +1,6 @@
-"""Ulysses: each rank gets all rows of some heads, and the results go home. P is at most H.
+"""Ulysses: an all-to-all gives each rank all rows of some heads; a second one returns the results. P ≤ H.
 
-For more ranks than heads there are rows of ranks with Ulysses in them, and a ring in each column.
+For more ranks than heads, `ulysses_ring` uses a grid of ranks: Ulysses in each row, a ring in each column.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .registry import schedule
 
 @schedule(pass_="forward", lesson=(18, 7, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True)
 def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
-    """O from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
+    """Return O (n, H, d) from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
     check_heads(Q.shape[1] if Q.ndim == 3 else 1, me.size)
     sent = {"Q": by_heads(me, Q), "K": by_heads(me, K), "V": by_heads(me, V)}
     q, k, v = (joined(pieces) for pieces in me.all_to_all(**sent))  # (N, H/P, d)
@@ -29,8 +29,9 @@ def ulysses(me: Rank, Q: Array, K: Array, V: Array) -> Array:
     heads=True,
 )
 def ulysses_ring(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> Array:
-    """O from Q, K and V of shape (n, H, d): heads are dealt out in a row of P/a ranks, and K and V of those
-    heads go round in a column of a ranks.
+    """Return O (n, H, d) from Q, K and V of shape (n, H, d), on a grid of `a` rows of P/a ranks.
+
+    The heads are distributed over the ranks of a row; K and V of these heads circulate within a column.
     """
     row, col = me.grid(a)
     check_heads(Q.shape[1] if Q.ndim == 3 else 1, row.size)
@@ -44,16 +45,16 @@ def ulysses_ring(me: Rank, Q: Array, K: Array, V: Array, *, a: int) -> Array:
 
 
 def by_heads(me: Rank, a: Array) -> list[Array]:
-    """The heads of (n, H, d) in as many parts as there are ranks."""
+    """Split an array (n, H, d) by heads into one part per rank."""
     parts = [even_part(a.shape[1], me.size, rank) for rank in range(me.size)]
     return [a[:, heads.start : heads.stop] for heads in parts]
 
 
 def check_heads(H: int, P: int) -> None:
-    """Raise ValueError unless the heads can be dealt out evenly."""
+    """Raise ValueError unless P divides H."""
     if H % P:
         fits = ", ".join(str(n) for n in range(1, H + 1) if H % n == 0)
         raise ValueError(
-            f"H = {H} heads cannot be dealt out evenly to {P} ranks; allowed are {fits} ranks, or "
-            "a ring of groups"
+            f"H = {H} heads cannot be distributed evenly over {P} ranks. Use {fits} ranks, or a ring of "
+            "groups (ulysses_ring)."
         )

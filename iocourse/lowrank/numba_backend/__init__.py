@@ -1,7 +1,7 @@
-"""The passes of `numpy_backend`, compiled where Numba is installed, on one or more threads.
+"""Passes of `numpy_backend` compiled by Numba, if it is installed, on one or more threads.
 
-Two kinds: `loops` and `causal_loops` are what Numba compiles, for every type and size; `registers` are the
-same passes for float32 on processors with AVX-512, or AVX2 and FMA, faster and compiled in less time.
+There are two implementations. `loops` and `causal_loops` support every type and size. `registers` contains
+the same passes for float32 on processors with AVX-512, or AVX2 and FMA; they run and compile faster.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from ...solution_guard import library_solution
 from ..approximation import Approximation
 from ..numpy_backend import Forward, Gradients
 
-SPAN = 8192  # tokens: a thread's share is not shorter
+SPAN = 8192  # minimum number of tokens per thread
 
 Found = TypeVar("Found")
 
 
 @cache
 def problem() -> str:
-    """Why Numba (extra `fast`) cannot be used here, "" where it can; asking imports it."""
+    """Import Numba (extra `fast`) and return the error message, or "" if it can be used."""
     try:
         import numba  # noqa: F401
-    except ImportError as error:  # not there, or it does not know this NumPy yet
+    except ImportError as error:  # not installed, or it does not support this NumPy
         return str(error)
     return ""
 
 
 def installed() -> bool:
-    """Whether Numba can be used here."""
+    """Return True if Numba can be imported."""
     return not problem()
 
 
 @cache
 def _kernels(name: str) -> Any:
-    """A module of compiled functions, imported when it is first asked for: it needs Numba."""
+    """Import a module of compiled functions on first use, because it needs Numba."""
     return importlib.import_module(f".{name}", __package__)
 
 
 @cache
 def _found() -> bool:
-    """Whether Numba and what it brings are there, without importing Numba, which takes half a second."""
+    """Return True if Numba and llvmlite are installed, without importing them, which takes half a second."""
     names = ("numba", "llvmlite")
     return all(sys.modules.get(name, name) is not None and find_spec(name) is not None for name in names)
 
 
 def in_registers(Q: Array, V: Array, g: int) -> bool:
-    """Whether the passes in `registers` are made for such arrays, of degree g, and for this processor."""
+    """Return True if the passes in `registers` support these arrays, degree g and this processor."""
     return _found() and bool(register_calls().suits(Q, V, g))
 
 
 def register_calls() -> Any:
-    """The module that calls them."""
+    """Return the module `registers.calls`, which calls the passes in registers."""
     return _kernels("registers.calls")
 
 
 def _sum(parts: list[Array], weights: Array) -> Array:
-    """The parts' sum times weights, in the first part's memory."""
+    """Return the sum of the parts times weights, in the memory of the first part."""
     total = parts[0]
     for part in parts[1:]:
         total += part
@@ -76,7 +76,7 @@ def _sum(parts: list[Array], weights: Array) -> Array:
 
 
 def _constants(s: Approximation, X: Array) -> tuple[Any, Array, Array, Array]:
-    """factor, shift, covariance and weights in the type of X."""
+    """Return factor, shift, covariance and weights of the approximation, in the type of X."""
     d, kind = X.shape[1], X.dtype
     shift = np.zeros(d, kind) if s.shift is None else s.shift.astype(kind)
     covariance = np.zeros((0, 0), kind) if s.covariance is None else s.covariance.astype(kind)
@@ -84,20 +84,22 @@ def _constants(s: Approximation, X: Array) -> tuple[Any, Array, Array, Array]:
 
 
 def _bits(X: Array) -> Array:
-    """Room for a tile's worth of whole numbers as large as an entry of X."""
+    """Allocate one integer per token of a tile, of the size of an entry of X."""
     from .causal_loops import TILE
 
     return np.empty(TILE, np.int32 if X.itemsize == 4 else np.int64)
 
 
 def _rows(*arrays: Array) -> tuple[Array, ...]:
-    """The arrays with neighbouring entries next to each other, as the compiled loops read them."""
+    """Return the arrays as contiguous arrays of one Numba type, as the compiled loops need them."""
     return tuple(_of_one_type(np.ascontiguousarray(x)) for x in arrays)
 
 
 def _of_one_type(X: Array) -> Array:
-    """X; where it may not be written, its memory as an array that may. To Numba these are two types, and it
-    would compile every loop once more, which takes seconds; none of them writes to what it is given.
+    """Return X, or a writeable array with the same memory if X is read-only.
+
+    Numba treats these as two types and would compile every loop again, which takes seconds. The loops do not
+    write to their inputs.
     """
     if X.flags.writeable:
         return X
@@ -106,26 +108,27 @@ def _of_one_type(X: Array) -> Array:
 
 
 def moments(K: Array) -> tuple[Array, Array]:
-    """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
+    """Return the mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
     found: tuple[Array, Array] = _kernels("loops").moments(*_rows(K))
     return found
 
 
 def finite(Q: Array, K: Array, V: Array) -> bool:
-    """Whether all entries are finite and not too large for their squares to be summed."""
+    """Return True if all entries are finite and the sums of their squares do not overflow."""
     return bool(_kernels("loops").finite(*map(_of_one_type, (Q, K, V))))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
-    """Whether den (n,) is at least `least`, O (n, m) is finite, and within V (n_k, m) as
-    `error_certificates.within` says.
+    """Return True if den (n,) is at least `least`, and O (n, m) is finite and within the range of V (n_k, m).
+
+    The range is that of `error_certificates.within`.
     """
     return bool(_kernels("loops").output_fine(O, den, _of_one_type(V), least))
 
 
 @library_solution
 def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) -> Forward:
-    """As `numpy_backend.forward`."""
+    """Return the result of `numpy_backend.forward`, computed by compiled loops."""
     loops = _kernels("loops")
     Q, K, V = _rows(Q, K, V)
     factor, shift, covariance, weights = _constants(s, Q)
@@ -149,7 +152,7 @@ def forward(Q: Array, K: Array, V: Array, s: Approximation, threads: int = 1) ->
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation, threads: int = 1
 ) -> Gradients:
-    """As `numpy_backend.backward`."""
+    """Return the result of `numpy_backend.backward`, computed by compiled loops."""
     loops = _kernels("loops")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, shift, covariance, weights = _constants(s, Q)
@@ -173,7 +176,7 @@ def backward(
 
 @library_solution
 def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
-    """As `numpy_backend.causal_forward`, with no state handed back: tokens are worked on in their order."""
+    """Return the result of `numpy_backend.causal_forward` without the state T, computed by compiled loops."""
     causal = _kernels("causal_loops")
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
@@ -185,7 +188,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Approximation) -> Forward:
 
 @library_solution
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Approximation) -> Gradients:
-    """As `numpy_backend.causal_backward`."""
+    """Return the result of `numpy_backend.causal_backward`, computed by compiled loops."""
     causal = _kernels("causal_loops")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
@@ -196,7 +199,7 @@ def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Appr
     return Gradients(dQ, dK, dV)
 
 
-# ---- spans of tokens, each worked on by a thread of its own
+# ---- spans of tokens, one thread per span
 
 
 @cache
@@ -204,17 +207,17 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
 
 
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # the threads of a parent do not exist in a forked child
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def span_count(threads: int, n: int) -> int:
-    """How many spans n tokens are cut into."""
+    """Return the number of spans into which n tokens are cut."""
     return min(threads, n // SPAN)
 
 
 def map_spans(work: Callable[[int, int], Found], n: int, threads: int) -> list[Found]:
-    """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
+    """Run work(start, stop) on equal spans of n tokens in threads, and return the results in order."""
     count = span_count(threads, n)
     if count < 2:
         return [work(0, n)]

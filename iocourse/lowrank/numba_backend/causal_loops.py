@@ -1,9 +1,8 @@
-"""The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
+"""Compiled causal passes: exact within a tile, with the state of the earlier or later tiles for the rest.
 
-Within a tile the scores P are a matrix of (row, key), and the three products of `loops` serve it too:
-tokens stand where features stood. Where each query row has its own polynomial, its variance is that of given
-key covariance, never of the sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far
-(polynomial) parts are added.
+Within a tile the scores P are a matrix (row, key), and the three products of `loops` are used for it, with
+tokens instead of features. If each query row has its own polynomial, its variance comes from the given key
+covariance, not from the sequence. E then includes e^(σ²/2), needed when exact and polynomial parts are added.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LARGEST = 80  # 2ᵏ of a larger exponent would not be a float32
 
 @compiled
 def scaled_row_factors(E, half, x, covariance, C):
-    """`row_factors` times e^(σ²/2)."""
+    """Store `row_factors` times e^(σ²/2) in E."""
     row_factors(E, half, x, covariance, C)
     for t in range(C):
         half[t] = math.exp(-half[t])
@@ -43,7 +42,7 @@ def scaled_row_factors(E, half, x, covariance, C):
 
 @compiled
 def times_every_factor(F, E, starts, C):
-    """Features of degree l times E[⌊(g - l)/2⌋], the two highest degrees too."""
+    """Multiply the features of degree l by E[⌊(g - l)/2⌋], including the two highest degrees."""
     g = len(starts) - 2
     for l in range(g + 1):
         m = (g - l) // 2
@@ -54,7 +53,7 @@ def times_every_factor(F, E, starts, C):
 
 @compiled
 def times_weights(Tw, T, w):
-    """Tw = w ∘ T."""
+    """Store w ∘ T in Tw."""
     for a in range(T.shape[0]):
         for c in range(T.shape[1]):
             Tw[a, c] = T[a, c] * w[a]
@@ -62,10 +61,10 @@ def times_weights(Tw, T, w):
 
 @compiled
 def exponentials(s, C, scale, bits):
-    """exp of C float32 numbers, in place, in a loop that turns into vector instructions.
+    """Replace C numbers by their exponentials; for float32 in a loop that compiles to vector instructions.
 
-    exp(s) = 2ᵏ exp(s - k log 2): a power series for the rest, at most 0.35, and k written into the exponent
-    bits of `scale`, whose memory `bits` sees as whole numbers. Of float64 numbers one by one.
+    exp(s) = 2ᵏ exp(s - k log 2), with a power series for the remainder (at most 0.35) and k written into the
+    exponent bits of `scale`, whose memory `bits` views as integers. float64 numbers are computed one by one.
     """
     one = s.dtype.type(1)
     largest = s.dtype.type(0)
@@ -91,7 +90,7 @@ def exponentials(s, C, scale, bits):
 
 @compiled
 def turn(rows, x, C):
-    """rows (C, d) from x (d, C)."""
+    """Transpose x (d, C) into rows (C, d)."""
     for i in range(x.shape[0]):
         for t in range(C):
             rows[t, i] = x[i, t]
@@ -99,18 +98,18 @@ def turn(rows, x, C):
 
 @compiled
 def inside(P, q_rows, xk, C, bits):
-    """P (C, C): exp of the scores of row t with the keys u ≤ t of its tile, 0 after."""
+    """Store in P (C, C) the exp of the scores of row t with the keys u ≤ t of its tile, 0 for u > t."""
     spread(P[:C], q_rows[:C], xk, C)
     scale = bits.view(P.dtype)
     for t in range(C):
-        exponentials(P[t], t + 1, scale, bits)  # a later key has no say, not even in how exp is taken
+        exponentials(P[t], t + 1, scale, bits)  # later keys must not influence the method chosen for exp
         for u in range(t + 1, C):
             P[t, u] = 0
 
 
 @compiled
 def inside_gradient(S, P, g_rows, W, C):
-    """S (C, C) = P ∘ (Gᵀ W)."""
+    """Store P ∘ (Gᵀ W) in S (C, C)."""
     spread(S[:C], g_rows[:C], W, C)
     for t in range(C):
         for u in range(C):
@@ -119,7 +118,7 @@ def inside_gradient(S, P, g_rows, W, C):
 
 @compiled
 def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
-    """O and den of one head."""
+    """Compute O and den of one head."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
     F = aligned(rank, TILE, Q)
@@ -153,7 +152,7 @@ def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
 
 @compiled
 def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
-    """dQ of one head, in the order of the tokens."""
+    """Compute dQ of one head, from the first tile to the last."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
     F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)
@@ -192,7 +191,7 @@ def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts,
 
 @compiled
 def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
-    """dK and dV of one head, from the last token on."""
+    """Compute dK and dV of one head, from the last tile to the first."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     U, Uw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
     F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)

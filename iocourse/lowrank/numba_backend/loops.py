@@ -1,15 +1,15 @@
-"""The passes over tokens, compiled for the CPU by Numba: one head, a span of tokens, a tile at a time.
+"""Passes over the tokens of one head, compiled for the CPU by Numba: one tile of a span of tokens at a time.
 
-A tile holds C tokens, feature by feature: every inner loop runs over neighbouring tokens, which is what a
-compiler turns into vector instructions. Each function adds to a state or fills rows of arrays given to it, so
-that spans of one head can be worked on by different threads; none holds Python's lock. What the arrays are:
+A tile has C tokens, stored feature by feature. Every inner loop is over neighbouring tokens, which a compiler
+can vectorise. Each function adds to a state or fills rows of its output arrays, so different threads can work
+on spans of one head; none holds the GIL. The arrays are:
 
     steps (S, 4)   first, last, axis, source of each block of features (`monomials.Step`)
     starts (g + 2,)  where each degree's features begin
-    covariance (d, d)  of the keys, where each query row has its own polynomial; of no size, (0, 0), where not
+    covariance (d, d)  of the keys, if each query row has its own polynomial; otherwise an empty array (0, 0)
     T, U (rank, d_v + 1)  the sums over keys and over queries, before weights
 
-How Numba compiles them stands first; at the end, what the certificates need to know of whole arrays.
+The file begins with the compiler options, and ends with the checks of complete arrays for the certificates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLIP = 0.8  # as in polynomials
 
 
 class _Announcing(event.Listener):  # type: ignore[misc]
-    """Print a line when Numba first compiles a loop of this package, because all of them take 10 to 30 s."""
+    """Listener that prints a message when Numba first compiles a loop of this package (10 to 30 s in all)."""
 
     announced = False
 
@@ -50,32 +50,32 @@ event.register("numba:compile", _Announcing())
 
 
 def compiling(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with these options; what is compiled is kept on disk, unless no folder can be written."""
+    """Return `numba.njit` with these options; it caches on disk unless no cache folder is writeable."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         shared = {"nogil": True, "error_model": "numpy"} | options
         try:
             return njit(cache=True, **shared)(function)
-        except RuntimeError:  # neither the package's folder nor one of the user's can be written
+        except RuntimeError:  # neither the package's folder nor the user's cache folder is writeable
             return njit(**shared)(function)
 
     return compiled
 
 
 compiled = compiling(fastmath=True)
-# Sums may be reordered, which vector instructions need; that all numbers are finite may not be assumed.
+# Sums may be reordered, as vectorisation needs; numbers must not be assumed to be finite.
 checked = compiling(fastmath={"reassoc", "contract", "nsz"})
 
 
-# ---- the passes of one head
+# ---- passes of one head
 
 
 @compiled
 def aligned(rows, columns, like):
-    """Room for (rows, columns) numbers of the type of `like`, its rows at the start of a cache line.
+    """Allocate (rows, columns) numbers of the type of `like`, starting at a cache line.
 
-    A row is a whole number of lines where columns is a multiple of 16. Vectors that lie across two lines made
-    the passes up to a third slower, by chance from call to call.
+    Every row starts at a line if columns is a multiple of 16. Vectors across two cache lines made the passes
+    up to a third slower, at random from call to call.
     """
     a_line = 64 // like.itemsize
     room = np.empty(rows * columns + a_line, like.dtype)
@@ -85,7 +85,7 @@ def aligned(rows, columns, like):
 
 @compiled
 def fill_monomials(F, x, steps, C):
-    """F (rank, C) from x (d, C)."""
+    """Fill F (rank, C) with the monomials of x (d, C)."""
     for t in range(C):
         F[0, t] = 1
     for i in range(x.shape[0]):
@@ -100,7 +100,7 @@ def fill_monomials(F, x, steps, C):
 
 @compiled
 def features_vjp(dx, dF, F, x, steps, C):
-    """dx (d, C) from dF (rank, C), which is used up."""
+    """Compute dx (d, C) from dF (rank, C), which is overwritten."""
     for i in range(x.shape[0]):
         for t in range(C):
             dx[i, t] = 0
@@ -118,7 +118,7 @@ def features_vjp(dx, dF, F, x, steps, C):
 
 @compiled
 def add_products(T, F, W, C):
-    """T (rank, m) += F (rank, C) Wᵀ, two features by four columns at a time."""
+    """Add F (rank, C) Wᵀ to T (rank, m), two features by four columns at a time."""
     rank, m = T.shape
     for a in range(0, rank - 1, 2):
         for c in range(0, m - 3, 4):
@@ -159,7 +159,7 @@ def add_products(T, F, W, C):
 
 @compiled
 def gather(N, F, T, C):
-    """N (m, C) = Tᵀ F, eight features at a time."""
+    """Store Tᵀ F in N (m, C), eight features at a time."""
     rank, m = T.shape
     eights = rank - rank % 8
     for c in range(m):
@@ -182,7 +182,7 @@ def gather(N, F, T, C):
 
 @compiled
 def spread(D, T, W, C):
-    """D (rank, C) = T W, with W (m, C), two features by eight columns at a time."""
+    """Store T W in D (rank, C), with W (m, C), two features by eight columns at a time."""
     rank, m = T.shape
     eights, fours = m - m % 8, m - m % 4
     if rank == 1:
@@ -192,7 +192,7 @@ def spread(D, T, W, C):
                 D[0, t] += W[c, t] * T[0, c]
         return
     for first in range(0, rank, 2):
-        a = min(first, rank - 2)  # of an odd rank the last feature but one is made again
+        a = min(first, rank - 2)  # if rank is odd, the last feature but one is computed twice
         b = a + 1
         for t in range(C):
             D[a, t] = 0
@@ -227,7 +227,7 @@ def spread(D, T, W, C):
 
 @compiled
 def take(x, X, at, C, factor, shift):
-    """x (d, C) = factor · (C rows of X from `at` on - shift), turned."""
+    """Store factor · (X - shift) of C rows from row `at` on, transposed, in x (d, C)."""
     for i in range(X.shape[1]):
         off = shift[i]
         for t in range(C):
@@ -236,7 +236,7 @@ def take(x, X, at, C, factor, shift):
 
 @compiled
 def take_with_ones(W, V, at, C):
-    """W (d_v + 1, C) = [V, 1], turned."""
+    """Store [V, 1] of C rows from row `at` on, transposed, in W (d_v + 1, C)."""
     m = V.shape[1]
     for i in range(m):
         for t in range(C):
@@ -247,7 +247,7 @@ def take_with_ones(W, V, at, C):
 
 @compiled
 def take_gradient(W, O, den, dO, at, C):
-    """W (d_v + 1, C) = [dO, -Σ dO ∘ O] / den, turned."""
+    """Store [dO, -Σ dO ∘ O] / den of C rows from row `at` on, transposed, in W (d_v + 1, C)."""
     m = O.shape[1]
     for t in range(C):
         W[m, t] = 0
@@ -259,7 +259,10 @@ def take_gradient(W, O, den, dO, at, C):
 
 @compiled
 def row_factors(E, half, x, covariance, C):
-    """E (⌊g/2⌋ + 1, C): series of exp(half) cut after m terms; half = -σ²/2, σ² = xᵀ covariance x clipped."""
+    """Fill E (⌊g/2⌋ + 1, C) with the series of exp(half) cut after m terms.
+
+    half = -σ²/2, where σ² is xᵀ covariance x, clipped.
+    """
     d = x.shape[0]
     for t in range(C):
         half[t] = 0
@@ -281,7 +284,7 @@ def row_factors(E, half, x, covariance, C):
 
 @compiled
 def times_row_factors(F, E, starts, C):
-    """Features of degree l times E[⌊(g - l)/2⌋], row by row."""
+    """Multiply the features of degree l by E[⌊(g - l)/2⌋], except the two highest degrees, where it is 1."""
     g = len(starts) - 2
     for l in range(g - 1):
         m = (g - l) // 2
@@ -292,9 +295,9 @@ def times_row_factors(F, E, starts, C):
 
 @compiled
 def moments(K):
-    """The mean (d,) of the rows of K and their covariance (d, d).
+    """Return the mean (d,) of the rows of K and their covariance (d, d).
 
-    Sums are taken about the mean of the first tile: about 0 they would cancel where all keys share an offset.
+    Sums are taken about the mean of the first tile; sums about 0 would cancel if all keys share an offset.
     """
     n, d = K.shape
     about = np.zeros(d, K.dtype)
@@ -326,7 +329,7 @@ def moments(K):
 
 @compiled
 def keys_forward(T, K, V, start, stop, shift, steps):
-    """T += Σ ψ(k - shift) [v, 1]ᵀ over the span."""
+    """Add Σ ψ(k - shift) [v, 1]ᵀ over the span to T."""
     C0 = min(TILE, stop - start)
     F = aligned(T.shape[0], C0, K)
     x, W = aligned(K.shape[1], C0, K), aligned(T.shape[1], C0, K)
@@ -340,7 +343,7 @@ def keys_forward(T, K, V, start, stop, shift, steps):
 
 @compiled
 def queries_forward(O, den, T, Q, start, stop, factor, covariance, steps, starts):
-    """O and den of the span, from the weighted state T."""
+    """Compute O and den of the span from the weighted state T."""
     C0 = min(TILE, stop - start)
     F = aligned(T.shape[0], C0, Q)
     x, N = aligned(Q.shape[1], C0, Q), aligned(T.shape[1], C0, Q)
@@ -364,7 +367,7 @@ def queries_forward(O, den, T, Q, start, stop, factor, covariance, steps, starts
 
 @compiled
 def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, steps, starts):
-    """dQ of the span, from the weighted state T; U += Σ φ(q) [dO, -Σ dO ∘ O]ᵀ / den."""
+    """Compute dQ of the span from the weighted state T, and add Σ φ(q) [dO, -Σ dO ∘ O]ᵀ / den to U."""
     C0 = min(TILE, stop - start)
     F, dF = aligned(T.shape[0], C0, Q), aligned(T.shape[0], C0, Q)
     x, dx = aligned(Q.shape[1], C0, Q), aligned(Q.shape[1], C0, Q)
@@ -391,7 +394,7 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
 
 @compiled
 def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
-    """dK and dV of the span, from the weighted state U."""
+    """Compute dK and dV of the span from the weighted state U."""
     C0 = min(TILE, stop - start)
     F, dF = aligned(U.shape[0], C0, K), aligned(U.shape[0], C0, K)
     x, dx = aligned(K.shape[1], C0, K), aligned(K.shape[1], C0, K)
@@ -412,12 +415,12 @@ def keys_backward(dK, dV, U, K, V, start, stop, shift, steps):
                 dK[at + t, i] = dx[i, t]
 
 
-# ---- whole arrays, in which numbers that are not finite are expected
+# ---- complete arrays, which may contain numbers that are not finite
 
 
 @checked
 def squares(X):
-    """The sum of the squares of X (n, m): not finite where an entry is not, or where it is too large."""
+    """Return the sum of the squares of X (n, m); it is not finite if an entry is not finite or too large."""
     total = X.dtype.type(0)
     for t in range(X.shape[0]):
         for i in range(X.shape[1]):
@@ -427,13 +430,13 @@ def squares(X):
 
 @checked
 def finite(Q, K, V):
-    """Whether the squares of each of the three have a finite sum."""
+    """Return True if the squares of each of the three arrays have a finite sum."""
     return math.isfinite(squares(Q)) and math.isfinite(squares(K)) and math.isfinite(squares(V))
 
 
 @checked
 def extent(X):
-    """The smallest (m,) and the largest entry of each column of X (n, m)."""
+    """Return the smallest and the largest entry of each column of X (n, m), both (m,)."""
     low, high = X[0].copy(), X[0].copy()
     for t in range(X.shape[0]):
         for i in range(X.shape[1]):
@@ -444,8 +447,9 @@ def extent(X):
 
 @checked
 def output_fine(O, den, V, least):
-    """Whether den (n,) is at least `least`, O (n, m) is finite, and within V (n_k, m) as
-    `error_certificates.within` says.
+    """Return True if den (n,) is at least `least`, and O (n, m) is finite and within the range of V (n_k, m).
+
+    The range is that of `error_certificates.within`.
     """
     for i in range(len(den)):
         if not least <= den[i] < np.inf:
