@@ -59,7 +59,7 @@ def backward_queries_kernel(
     Q, K, V, O, dO, LSE, dLSE, prepared, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """Compute dQ = scale · dS K, and prepare row statistics for the second pass; BM rows of dQ per program."""
+    """Compute dQ = scale · dS K, BM rows per program, and prepare row statistics for the second pass."""
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
     d = shape.d

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Shape of a grid: `tiles` · B · `heads` programs; `group` query heads share a key head; head size `d`."""
+    """Shape of a grid: `tiles` · B · `heads` programs; `group` query heads per key head; head size `d`."""
 
     tiles: int
     heads: int
@@ -62,7 +62,7 @@ class RowNumbers(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """First rows of packed sequences in Q and in K, followed by the end of the last: (sequences + 1,) each."""
+    """First rows of packed sequences in Q and in K, then the end of the last: (sequences + 1,) each."""
 
     cu_q: Any
     cu_k: Any
@@ -98,7 +98,7 @@ class Tiling(NamedTuple):
 
 
 class Slicing(NamedTuple):
-    """Compile-time tile of a kernel that splits d into slices: BM queries by BN keys, BD columns per slice."""
+    """Compile-time tile of a kernel that splits d: BM queries by BN keys, BD columns per slice."""
 
     BM: int
     BN: int
@@ -146,7 +146,7 @@ def row_pointers(x, batch, head, start, ROWS: tl.constexpr, DIM: tl.constexpr):
 
 @triton.jit
 def inside(start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
-    """Return a mask (ROWS, DIM) of the elements of a tile that are in bounds: rows below n, columns below d."""
+    """Return a mask (ROWS, DIM): True for elements of a tile in bounds, rows below n and columns below d."""
     rows = start + tl.arange(0, ROWS)
     return (rows[:, None] < n) & (tl.arange(0, DIM)[None, :] < d)
 

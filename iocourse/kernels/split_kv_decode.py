@@ -16,7 +16,7 @@ from .jit_helpers import LOG2_E, LOWEST, Pairs, inside, load_rows
 
 
 class Parts(NamedTuple):
-    """Shape of the decode grid: `parts` · `tiles` · B · `heads` programs, where `heads` counts key heads, each
+    """Shape of the decode grid: `parts` · `tiles` · B · `heads` programs. `heads` counts key heads, each
     shared by `group` query heads of size `d`.
     """
 
