@@ -302,19 +302,19 @@ def test_no_kernel(kernel):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"d": 0}, "d is 0; allowed: 1 to 1024"),
-        ({"d": 1025}, "d is 1025; allowed: 1 to 1024"),
-        ({"dtype": torch.float64}, "dtype is torch.float64; allowed: float16, bfloat16, float32"),
-        ({"kernel": "back"}, f"kernel is 'back'; allowed: {', '.join(KERNELS)}"),
-        ({"pairs": "all"}, "pairs is 'all'; allowed: band, block_mask, packed"),
+        ({"d": 0}, "d must be an integer from 1 to 1024, got 0"),
+        ({"d": 1025}, "d must be an integer from 1 to 1024, got 1025"),
+        ({"dtype": torch.float64}, "dtype must be one of float16, bfloat16, float32; got torch.float64"),
+        ({"kernel": "back"}, f"kernel must be one of {', '.join(KERNELS)}; got 'back'"),
+        ({"pairs": "all"}, "pairs must be one of band, block_mask, packed; got 'all'"),
         ({"group": 0}, "group must be at least 1, got 0"),
         (
             {"kernel": "scores", "d": 64, "pairs": "packed"},
-            "scores has no launch with d = 64 and pairs = 'packed'; it has: forward, .*, keys",
+            "scores is not launched with d = 64 and pairs = 'packed'. Use one of: forward, .*, keys",
         ),
         (
             {"kernel": "forward", "d": 600},
-            "forward has no launch with d = 600 and pairs = 'band'; it has: sliced_forward, .*",
+            "forward is not launched with d = 600 and pairs = 'band'. Use one of: sliced_forward, .*",
         ),
         ({"arch": 70}, "arch is 70; allowed: 75, 80, 89, 90, 100"),
     ],
@@ -365,7 +365,7 @@ def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, ar
 @pytest.mark.parametrize(
     ("kernel", "tile", "message"),
     [
-        ("forward", (48, 64), "forward: BM is 48; allowed: 16, 32, 64, .*"),
+        ("forward", (48, 64), r"forward: BM must be 16, 32, 64, 128, … \(for tl.dot\), got 48"),
         ("forward", (64, 64.0), "BN must be a whole number .*"),
         ("forward", (64, 64, 3), "num_warps is 3; allowed: .*"),
         ("forward", (64, 64, 4, 17), "num_stages is 17; allowed: 1 to 16"),

@@ -269,8 +269,8 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
     monkeypatch.setattr(launches, "start", lambda *_, **__: launched.append(1))
     with pytest.raises(
         ValueError,
-        match=rf"^q has head size 400 in 32 bits, whose tiles of whole rows take {needed // 1024} KB of "
-        r"shared memory, and sm_75 has 64 KB; allowed here: a smaller d, 16 bits, or attention without ",
+        match=rf"^q has head size 400 in 32 bits, so tiles of complete rows need {needed // 1024} KB of "
+        r"shared memory, but sm_75 has 64 KB\. Use a smaller d, 16 bits, or attention without ",
     ):
         o.sum().backward()
     assert not launched and padded(400) == 512 and INTERPRETED
@@ -424,7 +424,7 @@ def test_a_bound_too_small_for_one_head_names_the_bytes():
     needed = 2 * 20 * 20 * 4
     with (
         using(matrix_bytes=needed - 1),
-        pytest.raises(ValueError, match=f"^matrix_bytes is {needed - 1:,}, and P "),
+        pytest.raises(ValueError, match=f"^matrix_bytes must be at least {needed:,}, got {needed - 1:,}: P "),
     ):
         o.sum().backward(retain_graph=True)
     with using(matrix_bytes=needed):

@@ -99,5 +99,5 @@ def test_the_largest_limit_that_counts_is_kept():
 
 def test_a_decode_step_has_no_window_and_says_so():
     x = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(TypeError, match="window is no argument of decode; allowed: q, k, v, scale, parts"):
+    with pytest.raises(TypeError, match="window is not an argument of decode; use: q, k, v, scale, parts"):
         decode(x, x, x, window=(2**31 - 1, 0))

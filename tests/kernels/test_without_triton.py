@@ -128,7 +128,7 @@ attention(*[torch.zeros(1, 1, 4, 8)] * 3)
 """
     said = python(code, TRITON_INTERPRET=off)
     assert said.startswith(
-        "ValueError: q is on cpu, and kernels are compiled for CUDA here; allowed: a cuda tensor"
+        "ValueError: q must be a cuda tensor, because kernels are compiled for CUDA here, got a tensor on cpu"
     )
 
 

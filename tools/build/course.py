@@ -21,7 +21,7 @@ from tools.build.lesson import Json, Lesson, read_lessons
 from tools.build.notebook_execution import cannot_run
 from tools.build.project import read_project
 from tools.build.recorded_mutants import recorded_problems
-from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers
+from tools.build.rules import lesson_length, lesson_lint, number_check, prediction_spoilers, style_check
 from tools.build.setup_cell import with_first_cell, without_first_cell
 
 
@@ -57,6 +57,8 @@ def write(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[
         texts |= both_texts(lesson, kept or run_solved(lesson, root))
     texts |= generated_sections.pages(root, {} if only else rows(lessons), project)
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
+    if not only and (counts := style_check.lower_counts(root)):
+        texts[style_check.COUNTS] = counts
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         atomic_write(root / path, texts[path])
@@ -91,6 +93,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
             if path.stem not in stems:
                 found.append(f"{path.parent.name}/{path.name} has no source solutions/{path.stem}.py")
         found += [*generated_sections.problems(root, rows(lessons), project), *guide_problems(root)]
+        found += style_check.problems(root)
     return found
 
 
