@@ -1,9 +1,9 @@
 """Backward kernel of dK and dV, and optionally dQ: the tile of keys is resident, queries are streamed.
 
-Without dQ it is the second kernel of the two-pass backward pass. With dQ it is the whole backward pass in one
-kernel: each tile of scores is computed once, so five products per tile replace seven. Every tile of keys then
-adds its part of dQ atomically, in the order in which programs finish, so results are not bit-equal from run
-to run.
+Without dQ it is the second kernel of the two-pass backward pass. With dQ it is the whole backward pass in
+one kernel: each tile of scores is computed once, so five products per tile replace seven. Every tile of keys
+then adds its part of dQ atomically, in the order in which programs finish, so results are not bit-equal from
+run to run.
 """
 
 import triton

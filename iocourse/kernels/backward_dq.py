@@ -1,5 +1,5 @@
-"""Backward kernel of dQ, first kernel of the two-pass backward pass: the tile of queries is resident, keys
-are streamed.
+"""Backward kernel of dQ, first kernel of the two-pass backward pass: the tile of queries is resident,
+keys are streamed.
 
 It is the first pass of the emulator's `split_backward`. It also computes D from O and dO, and stores D and
 the row log-sum-exps in base 2 for the second pass.

@@ -82,9 +82,9 @@ class Tiling(NamedTuple):
 
     PADDED: columns from d on hold zeros. DESCRIPTORS: streamed tiles are loaded by tensor descriptor.
     PRECISION: of float32 products. SKIPPING: do not enter a loop with no iteration. On sm_90 no other
-    instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits for every
-    product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass use descriptors,
-    too.
+    instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits
+    for every product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass
+    use descriptors, too.
     """
 
     BM: int
@@ -205,8 +205,8 @@ def store_rows(
 
 @triton.jit
 def sees(i, j, pairs, SEEN: tl.constexpr):
-    """Return the mask of visible pairs: True if query i attends to key j. i and j broadcast; keys from n_k on
-    are masked.
+    """Return the mask of visible pairs: True if query i attends to key j. i and j broadcast; keys from n_k
+    on are masked.
     """
     seen = j < pairs.n_k
     if SEEN.HAS_LOW:
@@ -339,7 +339,7 @@ def pattern(lists, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
     """Split begin … end into three runs of tiles: masked, unmasked and masked tiles.
 
-    Returns the four borders, multiples of BLOCK: `begin` rounded down, the borders of the tiles that lie
+    Returns the four borders, multiples of BLOCK: `begin` rounded down, the borders of the tiles
     within whole_begin … whole_end, and `end` rounded up.
     """
     nothing = end <= begin
@@ -352,8 +352,8 @@ def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
 
 @triton.jit
 def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
-    """Return the keys that queries start … start + BM - 1 attend to, as borders of tiles of BN keys (see
-    `split_range`).
+    """Return the keys that queries start … start + BM - 1 attend to, as borders of tiles of BN
+    keys (see `split_range`).
     """
     n_k = pairs.n_k
     stop = tl.minimum(start + BM, pairs.n_q)  # rows past the last query need no keys

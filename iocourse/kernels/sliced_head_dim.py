@@ -1,5 +1,5 @@
-"""Fused kernels for large head sizes: d is split into slices, and fast memory holds a tile of scores and one
-slice.
+"""Fused kernels for large head sizes: d is split into slices, and fast memory holds a tile of scores
+and one slice.
 
 This is the emulator's `small_cache_fused`. A tile of scores is a sum over slices of d, and its product with V
 is added slice by slice to O in slow memory. No N × N matrix is stored, but O is read and written once for

@@ -48,14 +48,14 @@ def last_merges_kernel(
 
     arrived: one int32 counter per tile of each key head, 0 before and after the launch.
 
-    The last program sees the stores of all others, for three reasons. (1) Within a program, each thread's
-    stores precede the barrier, and the barrier precedes the atomic addition, which one thread executes.
-    (2) The addition has acquire and release semantics for the whole GPU, and additions to one counter are
-    totally ordered: the addition that returns parts - 1 is the last, so its thread sees all earlier stores.
-    (3) The returned value reaches the other threads through shared memory after another barrier, so their
-    loads are later still. No program waits for another, so programs may run in any order, even one by one.
-    The result does not depend on which program is last: it reads all parts from memory, its own included, in
-    a fixed order.
+    The stores of all programs are visible to the last one, for three reasons. (1) Within a program, each
+    thread's stores precede the barrier, and the barrier precedes the atomic addition, which one thread
+    executes. (2) The addition has acquire and release semantics for the whole GPU, and additions to one
+    counter are totally ordered: the addition that returns parts - 1 is the last, so all earlier stores are
+    visible to it. (3) The returned value reaches the other threads through shared memory after another
+    barrier, so their loads are later still. Programs do not wait for each other, so they may run in any
+    order, even one by one. The result does not depend on which program is last: it reads all parts from
+    memory, its own included, in a fixed order.
     """
     tile, start, pair = store_part(Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE, SEEN)
     tl.debug_barrier()

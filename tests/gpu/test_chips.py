@@ -28,7 +28,7 @@ def test_the_ridge_rises_from_one_generation_to_the_next():
 def test_an_unknown_architecture(arch):
     with pytest.raises(ValueError) as caught:
         chip_of(arch)
-    assert str(caught.value) == f"arch is {arch!r}; allowed: 75, 80, 89, 90, 100"
+    assert str(caught.value) == f"arch must be one of 75, 80, 89, 90, 100; got {arch!r}"
 
 
 def taking(*, registers=64, shared=0, warps=4, spilled=0, arch=90):
@@ -66,7 +66,7 @@ def test_what_is_spilled_outside_the_hot_loop_fits(spills):
 
 def test_a_report_reads_as_a_sentence():
     assert str(taking(registers=168, shared=98 * 1024)) == (
-        "sm_90: 168 of 255 registers a thread, nothing spilled, 98.0 of 227 KB shared memory, "
+        "sm_90: 168 of 255 registers per thread, nothing spilled, 98.0 of 227 KB shared memory, "
         "0 tensor-core and 0 asynchronous copy instructions"
     )
     assert "16 bytes spilled" in str(taking(spilled=16))

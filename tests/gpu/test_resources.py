@@ -272,30 +272,30 @@ def test_a_kernel_of_which_a_program_needs_more_than_there_is():
 
 @pytest.mark.parametrize("arch", [91, "90", True, 70])
 def test_an_unknown_architecture(arch):
-    with pytest.raises(ValueError, match=r"arch is .*; allowed: 75, 80, 89, 90, 100"):
+    with pytest.raises(ValueError, match=r"arch must be one of 75, 80, 89, 90, 100; got "):
         resources(double_kernel, arch, *ARGUMENTS, BLOCK=64)
 
 
 def test_a_missing_argument():
-    with pytest.raises(ValueError, match=r"^double_kernel is not given rows, BLOCK$"):
+    with pytest.raises(ValueError, match=r"^double_kernel is missing the arguments rows, BLOCK$"):
         resources(double_kernel, 90, *ARGUMENTS[:3])
 
 
 def test_an_option_no_launch_has():
     with pytest.raises(
-        ValueError, match=r"^num_wraps: double_kernel has no such parameter; allowed .* num_warps"
+        ValueError, match=r"^num_wraps: double_kernel has no such parameter. Use its own .* num_warps"
     ):
         resources(double_kernel, 90, *ARGUMENTS, BLOCK=64, num_wraps=4)
 
 
 def test_an_argument_too_many():
-    with pytest.raises(ValueError, match=r"^double_kernel takes 5 arguments, 6 were given$"):
+    with pytest.raises(ValueError, match=r"^double_kernel takes 5 arguments, got 6$"):
         resources(double_kernel, 90, *ARGUMENTS, 64, 1)
 
 
 @pytest.mark.parametrize("kernel", [len, 3, lambda x: x])
 def test_no_kernel(kernel):
-    with pytest.raises(TypeError, match=r"^kernel is a \w+; allowed: a function under @triton.jit$"):
+    with pytest.raises(TypeError, match=r"^kernel must be a function under @triton.jit, got a \w+$"):
         resources(kernel, 90)
 
 
@@ -316,7 +316,7 @@ def test_no_kernel(kernel):
             {"kernel": "forward", "d": 600},
             "forward is not launched with d = 600 and pairs = 'band'. Use one of: sliced_forward, .*",
         ),
-        ({"arch": 70}, "arch is 70; allowed: 75, 80, 89, 90, 100"),
+        ({"arch": 70}, "arch must be one of 75, 80, 89, 90, 100; got 70"),
     ],
 )
 def test_a_shipped_kernel_that_there_is_not(options, message):
@@ -334,27 +334,27 @@ def no_compiler(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "constants", "message"),
     [
-        (("x",), {}, "source is or holds a str; allowed: tensors, numbers, descriptors, None"),
-        (((1, "x"),), {}, "source is or holds a str; allowed: tensors, .*"),
+        (("x",), {}, "source must be or contain tensors, numbers, descriptors or None, got a str"),
+        (((1, "x"),), {}, "source must be or contain tensors, numbers, descriptors or None, got a str"),
         (
             (torch.zeros(4, dtype=torch.complex64),),
             {},
-            "source is a tensor of complex64; allowed: float16, .*",
+            "source must be a tensor of float16, .*, got complex64",
         ),
         (
             (),
             {"BLOCK": torch.float16},
-            "BLOCK is torch.float16; allowed for a value that is compiled in: a .*",
+            "BLOCK is compiled in, so it must be a .*, got torch.float16",
         ),
-        ((), {"num_warps": 3}, "num_warps is 3; allowed: 1, 2, 4, 8, 16 or 32"),
-        ((), {"num_warps": 64}, "num_warps is 64; allowed: .*"),
-        ((), {"num_warps": "4"}, "num_warps is '4'; allowed: .*"),
-        ((), {"num_warps": True}, "num_warps is True; allowed: .*"),
-        ((), {"num_stages": 0}, "num_stages is 0; allowed: 1 to 16"),
-        ((), {"num_stages": 2.0}, "num_stages is 2.0; allowed: 1 to 16"),
-        ((), {"num_ctas": 3}, "num_ctas is 3; allowed: 1, 2, 4, 8 or 16"),
-        ((), {"maxnreg": 256}, "maxnreg is 256; allowed: 1 to 255"),
-        ((), {"enable_fp_fusion": 1}, "enable_fp_fusion is 1; allowed: True or False"),
+        ((), {"num_warps": 3}, "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
+        ((), {"num_warps": 64}, "num_warps must be .*, got 64"),
+        ((), {"num_warps": "4"}, "num_warps must be .*, got '4'"),
+        ((), {"num_warps": True}, "num_warps must be .*, got True"),
+        ((), {"num_stages": 0}, "num_stages must be 1 to 16, got 0"),
+        ((), {"num_stages": 2.0}, "num_stages must be 1 to 16, got 2.0"),
+        ((), {"num_ctas": 3}, "num_ctas must be 1, 2, 4, 8 or 16, got 3"),
+        ((), {"maxnreg": 256}, "maxnreg must be 1 to 255, got 256"),
+        ((), {"enable_fp_fusion": 1}, "enable_fp_fusion must be True or False, got 1"),
     ],
 )
 def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, arguments, constants, message):
@@ -367,19 +367,19 @@ def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, ar
     [
         ("forward", (48, 64), r"forward: BM must be 16, 32, 64, 128, … \(for tl.dot\), got 48"),
         ("forward", (64, 64.0), "BN must be a whole number .*"),
-        ("forward", (64, 64, 3), "num_warps is 3; allowed: .*"),
-        ("forward", (64, 64, 4, 17), "num_stages is 17; allowed: 1 to 16"),
+        ("forward", (64, 64, 3), "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
+        ("forward", (64, 64, 4, 17), "num_stages must be 1 to 16, got 17"),
         (
             "forward",
             (1024, 1024, 4, 1),
-            r"tile is \(1024, 1024, 4, 1\): 1024 × 1024 scores take 8192 registers per thread; sm_90 has "
-            "255. Take smaller sizes, or more than 4 warps",
+            r"tile \(1024, 1024, 4, 1\) is too large: 1024 × 1024 scores take 8192 registers per thread, but "
+            "sm_90 has 255. Use smaller sizes, or more than 4 warps",
         ),
         (
             "scores",
             (16, 2048, 128, 4),
-            r"tile is \(16, 2048, 128, 4, 1\): 2048 rows of 128 numbers take 512 KB of shared memory; "
-            "sm_90 has 227 KB. Take smaller sizes",
+            r"tile \(16, 2048, 128, 4, 1\) is too large: 2048 rows of 128 numbers take 512 KB of shared "
+            "memory, but sm_90 has 227 KB. Use smaller sizes",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def named(name, raises_after=None):
 def test_the_summary_is_median_and_quartiles():
     assert summary([5.0, 1.0, 2.0, 4.0, 3.0]) == Timing(3.0, (2.0, 4.0), 5)
     assert summary([7.0]) == Timing(7.0, (7.0, 7.0), 1)
-    with pytest.raises(ValueError, match="laps is empty"):
+    with pytest.raises(ValueError, match="laps is empty: it must have one lap or more"):
         summary([])
 
 

@@ -70,12 +70,12 @@ MASKS = [
     (
         masks.Causal(41),
         ValueError,
-        "block_mask is for 41 queries and 41 keys, but q has 40 and k has 40. Build the mask for these lengths",
+        "block_mask is for 41 queries and 41 keys, but q has 40 and k has 40. Build the mask for these",
     ),
     (
         lambda: flex(39),
         ValueError,
-        "block_mask is for 39 queries and 40 keys, but q has 40 and k has 40. Build the mask for these lengths",
+        "block_mask is for 39 queries and 40 keys, but q has 40 and k has 40. Build the mask for these",
     ),
     (
         lambda: flex(N, heads=3),

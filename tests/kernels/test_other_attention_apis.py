@@ -63,7 +63,7 @@ def test_arguments_of_other_attentions(name):
         ("casual", "q, k, v, causal, scale, window, align, block_mask, deterministic, tile_d"),
     ],
 )
-def test_the_equivalent_that_the_error_names(argument, said):
+def test_what_is_said_of_them(argument, said):
     assert said in refused(TypeError, attention, Q, K, K, **{argument: True})
 
 

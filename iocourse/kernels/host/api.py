@@ -122,8 +122,8 @@ def attention(
 
     Args:
         q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 1024. Any strides; on a GPU a tensor is
-            copied first if its row length or strides are not multiples of 16 numbers, or if it is not 16-byte
-            aligned.
+            copied first if its row length or strides are not multiples of 16 numbers, or if it is
+            not 16-byte aligned.
         k: (B, H_kv, Nk, d), of the same type; H_kv divides H, and each head serves H / H_kv heads of q.
         v: (B, H_kv, Nk, d), of the same type.
         causal: False; True: query i attends to no key after its own; 'upper_left' or 'lower_right': the same,
@@ -146,8 +146,8 @@ def attention(
             beyond d = 256, on sm_90 in 16 bits, the backward pass of full and causal attention materialises
             the weights and their gradients, for as many heads at once as fit in 1 GiB (`dispatch.SLICES`).
 
-    Under torch.autocast, q, k and v are cast as by PyTorch's SDPA. Gradients can be taken once, in reverse
-    mode.
+    Under torch.autocast, q, k and v are cast as by PyTorch's SDPA. Gradients can be taken once,
+    in reverse mode.
 
     Returns:
         O (B, H, Nq, d), in q's type and layout.
@@ -204,9 +204,9 @@ def attention_varlen(
             sequence are padding, whose results and gradients are 0 (and their LSE -∞).
         cu_k: the same for keys, up to T_k. A query whose sequence has no key gets 0.
         longest: (queries, keys) of the longest sequence. None: computed from cu_q and cu_k, which on a GPU
-            needs one synchronisation per pass. Given: no synchronisation, but on a GPU cu_q and cu_k are not
-            checked, and wrong ones make the kernels access memory out of bounds. On the CPU they are always
-            checked.
+            needs one synchronisation per pass. Given: no synchronisation, but on a GPU cu_q and cu_k
+            are not checked, and wrong ones make the kernels access memory out of bounds. On the CPU
+            they are always checked.
         causal: as in `attention`, with one diagonal per sequence.
         scale: factor of QKᵀ. None: 1/√d.
         window: as in `attention`.

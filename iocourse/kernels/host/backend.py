@@ -1,7 +1,7 @@
 """Choice between interpreted and compiled kernels, made once when `iocourse.kernels` is imported.
 
 The variable `TRITON_INTERPRET` decides if it is set. Otherwise kernels are compiled if CUDA is available, and
-interpreted if not. Triton reads the variable when a kernel is defined, and some of its own functions are
+interpreted if not. Triton reads the variable when a kernel is defined, and some functions of Triton are
 kernels, so it must be set before triton is imported.
 """
 

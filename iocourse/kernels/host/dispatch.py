@@ -204,8 +204,8 @@ def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and results of
-    `forward`.
+    """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and
+    results of `forward`.
     """
     asked = q, k, v
     table = _table(q, seen)
@@ -444,8 +444,8 @@ def _on_borders(x: Tensor) -> bool:
     """Return True if a GPU can use its widest loads: row lengths and strides are multiples of 16 numbers, and
     the first row is 16-byte aligned.
 
-    Otherwise each number is loaded separately, and the addresses spill 0.2 to 1.4 KB per thread (d = 100,
-    compiled).
+    Otherwise each number is loaded separately, and the addresses spill 0.2 to 1.4 KB per thread (d
+    = 100, compiled).
     """
     steps = [step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True) if n > 1]
     whole = all(step % 16 == 0 for step in [x.shape[3], *steps])

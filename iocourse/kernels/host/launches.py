@@ -271,8 +271,8 @@ def fused_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return dQ, dK and dV: row statistics first, then all three in one kernel, which adds dQ atomically to
-    float32 zeros.
+    """Return dQ, dK and dV: row statistics first, then all three in one kernel, which adds dQ atomically
+    to float32 zeros.
     """
     assert table.whole is not None
     total = with_tail(scratch(*q.shape, like=q), seen)
@@ -283,8 +283,7 @@ def fused_backward(
 
 
 def room_for_row_numbers(q: Tensor, seen: VisiblePairs, *tiles: int) -> RowNumbers:
-    """Allocate row statistics of q, padded to full tiles of kernels with these numbers of queries per tile.
-    """
+    """Allocate row statistics of q, padded to full tiles of kernels with these tile sizes (queries)."""
     B, H, n_q, _ = q.shape
     pad = max(tiles)
     # Each packed sequence starts at its row in q, plus one tile of padding for every sequence before it.
@@ -440,8 +439,7 @@ def _scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
 ) -> None:  # fmt: skip
-    """Materialise P and dS of all heads of these tensors at once, and store the gradients in dq, dk and dv.
-    """
+    """Materialise P and dS of all heads of these tensors at once; store the gradients in dq, dk and dv."""
     B, H, n_q, d = q.shape
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
     p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
@@ -487,8 +485,7 @@ BACKWARD: dict[str, dict[bool, Pass]] = {
 def decode_launches(
     arch: int | None, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return O (like q) and LSE (B, H, 1) float32; `asked`: number of parts, or 0 for enough to fill the GPU.
-    """
+    """Return O (like q) and LSE (B, H, 1) float32. `asked`: number of parts, or 0 for the default."""
     B, H, _, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
     group = H // max(1, kv_heads)

@@ -1,5 +1,5 @@
-"""Resource use of the shipped kernels: record the launches that `attention` makes on an architecture, and
-compile them.
+"""Resource use of the shipped kernels: record the launches that `attention` makes on an architecture,
+and compile them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from . import backend
 
 
 class Tile(NamedTuple):
-    """A tile of BM queries by BN keys, computed by `warps` warps of 32 threads, with a load pipeline of
-    `stages` tiles.
+    """A tile of BM queries by BN keys, computed by `warps` warps of 32 threads, with a load pipeline
+    of `stages` tiles.
     """
 
     BM: int
@@ -209,7 +209,7 @@ _chosen: dict[str, Any] = {}
 
 
 def architecture(device: torch.device) -> int | None:
-    """Return the architecture whose rows a device uses, or None if kernels are interpreted."""
+    """Return the table's architecture for a device, or None if kernels are interpreted."""
     if backend.target_arch is not None:
         return backend.target_arch
     return None if backend.INTERPRETED else _device_row(device.index or 0)
@@ -217,7 +217,7 @@ def architecture(device: torch.device) -> int | None:
 
 @torch.compiler.assume_constant_result  # torch.compile calls it without tracing torch.cuda's functions
 def _device_row(index: int) -> int:
-    """Return the architecture whose rows a CUDA device uses."""
+    """Return the table's architecture for a CUDA device."""
     return _device_row_once(index)
 
 
@@ -231,7 +231,7 @@ def _device_row_once(index: int) -> int:
 
 
 def row_of(capability: int) -> int:
-    """Return the architecture whose rows a chip of this compute capability uses (86 uses 89, for example)."""
+    """Return the table's architecture for a compute capability (for example 89 for 86)."""
     if capability in (86, 89, 120, 121):  # the same 99 KB of shared memory
         return 89
     return max((known for known in (75, 80, 90, 100) if known <= capability), default=0)
@@ -280,8 +280,8 @@ def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
 def table_for(
     device: torch.device, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
 ) -> Table:  # fmt: skip
-    """Return the `Table` for a device, head size and bytes per number; `listed` and `causal` as in
-    `tiles_for`.
+    """Return the `Table` for a device, head size and bytes per number; `listed` and `causal`
+    as in `tiles_for`.
     """
     arch = architecture(device)
     known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE

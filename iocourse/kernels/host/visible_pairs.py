@@ -315,7 +315,7 @@ def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> 
     (mb, mh, *for_n), B, H, n = made.shape, q.shape[0], q.shape[1], [q.shape[2], k.shape[2]]
     if for_n != n:
         came = "block_mask is for {} queries and {} keys, but q has {} and k has {}".format(*for_n, *n)
-        raise ValueError(f"{came}. Build the mask for these lengths")
+        raise ValueError(f"{came}. Build the mask for these")
     if mb not in (1, B) or mh not in (1, H):
         came = f"block_mask is for {mb} batches and {mh} heads"
         raise ValueError(f"{came}, but must be for 1 or {B} batches and 1 or {H} heads")
@@ -378,8 +378,8 @@ def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
             if not isinstance(found, Tensor) or found.dtype != torch.bool or found.ndim:
                 came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else repr(found)
                 raise TypeError(
-                    "the mask's predicate must return a boolean tensor of shape () for one query and key, got "
-                    f"{came}"
+                    "the mask's predicate must return a boolean tensor of shape () for one query and key, "
+                    f"got {came}"
                 )
             return found
 
@@ -389,8 +389,8 @@ def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
-    """Return a mask (batches, heads, rows, columns) of the blocks that each row lists: the first `counts` of
-    its `indices`.
+    """Return a mask (batches, heads, rows, columns) of the blocks that each row lists: the first `counts`
+    of its `indices`.
     """
     columns = indices.shape[-1]
     listed = torch.arange(columns, device=indices.device) < counts[..., None]
