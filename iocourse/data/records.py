@@ -92,7 +92,7 @@ def _device(device: dict[str, Any] | None) -> str:
 
 
 def missing_metadata(record: dict[str, Any]) -> list[str]:
-    """Return the missing ones of device, versions, date and commit; `cores` may replace device (CPU records)."""
+    """Return the missing ones of device, versions, date and commit; `cores` may replace device (CPU)."""
     there = {
         "device": (record.get("device") or {}).get("name") or record.get("cores"),
         "versions": record.get("versions"),
@@ -153,7 +153,7 @@ def run_metadata(*packages: str) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Return the commit of this checkout, with a "+" if files have changed; outside a checkout, the version."""
+    """Return the commit of this checkout, with a "+" if files have changed; or, without one, the version."""
     git = ["git", "-C", str(Path(__file__).parents[2])]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)

@@ -106,7 +106,7 @@ def test_only_code_counts_in_the_fingerprint(text, same):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="name must be one of answers, attention, .*; got 'speed'"):
+    with pytest.raises(ValueError, match=r"name must be one of answers, attention, .*; got 'speed'"):
         load_record("speed")
 
 
