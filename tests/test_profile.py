@@ -80,7 +80,10 @@ def test_the_closed_form_is_a_table_and_a_record(capsys, tmp_path):
     assert record["question"]["N"] == 100 and record["subject"] == "profile"
     rows = {line.split("  ")[0]: line.split()[-2:] for line in said.splitlines()}
     assert rows["total"] == [f"{total:,}"] * 2 and "added to" not in rows and "ledger" not in said
-    assert "tiles of sm_80; tiles forward 128 × 64" in said and "move 1.00 × the inputs" in said
+    assert (
+        "tiles of sm_80; tiles forward 128 × 64" in said
+        and "The closed form is 1.00 times the compulsory bytes." in said
+    )
 
 
 @pytest.mark.parametrize(("arch", "tile"), [(80, "128 × 64"), (90, "128 × 128")])
@@ -95,7 +98,9 @@ def test_an_addition_has_a_row_of_its_own(capsys):
     (added,) = (line for line in said.splitlines() if line.startswith("added to"))
     assert added.split() == ["added", "to", f"{must.bytes['added']:,}"] and must.bytes["added"] > 0
     assert (
-        f"move {must.bytes['total'] / must.compulsory['total']:.2f} × " in said and "sent to L2 once" in said
+        f"The closed form is {must.bytes['total'] / must.compulsory['total']:.2f} times the compulsory bytes."
+        in said
+        and "sent to L2 once" in said
     )
 
 

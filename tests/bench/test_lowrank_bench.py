@@ -67,7 +67,7 @@ def test_there_are_nine_rows_and_no_other():
     assert sizes == [(d, (10 * 2**d, d)) for d in range(4, 13)] and set(published_protocol.TABLE) == set(
         published_protocol.ROWS
     )
-    with pytest.raises(ValueError, match="d is 13; allowed: 4 to 12"):
+    with pytest.raises(ValueError, match="d must be 4 to 12, got 13"):
         published_protocol.row(13)
 
 
@@ -272,7 +272,7 @@ def test_the_text_shows_the_record(tiny):
         "fastest at an error of at most",
     ):
         assert part in shown
-    assert "a quick run, 1 thread for everyone" in shown and shown.count("not measured") >= 5
+    assert "a quick run, 1 thread for all, ours with" in shown and shown.count("not measured") >= 5
 
 
 def test_pictures_are_drawn_from_the_record(tiny):
@@ -307,9 +307,9 @@ def test_the_process_is_told_its_threads_before_it_starts(monkeypatch):
 
 def test_bad_arguments_are_refused_in_one_line(capsys, monkeypatch):
     assert main(["lowrank", "--threads", "0"]) == 2
-    assert "--threads is 0; allowed: 1 or more" in capsys.readouterr().err
+    assert "--threads must be 1 or more, got 0" in capsys.readouterr().err
     assert main(["ratios", "--threads", "1"]) == 2
-    assert "--threads is not for ratios; allowed with: lowrank" in capsys.readouterr().err
+    assert "ratios does not take --threads. Use it with: lowrank" in capsys.readouterr().err
     monkeypatch.setattr(lowrank.importlib.util, "find_spec", lambda name: None)
     assert main(["lowrank"]) == 2
     assert "torch is not installed here" in capsys.readouterr().err

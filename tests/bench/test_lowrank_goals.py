@@ -161,13 +161,13 @@ def test_what_was_skipped_refused_or_extrapolated_is_said():
 
 def test_the_text_ends_its_goals_with_what_they_mean():
     assert text(record()).index(JUDGED[0]) > text(record()).index("goals")
-    for said in ("that of softmax in the published metric", "one baseline", "chosen after measuring",
+    for said in ("error of softmax in the published metric", "only baseline", "chosen after measuring",
                  "fixed costs of our checks"):  # fmt: skip
         assert any(said in sentence for sentence in JUDGED)
 
 
 def test_a_busy_machine_is_owned_up_to():
-    said = "other programs were at work when it began (load 3.4, 2 cores)"
+    said = "other programs were running at the start (load 3.4, 2 cores)"
     assert said in text(record(load=3.4)) and "too large" in text(record(load=3.4))
     for load in (0.0, 1.2, None):
         assert "other programs" not in text(record(load=load))

@@ -688,6 +688,6 @@ def test_a_compiler_that_takes_too_long_is_ended_with_its_tools(module_of, capfd
         assert limits == [60, 240]
         assert f"{what} after 60 s; the limit is 300 s" in capfd.readouterr().err
         assert str(raised.value) == (
-            f"{what} within 300 s, so the compiler was stopped. Take a smaller tile, more warps or fewer "
+            f"{what} within 300 s, so the compiler was stopped. Use a smaller tile, more warps or fewer "
             "stages"
         )

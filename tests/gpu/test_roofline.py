@@ -83,7 +83,7 @@ def test_rates_have_units():
             lambda: r.flops("sideways", B=1, H=1, N=1, d=1),
             "pass_ must be one of forward, backward, .*; got 'sideways'",
         ),
-        (lambda: r.compulsory_bytes("", KernelProblem(1, 1, 1), 2), "pass_ is ''"),
+        (lambda: r.compulsory_bytes("", KernelProblem(1, 1, 1), 2), "pass_ must be one of .*; got ''"),
         (lambda: r.arithmetic_intensity(1, 0), "moved must be more than 0 bytes, got 0"),
         (lambda: r.tflops(1, 0.0), "ms must be more than 0 milliseconds, got 0.0"),
     ],

@@ -132,7 +132,7 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     assert len(kept) == passes + checked + 4 + 1 + len(record["steps"])
     assert kept == sorted(kept) and kept[-1] == held(record) and len(set(kept)) > passes
     assert "10_x: 2 of 3 cells ran\n  cell 1: NameError: x" in said
-    assert "goals, stated for an H200; this is no GPU but a test" in said and "1,980 MHz" in said
+    assert "goals (stated for an H200; this GPU: no GPU but a test)" in said and "1,980 MHz" in said
 
 
 def held(record):
@@ -468,4 +468,4 @@ print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, api._check_de
 def test_the_minutes_are_some(place, capsys):
     for minutes in ("0", "-3", "nan", "inf"):
         assert main(["gpu", "--minutes", minutes]) == 2
-        assert f"--minutes is {float(minutes):g}; allowed: more than 0" in capsys.readouterr().err
+        assert f"--minutes must be more than 0, got {float(minutes):g}" in capsys.readouterr().err
