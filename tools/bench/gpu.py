@@ -3,7 +3,7 @@
 Steps, in order: the values of every kernel against float64; for each kind of attention, the times of our
 kernels and of other implementations; tiles; byte counters, if Nsight Compute is installed; the lessons on
 kernels with compiled kernels. Kernels with wrong values are not timed. Each step has a share of the
-minutes, and unused time goes to later steps. After every row a line is printed and the file is written, so
+minutes, and unused time goes to later steps. After every row, a line is printed and the file is written, so
 that a run may be interrupted at any time. The parts of the file are records; `--install FILE` copies them
 into the package.
 """
@@ -571,7 +571,7 @@ def _run_step(
 
 @dataclass
 class Interrupts:
-    """State of interrupts: seen: the run must end; held: not yet, because a file is being written."""
+    """State of interrupts. seen: the run must end. held: not yet, because a file is being written."""
 
     seen: bool = False
     held: bool = False

@@ -214,7 +214,7 @@ def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: A
 
 
 def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
-    """Return the fastest tile under a mask (index in MASKS) if it reaches WORTH_IT, else the shipped one."""
+    """Return the fastest tile under a mask (index in MASKS) if it reaches WORTH_IT, otherwise the shipped."""
     times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
     best = min(times, key=times.__getitem__, default=shipped)
     return best if shipped not in times or times[shipped] >= WORTH_IT * times[best] else shipped

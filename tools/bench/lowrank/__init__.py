@@ -58,7 +58,7 @@ def run(quick: bool, threads: int = 1) -> Record:
 
 
 def in_own_process(plan: Plan) -> Record:
-    """Measure a plan in a new process, with its number of threads set for all libraries; return the record."""
+    """Measure a plan in a new process with its number of threads set for all libraries. Return the record."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "record.json")
         wanted = environment(plan.threads) | WARM_HEAP
