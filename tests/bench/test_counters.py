@@ -1,4 +1,4 @@
-"""The bytes of one launch: its ledger, what ncu is asked for, and the table of both."""
+"""The bytes of one launch: its ledger, the command and output of ncu, and the table of both."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 """`tools.bench gpu` without a GPU: the steps of dense attention, the command, and what is shipped.
 
 No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
-covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is rehearsed in
-`tests/gpu_launches`.
+covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is
+rehearsed in `tests/gpu_launches`.
 """
 
 import inspect
@@ -177,7 +177,7 @@ def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
     key = goal.where["pass"], goal.rival, goal.where["d"]
     if goal.rival == "tutorial":
-        assert found is None  # in a record of its own
+        assert found is None  # in a separate record
     elif key in MORE_THAN_REACHED:
         assert found < goal.goal
     else:
@@ -411,7 +411,7 @@ def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
     record = attention([tiny(), tiny(causal=False), tiny("bfloat16")], field, CpuPlace())
     for row in record["rows"]:
         assert ("ms" in row) == (row["dtype"] == "float16")
-        assert "ms" in row or row["refused"].endswith("it takes float16 only")
+        assert "ms" in row or row["refused"].endswith("so it is timed in float16 only")
     assert len(record["rows"]) == 3 * 3 * names
     module = inspect.getclosurevars(field[TUTORIAL]).nonlocals["module"]
     switches = [(), ()] if names == 1 else [(False,), (True,)]
@@ -585,7 +585,7 @@ def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path
 
 
 def test_a_record_has_what_the_shipped_one_of_its_step_has(interpreter, place):
-    """Whoever reads the shipped records finds the same keys in a new one."""
+    """A new record has the same keys as the shipped one."""
     new = attention([tiny()], problems.of_attention(place), place)
     old = load_record("attention")
     assert old.keys() <= new.keys()

@@ -201,7 +201,7 @@ def test_a_process_that_cannot_measure_its_memory_says_why(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tiny():
-    """A whole record of the smallest plan, measured in a process of its own as the command does it."""
+    """Return a complete record of the smallest plan, measured in a separate process as by the command."""
     return {"quick": True} | lowrank.in_own_process(TINY)
 
 

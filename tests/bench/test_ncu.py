@@ -1,4 +1,4 @@
-"""ncu's table is read to the byte, and what can go wrong with ncu is said."""
+"""Exact parsing of ncu's table, and error messages for failures of ncu."""
 
 import json
 import os

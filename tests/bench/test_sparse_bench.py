@@ -215,7 +215,7 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
     kept, tried = [], []
 
     class Tried:
-        """A row for each contender in the place of a trial; the third is cut off."""
+        """Stub of a trial with a row per implementation; the third is interrupted."""
 
         def __init__(self, shape, problem, field, passes, refused):
             tried.append(list(field))

@@ -1,5 +1,5 @@
-"""Records shipped with the package: read as they are, None where there is none, each with its source; and as
-text, with contenders as columns and shapes as lines, in which no number is lost.
+"""Records shipped with the package: loaded unchanged, or None if missing, each with its source; and formatted
+as text with implementations as columns and shapes as lines, without losing a number.
 """
 
 import json

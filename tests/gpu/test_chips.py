@@ -1,4 +1,4 @@
-"""Facts about chips, and how many programs of a kernel one multiprocessor holds."""
+"""Data of chips, and occupancy: the number of programs of a kernel that one SM holds."""
 
 from dataclasses import asdict, fields
 
@@ -38,10 +38,10 @@ def taking(*, registers=64, shared=0, warps=4, spilled=0, arch=90):
 def test_programs_at_once():
     """65,536 registers: 64 a thread are 64 · 32 · 4 = 8,192 a program of four warps."""
     assert taking().programs_at_once == 8
-    assert taking(registers=65).programs_at_once == 7  # handed out 256 at a time to a warp: 72 a thread
+    assert taking(registers=65).programs_at_once == 7  # allocated to a warp in units of 256: 72 per thread
     assert taking(registers=255, warps=8).programs_at_once == 1
     assert taking(registers=255, warps=16).programs_at_once == 0
-    assert taking(registers=16).programs_at_once == 16  # 64 warps a multiprocessor
+    assert taking(registers=16).programs_at_once == 16  # 64 warps per SM
     assert taking(registers=16, shared=227 * 1024).programs_at_once == 1
     assert taking(registers=16, shared=113 * 1024).programs_at_once == 2  # 228 KB, of which 1 a program
     assert taking(registers=16, shared=114 * 1024).programs_at_once == 1

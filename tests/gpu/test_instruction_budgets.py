@@ -1,13 +1,14 @@
-"""What a step of the hot loops may cost on sm_90, in 16 bits, where a GPU would show it only as time lost.
+"""Instruction budgets of the hot loops on sm_90, in 16 bits, because a GPU would only show slower times.
 
-Five rules: products are wgmma, which reads tiles from shared memory and alone reaches the chip's full rate,
-never mma.sync; the loop spills nothing; it waits for its products fewer times than it has any, and no more
+Five rules: products are wgmma, which reads tiles from shared memory and is the only one to reach the chip's
+full rate, never mma.sync; the loop spills nothing; it waits fewer times than it has products, and no more
 often than the kernel needs; it computes each exponential once, for one warp group; and it issues no more
-instructions for a score than a budget. Held by the code as it stands, and by the records of the pinned Triton
-and of 3.6.0.
+instructions per score than a budget. They are checked for the current code, and for the records of the pinned
+Triton and of 3.6.0.
 
-Kernels that cut d into slices make no whole score in a step: the first three rules are for them. Heads above
-128 in whole rows are held to what all kernels are: no step spills or waits for each product.
+Kernels that split d compute only partial scores in an iteration, so only the first three rules apply to
+them. For complete rows with heads above 128 only the rules of all kernels apply: no spills, and no wait
+for each product.
 """
 
 from dataclasses import asdict, fields
@@ -68,7 +69,7 @@ def broken(row, budgets, known_spills=()):
 
 
 def lost(row, known_spills=()):
-    """What no kernel may lose time by, with whether this one does."""
+    """Return the faults that no kernel may have, each with True if this loop has it."""
     loop = row["hot_loop"]
     return {
         f"{loop['spills']} spills a step": loop["spills"] > dict(known_spills).get(_key(row), 0),
@@ -92,8 +93,8 @@ def _key(row):
 
 
 def held_to(row):
-    """Whether the rules are for a recorded row: 16 bits on sm_90; whole rows in tiles with heads to 128, and
-    all that cut d.
+    """Return True if the rules apply to a recorded row: 16 bits on sm_90; complete rows with heads to 128,
+    and all that cut d.
     """
     whole = row["kernel"] in TILED and row["d"] <= LARGEST  # a decode step has fewer rows than wgmma takes
     return (row["arch"], row["bytes"]) == (ARCH, WIDTH) and (whole or row["kernel"] in SLICED)
@@ -105,7 +106,7 @@ def named(row):
 
 @pytest.fixture(scope="module")
 def plain():
-    """(kernel, d) -> the row of the kernel without a mask: what was asked, and what is taken."""
+    """Return (kernel, d) -> the row of the kernel without a mask: its compilation and its resources."""
     asked = [next(shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS]
     reports = as_reported([(ARCH, launch_of(one)) for one in asked])
     return {
@@ -124,7 +125,7 @@ def test_a_kernel_as_it_stands(plain, kernel, d):
 
 @pytest.mark.parametrize("case", ["window", "ragged"])
 def test_keys_in_what_is_not_recorded_wait_no_more_often(case, monkeypatch):
-    """At d = 64, where each product was waited for: a window; and a length that is no multiple of a tile."""
+    """At d = 64, where loops waited for each product: a window, and a length with partial tiles."""
     from iocourse.kernels.host import resources as launched
 
     monkeypatch.setattr(launched, "N", 1000 if case == "ragged" else launched.N)
@@ -149,7 +150,7 @@ def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
         assert broken(row, {}) == [], named(row)
 
 
-# Ways that are off unless asked for, so that no record has them: (way, pairs), and the kernels they change.
+# Options that are off by default and not in any record: (option, pairs), and the kernels that they change.
 OFF = {
     ("packed_descriptors", "packed"): ("forward", "queries", "keys", "fused"),
     ("row_descriptors", "band"): ("forward",),
@@ -216,7 +217,7 @@ def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
 
 
 def test_the_fused_pass_spills_next_to_nothing_outside_its_loop_either():
-    """Plain: bytes a thread; the loop itself has none."""
+    """Without a mask: bytes per thread; the loop itself has no spills."""
     for name in ("resources", "hot-loops"):
         rows = [row for row in load_record(name)["shipped"] if held_to(row) and row["pairs"] == "band"]
         fused = [row for row in rows if row["kernel"] == "fused" and not row["causal"]]

@@ -1,4 +1,4 @@
-"""What the shipped kernels take of each chip: recorded for all, each row with a fingerprint of its code."""
+"""Recorded resources of the shipped kernels on each chip, each row with a fingerprint of its code."""
 
 import dataclasses
 import importlib
@@ -149,7 +149,7 @@ ANEW = {
 
 
 def of_other_code(record, asked):
-    """The recorded rows that are not of the code as it stands, each as (part, what was asked)."""
+    """Return the recorded rows that do not belong to the current code, each as (part, compilation)."""
     return [
         (part, one)
         for part in asked
@@ -209,7 +209,9 @@ def too_large(key, row):
 
 
 def avoided(key):
-    """Whether `attention` of its own accord never launches this: whole rows of a band, where slices can."""
+    """Return True if `attention` never launches this row by default: complete rows of a band, where
+    it uses slices.
+    """
     arch, d, width, kernel, _, pairs = key
     passes = [which for which, kernels in PASSES.items() if kernel in kernels]
     return pairs == "band" and len(passes) == 1 and choose_variant(passes[0], arch, d, width) == "fused"
@@ -217,7 +219,7 @@ def avoided(key):
 
 def test_what_spills_or_does_not_fit_is_avoided(rows):
     left = {key: row for key, row in rows.items() if not avoided(key)}
-    # Which reads every row once, in no loop; d = 512 in two places, and two numbers a thread.
+    # It reads every row once, without a loop; d = 512 twice, and two numbers per thread.
     once = {key for key, row in left.items() if key[3] == "row_products" and 0 < row["spill_bytes"] <= 8}
     assert {(arch, d) for arch, d, *_ in once} == {(75, 512), (100, 512)}
     assert [
@@ -226,7 +228,7 @@ def test_what_spills_or_does_not_fit_is_avoided(rows):
 
 
 def test_slices_fit_every_chip(rows):
-    """What `attention` falls back on may not fail: no spill, and within shared memory."""
+    """The fallback of `attention` always fits: no spills, and within shared memory."""
     sliced = {key: row for key, row in rows.items() if row["BD"] is not None}
     assert len(sliced) == len(SLICED) * 8
     assert all(spilled(row) == 0 and not too_large(key, row) for key, row in sliced.items())
@@ -250,7 +252,7 @@ def test_tensor_cores_wherever_there_are_any(rows):
         assert (row["tensor_core"] > 0) == there
 
 
-# `resources`, for kernels of one's own.
+# `resources`, for a user's kernels.
 
 
 ARGUMENTS = torch.zeros(64), torch.zeros(64), 64, 64
@@ -263,7 +265,7 @@ def test_a_kernel_of_a_module():
 
 
 def test_a_kernel_of_which_a_program_needs_more_than_there_is():
-    """A product of 64 × 64 by two warps is 64 registers a thread for each operand and the result."""
+    """A product of 64 × 64 by two warps needs 64 registers per thread for each operand and for the result."""
     tile = torch.zeros(64, 64)
     got = resources(product_kernel, 75, tile, tile, tile, SIZE=64, num_warps=2)
     assert got.spill_bytes > 0 and not got.fits
@@ -389,7 +391,7 @@ def test_a_tile_that_no_chip_can_hold_is_refused_before_a_compiler_starts(no_com
 
 
 def test_no_tile_that_was_recorded_is_refused():
-    """Also those that spill, or that need more shared memory than there is: that is what a report says."""
+    """Tiles that spill or need too much shared memory are compiled too, because the report shows that."""
     tried = 0
     for row in load_record("resources")["forward_by_tile"]:
         tile = Tile(*(row[part] for part in Tile._fields))
@@ -484,9 +486,11 @@ shell.run_cell({cell!r}).raise_error()
 
 @pytest.mark.parametrize("where", ["script", "notebook"])
 def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
-    """With a helper, a constant and a kernel of the library: interpreted there, compiled for the report.
+    """A kernel with a helper, a constant and a kernel of the library: interpreted there, compiled
+    for the report.
 
-    A plain Python number is no constant to the compiler, though the interpreter takes it: the report says so.
+    The compiler does not accept a plain Python number as a constant, but the interpreter does; the report
+    has the error.
     """
     if where == "notebook":
         pytest.importorskip("IPython")
@@ -499,7 +503,7 @@ def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
     assert done.stdout.split("\n")[:2] == ["True 0", "True"], done.stdout
 
 
-# ---------------------------------------------------------------------- one compiler for all who ask
+# ---------------------------------------------------------------------- one compiler for all calls
 def compiler_of_a_report():
     """The process that has made a report, and waits for the next."""
     before = set(compilation._idle.values())
@@ -556,7 +560,7 @@ def noisy_kernel(source, SIZE: tl.constexpr):
 
 @pytest.fixture
 def module_of(tmp_path, monkeypatch):
-    """Imports a module with this text, which the compiler can import too; it compiles all anew."""
+    """Import a module with this source, which the compiler process can import too, with an empty cache."""
     monkeypatch.setattr(compilation, "_idle", {})
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -572,7 +576,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def test_what_is_printed_is_passed_on_and_interpreting_is_not(module_of, capfd):
-    """A kernel, its module and a program it starts print; the module asks for the interpreter."""
+    """A kernel, its module and a program that it starts all print, and the module sets TRITON_INTERPRET."""
     kernel = module_of("noisy_module", NOISY).noisy_kernel
     capfd.readouterr()
     got = resources(kernel, 80, torch.zeros(16), SIZE=16)
@@ -631,7 +635,7 @@ def endless_kernel(source, SIZE: tl.constexpr):
 
 
 def is_running(pid):
-    """Whether there is such a process, other than one that has ended and whose parent was not told yet."""
+    """Return True if the process runs; one that has ended but was not yet reaped does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -639,7 +643,7 @@ def is_running(pid):
 
 
 def have_ended(pids):
-    """Whether these processes have ended within ten seconds, and there are some."""
+    """Return True if there are processes and all of them end within ten seconds."""
     deadline = time.monotonic() + 10
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -10,7 +10,7 @@ from tools.bench import device
 
 
 class Scripted:
-    """Laps from a function of (work's name, how often it was asked); keeps the order of visits."""
+    """Stopwatch with laps computed from (work's name, number of its calls); stores the order of calls."""
 
     def __init__(self, lap):
         self.lap, self.visits = lap, []
@@ -176,7 +176,7 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
 
 @pytest.fixture
 def slow_host(monkeypatch):
-    """A function that puts torch in place, and returns work that takes the host so many ms to queue."""
+    """Return a function that replaces torch and returns work that takes the host the given ms to queue."""
 
     def put(host_ms):
         torch = FakeTorch()

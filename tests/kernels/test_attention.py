@@ -25,7 +25,7 @@ SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
 class Configuration(NamedTuple):
-    """One call of attention, and how its backward pass is asked for."""
+    """One call of attention, with the options of its backward pass."""
 
     dtype: torch.dtype
     B: int
@@ -60,7 +60,7 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
     B, H, N, d = x.shape
     if layout == "rows of all heads":  # (B, N, H, d), as a projection leaves them
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if layout == "packed":  # every third row of (B, N, 3, H, d), and columns beside those of others
+    if layout == "packed":  # every third row of (B, N, 3, H, d), next to the columns of other heads
         packed = torch.full((B, N, 3, H, d + 3), math.nan, dtype=x.dtype)
         packed[:, :, 1, :, 2 : d + 2] = x.transpose(1, 2)
         return packed[:, :, 1, :, 2 : d + 2].transpose(1, 2)
@@ -178,8 +178,8 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
 
 
 def check_what_is_exact(got: reference_attention.Results, allowed: torch.Tensor) -> None:
-    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never
-    NaN."""
+    """A query without visible keys has O = 0, LSE = -∞ and gradient 0; a key without visible queries has
+    gradient 0; there is no NaN."""
     blind, unseen = ~allowed.any(1), ~allowed.any(0)
     assert not any(one.isnan().any() for one in got)
     assert torch.equal(got.lse.isneginf(), blind.expand_as(got.lse))

@@ -129,7 +129,9 @@ def test_the_last_program_merges_to_the_very_bits_of_a_second_launch(order, size
 
 
 def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
-    """The counter says that one more has come than has: what it merges is then wrong, and it is not reset."""
+    """If the counter is one too high, the merge is too early: its result is wrong, and the counter
+    is not reset.
+    """
     q, (k, v) = torch.randn(1, 1, 1, 8), torch.randn(2, 1, 1, 400, 8)
     kept = torch.ones(1, dtype=torch.int32)
     monkeypatch.setattr(host, "counters", lambda n, like: kept)
@@ -139,7 +141,7 @@ def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
 
 
 def test_how_many_parts_where_the_last_program_merges():
-    """More for few heads, but no more rows than one multiprocessor reads in the time of a launch."""
+    """More parts for few heads, but no more rows than one SM reads in the time of a launch."""
 
     def made(H, H_kv, N=32768):
         q, k = torch.empty(1, H, 1, 128), torch.empty(1, H_kv, N, 128)
@@ -301,7 +303,7 @@ print(json.dumps([found[at], before[last_store + 1 :], after[:first_load], atomi
 
 
 def test_compiled_barriers_stand_on_both_sides_of_the_addition():
-    """What the argument in the kernel's docstring rests on, in the PTX for sm_90."""
+    """The PTX for sm_90 has the barriers on which the argument in the kernel's docstring depends."""
     (made,) = launches(90, 64, last=True)
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(

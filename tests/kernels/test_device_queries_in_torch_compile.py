@@ -1,4 +1,4 @@
-"""torch.compile meets the questions about the device, which are never asked in the interpreter."""
+"""torch.compile with queries of the device, which do not occur with the interpreter."""
 
 import pytest
 import skip_without_interpreter  # noqa: F401
@@ -22,7 +22,7 @@ CALLS = {
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Names of the questions asked: a CUDA device answers them, by functions that Dynamo cannot trace."""
+    """Return the names of the device queries, which are replaced by functions that Dynamo cannot trace."""
     names = []
 
     @torch.compiler.disable

@@ -1,4 +1,4 @@
-"""Windows of every size, to far beyond 32 bits, dense and packed: a limit that hides no pair is none."""
+"""Windows of every size, far beyond 32 bits, dense and packed: a limit that masks no pair becomes None."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def test_there_are_many_cases():
 @pytest.mark.parametrize("way", ["dense", "packed"])
 @pytest.mark.parametrize(("align", "causal"), TURNS)
 def test_values_and_gradients(align, causal, way):
-    """By both backward passes in turn, and dense by slices of d; each window in one turn of four."""
+    """Alternate both backward passes and, dense, slices of d; each window is in one run of four."""
     here = [window for window, *other in CASES if other == [align, causal]]
     here = many(here[TURNS.index((align, causal)) :: len(TURNS)], here)
     wrong = []

@@ -1,7 +1,6 @@
-"""Without triton, in the wrong order, or on the wrong device: each in a process of its own, with a clear
-message.
+"""Errors without triton, with a wrong import order, or on the wrong device, each in a separate process.
 
-These run without torch and triton too, but for those that need them.
+Most of these tests also run without torch and triton.
 """
 
 import importlib.util
