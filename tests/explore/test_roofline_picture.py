@@ -90,7 +90,7 @@ def test_only_chips_without_tensor_cores_in_triton_carry_a_caveat():
     ("chips", "points", "message"),
     [
         ([], {}, "chips is empty"),
-        (86, {}, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        (86, {}, "arch must be one of 75, 80, 89, 90, 100; got 86"),
         (90, {"x": 0}, r"points\['x'\] is 0; wanted: FLOP per byte"),
         (90, {"x": float("inf")}, r"points\['x'\] is inf"),
         (90, {"x": (3, -1)}, r"points\['x'\] is \(3, -1\)"),
