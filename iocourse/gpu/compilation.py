@@ -209,7 +209,7 @@ def specialised(
 
     Returns:
         The type of each parameter; the positions and values that are compiled in; the positions of multiples
-        of 16. A NamedTuple that is compiled in becomes {"fields": …, "values": …}, which JSON can store.
+        of 16. A NamedTuple that is compiled in becomes a dict of "fields" and "values", which JSON can store.
     """
     parameters = inspect.signature(function).parameters
     fixed = {name for name, one in parameters.items() if "constexpr" in str(one.annotation)}
@@ -236,7 +236,7 @@ def _kinds(
     """Return the type of an argument, or of each part of a tuple. Append what is compiled in to `values`, and
     positions of multiples of 16 to `aligned`.
 
-    A NamedTuple, whose parts a kernel reads by name, becomes {"fields": names, "kinds": types}.
+    A NamedTuple, whose parts a kernel reads by name, becomes a dict of "fields" (names) and "kinds" (types).
     """
     if isinstance(value, tuple):
         # Triton ignores do_not_specialize within tuples.

@@ -59,7 +59,7 @@ def tiles_of(record: Any) -> dict[Place, Sizes]:
     """Return the tiles of a record of the step `tune`.
 
     Args:
-        record: {"tiles": [{"arch": 90, "kernel": …, "tile": […]}, …]}.
+        record: a dict whose "tiles" is a list of rows, dicts with the keys of `ALLOWED` and "tile".
 
     Raises:
         UsageError: there is no list of tiles, or a row has an invalid value or a tile that cannot run.

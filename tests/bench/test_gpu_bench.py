@@ -1,8 +1,8 @@
 """`tools.bench gpu` without a GPU: the steps of dense attention, the command, and what is shipped.
 
-No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
-covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is
-rehearsed in `tests/gpu_launches`.
+Times are not measured, because the stopwatch of these tests makes its laps up. Features that need CUDA are
+not covered (events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels). `tests/gpu_launches` has
+a rehearsal of the complete run.
 """
 
 import inspect

@@ -183,7 +183,7 @@ def test_the_exponent_of_a_power_is_found(exponent):
 
 
 @pytest.mark.skipif(
-    not numba_backend.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
+    not numba_backend.installed(), reason="in plain NumPy a tile of features is not negligible for few tokens"
 )
 def test_the_memory_of_a_gradient_is_read_in_a_process_of_its_own():
     found = scaling.memory(2**16, 12, 3, 1)

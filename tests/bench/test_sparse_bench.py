@@ -148,7 +148,7 @@ def test_a_time_that_the_host_bounds_is_no_point_of_the_line():
     assert math.isclose(found["dense_ms"], 8.0) and found["deviation"] < 1e-9
     assert [s for s, _ in found["points"]] == [1 / 4, 1 / 2, 1.0]
     assert found["host_bound"] == ["random, 1/16", "random, 1/8"] and of_all["host_bound"] == []
-    assert lines(bound(timed(ms), 1 / 16, 1 / 8, 1 / 4)) == [], "two points are no line"
+    assert lines(bound(timed(ms), 1 / 16, 1 / 8, 1 / 4)) == [], "two points do not make a line"
 
 
 @pytest.mark.parametrize(("bump", "verdict"), [(1.1, "goal met"), (1.6, "goal missed")])

@@ -1,4 +1,4 @@
-"""The hot loop out of machine code: that of real kernels, most lines left out and none changed."""
+"""The hot loop in machine code of real kernels, from which most lines are omitted and none is changed."""
 
 import pytest
 

@@ -43,7 +43,7 @@ MATERIALISED = "averages", "query_gradients", "key_gradients"  # once serialised
 # 256 threads share 64 × 128 scores: 32 a thread and step.
 BUDGETS = {("forward", 64): 8.2, ("forward", 128): 7.8, ("fused", 64): 420 / 32, ("fused", 128): 490 / 32}
 OLDER_BUDGETS = BUDGETS | {("fused", 64): 450 / 32}  # 3.6.0 copies rows of numbers word by word
-# Waits for wgmma in a step: one for each product that what follows needs at once, as found in all that ships.
+# Waits for wgmma per iteration: one for each product that is needed at once, as in all shipped kernels.
 # ptxas does not fail where it waits for each; it only warns, and Triton does not show the warning.
 WAITS = dict.fromkeys(SLICED, 1) | {"forward": 1, "queries": 2, "keys": 2, "fused": 3, "key_gradients": 2}
 # Exponentials of a thread for each of its scores: where fewer rows than warps are shared out, warps repeat
@@ -61,7 +61,8 @@ def broken(row, budgets, known_spills=()):
     said = lost(row, known_spills) | {
         f"{row['mma_sync']} mma.sync": row["mma_sync"] > 0,
         f"{loop['wgmma']} wgmma": loop["wgmma"] == 0,
-        f"{loop['waits']} waits a step, of {WAITS[row['kernel']]}": loop["waits"] > WAITS[row["kernel"]],
+        f"{loop['waits']} waits per iteration, of {WAITS[row['kernel']]}": loop["waits"]
+        > WAITS[row["kernel"]],
     }
     if each is not None:
         said |= too_much_a_score(row, each, budgets)
@@ -72,7 +73,7 @@ def lost(row, known_spills=()):
     """Return the faults that no kernel may have, each with True if this loop has it."""
     loop = row["hot_loop"]
     return {
-        f"{loop['spills']} spills a step": loop["spills"] > dict(known_spills).get(_key(row), 0),
+        f"{loop['spills']} spills per iteration": loop["spills"] > dict(known_spills).get(_key(row), 0),
         f"{loop['waits']} waits for {loop['wgmma']} wgmma": Loop(**loop).serialised,
     }
 
@@ -84,7 +85,7 @@ def too_much_a_score(row, each, budgets):
     budget = known.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
     return {
         f"{exponentials:.2f} exponentials for each score": exponentials > EXPONENTIALS[row["kernel"]],
-        f"{each:.2f} instructions a score, of {budget:.2f}": each > budget,
+        f"{each:.2f} instructions per score, of {budget:.2f}": each > budget,
     }
 
 
@@ -199,7 +200,7 @@ def test_every_recorded_kernel(name, triton, budgets, known):
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
         (kernel, d, causal) for kernel in TILED for d in (64, 128) for causal in (False, True)
     } | {(kernel, resources.SLICED_D, True) for kernel in SLICED}
-    again = f"record it anew: python -m tools.bench {name}"
+    again = f"record it again: python -m tools.bench {name}"
     assert [row for row in rows if "hot_loop" not in row] == [], again
     found = {named(row): broken(row, budgets, known) for row in rows}
     assert {name: said for name, said in found.items() if said} == {}
@@ -245,13 +246,13 @@ def test_each_rule_can_be_broken():
         ({"mma_sync": 32}, "32 mma.sync"),
         ({"hot_loop": loop | {"wgmma": 0}}, "0 wgmma"),
         ({"hot_loop": loop | {"wgmma": 3}}, "3 waits for 3 wgmma"),
-        ({"hot_loop": loop | {"waits": 4}}, "4 waits a step, of 3"),
+        ({"hot_loop": loop | {"waits": 4}}, "4 waits per iteration, of 3"),
         ({"hot_loop": loop | {"exponentials": 64}}, "2.00 exponentials for each score"),
-        ({"hot_loop": loop | {"spills": 2}}, "2 spills a step"),
-        ({"hot_loop": loop | {"instructions": 424}}, "13.25 instructions a score, of 13.12"),
+        ({"hot_loop": loop | {"spills": 2}}, "2 spills per iteration"),
+        ({"hot_loop": loop | {"instructions": 424}}, "13.25 instructions per score, of 13.12"),
     ):
         assert broken(row | facts, BUDGETS) == [said]
-        kept = [] if "a score" in said else [said]
+        kept = [] if "per score" in said else [said]
         assert broken(row | facts | {"causal": True}, BUDGETS) == kept
         assert broken(row | facts | {"pairs": "packed"}, BUDGETS) == kept
 
@@ -261,7 +262,7 @@ def test_a_kernel_that_cuts_d_has_no_budget_a_score():
     row = {"kernel": "key_gradients", "d": 512, "causal": True, "BM": 64, "BN": 128, "BD": 128, "warps": 8}
     row |= {"pairs": "band", "mma_sync": 0, "hot_loop": loop}
     assert broken(row, BUDGETS) == broken(row | {"hot_loop": loop | {"exponentials": 64}}, BUDGETS) == []
-    assert broken(row | {"hot_loop": loop | {"spills": 28}}, BUDGETS) == ["28 spills a step"]
+    assert broken(row | {"hot_loop": loop | {"spills": 28}}, BUDGETS) == ["28 spills per iteration"]
     assert broken(row | {"mma_sync": 64}, BUDGETS) == ["64 mma.sync"]
 
 
@@ -274,12 +275,12 @@ def test_what_the_kernels_were_would_have_failed():
     masked |= {"pairs": "band", "mma_sync": 0}
     for budgets, instructions in ((BUDGETS, 534), (OLDER_BUDGETS, 793)):
         row = masked | {"hot_loop": loop | {"instructions": instructions, "wgmma": 24}}
-        assert [said for said in broken(row, budgets) if "a score" in said]
+        assert [said for said in broken(row, budgets) if "per score" in said]
     few_rows = masked | {"d": 128, "BM": 32, "mma_sync": 32}
     few_rows["hot_loop"] = loop | {"instructions": 469, "wgmma": 0}
     assert {"32 mma.sync", "0 wgmma"} < set(broken(few_rows, BUDGETS))
     for kernel, wgmma, waits in (("averages", 4, 4), ("query_gradients", 4, 4), ("key_gradients", 8, 8)):
         row = masked | {"kernel": kernel, "d": 512, "causal": True, "BM": 128, "BN": 64, "BD": 128}
         row["hot_loop"] = loop | {"instructions": 635, "wgmma": wgmma, "waits": waits}
-        said = [f"{waits} waits for {wgmma} wgmma", f"{waits} waits a step, of {WAITS[kernel]}"]
+        said = [f"{waits} waits for {wgmma} wgmma", f"{waits} waits per iteration, of {WAITS[kernel]}"]
         assert broken(row, BUDGETS) == said

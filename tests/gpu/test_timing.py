@@ -168,7 +168,7 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
 
     staged = timing.Staged(before, work)
     assert timing.CudaStopwatch().laps(staged, 3) == [1.5] * 3
-    assert len(set(seen)) == 3, "every lap has a first stage of its own"
+    assert len(set(seen)) == 3, "every lap has a separate first stage"
     lap = [*["lead"] * timing.LEADS, "before", "flush", "work"]
     assert torch.log == [*lap * 3, "synchronize"], "the GPU is busy while the first stage is queued"
     assert time_of(staged, stopwatch=timing.CudaStopwatch(), budget_ms=6, least=1).repeats == 4

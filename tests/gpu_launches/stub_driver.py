@@ -69,7 +69,7 @@ class Utils:
     """Loads nothing, and holds tensor maps to the rules of cuTensorMapEncodeTiled."""
 
     def load_binary(self, name, binary, shared, device):
-        must(binary[:4] == b"\x7fELF", f"{name} is no compiled kernel")
+        must(binary[:4] == b"\x7fELF", f"{name} is not a compiled kernel")
         return 1, 1, 0, 0, 1024  # module, function, registers, spills, threads at most
 
     def get_device_properties(self, device):

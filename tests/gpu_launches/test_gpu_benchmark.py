@@ -348,7 +348,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_printed(file, how):
     running.send_signal(how)
     rest = running.communicate(timeout=120)[0]
     record = json.loads(file.read_text())
-    # The line is printed, then the file written: a kill may fall between the two.
+    # The line is printed before the file is written, and the process may be killed in between.
     assert len(record["toy"]["rows"]) >= 3
     if how != signal.SIGKILL:
         assert running.returncode == 130 and states(record) == {"toy": "interrupted"}

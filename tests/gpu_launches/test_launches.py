@@ -19,8 +19,8 @@ ROOT = HERE.parents[1]
 
 
 def rehearse(script, *arguments):
-    """Run a script of this folder and return its output. Compiled kernels stay in Triton's cache, keyed by
-    source and compile-time arguments, so unchanged kernels are compiled once.
+    """Run a script of this folder and return its output. Triton caches compiled kernels by source and
+    compile-time arguments, so unchanged kernels are compiled once.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(paths)}

@@ -200,7 +200,7 @@ LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))
 
 
 def low_rank(dtype: torch.dtype, d: int, how: tuple[int, bool]) -> str:
-    """The face of low rank and its gradient against the same function in float64."""
+    """Compare the library call of low-rank attention and its gradient with the same function in float64."""
     degree, causal = how
     options = {"degree": degree, "causal": causal, "key_variance": 0.25}
     for shape in LOW_RANK_SHAPES:

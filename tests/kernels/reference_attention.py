@@ -45,8 +45,8 @@ def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None, align: Any
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
-    """O and LSE in float64; a query that sees nothing has 0 and -∞. allowed: (n_q, n_k), or with batches and
-    heads before, 1 where they share it.
+    """Return O and LSE in float64; 0 and -∞ for a query without visible keys. allowed: (n_q, n_k), or with
+    leading batches and heads, 1 if shared.
     """
     q, k, v = (x.double() for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))

@@ -45,8 +45,9 @@ class Configuration(NamedTuple):
 
 
 def block(n: int, halvings: int) -> int:
-    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at
-    least."""
+    """Return the largest tile size that splits n rows into about three tiles and a partial one, halved
+    `halvings` times; at least 16.
+    """
     return max(16, (1 << max(0, (n // 3).bit_length() - 1)) >> halvings)
 
 
@@ -113,7 +114,9 @@ def configuration(seed: int, setting: dict[str, Any]) -> Configuration:
 CONFIGURATIONS = [configuration(*one) for one in enumerate(settings_of(OPTIONS))]
 SPECIAL = [
     Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True),
-    Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)),  # queries that see no key
+    Configuration(
+        torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)
+    ),  # queries without visible keys
     Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0),  # -∞ · 0 is not a number
     Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2),  # and -∞ · -0.2 is the largest
     Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True),
@@ -283,7 +286,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     make = launches.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
-        places = {name: at for at, name in enumerate(kernel.arg_names, 1)}  # programs come first
+        places = {name: at for at, name in enumerate(kernel.arg_names, 1)}  # the number of programs is first
         with_dq = "dQ_sum" in places and arguments[places["dQ_sum"]] is not None
         names.append(kernel.fn.__name__ + " with dQ" * with_dq)
         make(kernel, *arguments, **constants)

@@ -269,7 +269,7 @@ def launches(arch, d, last=False):
 
 @pytest.fixture(scope="session")
 def fitted():
-    """(arch, d) -> what its kernels take: the two, and on sm_90 the one whose last program merges."""
+    """Return (arch, d) -> resources of both kernels, and on sm_90 of the one whose last program merges."""
     made = {
         (arch, d): [*launches(arch, d), *(launches(arch, d, last=True) if arch == 90 else [])]
         for arch, d in CHIPS

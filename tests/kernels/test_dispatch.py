@@ -112,7 +112,7 @@ def test_other_rows_answer_other_questions(record, other):
 def test_nothing_recorded_is_no_guess(monkeypatch):
     monkeypatch.setattr(dispatch, "load_record", lambda name: None)
     assert variant("forward", 90, 64, 2) == "fused"
-    assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
+    assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no limits
 
 
 def test_bytes_decide_between_ways_that_fit(record, monkeypatch):

@@ -310,7 +310,7 @@ FORWARD, BACKWARD = "iocourse::attention", "iocourse::attention_backward"
 
 
 def values_and_gradients(way=attention_with_lse, **options):
-    """O, its log-sum-exps, and gradients that come through both."""
+    """Return O, its log-sum-exps, and the gradients through both."""
     q, k, v = numbers()
     o, lse = way(q, k, v, causal=True, **options)
     return o, lse, *torch.autograd.grad(o.square().sum() + lse.sum(), (q, k, v))

@@ -72,7 +72,7 @@ def test_keys_of_a_tile_of_queries(n_q, n_k, causal, window, BM, BN):
     band = band_of(causal, window, n_q, n_k)
     allowed = reference_attention.seen(n_q, n_k, causal, window)
     for tile, (begin, whole, again, end) in enumerate(borders(n_q, n_k, band, BM, BN, by_keys=False)):
-        rows = allowed[tile * BM : (tile + 1) * BM]  # rows past the last query want nothing
+        rows = allowed[tile * BM : (tile + 1) * BM]  # rows past the last query need no keys
         check_tile(-(-n_k // BN) * BN, begin, whole, again, end, BN, rows.T)
         assert end <= -(-n_k // BN) * BN
         for at in range(whole, again, BN):

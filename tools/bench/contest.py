@@ -196,7 +196,7 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
 
 
 def outcomes(works: Mapping[str, Work], stopwatch: Any) -> dict[str, Row]:
-    """Time the works, and return the entries of their rows: the time, or {"refused": reason}."""
+    """Time the works, and return the entries of their rows, the time or {"refused": reason}."""
     return {
         name: dataclasses.asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}
         for name, took in side_by_side(works, stopwatch=stopwatch).items()
@@ -297,7 +297,7 @@ class Layout(NamedTuple):
 class Goal(NamedTuple):
     """A goal and a floor for a number of our implementation."""
 
-    # Values of its rows, by key; a tuple means any of its values. Default contender: FIRST.
+    # Values of its rows, by key; a tuple means any of its values. Default implementation: FIRST.
     where: Mapping[str, Any]
     goal: float  # the number to reach
     floor: float | None  # the minimum; None: no minimum

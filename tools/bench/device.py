@@ -17,9 +17,9 @@ def device_facts() -> dict[str, Any]:
     """Return facts about the GPU in use.
 
     Returns:
-        name, arch (90 for compute capability 9.0), multiprocessors, l2_bytes, memory_bytes, cuda (the version
-        torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None if it is
-        not available. The versions of torch and triton are in `data.records.run_metadata`.
+        name, arch (90 for compute capability 9.0), `multiprocessors`, l2_bytes, memory_bytes, cuda (the
+        version torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None if
+        it is not available. The versions of torch and triton are in `data.records.run_metadata`.
 
     Raises:
         NeedsCuda: there is no GPU.

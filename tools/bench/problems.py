@@ -250,7 +250,7 @@ DECODE_HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
 
 
 class Masked(NamedTuple):
-    """Shape of a masked problem: q, k, v (B, H, N, d); mask: one of KINDS, NO_MASK or DENSITIES."""
+    """Shape of a problem with q, k, v (B, H, N, d) and a mask, one of KINDS, NO_MASK or DENSITIES."""
 
     dtype: str
     d: int
@@ -325,7 +325,8 @@ def heads_problem(
 ) -> Problem:
     """Return a problem with normal q, k, v and dO (B, H, N, d); the last head of the last batch is checked.
 
-    seen: the mask for implementations; pairs: the same for the reference; share: of all pairs, for FLOP.
+    seen: the mask for implementations. pairs: the same for the reference. share: visible pairs over all
+    pairs.
     """
     *inputs, do = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, device, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)

@@ -38,7 +38,7 @@ ANY_NUMBER = ("WildCat", "Nyström", "FAVOR+")
 
 
 class Contender(NamedTuple):
-    """One method: its name, its number of features (None: exact), and its function."""
+    """Name, number of features (None for exact attention), and function of one method."""
 
     name: str
     features: int | None

@@ -62,7 +62,7 @@ def _forward(rows: Sequence[Row]) -> str:
     notes = [
         "one baseline: every speed-up is over exact softmax of this run, the faster of in place and SDPA.",
         FASTER_EXACT,
-        "script: the published algorithm, reimplemented, with the error of its own operator, which is not",
+        "script: the published algorithm, reimplemented, with the error of that operator, which is not",
         "softmax; their operator: ours on it, in two passes; ours from arrays, and from tensors (torch)",
         "milliseconds, with every check; errors in per cent, with * ‖x - y‖ / ‖x + y‖, the published metric",
         "published elsewhere: on another machine, over another exact attention; not to be divided by these",
