@@ -9,7 +9,7 @@ from iocourse.gpu.timing import ready
 from tools.bench import gpu
 from tools.bench.contest import FIRST
 
-LAP = 1e9  # milliseconds; so long that a few laps are enough for anybody
+LAP = 1e9  # milliseconds; so long that few laps fill any time budget
 
 
 class MadeUpWatch:
@@ -45,7 +45,7 @@ class CpuPlace:
 
 
 def in_a_hurry(monkeypatch):
-    """The fewest runs of an interpreted kernel: no warm-up, one round."""
+    """Reduce timing to the fewest runs of an interpreted kernel: no warm-up, one repetition."""
     from functools import partial
 
     from iocourse.gpu import timing
@@ -56,24 +56,24 @@ def in_a_hurry(monkeypatch):
 
 
 def measured(name, asked, field, place, quick=False, **changes):
-    """The record of a step at these shapes and with these contenders."""
+    """Return the record of a step at these shapes and with these implementations."""
     change = {"shapes": lambda quick: asked, "contenders": lambda place: field, **changes}
     contest = dataclasses.replace(gpu.CONTESTS[name], **change)
     return [part for _, part in gpu.contested(name, contest, gpu.Visit(place, quick)) if part][-1]
 
 
 def holds_numbers(record):
-    """Whether a record survives as JSON: no tensor, no NaN, no infinity."""
+    """Return True if a record can be stored as JSON: no tensor, no NaN, no infinity."""
     return json.loads(json.dumps(record, allow_nan=False)) is not None
 
 
 def by_contender(record, pass_):
-    """The rows of a pass, of a record with one shape, by contender."""
+    """Return the rows of a pass by implementation, from a record with one shape."""
     return {row["contender"]: row for row in record["rows"] if row["pass"] == pass_}
 
 
 def is_wrong(record, pass_="forward", how=": "):
-    """Whether ours was not timed because its values are wrong, and how."""
+    """Return True if a row was not timed because its values are wrong, with details of the error."""
     return next(row for name, row in by_contender(record, pass_).items() if name in FIRST)[
         "refused"
     ].startswith(f"its values are wrong{how}")

@@ -42,7 +42,7 @@ def run(*arguments, **options):
     [
         ([], "COMMAND"),
         (["lesson"], "'lesson'"),
-        (["profile"], "WHAT is missing; allowed: "),
+        (["profile"], "WHAT is missing. Use one of: "),
         (["profile", "forward", "--heads", "x"], "'x'"),
         (["doctor", "--jso"], "--jso"),
         (["progress", "--export"], "--export"),

@@ -80,7 +80,10 @@ def test_the_closed_form_is_a_table_and_a_record(capsys, tmp_path):
     assert record["question"]["N"] == 100 and record["subject"] == "profile"
     rows = {line.split("  ")[0]: line.split()[-2:] for line in said.splitlines()}
     assert rows["total"] == [f"{total:,}"] * 2 and "added to" not in rows and "ledger" not in said
-    assert "tiles of sm_80; tiles forward 128 × 64" in said and "move 1.00 × the inputs" in said
+    assert (
+        "tiles of sm_80; tiles forward 128 × 64" in said
+        and "The closed form is 1.00 times the compulsory bytes." in said
+    )
 
 
 @pytest.mark.parametrize(("arch", "tile"), [(80, "128 × 64"), (90, "128 × 128")])
@@ -95,7 +98,9 @@ def test_an_addition_has_a_row_of_its_own(capsys):
     (added,) = (line for line in said.splitlines() if line.startswith("added to"))
     assert added.split() == ["added", "to", f"{must.bytes['added']:,}"] and must.bytes["added"] > 0
     assert (
-        f"move {must.bytes['total'] / must.compulsory['total']:.2f} × " in said and "sent to L2 once" in said
+        f"The closed form is {must.bytes['total'] / must.compulsory['total']:.2f} times the compulsory bytes."
+        in said
+        and "sent to L2 once" in said
     )
 
 
@@ -111,32 +116,35 @@ def test_counting_bytes_has_left_the_package(capsys, options):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ("", "WHAT is missing; allowed: forward, fused-backward"),
-        ("backward", "WHAT 'backward' is unknown; allowed: forward"),
+        ("", "WHAT is missing. Use one of: forward, fused-backward"),
+        ("backward", "WHAT 'backward' is unknown. Use one of: forward"),
         ("forward --N 0", "--N must be at least 1, got 0"),
-        ("forward --d 1025", "--d is 1025; allowed with forward: 1 to 512"),
-        ("decode --d 257", "--d is 257; allowed with decode: 1 to 256"),
+        ("forward --d 1025", "--d must be 1 to 512 with forward, got 1025"),
+        ("decode --d 257", "--d must be 1 to 256 with decode, got 257"),
         ("small-cache-fused --d 1025", "1 to 1024"),
-        ("forward --heads 6 --kv-heads 4", "--kv-heads is 4 for 6 heads; allowed: a divisor of 6"),
-        ("forward --dtype int8", "--dtype is 'int8'; allowed: bfloat16, float16, float32"),
-        ("decode --causal", "decode takes no --causal; allowed with: forward, "),
-        ("forward --parts 3", "forward takes no --parts; allowed with: decode"),
-        ("decode --parts 265", "--parts is 265; allowed: 1 to 264"),
+        ("forward --heads 6 --kv-heads 4", "--kv-heads must divide --heads, 6, got 4"),
+        ("forward --dtype int8", "--dtype must be one of bfloat16, float16, float32; got 'int8'"),
+        ("decode --causal", "decode does not take --causal. Use it with: forward, "),
+        ("forward --parts 3", "forward does not take --parts. Use it with: decode"),
+        ("decode --parts 265", "--parts must be 1 to 264, got 265"),
         ("decode --parts 0", "--parts must be at least 1"),
-        ("forward --block-mask causal", "forward takes no --block-mask; allowed with: block-sparse"),
+        ("forward --block-mask causal", "forward does not take --block-mask. Use it with: block-sparse"),
         ("block-sparse", "block-sparse needs --block-mask SPEC, one of causal"),
         ("block-sparse --block-mask hexagons", "--block-mask 'hexagons' is unknown; allowed are causal"),
         ("block-sparse --block-mask random:2", "--block-mask 'random:2': P must be a number from 0 to 1"),
         (
             "block-sparse --block-mask causal --N 16385",
-            "--N is 16385; allowed with block-sparse: up to 16384",
+            "--N is 16385, but with block-sparse it must be at most 16384",
         ),
         ("packed", "packed needs --lengths"),
-        ("packed --lengths 5,x", "--lengths is '5,x'; allowed"),
+        (
+            "packed --lengths 5,x",
+            "--lengths must be integers separated by commas, not all of them 0, got '5,x'",
+        ),
         ("packed --lengths 0,0", "not all of them 0"),
-        ("packed --lengths 5 --N 5", "packed takes no --N"),
-        ("packed --lengths 5 --batch 2", "--batch is 2; allowed with packed: 1"),
-        ("forward --arch 70", "--arch is 70; allowed: 75, 80, 89, 90, 100"),
+        ("packed --lengths 5 --N 5", "packed does not take --N"),
+        ("packed --lengths 5 --batch 2", "--batch must be 1 with packed, got 2"),
+        ("forward --arch 70", "--arch must be one of 75, 80, 89, 90, 100; got 70"),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):

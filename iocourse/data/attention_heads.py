@@ -1,4 +1,4 @@
-"""Q, K, V of a few heads of a real model, read from package data."""
+"""Q, K and V of some heads of a real model, loaded from package data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Head:
-    """One attention head on one text of N tokens, d = 32.
+    """One attention head, applied to one document of N tokens; d = 32.
 
-    `Q`, `K`, `V` are float32 (N, 32) and belong to the caller: a change stays in this copy. They carry no
-    scale; attention multiplies QKᵀ by 1/√d. `tokens` are the N WordPiece tokens, [CLS] first and [SEP] last.
-    `stats` are the numbers of `measures.head_stats`; `character` says in a sentence what they show.
+    Q, K, V: float32 (N, 32), copies that the caller may change. They are not scaled; attention multiplies QKᵀ
+    by 1/√d. tokens: the N WordPiece tokens, [CLS] first and [SEP] last. stats: results of
+    `measures.head_stats`. character: a sentence that describes them.
     """
 
     layer: int
@@ -38,15 +38,15 @@ class Head:
 
 
 def real_heads() -> list[tuple[int, int]]:
-    """The stored heads as (layer, head), in order: what `real_head` accepts."""
+    """Return the stored heads as pairs (layer, head), sorted; `real_head` accepts these pairs."""
     return sorted((entry["layer"], entry["head"]) for entry in _record()["heads"])
 
 
 def real_head(layer: SupportsIndex, head: SupportsIndex) -> Head:
-    """Head `head` of layer `layer` of all-MiniLM-L6-v2, both counted from 0; fresh arrays on every call.
+    """Return head `head` of layer `layer` of all-MiniLM-L6-v2, both counted from 0, as new arrays.
 
-    The values were stored in float16; `provenance()` gives the error this makes. Raises ValueError for a head
-    that is not stored, naming those that are.
+    The values were stored in float16; `provenance()` has the resulting error. Raises ValueError for a head
+    that is not stored; the message lists the stored heads.
     """
     pair = _stored(layer, head)
     entry = next(e for e in _record()["heads"] if (e["layer"], e["head"]) == pair)
@@ -56,9 +56,9 @@ def real_head(layer: SupportsIndex, head: SupportsIndex) -> Head:
 
 
 def provenance() -> dict[str, Any]:
-    """Where the heads come from: model, licence, checksums, text, how they were made, errors, statistics.
+    """Return the origin of the heads: model, licence, checksums, document, method, errors and statistics.
 
-    A fresh copy of heads.json.
+    The result is a new copy of heads.json.
     """
     found: dict[str, Any] = json.loads(_data("heads.json"))
     return found

@@ -1,9 +1,9 @@
-"""A table of speed-ups whose every number was measured, made by practices that are common but unfair.
+"""Tables of speed-ups made from real measurements by common but unfair practices.
 
-A *run* is what was measured: a method, whether it is exact, d, n, the passes ("forward" or "both"), the
-threads, milliseconds ("median", and the quartiles "lower" and "upper" or None where nobody kept them), and
-"errors", percent of each output that was compared, none for exact attention. A *claim* is a row of a table:
-method, d, n, passes, "speedup" and "error" in percent; the table says that it is of one thread.
+A *run* is one measurement: "method", "exact", "d", "n", "passes" ("forward" or "both"), "threads",
+milliseconds ("median", and the quartiles "lower" and "upper" or None if they were not recorded), and
+"errors", percent by compared output, empty for exact attention. A *claim* is a row of a table: "method", "d",
+"n", "passes", "speedup" and "error" in percent. The table states that it is for one thread.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ PLACE = ("d", "n", "passes")
 SHOWN = 3  # digits of a claim
 
 
-# ------------------------------------------------------------------ what was measured
+# ------------------------------------------------------------------ measurements
 def runs_of(record: Mapping[str, Any]) -> list[Run]:
-    """The timings of a record of `lowrank` with all keys: the table's rows, and lengths up to a million."""
+    """Return the runs of a record of `lowrank`: those of its tables, and those of lengths up to a million."""
     errors = {(one["d"], one["n"], one["g"]): one for one in record["scaling_errors"]}
     found = [_scaling_run(row, errors) for row in record["scaling"]]
     for name, passes in (("forward", "forward"), ("gradient", "both")):
@@ -62,11 +62,11 @@ def _run(
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------ what is claimed
+# ------------------------------------------------------------------ claims
 def row(runs: Sequence[Run], trick: str, method: str, d: int, n: int, passes: str) -> Claim:
-    """The claim that a trick of `TRICKS` makes of these runs. Raises KeyError for another trick.
+    """Return the claim that a trick of `TRICKS` makes from these runs.
 
-    Raises ValueError where a run that the trick needs is not among them.
+    Raises KeyError for an unknown trick, and ValueError if a run that the trick needs is missing.
     """
     own = _one(runs, method=method, d=d, n=n, passes=passes, threads=1)
     numbers = zip(("speedup", "error"), TRICKS[trick](own, runs), strict=True)
@@ -87,7 +87,7 @@ def _one(runs: Sequence[Run], **wanted: Any) -> Run:
 
 
 def _instead(runs: Sequence[Run], own: Run, **others: Any) -> Run:
-    """The run of the same method at the same place, but for `others`."""
+    """Return the run that equals `own` in method, d, n, passes and threads, except for `others`."""
     return _one(runs, **({key: own[key] for key in ("method", *PLACE, "threads")} | others))
 
 
@@ -120,7 +120,7 @@ def _one_pass_for_two(own: Run, runs: Sequence[Run]) -> Numbers:
 
 
 def _nobody_ran_it(own: Run, runs: Sequence[Run]) -> Numbers:
-    """The fastest baseline at the longest length that has one, times the square of the lengths' quotient."""
+    """Extrapolate the fastest baseline from the longest measured length, by the square of the length."""
     there = {key: own[key] for key in ("d", "passes")}
     shorter = [run for run in runs if run["exact"] and run["threads"] == 1 and there.items() <= run.items()]
     last = max(shorter, key=lambda run: (int(run["n"]), -float(run["median"])))
@@ -141,7 +141,7 @@ TRICKS: dict[str, Callable[[Run, Sequence[Run]], Numbers]] = {
     "the mean of the errors": _mean_error,
 }
 
-# The rows of a table of lesson 17: the trick, and what the row is about.
+# The rows of a table of lesson 17: trick, method, d, n, passes.
 TABLE = (
     ("none", "degree 3", 12, 40_960, "forward"),
     ("the slower of two baselines", "degree 2", 12, 40_960, "forward"),
@@ -155,5 +155,5 @@ TABLE = (
 
 
 def table(runs: Sequence[Run]) -> list[Claim]:
-    """The claims of `TABLE`, from the runs of a record of `lowrank`."""
+    """Return the claims of `TABLE`, made from the runs of a record of `lowrank`."""
     return [row(runs, *one) for one in TABLE]

@@ -1,4 +1,4 @@
-"""Measurements that were made once on a named machine and are shipped with the package: never edited by hand.
+"""Recorded measurements, shipped with the package: made once on a named machine, and never edited by hand.
 
 >>> load_record("notebooks")["subject"]
 'notebooks'
@@ -55,12 +55,12 @@ _OF_LINES = ("d", "N", "pass", "dense_ms", "overhead_ms", "deviation")
 
 
 def load_record(name: str) -> dict[str, Any] | None:
-    """The record of this name that is shipped, by `tools.bench`, or None where there is no recorded run yet.
+    """Return the shipped record of this name (written by `tools.bench`), or None if no run is recorded yet.
 
-    Raises ValueError for a name that no record is kept of.
+    Raises ValueError for a name that is not in `NAMES`.
     """
     if name not in NAMES:
-        raise ValueError(f"name is {name!r}; allowed: {', '.join(NAMES)}")
+        raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
     file = resources.files(__package__).joinpath("bench", f"{name}.json")
     if not file.is_file():
         return None
@@ -69,9 +69,9 @@ def load_record(name: str) -> dict[str, Any] | None:
 
 
 def record_source(record: dict[str, Any] | None) -> str:
-    """Where a record comes from, in one line: device, versions, date; "no recorded run yet" for None.
+    """Describe the source of a record in one line: device, versions, date; "no recorded run yet" for None.
 
-    A record of our kernels also says which commit it timed, and whether the kernels have changed since.
+    For a record of our kernels the line also has the commit, and a remark if the kernels have changed since.
     """
     if record is None:
         return NONE_YET
@@ -83,7 +83,7 @@ def record_source(record: dict[str, Any] | None) -> str:
 
 
 def _device(device: dict[str, Any] | None) -> str:
-    """'NVIDIA H200 (sm_90, driver 570.1)'; a record that needs no device has none."""
+    """Format a record's device, as in 'NVIDIA H200 (sm_90, driver 570.1)'; "" for None."""
     if not device:
         return ""
     facts = [f"sm_{device['arch']}"] if device.get("arch") else []
@@ -92,7 +92,7 @@ def _device(device: dict[str, Any] | None) -> str:
 
 
 def missing_metadata(record: dict[str, Any]) -> list[str]:
-    """Which of device, versions, date and commit are missing; a record of a CPU may have `cores` instead."""
+    """Return the missing ones of device, versions, date and commit; `cores` may replace device (CPU)."""
     there = {
         "device": (record.get("device") or {}).get("name") or record.get("cores"),
         "versions": record.get("versions"),
@@ -103,9 +103,9 @@ def missing_metadata(record: dict[str, Any]) -> list[str]:
 
 
 def format_record(record: dict[str, Any] | None) -> str:
-    """The rows of a record as tables, a line for each reason not to time, and where it was measured.
+    """Format a record: its rows as tables, one line per reason why something was not timed, and its source.
 
-    The last columns of a table are about the first contender, which is ours. None: there is no record.
+    The last columns of a table belong to the first implementation, which is ours. None: there is no record.
     """
     if record is None:
         return record_source(None)
@@ -123,7 +123,7 @@ def format_record(record: dict[str, Any] | None) -> str:
 
 
 def _table(contenders: Sequence[str], rows: Rows, kind: tuple[str, int, str]) -> str:
-    """One type, head size and pass: a line per shape."""
+    """Format the rows of one type, head size and pass as a table with one line per shape."""
     some = [row for row in rows if (row["dtype"], row["d"], row["pass"]) == kind]
     labels = [key for key in list(some[0])[: list(some[0]).index("contender")] if key not in ("dtype", "d")]
     labels = [key for key in labels if len({row[key] for row in some}) > 1] or labels[:1]
@@ -141,7 +141,7 @@ def _table(contenders: Sequence[str], rows: Rows, kind: tuple[str, int, str]) ->
 
 
 def run_metadata(*packages: str) -> dict[str, Any]:
-    """What every record needs: date, cores, commit, and the versions of Python and of `packages`."""
+    """Return the metadata of every record: date, cores, commit, and versions of Python and of `packages`."""
     versions = {"Python": platform.python_version()}
     for name in packages:
         try:
@@ -153,7 +153,7 @@ def run_metadata(*packages: str) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of the checkout that runs, with a "+" where files have changed; without one, the version."""
+    """Return the commit of this checkout, with a "+" if files have changed; or, without one, the version."""
     git = ["git", "-C", str(Path(__file__).parents[2])]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
@@ -165,9 +165,9 @@ def _commit() -> str:
 
 @cache
 def kernels_code() -> str:
-    """A fingerprint of the Triton kernels and their tiles, without comments, docstrings, imports and layout.
+    """Return a fingerprint of the Triton kernels and their tiles.
 
-    Nor do the names of their files count: a module that is only renamed is the same code.
+    Comments, docstrings, imports, layout and file names do not count.
     """
     kernels = Path(__file__).parents[1] / "kernels"
     files = [*kernels.glob("*.py"), kernels / "host" / "tile_table.py"]
@@ -177,7 +177,7 @@ def kernels_code() -> str:
 
 
 def _code_of(text: str) -> str:
-    """The code of a module without comments, docstrings, imports, blank space and line breaks."""
+    """Return the code of a module without comments, docstrings, imports, white space and line breaks."""
     nodes = [*ast.walk(ast.parse(text))]
     prose = {place for node in nodes for place in _docstring_lines(node)}
     for node in nodes:
@@ -189,7 +189,7 @@ def _code_of(text: str) -> str:
 
 
 def _docstring_lines(node: ast.AST) -> Iterator[int]:
-    """The lines of a docstring, should the node have one."""
+    """Yield the line numbers of a node's docstring, if it has one."""
     body = getattr(node, "body", None)
     first = body[0] if isinstance(body, list) and body else None
     if (

@@ -1,4 +1,4 @@
-"""What the chip offers: facts, what a compiled kernel takes of it, timing, and the roofline."""
+"""GPU facts, resource use of compiled kernels, timing, and the roofline."""
 
 from .chips import CHIPS, Chip, chip_of
 from .compilation import CompilationFailed, Resources, resources

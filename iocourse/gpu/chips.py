@@ -1,26 +1,25 @@
-"""What the chips of the course offer, and what joins them: facts from data sheets, one row an architecture or
-link.
+"""Data of the course's GPUs and of links between them, from data sheets: one row per architecture or link.
 
-Sources: CUDA C++ Programming Guide, "Compute Capabilities" (shared memory a block may use, registers); the
-data sheets and standards named in each row (peak rates without sparsity, bandwidth of memory and links). No
-data sheet tells a latency; those here are of NCCL's tuning model, for a step of a ring by its protocol
-Simple, within a node or across the network.
+Sources: CUDA C++ Programming Guide, "Compute Capabilities" (maximum shared memory per block, registers); the
+data sheets and standards named in each row (peak rates without sparsity, bandwidth of memory and links).
+Data sheets do not state latencies; these are from NCCL's tuning model, for one step of a ring with its
+protocol Simple, within a node or across the network.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-REGISTERS_A_THREAD = 255  # every architecture here; what does not fit goes to local memory
+REGISTERS_A_THREAD = 255  # on every architecture here; others are spilled to local memory
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One architecture, and the chip that stands for it in pictures.
+    """Data of one architecture, and of the chip that represents it in figures.
 
-    shared_bytes: shared memory one block may use. registers: 32-bit registers of one multiprocessor.
+    shared_bytes: maximum shared memory per block. registers: 32-bit registers per SM.
     tensor_tflops: dense float16 rate of the tensor cores. gbytes_per_s: memory bandwidth.
-    tensor_cores_in_triton: False where Triton computes a product on the ordinary cores.
+    tensor_cores_in_triton: False if Triton computes products on the ordinary cores.
     """
 
     arch: int
@@ -48,15 +47,15 @@ CHIPS: dict[int, Chip] = {
 
 
 def chip_of(arch: object) -> Chip:
-    """The chip of an architecture. Raises ValueError for one that is not in the table."""
+    """Return the chip of an architecture. Raises ValueError for one that is not in the table."""
     if isinstance(arch, bool) or not isinstance(arch, int) or arch not in CHIPS:
-        raise ValueError(f"arch is {arch!r}; allowed: {', '.join(map(str, CHIPS))}")
+        raise ValueError(f"arch must be one of {', '.join(map(str, CHIPS))}; got {arch!r}")
     return CHIPS[arch]
 
 
 @dataclass(frozen=True)
 class Link:
-    """What joins a rank to the others: bytes a second in each direction, and seconds of a message's start."""
+    """A link between ranks: bandwidth in GB/s per direction, and latency of a message in µs."""
 
     name: str
     gbytes_per_s: float

@@ -1,7 +1,7 @@
-"""What a kernel takes of a multiprocessor, without a GPU: compile it for a chip and read the machine code.
+"""Resource use of a kernel, without a GPU: compile it for a chip and read the machine code.
 
-A kernel and its arguments are written down as a job (`job`), which another process compiles
-(`compile_worker`), and what that one reports is `Resources`.
+`job` describes a kernel and its arguments. Another process (`compile_worker`) compiles it, and its
+report becomes `Resources`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .chips import REGISTERS_A_THREAD, chip_of
 from .hot_loop import Loop
 
 Surroundings = tuple[int, float, str, tuple[tuple[str, str], ...]]
-SLOW, LIMIT = 60.0, 300.0  # seconds after which a message says that a kernel is slow, and it is given up
+SLOW, LIMIT = 60.0, 300.0  # seconds until a message about a slow kernel, and until compilation is aborted
 MAIN = "notebook_kernel"  # the module that a notebook's own kernel becomes
 _IMPORTS = "import triton\nimport triton.language as tl\n"
-OPTIONS: dict[str, tuple[Collection[Any], str]] = {  # of a launch: the values allowed, and how to say them
+OPTIONS: dict[str, tuple[Collection[Any], str]] = {  # of a launch: allowed values, and their description
     "num_warps": ((1, 2, 4, 8, 16, 32), "1, 2, 4, 8, 16 or 32"),
     "num_stages": (range(1, 17), "1 to 16"),
     "num_ctas": ((1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
@@ -41,18 +41,18 @@ _TYPES = re.compile(r"float(16|32|64)|bfloat16|u?int(8|16|32|64)|bool")  # of a 
 
 
 class CompilationFailed(RuntimeError):
-    """The compiler refused a kernel, which the message then quotes, or did not finish."""
+    """Error: the compiler failed, and the message quotes it, or it did not finish in time."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one compiled kernel takes.
+    """Resources that one compiled kernel uses.
 
-    registers: 32-bit registers a thread, 255 at most. spill_bytes: bytes of local memory a thread, where what
-    did not fit into registers lives. shared_bytes: shared memory of one program. tensor_core, async_copies,
-    bulk_reductions: instructions of each kind in the PTX. seconds: how long compiling took. mma_sync: the
-    tensor-core instructions that take both operands from registers, all there were before sm_90. hot_loop:
-    what one step of it issues; None where no loop multiplies, or none was recorded.
+    registers: 32-bit registers per thread, at most 255. spill_bytes: bytes of local memory per thread, used
+    for spilled registers. shared_bytes: shared memory per program. tensor_core, async_copies,
+    bulk_reductions: instructions of each kind in the PTX. seconds: compile time. mma_sync: tensor-core
+    instructions with both operands in registers, the only kind before sm_90. hot_loop: instructions of one
+    iteration of the inner loop; None if no loop multiplies or none was recorded.
     """
 
     arch: int
@@ -69,57 +69,60 @@ class Resources:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Resources:
-        """A report out of names and values, as a recorded row has them; what else it says is left out."""
+        """Return a report from the names and values of a recorded row; other keys are ignored."""
         known = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
         loop = known.get("hot_loop")
         return cls(**{"seconds": 0.0} | known | {"hot_loop": None if loop is None else Loop(**loop)})
 
     @property
     def fits(self) -> bool:
-        """The hot loop keeps its registers, and shared memory is within the chip's.
+        """True if the inner loop spills no registers and shared memory is within the chip's limit.
 
-        What is spilled outside that loop is stored and loaded once a program. Without a hot loop, nothing
-        may be spilled at all.
+        Spills outside the loop cost one store and load per program and are accepted. Without a hot loop,
+        no spills are accepted.
         """
         spilled = self.spill_bytes if self.hot_loop is None else self.hot_loop.spills
         return spilled == 0 and self.shared_bytes <= chip_of(self.arch).shared_bytes
 
     @property
     def programs_at_once(self) -> int:
-        """How many such programs one multiprocessor can hold: registers, shared memory and 64 warps allow
-        it.
+        """Occupancy: the number of programs that one SM can hold, limited by registers, shared memory
+        and 64 warps.
         """
         chip = chip_of(self.arch)
-        a_warp = -(-self.registers * 32 // 256) * 256  # registers are handed out to a warp in units of 256
+        a_warp = -(-self.registers * 32 // 256) * 256  # registers are allocated to a warp in units of 256
         by_registers = chip.registers // (a_warp * self.warps)
-        by_shared = (chip.shared_bytes + 1024) // (self.shared_bytes + 1024)  # 1 KB a block is the system's
+        by_shared = (chip.shared_bytes + 1024) // (self.shared_bytes + 1024)  # 1 KB per block is reserved
         return max(0, min(by_registers, by_shared, 64 // self.warps))
 
     def __str__(self) -> str:
         spills = f"{self.spill_bytes} bytes spilled" if self.spill_bytes else "nothing spilled"
         return (
-            f"sm_{self.arch}: {self.registers} of {REGISTERS_A_THREAD} registers a thread, {spills}, "
+            f"sm_{self.arch}: {self.registers} of {REGISTERS_A_THREAD} registers per thread, {spills}, "
             f"{self.shared_bytes / 1024:.1f} of {chip_of(self.arch).shared_bytes // 1024} KB shared memory, "
             f"{self.tensor_core} tensor-core and {self.async_copies} asynchronous copy instructions"
         )
 
 
 def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
-    """Compile a kernel for an architecture, as a launch with these arguments would, and report what it takes.
+    """Compile a kernel for an architecture, as for a launch with these arguments, and return its resources.
 
-    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton, and no GPU.
-    Text printed during compilation, for instance by tl.static_print, is passed on to stderr.
+    Takes seconds, up to a minute for sm_75 and sm_100, and at most five minutes. Needs triton but no GPU.
+    Text printed during compilation, for example by tl.static_print, is printed to stderr.
 
     Args:
         kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.
         arch: 75, 80, 89, 90 or 100.
-        arguments: the launch's arguments in order; tensors stand for their type and alignment only.
+        arguments: the launch's arguments in order; of tensors only type and alignment are used.
         constants: the kernel's tl.constexpr parameters; also num_warps, num_stages, enable_fp_fusion.
 
+    Returns:
+        Resources of the compiled kernel.
+
     Raises:
-        ValueError: an unknown architecture, a parameter that is not given, or an option that no launch takes.
+        ValueError: an unknown architecture, a missing argument, or an unknown option.
         TypeError: an argument or a constant of a type that cannot be compiled.
-        CompilationFailed: the compiler refuses, or does not finish in five minutes.
+        CompilationFailed: the compiler fails, or does not finish in five minutes.
     """
     chip_of(arch)
     with tempfile.TemporaryDirectory() as folder:
@@ -130,20 +133,20 @@ def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Reso
     return said
 
 
-# The job: a kernel and its arguments, written down.
+# The job: a kernel and its arguments as JSON.
 
 
 def job(
     kernel: Any, arch: int, arguments: tuple[Any, ...], constants: dict[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """What `compile_worker` needs to compile `kernel` as a launch with these arguments would be compiled.
+    """Return the job with which `compile_worker` compiles `kernel` as for a launch with these arguments.
 
     Args:
-        kernel: a function under @triton.jit, interpreted here or not, of a module or of a notebook's cell.
-        arch: 90 for sm_90, say.
-        arguments: what the launch would be given, in order: tensors, numbers, descriptors, None.
-        constants: the kernel's tl.constexpr parameters, and num_warps, num_stages and the like.
-        folder: where the source of a notebook's kernel is written.
+        kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.
+        arch: the architecture, such as 90 for sm_90.
+        arguments: the launch's arguments in order: tensors, numbers, descriptors, None.
+        constants: the kernel's tl.constexpr parameters, and options such as num_warps and num_stages.
+        folder: directory for the source of a notebook's kernel.
     """
     function = _function(kernel)
     names = list(inspect.signature(function).parameters)
@@ -151,27 +154,27 @@ def job(
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
         raise ValueError(
-            f"{', '.join(unknown)}: {function.__name__} has no such parameter; allowed besides its own: "
+            f"{', '.join(unknown)}: {function.__name__} has no such parameter. Use its own parameters or "
             f"{', '.join(OPTIONS)}"
         )
     for name, value in options.items():
         allowed, words = OPTIONS[name]
         if type(value) is not (bool if name == "enable_fp_fusion" else int) or value not in allowed:
-            raise ValueError(f"{name} is {value!r}; allowed: {words}")
+            raise ValueError(f"{name} must be {words}, got {value!r}")
     if len(arguments) > len(names):
-        raise ValueError(f"{function.__name__} takes {len(names)} arguments, {len(arguments)} were given")
+        raise ValueError(f"{function.__name__} takes {len(names)} arguments, got {len(arguments)}")
     given = dict(zip(names, arguments, strict=False)) | {n: v for n, v in constants.items() if n in names}
     absent = [name for name in names if name not in given]
     if absent:
-        raise ValueError(f"{function.__name__} is not given {', '.join(absent)}")
+        raise ValueError(f"{function.__name__} is missing the arguments {', '.join(absent)}")
     signature, values, aligned = specialised(function, given, set(_do_not_specialize(kernel)))
     for (at, *_), value in values:
         try:
             json.dumps(value)
         except TypeError:
             raise TypeError(
-                f"{names[at]} is {value!r}; allowed for a value that is compiled in: a number, True, False, "
-                "None, a string, or a tuple of these"
+                f"{names[at]} is compiled in, so it must be a number, True, False, None, a string, or a "
+                f"tuple of these, got {value!r}"
             ) from None
     return {
         **_place(function, folder),
@@ -184,7 +187,7 @@ def job(
 
 
 def described(job: dict[str, Any]) -> str:
-    """The kernel of a job with its constants and options, for a message."""
+    """Return the kernel of a job with its constants and options as text, for messages."""
     names = list(job["signature"])
     given = {names[at[0]]: value for at, value in job["constants"] if len(at) == 1} | job["options"]
     parts = (
@@ -197,17 +200,16 @@ def described(job: dict[str, Any]) -> str:
 def specialised(
     function: types.FunctionType, given: dict[str, Any], plain: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[tuple[list[int], Any]], list[list[int]]]:
-    """What a launch of a kernel's function with these arguments is compiled for.
+    """Return Triton's specialisation of a kernel for a launch with these arguments.
 
     Args:
         function: the Python function of the kernel.
         given: a value for each of its parameters.
-        plain: parameters that Triton was told not to specialize.
+        plain: parameters under `do_not_specialize`.
 
     Returns:
-        The type of each parameter, the values that are compiled in, with where they stand, and the places of
-        what is a multiple of 16. A NamedTuple that is compiled in becomes {"fields": …, "values": …}, so that
-        JSON can hold it.
+        The type of each parameter; the positions and values that are compiled in; the positions of multiples
+        of 16. A NamedTuple that is compiled in becomes a dict of "fields" and "values", which JSON can store.
     """
     parameters = inspect.signature(function).parameters
     fixed = {name for name, one in parameters.items() if "constexpr" in str(one.annotation)}
@@ -231,12 +233,13 @@ def specialised(
 def _kinds(
     value: Any, path: list[int], plain: bool, values: list[tuple[list[int], Any]], aligned: list[list[int]]
 ) -> Any:
-    """The type of an argument, or of each part of a tuple; notes what is compiled in and what is aligned.
+    """Return the type of an argument, or of each part of a tuple. Append what is compiled in to `values`, and
+    positions of multiples of 16 to `aligned`.
 
-    A NamedTuple, whose parts a kernel reads by name, becomes {"fields": names, "kinds": types}.
+    A NamedTuple, whose parts a kernel reads by name, becomes a dict of "fields" (names) and "kinds" (types).
     """
     if isinstance(value, tuple):
-        # Triton does not look into tuples for what is not to be specialized.
+        # Triton ignores do_not_specialize within tuples.
         parts = [_kinds(one, [*path, at], False, values, aligned) for at, one in enumerate(value)]
         fields = getattr(value, "_fields", None)
         return {"fields": list(fields), "kinds": parts} if fields else parts
@@ -249,25 +252,25 @@ def _kinds(
 
 
 def _function(kernel: Any) -> types.FunctionType:
-    """The Python function of a kernel, under whatever decorators."""
+    """Return the Python function of a kernel without its decorators."""
     function = kernel
     while not inspect.isfunction(function) and hasattr(function, "fn"):
         function = function.fn
     if function is kernel or not inspect.isfunction(function):
-        raise TypeError(f"kernel is a {type(kernel).__name__}; allowed: a function under @triton.jit")
+        raise TypeError(f"kernel must be a function under @triton.jit, got a {type(kernel).__name__}")
     return function
 
 
 def _do_not_specialize(kernel: Any) -> list[str]:
     stated = getattr(kernel, "do_not_specialize", None)
-    if stated is None:  # an interpreted kernel forgets it; the decorator's own arguments are in the source
+    if stated is None:  # an interpreted kernel does not store it; read the decorator in the source
         found = re.search(r"do_not_specialize=\[([^\]]*)\]", inspect.getsource(_function(kernel)))
         stated = re.findall(r"[\"'](\w+)[\"']", found[1]) if found else []
     return list(stated)
 
 
 def _type(value: Any, plain: bool) -> str:
-    """The type of an argument in Triton's own short names; "constexpr" for what a launch compiles in."""
+    """Return the type of an argument as Triton abbreviates it, or "constexpr" if it is compiled in."""
     if value is None or isinstance(value, bool):
         return "constexpr"
     if isinstance(value, int):
@@ -280,14 +283,14 @@ def _type(value: Any, plain: bool) -> str:
         return f"tensordesc<{_short(value.base.dtype)}{list(value.block_shape)}>"
     if hasattr(value, "data_ptr"):
         return f"*{_short(value.dtype)}"
-    raise TypeError(f"is or holds a {type(value).__name__}; allowed: tensors, numbers, descriptors, None")
+    raise TypeError(f"must be or contain tensors, numbers, descriptors or None, got a {type(value).__name__}")
 
 
 def _short(dtype: Any) -> str:
     name = str(dtype).removeprefix("torch.")
     if not _TYPES.fullmatch(name):
         raise TypeError(
-            f"is a tensor of {name}; allowed: float16, bfloat16, float32, float64, bool and integers"
+            f"must be a tensor of float16, bfloat16, float32, float64, bool or integers, got {name}"
         )
     letters = {"float": "fp", "int": "i", "uint": "u"}
     short = re.sub(r"^(float|int|uint)", lambda found: letters[found[1]], name)
@@ -309,7 +312,7 @@ def _place(function: types.FunctionType, folder: Path) -> dict[str, str]:
 
 
 def _sources(function: types.FunctionType, seen: dict[str, str]) -> list[str]:
-    """The sources of a notebook's kernel and of what it uses, what is used first."""
+    """Return the sources of a notebook's kernel and of everything that it uses, dependencies first."""
     if function.__name__ in seen:
         return []
     seen[function.__name__] = ""
@@ -341,9 +344,9 @@ def _source_of(name: str, value: Any, seen: dict[str, str]) -> list[str]:
 
 
 class _Compiler(subprocess.Popen[str]):
-    """The process that compiles, leader of a process group with the tools it starts.
+    """The compiler process, leader of a process group that includes the tools it starts.
 
-    printed: the file to which kernels, their modules and those tools print.
+    printed: file that receives the output of kernels, their modules and these tools.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -360,20 +363,20 @@ class _Compiler(subprocess.Popen[str]):
         )
 
     def say_printed(self, what: str) -> None:
-        """Print to stderr what was printed since the last call."""
+        """Print the process's output since the last call to stderr."""
         self.printed.seek(0)
         if text := self.printed.read().decode(errors="replace").strip():
             print(f"Printed while {what} was compiled:\n{text}", file=sys.stderr)
         self.printed.truncate(0)
 
 
-_idle: dict[Surroundings, _Compiler] = {}  # compilers that nobody is waiting for
+_idle: dict[Surroundings, _Compiler] = {}  # compilers without a job
 
 
 def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
-    """The report of each job, as soon as it is there; one process compiles them all.
+    """Compile the jobs in one process, and yield the report of each as soon as it is ready.
 
-    It is kept for the next who asks, as it takes longer to start than most kernels to compile.
+    The process is kept for later calls, because starting it takes longer than compiling most kernels.
     """
     surroundings = _surroundings()
     process = _compiler(surroundings)
@@ -392,10 +395,12 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
 
 
 def _surroundings() -> Surroundings:
-    """What a compiler must have been started in: process, newest kernel, what it imports and reads."""
+    """Return the state for which a compiler process is valid: parent process, time stamp of the newest
+    kernel, import path and environment variables.
+    """
     newest = max(path.stat().st_mtime for path in Path(__file__).parents[1].glob("kernels/*.py"))
-    # What can be imported here can be there; the current folder last, and -P, so that a random.py of the
-    # student's in it does not stand for Python's own.
+    # The same import path as here. The current folder is last, and -P is set, so that a student's random.py
+    # in it does not replace Python's.
     path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
     told = {name: value for name, value in os.environ.items() if name.startswith(("TRITON", "CUDA", "LLVM"))}
     told |= {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
@@ -403,7 +408,7 @@ def _surroundings() -> Surroundings:
 
 
 def _compiler(surroundings: Surroundings) -> _Compiler:
-    """An idle compiler, or a new one."""
+    """Return an idle compiler process for these surroundings, or start one."""
     if kept := _idle.pop(surroundings, None):
         if kept.poll() is None:
             return kept
@@ -412,7 +417,9 @@ def _compiler(surroundings: Surroundings) -> _Compiler:
 
 
 def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
-    """The compiler's answer. A compiler that gives none has ended, or is ended here."""
+    """Send a job and return the compiler's report. A compiler that does not reply in time is killed, and the
+    report then contains an error.
+    """
     assert process.stdin is not None and process.stdout is not None
     what, line, heard = described(job), "", True
     with suppress(BrokenPipeError):
@@ -433,20 +440,20 @@ def _report(process: _Compiler, job: dict[str, Any]) -> dict[str, Any]:
     if heard:
         return {"error": f"{what}: the compiler ended with exit code {code}"}
     return {
-        "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Take a smaller "
+        "error": f"{what}: not compiled within {LIMIT:g} s, so the compiler was stopped. Use a smaller "
         "tile, more warps or fewer stages"
     }
 
 
 def _kill(process: _Compiler) -> None:
-    """End a compiler, and the tools it has started, at once."""
+    """Kill a compiler and the tools that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _end(process: _Compiler) -> None:
-    """Close a compiler's input, which ends it; kill it if it is busy."""
-    with process.printed, suppress(BrokenPipeError), process:  # which closes its pipes and waits for it
+    """Close a compiler's input, so that it exits; kill it if it does not exit within a second."""
+    with process.printed, suppress(BrokenPipeError), process:  # leaving `process` closes its pipes and waits
         assert process.stdin is not None
         process.stdin.close()
         try:

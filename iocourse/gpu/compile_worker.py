@@ -1,9 +1,8 @@
-"""The compiling half of `gpu.compilation`, a process that reads jobs and writes reports, one per line.
+"""Compiler process of `gpu.compilation`: read jobs from stdin and write reports to stdout, one per line.
 
-Triton defines a kernel either for the interpreter or for the compiler, for the life of a process. The caller
-may be interpreting, so this process runs with TRITON_INTERPRET=0. Only jobs are read from the stdin and only
-reports are written to the stdout that it is started with. Modules of kernels, Triton and its tools find an
-empty stdin, and print to stderr.
+Triton defines kernels either for the interpreter or for the compiler, for the lifetime of a process. The
+caller may use the interpreter, so this process runs with TRITON_INTERPRET=0. The original stdin and stdout
+carry only jobs and reports. Modules of kernels, Triton and its tools get an empty stdin, and print to stderr.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from triton.compiler import ASTSource
 
 from .hot_loop import hot_loop
 
-IDLE = 300.0  # seconds without a job, after which this process ends
+IDLE = 300.0  # seconds without a job until this process exits
 PATTERNS = {
     "tensor_core": r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b",
     "mma_sync": r"\bmma\.sync\b",
@@ -41,14 +40,14 @@ PATTERNS = {
 
 
 class _Compiling(type(os.environ)):  # type: ignore[misc]
-    """Environment variables that keep TRITON_INTERPRET at 0, also where a kernel's module sets it."""
+    """Environment variables in which TRITON_INTERPRET stays 0, even if a kernel's module sets it."""
 
     def __setitem__(self, name: str, value: str) -> None:
         super().__setitem__(name, "0" if name == "TRITON_INTERPRET" else value)
 
 
 def kernel_of(job: dict[str, Any]) -> Any:
-    """The kernel a job names: `module`, or `file` where the module cannot be imported by name."""
+    """Import and return a job's kernel, from `file` if the job has one, otherwise from `module`."""
     if job.get("file"):
         spec = importlib.util.spec_from_file_location(job["module"], job["file"])
         assert spec is not None and spec.loader is not None
@@ -61,7 +60,7 @@ def kernel_of(job: dict[str, Any]) -> Any:
 
 
 def _type(kind: Any) -> Any:
-    """A type as it was written down: a name, a list for a tuple, names and types for a NamedTuple."""
+    """Decode a type from JSON: a name, a list for a tuple, or names and types for a NamedTuple."""
     if isinstance(kind, list):
         return tuple(_type(part) for part in kind)
     if isinstance(kind, dict):
@@ -70,7 +69,7 @@ def _type(kind: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A constant as it was written down: itself, a list for a tuple, names and values of a NamedTuple."""
+    """Decode a constant from JSON: itself, a list for a tuple, or names and values for a NamedTuple."""
     if isinstance(value, list):
         return tuple(map(_constant, value))
     if isinstance(value, dict):
@@ -79,7 +78,7 @@ def _constant(value: Any) -> Any:
 
 
 def compiled(job: dict[str, Any]) -> Any:
-    """The kernel compiled for the job's architecture."""
+    """Compile a job's kernel for its architecture and return Triton's compiled kernel."""
     constants = {tuple(at): _constant(value) for at, value in job["constants"]}
     source = ASTSource(
         fn=kernel_of(job),
@@ -91,7 +90,7 @@ def compiled(job: dict[str, Any]) -> Any:
 
 
 def machine_code(cubin: bytes) -> dict[str, Any]:
-    """Registers a thread, bytes of stack a thread, and the hot loop, as NVIDIA's tools read them off."""
+    """Return registers per thread, stack bytes per thread and the hot loop, from NVIDIA's binary tools."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -99,7 +98,7 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
         loop = hot_loop(_printed_by("nvdisasm", "--print-code", "--print-instruction-encoding", file.name))
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
-        raise RuntimeError(f"cuobjdump said nothing about registers: {usage!r}")
+        raise RuntimeError(f"cuobjdump must print REG and STACK of the kernel, got {usage!r}")
     return {
         "registers": int(found[1]),
         "spill_bytes": int(found[2]),
@@ -108,18 +107,18 @@ def machine_code(cubin: bytes) -> dict[str, Any]:
 
 
 def _printed_by(tool: str, *arguments: str) -> str:
-    """What one of the tools that come with Triton prints."""
+    """Run a tool that is shipped with Triton and return its output."""
     command = [str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def report(job: dict[str, Any]) -> dict[str, Any]:
-    """What one kernel takes of a multiprocessor, or the compiler's complaint."""
+    """Compile one job and return its resources, or {"error": text} if compilation fails."""
     start = time.perf_counter()
     try:
         kernel = compiled(job)
         facts = machine_code(kernel.asm["cubin"])
-    except (Exception, SystemExit) as error:  # in one of many ways, which must not lose the other reports
+    except (Exception, SystemExit) as error:  # any failure, so that the other jobs still run
         return {"error": _innermost(error)}
     counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in PATTERNS.items()}
     return {
@@ -132,15 +131,15 @@ def report(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _innermost(error: BaseException) -> str:
-    """The first cause of a failure, with its type: what stands outside only says where it was met."""
+    """Return the type and message of the innermost cause; the outer errors only name the line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".strip()
 
 
 def end_with_the_caller(jobs: int) -> None:
-    """Wait until the other end of the pipe `jobs` is closed. If this process still runs a second later, kill
-    it and the tools it has started.
+    """Wait until the caller closes the pipe `jobs`. If this process still runs one second later, kill it and
+    the tools that it started.
     """
     pipe = select.poll()
     pipe.register(jobs, 0)

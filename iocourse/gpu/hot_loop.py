@@ -1,8 +1,8 @@
-"""The loop in which a kernel spends its time, read off its machine code: what each thread issues a step.
+"""Inner loop of a kernel, found in its machine code: count the instructions per thread and iteration.
 
-A loop is what a branch back closes, where nothing enters it but through its head. Of the loops that multiply
-and hold no other that does, the hot one is the shortest of those with (nearly) all products: a causal kernel
-has each product twice, in a loop with a mask and in one without, and most tiles are of the one without.
+A loop is closed by a backward branch and entered only at its head. Candidates are innermost loops that
+multiply. The hot loop is the shortest candidate with (nearly) all products, because a causal kernel has each
+product twice, in a loop with a mask and in one without, and most tiles run in the loop without.
 
 Source: NVIDIA, CUDA Binary Utilities, "Instruction Set Reference", for the names of instructions.
 """
@@ -17,7 +17,7 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(@\S+\s+)?([A-Z][A-Z0-9_]*)(\S*
 _LABEL = re.compile(r"^([.$\w]+):")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _ENCODING = re.compile(r"/\* (0x[0-9a-f]{16}) \*/\s*$")
-_STALL = 41, 0xF  # bits of the second word: clocks during which the warp issues nothing more
+_STALL = 41, 0xF  # bits of the second word: clocks until the warp issues again
 _KINDS = {
     "wgmma": "[A-Z]GMMA",
     "mma": "[HIQO]MMA",
@@ -32,21 +32,21 @@ _KINDS = {
     "waits": r"WARPGROUP\.DEPBAR.*",
     "exponentials": r"MUFU\.EX2.*",
 }
-_NEARLY_ALL = 0.9  # two loops of one kernel differ in a few multiplications outside their products
+_NEARLY_ALL = 0.9  # two loops of a kernel may differ in a few multiplications outside their products
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One step of a loop: instructions of a thread, all of them and those of some kinds.
+    """Instructions per thread in one iteration of a loop: the total, and by kind.
 
     wgmma: products of four warps, operands in shared memory (sm_90). mma: products of one warp, operands in
-    registers. tcgen05: products out of tensor memory (sm_100). fma: float32 multiplications. special:
+    registers. tcgen05: products from tensor memory (sm_100). fma: float32 multiplications. special:
     exponentials, logarithms and reciprocals. barriers: waits for other warps. global_loads: by pointers,
     asynchronous or not. tile_loads: tiles copied through a descriptor. shared_loads: from shared memory into
-    registers. spills: loads and stores of spilled registers. waits: for wgmma; as many as products, and each
-    product runs alone (`serialised`). exponentials: of the special ones. stall_clocks: sum of what the
-    instructions' control bits say; a warp issues nothing more for so long, whatever else it waits for. The
-    last three are None where a record is older than their count.
+    registers. spills: loads and stores of spilled registers. waits: for wgmma; if there are as many as
+    products, each product runs alone (`serialised`). exponentials: part of special. stall_clocks: sum of the
+    clocks in the instructions' control bits, for which a warp issues nothing, in addition to other waits. The
+    last three are None in records that are older than these counts.
     """
 
     instructions: int
@@ -66,19 +66,21 @@ class Loop:
 
     @property
     def serialised(self) -> bool:
-        """Whether each wgmma is waited for before the next one begins: none runs beside other work."""
+        """True if the loop waits for each wgmma before the next one, so that none overlaps other work."""
         return self.waits is not None and 0 < self.wgmma <= self.waits
 
     @property
     def tensor(self) -> int:
-        """Tensor-core instructions of any kind."""
+        """Number of tensor-core instructions of any kind."""
         return self.wgmma + self.mma + self.tcgen05
 
 
 @dataclass(frozen=True)
 class _Instruction:
-    """name: without what follows the first dot, `kind`: with it. target: of a jump. ends: nothing runs on to
-    the next one. stall: clocks, 0 where the encoding is not printed.
+    """One instruction of the machine code.
+
+    name: up to the first dot. kind: name with its suffixes. target: label of a jump, or None. ends: True if
+    execution never continues with the next instruction. stall: clocks, 0 if the encoding is not printed.
     """
 
     name: str
@@ -89,10 +91,10 @@ class _Instruction:
 
 
 def hot_loop(sass: str) -> Loop | None:
-    """What one step of the hot loop issues; None where no loop multiplies.
+    """Return the instructions of one iteration of the hot loop; None if no loop multiplies.
 
-    sass: one kernel as `nvdisasm --print-code --print-instruction-encoding` writes it; without encodings no
-    stall clocks are counted.
+    sass: output of `nvdisasm --print-code --print-instruction-encoding` for one kernel; without encodings,
+    stall clocks are 0.
     """
     found = loops(sass)
     most = max((_products(one, found) for one in found), default=0)
@@ -101,10 +103,11 @@ def hot_loop(sass: str) -> Loop | None:
 
 
 def loops(sass: str) -> list[Loop]:
-    """The innermost loops that multiply, in their order: on tensor cores if any loop does, else in float32.
+    """Return the innermost loops that multiply, in code order: on tensor cores if any loop does,
+    otherwise in float32.
 
-    Counted is the code from a loop's head to its last branch back. What a compiler puts behind the end of the
-    kernel, for a wait that is not over at the first look, is not.
+    The code from a loop's head to its last backward branch is counted. Code that the compiler places after
+    the end of the kernel, for waits that do not succeed at once, is not.
     """
     code, labels = _read(sass)
     spans = _spans([_after(at, one, labels, len(code)) for at, one in enumerate(code)])
@@ -128,7 +131,7 @@ def _counted(code: Sequence[_Instruction]) -> Loop:
 
 
 def _read(sass: str) -> tuple[list[_Instruction], dict[str, int]]:
-    """The instructions in order, and where each label stands among them."""
+    """Return the instructions in order, and the index of the instruction after each label."""
     code: list[_Instruction] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
@@ -139,14 +142,14 @@ def _read(sass: str) -> tuple[list[_Instruction], dict[str, int]]:
             jumps = _TARGET.search(operands) if name in ("BRA", "CALL") else None
             always = name in ("EXIT", "RET", "BRX") or (name == "BRA" and operands.lstrip().startswith("`"))
             code.append(_Instruction(name, name + rest, jumps[1] if jumps else None, always and not guard))
-        elif code and (word := _ENCODING.match(line.strip())):  # the second word, on a line of its own
+        elif code and (word := _ENCODING.match(line.strip())):  # the second word, on a separate line
             at, mask = _STALL
             code[-1] = replace(code[-1], stall=int(word[1], 16) >> at & mask)
     return code, labels
 
 
 def _after(at: int, one: _Instruction, labels: dict[str, int], length: int) -> list[int]:
-    """The places where a thread can be next. A call returns, or is a jump that the assembler wrote as one."""
+    """Return the indices that can follow instruction `at`. A call may return, or be a jump in disguise."""
     places = [] if one.ends else [at + 1]
     if one.target in labels:
         places.append(labels[one.target])
@@ -154,7 +157,7 @@ def _after(at: int, one: _Instruction, labels: dict[str, int], length: int) -> l
 
 
 def _spans(after: Sequence[Sequence[int]]) -> list[frozenset[int]]:
-    """The instructions of every loop, from its head to its last branch back."""
+    """Return the instruction indices of every loop, from its head to its last backward branch."""
     before: list[list[int]] = [[] for _ in after]
     for at, places in enumerate(after):
         for place in places:
@@ -170,7 +173,7 @@ def _spans(after: Sequence[Sequence[int]]) -> list[frozenset[int]]:
 
 
 def _reached(start: int, nearby: Sequence[Sequence[int]], but: int | None = None) -> set[int]:
-    """Every place on some way from `start` that does not lead through `but`."""
+    """Return every index that can be reached from `start` without passing through `but`."""
     seen = {start} - {but}
     ahead = list(seen)
     while ahead:

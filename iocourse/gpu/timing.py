@@ -1,6 +1,6 @@
-"""How long work on a GPU takes: CUDA events around it, a cold L2 before it, the median of many.
+"""Timing of work on a GPU: CUDA events, a cold L2 cache, and the median of many repetitions (laps).
 
-A stopwatch takes the laps; what is made of them needs no GPU, and is tested with another stopwatch.
+A stopwatch measures the laps. Their evaluation needs no GPU, and is tested with another stopwatch.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 
 WARM_UPS = 3
 LEAD_BYTES, LEADS = 2**28, 8  # overwritten before every lap, so that the GPU does not wait for Python
-MOST_LEADS = 64  # where Python needs longer: 3.6 ms on an H200
+MOST_LEADS = 64  # maximum if Python needs longer: 3.6 ms on an H200
 
 
 class NeedsCuda(RuntimeError):
-    """There is no CUDA device that torch can use here."""
+    """Error: torch cannot use a CUDA device here."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one piece of work: the median, its quartiles, and how many laps were taken.
+    """Time of one piece of work in milliseconds: median, quartiles, and the number of laps.
 
-    `host_ms` is the median time in which the host queued a lap. `host_bound` says that in half of the laps or
-    more the device may have waited for the host, so that `ms` is partly the time of the host.
+    host_ms: median time in which the host queued a lap. host_bound: True if the device may have waited for
+    the host in at least half of the laps, so that `ms` is partly host time.
     """
 
     ms: float
@@ -38,13 +38,13 @@ class Timing:
 
 
 class Lap(float):
-    """Milliseconds of one lap on the device, with what the host did meanwhile."""
+    """Time of one lap on the device in milliseconds, with the host's time."""
 
-    host_ms: float  # in which the host queued it
-    late: bool  # whether the device had begun it before all of it was queued
+    host_ms: float  # time in which the host queued the lap
+    late: bool  # True if the device started the lap before all of it was queued
 
     def __new__(cls, ms: float, host_ms: float, late: bool) -> Lap:
-        """Make a number that has the two attributes."""
+        """Create the float and set both attributes."""
         lap = super().__new__(cls, ms)
         lap.host_ms, lap.late = host_ms, late
         return lap
@@ -52,7 +52,7 @@ class Lap(float):
 
 @dataclass(frozen=True)
 class Staged:
-    """Work in two stages, of which only the second is timed: it gets what the first made for this lap."""
+    """Work in two stages: `before` runs untimed in each lap, and its result is passed to the timed `work`."""
 
     before: Callable[[], Any]
     work: Callable[[Any], object]
@@ -62,7 +62,7 @@ Work = Callable[[], object] | Staged
 
 
 def ready(work: Work) -> Callable[[], object]:
-    """The stage to be timed, with the one before it done."""
+    """Run the untimed stage, if there is one, and return the function to time."""
     if not isinstance(work, Staged):
         return work
     timed, made = work.work, work.before()
@@ -70,7 +70,7 @@ def ready(work: Work) -> Callable[[], object]:
 
 
 def cuda_unavailable_reason() -> str:
-    """Why nothing can be timed on a GPU here; "" where it can."""
+    """Return the reason why nothing can be timed on a GPU here; "" if it can."""
     try:
         import torch
     except ImportError:
@@ -79,23 +79,23 @@ def cuda_unavailable_reason() -> str:
 
 
 def need_cuda(so: str) -> None:
-    """Raises `NeedsCuda` where there is no GPU; `so` says what that means."""
+    """Raise `NeedsCuda` if there is no GPU; `so`: the consequence, for the message."""
     reason = cuda_unavailable_reason()
     if reason:
         raise NeedsCuda(f"{reason}, {so}")
 
 
 class CudaStopwatch:
-    """Laps on the current CUDA device, each between two events and each with a cold L2.
+    """Stopwatch for the current CUDA device: each lap is timed by two events, with a cold L2 cache.
 
-    Before every lap 2 GiB are overwritten, at an H200's 4.8 TB/s 0.45 ms: what Python queues meanwhile finds
-    the device busy still, and what is timed is the device. If Python needs longer, more is overwritten. Then
-    a buffer of twice the L2's size is read, so that no lap finds its inputs where the last one left them. It
-    is not overwritten: a lap would then pay for lines that are written back to make room.
+    Before every lap 2 GiB are overwritten, which takes 0.45 ms at an H200's 4.8 TB/s. The device is still
+    busy when Python has queued the lap, so only device time is measured. If Python needs longer, more is
+    overwritten. Then a buffer of twice the size of L2 is read, so that no input of a lap is still cached. The
+    buffer is not overwritten, because a lap would then include the write-back of dirty lines.
     """
 
     def __init__(self) -> None:
-        """Allocate the buffers. Raises `NeedsCuda` where there is no GPU."""
+        """Allocate the buffers. Raises `NeedsCuda` if there is no GPU."""
         need_cuda("and CUDA events need one")
         import torch
 
@@ -104,10 +104,10 @@ class CudaStopwatch:
         self._lead = torch.empty(LEAD_BYTES, dtype=torch.int8, device="cuda")
 
     def laps(self, work: Work, repeats: int) -> list[float]:
-        """Run `work` until there are `repeats` laps; each a `Lap`, without what comes before it.
+        """Run `work` until there are `repeats` laps, and return each as a `Lap`, without the untimed stage.
 
-        A lap that the device began before the host had queued all of it is not counted, and twice as much is
-        overwritten before the next ones. From `MOST_LEADS` on it counts, and says that it was late.
+        A lap that the device started before the host had queued all of it is discarded, and twice as much is
+        overwritten before the next laps. At `MOST_LEADS` such a lap counts, and is marked as late.
         """
         import torch
 
@@ -123,7 +123,7 @@ class CudaStopwatch:
             run()
             end.record()
             queued, late = perf_counter(), bool(start.query())
-            del run  # and with it what the first stage made
+            del run  # also releases the result of the untimed stage
             if late and leads < MOST_LEADS:
                 leads = min(MOST_LEADS, 2 * leads)
             else:
@@ -133,9 +133,9 @@ class CudaStopwatch:
 
 
 def summary(laps: Sequence[float]) -> Timing:
-    """Median and quartiles of laps in milliseconds. Raises ValueError where there is none."""
+    """Return median and quartiles of laps in milliseconds. Raises ValueError if there are none."""
     if not laps:
-        raise ValueError("laps is empty; allowed: one lap or more")
+        raise ValueError("laps is empty: it must have one lap or more")
     low, middle, high = (float(x) for x in np.quantile(np.asarray(laps, dtype=np.float64), (0.25, 0.5, 0.75)))
     seen = [lap for lap in laps if isinstance(lap, Lap)]
     host_ms = median(lap.host_ms for lap in seen) if seen else None
@@ -146,10 +146,17 @@ def time_of(
     work: Work, *, stopwatch: CudaStopwatch | None = None, budget_ms: float = 200, least: int = 5,
     most: int = 200,
 ) -> Timing:  # fmt: skip
-    """The time of one piece of work, warmed up first, by a `CudaStopwatch` where no other is given.
+    """Warm up and time one piece of work.
 
-    `budget_ms` is about how long the laps together may take; there are `least` at least and `most` at most.
-    Raises `NeedsCuda` where no stopwatch is given and there is no GPU.
+    Args:
+        work: a function, or `Staged` work.
+        stopwatch: measures the laps. Default: a new `CudaStopwatch`.
+        budget_ms: approximate total time of the laps.
+        least: minimum number of laps.
+        most: maximum number of laps.
+
+    Raises:
+        NeedsCuda: no stopwatch is given and there is no GPU.
     """
     watch = stopwatch or CudaStopwatch()
     return summary(watch.laps(work, _repeats(work, watch, budget_ms, least, most)))
@@ -159,15 +166,15 @@ def side_by_side(
     works: Mapping[str, Work], *, stopwatch: CudaStopwatch, rounds: int = 3, budget_ms: float = 60,
     least: int = 3, most: int = 50,
 ) -> dict[str, Timing | Exception]:  # fmt: skip
-    """Several pieces of work by name in one run: every round takes laps of each, and begins with another one.
+    """Time several pieces of work in one run: each of `rounds` repetitions times all, in rotated order.
 
-    A clock that drifts, or a chip that grows warm, then meets all of them alike. The other arguments are as
-    of `time_of`, for each round. Work that raises keeps its exception in place of a time; the others go on.
+    Clock drift and warming of the chip then affect all of them equally. The other arguments are as in
+    `time_of`, for each repetition. If work raises an exception, this replaces its time; the others continue.
     """
     failed: dict[str, Exception] = {}
     repeats: dict[str, int] = {}
     laps: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(-1, rounds):  # before the first round: how long a lap is
+    for turn in range(-1, rounds):  # -1: measure a lap to choose the number of laps
         names = [name for name in works if name not in failed]
         first = max(turn, 0) % len(names) if names else 0
         for name in names[first:] + names[:first]:
@@ -177,12 +184,12 @@ def side_by_side(
                 else:
                     laps[name] += stopwatch.laps(works[name], repeats[name])
             except Exception as error:
-                failed[name] = error.with_traceback(None)  # which would keep its tensors alive
+                failed[name] = error.with_traceback(None)  # the traceback would keep tensors alive
     return {name: failed.get(name) or summary(laps[name]) for name in works}
 
 
 def _repeats(work: Work, stopwatch: CudaStopwatch, budget_ms: float, least: int, most: int) -> int:
-    """Warm up, then how many laps fit the budget."""
+    """Warm up, and return the number of laps that fit in the budget."""
     for _ in range(WARM_UPS):
         ready(work)()
     lap = min(stopwatch.laps(work, 2))

@@ -1,8 +1,8 @@
-"""Tiles that were measured on a GPU: what `python -m tools.bench gpu` found faster than the table's.
+"""Tiles that `python -m tools.bench gpu` measured to be faster than those of the table.
 
-The record of its step `tune`, `iocourse/data/bench/tune.json`, is put there by `tools.bench gpu --install`. A
-launch looks here first, and takes the table of `kernels/host/tile_table.py`, which compiled code chose, for
-everything that was not measured; without the record that is everything.
+`tools.bench gpu --install` stores the record of its step `tune` as `iocourse/data/bench/tune.json`. A launch
+looks for its tile here first. Tiles that were not measured are taken from `kernels/host/tile_table.py`, whose
+rows were chosen from compiled code.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .chips import CHIPS, REGISTERS_A_THREAD, chip_of
 
 KERNELS = ("forward", "fused", "queries", "keys")
 WIDTHS = (64, 128, 256, 512)  # of rows, as the table has them
-ADDRESSES = 32  # registers a thread that sums and scores must leave for everything else, at the very least
+ADDRESSES = 32  # minimum of registers per thread for everything except sums and scores
 
 
 class Place(NamedTuple):
-    """Where a measured tile is taken: architecture, kernel, width of rows, bytes a number, and the mask."""
+    """Launches for which a tile was measured: architecture, kernel, row width, bytes per number, and mask."""
 
     arch: int
     kernel: str
@@ -37,18 +37,18 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
 
 
 def measured_for(arch: int, width: int, itemsize: int, causal: bool) -> dict[str, Sizes]:
-    """The measured tiles by kernel, of those that have one. Raises UsageError where the record is none."""
+    """Return the measured tiles by kernel, where there is one. Raises UsageError for an invalid record."""
     found = {kernel: measured().get(Place(arch, kernel, width, itemsize, causal)) for kernel in KERNELS}
     return {kernel: tile for kernel, tile in found.items() if tile}
 
 
 @cache
 def measured() -> dict[Place, Sizes]:
-    """Every measured tile that is shipped. Raises UsageError where the record is none."""
+    """Return every shipped measured tile. Raises UsageError if the record is invalid."""
     try:
         record = load_record("tune")
     except ValueError as error:
-        raise UsageError(f"iocourse/data/bench/tune.json is no JSON ({error}): {_REMEDY}") from None
+        raise UsageError(f"iocourse/data/bench/tune.json is not valid JSON ({error}): {_REMEDY}") from None
     return {} if record is None else tiles_of(record)
 
 
@@ -56,14 +56,17 @@ _REMEDY = "move it away, or write it again by `python -m tools.bench gpu --insta
 
 
 def tiles_of(record: Any) -> dict[Place, Sizes]:
-    """The tiles of a record of the step `tune`, {"tiles": [{"arch": 90, "kernel": …, "tile": […]}, …]}.
+    """Return the tiles of a record of the step `tune`.
+
+    Args:
+        record: a dict whose "tiles" is a list of rows, dicts with the keys of `ALLOWED` and "tile".
 
     Raises:
-        UsageError: it has none, or a row names what is not there, or a tile that cannot run.
+        UsageError: there is no list of tiles, or a row has an invalid value or a tile that cannot run.
     """
     rows = record.get("tiles") if isinstance(record, dict) else None
     if not isinstance(rows, list):
-        raise UsageError(f"tune's record has no list of `tiles`: {_REMEDY}")
+        raise UsageError(f"The record of tune has no list of `tiles`: {_REMEDY}")
     faults = _faults()
     return dict(_checked(row, faults) for row in rows)
 
@@ -71,29 +74,29 @@ def tiles_of(record: Any) -> dict[Place, Sizes]:
 def _checked(row: Any, faults: dict[tuple[Any, ...], str]) -> tuple[Place, Sizes]:
     wanted = {*ALLOWED, "tile"}
     if not isinstance(row, dict) or row.keys() != wanted:
-        raise UsageError(f"a measured tile is {row!r}; allowed: a row of {', '.join(sorted(wanted))}")
+        raise UsageError(f"A measured tile must be a row of {', '.join(sorted(wanted))}; got {row!r}")
     for name, allowed in ALLOWED.items():
         if (type(row[name]), row[name]) not in [(type(one), one) for one in allowed]:
             raise UsageError(
-                f"a measured tile has {name} {row[name]!r}; allowed: {', '.join(map(str, allowed))}"
+                f"{name} of a measured tile must be one of {', '.join(map(str, allowed))}; got {row[name]!r}"
             )
     place, tile = Place(**{name: row[name] for name in ALLOWED}), row["tile"]
     if not _is_tile(tile) or not fits(place.kernel, tile, place.arch, place.d, place.itemsize):
         raise UsageError(
-            f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}; "
-            "allowed: [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
+            f"the measured tile {tile!r} of {place.kernel} cannot run on sm_{place.arch} with d = {place.d}. "
+            "It must be [BM, BN, warps, stages], BM and BN 16, 32, 64, …, within registers and shared memory"
         )
     if fault := faults.get((*place, *tile)):
         raise UsageError(
             f"the measured tile {tile!r} of {place.kernel} {fault} on sm_{place.arch} with d = {place.d}, by "
-            "the record of resources; allowed: a tile that spills nothing there and waits fewer times than "
-            "it has products: fewer queries or keys, or more warps"
+            "the record of resources. A tile must spill nothing there and wait fewer times than it has "
+            "products. Use fewer queries or keys, or more warps"
         )
     return place, tuple(tile)
 
 
 def _faults() -> dict[tuple[Any, ...], str]:
-    """The recorded faults of inner loops, by place and tile: spills, or serialised products."""
+    """Return the recorded faults of inner loops, by place and tile: spills, or serialised products."""
     found = {}
     for row in (load_record("resources") or {"shipped": []})["shipped"]:
         if not (loop := row.get("hot_loop")) or row["pairs"] != "band":
@@ -113,13 +116,13 @@ def made_with_another_triton(arch: int, version: str) -> str:
     if theirs == version or not any(place.arch == arch for place in measured()):
         return ""
     return (
-        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}: they are used. "
-        "To measure again: python -m tools.bench gpu --only tune"
+        f"the tiles of sm_{arch} were measured with Triton {theirs}, and this is {version}. They are used "
+        "anyway. To measure again, run python -m tools.bench gpu --only tune"
     )
 
 
 def _is_tile(tile: Any) -> bool:
-    """Whether these are four sizes: powers of two, of at least 16 for BM and BN, and at least one stage."""
+    """Return True for four valid sizes: powers of two, at least 16 for BM and BN, and at least one stage."""
     if not isinstance(tile, list) or [type(size) for size in tile] != [int] * 4:
         return False
     *sizes, stages = tile
@@ -128,10 +131,11 @@ def _is_tile(tile: Any) -> bool:
 
 
 def fits(kernel: str, tile: Sequence[int], arch: int, d: int, itemsize: int = 2) -> bool:
-    """Whether a tile could run at all: a lower bound of what it needs, so few that run are left out.
+    """Return False if a tile certainly cannot run: a lower bound of its registers or shared memory
+    is too large.
 
-    In registers: the float32 sums that stay and tiles of scores; the fused pass' tile of dQ comes and goes.
-    In shared memory: the two arrays that stream past, `stages` tiles deep.
+    Registers: the resident float32 sums and the tiles of scores; the fused pass' tile of dQ is not counted,
+    because it is not kept. Shared memory: the two streamed arrays, `stages` tiles each.
     """
     BM, BN, warps, stages = tile
     stays, streams = (BM, BN) if kernel in ("forward", "queries") else (BN, BM)

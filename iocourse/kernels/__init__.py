@@ -1,9 +1,9 @@
-"""The course's schedules as Triton kernels, one idea a file, and `attention`, which a user calls.
+"""Triton kernels of the course's schedules, one idea per file, and `attention`, the function that calls them.
 
 Read them in this order: `jit_helpers` (tiles and masks), `forward`, `backward_delta`, `backward_dq`,
-`backward_dkdv`; then `split_kv_decode`, `sliced_head_dim` (d in slices) and `materialised_scores` (and the
-scores written out). How they are launched stands in `host`; whether they are interpreted or compiled is
-decided there, once (see `host.backend`).
+`backward_dkdv`; then `split_kv_decode`, `sliced_head_dim` (d in slices) and `materialised_scores` (d in
+slices, with the scores stored). `host` launches them, and decides once whether they are interpreted or
+compiled (see `host.backend`).
 """
 
 from __future__ import annotations

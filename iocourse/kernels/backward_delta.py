@@ -1,5 +1,6 @@
-"""D = rowsum(dO ∘ O), delta: one number a row, which turns dP into dS. A kernel of its own before the fused
-backward pass, which leaves all that the next kernel would otherwise do again for every tile of keys.
+"""Preprocessing kernel of the backward pass: compute D = rowsum(dO ∘ O) (delta), one value per query row.
+
+dS = P ∘ (dP - D). Precomputing D and the scaled log-sum-exps avoids repeating this work for every key block.
 """
 
 import triton
@@ -22,16 +23,16 @@ def load_delta(
     O, dO, dLSE, total, batch, head, start, q0, n_q, d,
     BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """dO's tile (BM, DIM) and D of its rows (BM,); `total`: their log-sum-exps, see `load_log_sums`.
+    """Return dO's tile (BM, DIM) and D of its rows (BM,); `total`: their log-sum-exps, see `load_log_sums`.
 
-    A loss that also uses the log-sum-exp adds dLSE · P to dS; that is the same as taking dLSE off D. dLSE is
-    None where it does not.
+    dLSE: the gradient of the log-sum-exp, or None. A loss that uses the log-sum-exp adds dLSE · P to dS,
+    which is the same as subtracting dLSE from D.
     """
     o_tile = load_rows(O, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
     do_tile = load_rows(dO, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
     delta = tl.sum(o_tile.to(tl.float32) * do_tile.to(tl.float32), 1)
     if dLSE is not None:
-        # The log-sum-exp of a row without keys is the constant -∞: whatever its gradient, it reaches nothing.
+        # The log-sum-exp of a row without keys is the constant -∞, so its gradient is ignored.
         delta -= tl.where(total == float("inf"), 0.0, load_row_numbers(dLSE, start, n_q, 0.0, BM))
     return do_tile, delta
 
@@ -41,8 +42,8 @@ def row_products_kernel(
     O, dO, dLSE, LSE, prepared, dQ_sum, cu_q, shape, n_q,
     BM: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, prepared; and zeros in dQ_sum (B, heads, n_q, d) float32,
-    if it is there. cu_q: where packed sequences begin, or None.
+    """Store D = rowsum(dO ∘ O) - dLSE and LSE / log 2 in `prepared`, and zeros in dQ_sum (B, heads, n_q, d)
+    float32 unless it is None. cu_q: the first rows of packed sequences, or None.
     """
     tile, _, batch, head = program_place(tl.program_id(0), shape, False)
     PACKED: tl.constexpr = cu_q is not None

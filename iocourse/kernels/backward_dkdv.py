@@ -1,10 +1,9 @@
-"""dK and dV: a tile of keys stays, queries stream past. With dQ also that: the whole backward pass in one
-kernel.
+"""Backward kernel of dK and dV, and optionally dQ: the tile of keys is resident, queries are streamed.
 
-Without dQ it is the second half of the split backward pass. With it, each tile of scores is computed once
-and feeds five products instead of seven; dQ's rows then get a share from every tile of keys, by atomic
-addition, and the order of the shares is the order in which programs happen to finish: fast, and not bit-equal
-from run to run.
+Without dQ it is the second kernel of the two-pass backward pass. With dQ it is the whole backward pass in
+one kernel: each tile of scores is computed once, so five products per tile replace seven. Every tile of keys
+then adds its part of dQ atomically, in the order in which programs finish, so results are not bit-equal from
+run to run.
 """
 
 import triton
@@ -34,18 +33,18 @@ def absorb_queries(
     dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start, first, last, q0, pairs, d, scale,
     lists, TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and to dQ_sum what they get, if it
-    is there.
+    """Add the contributions of queries first … last - 1 to dk and dv (BN, DIM), and dS K to dQ_sum unless it
+    is None. Returns dk and dv.
 
-    The tiles of scores are transposed, (BN, BM): Pᵀ and dSᵀ are the left factors of dV and dK as they stand.
+    Tiles of scores are computed transposed, (BN, BM), because Pᵀ and dSᵀ are the left factors of dV and dK.
     """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
     CHECK_ROWS: tl.constexpr = SEEN.RAGGED_Q or MASKED
     n_q = pairs.n_q
     j = start + tl.arange(0, TILE.BN)
-    # What is computed once, before the loop, lives through it: from 128 columns on tensor cores leave no
-    # register for that.
+    # Values hoisted out of the loop stay in registers during the loop. From 128 columns on, the tensor-core
+    # products need those registers.
     CROWDED: tl.constexpr = TILE.PRECISION is None and DIM > 64
     for step in tl.range(first, last, 1 if SEEN.LISTED else BM, disable_licm=CROWDED):
         at = tl.load(lists.entries + step) * BM if SEEN.LISTED else step
@@ -55,7 +54,7 @@ def absorb_queries(
         total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         if SEEN.RAGGED_Q:
-            s = tl.where(s < HUGE, s, HUGE)  # past the last query it may be 0 · -∞, NaN
+            s = tl.where(s < HUGE, s, HUGE)  # rows past the last query may hold NaN (0 · -∞)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
             if SEEN.LISTED:
@@ -90,22 +89,22 @@ def backward_keys_kernel(
     Q, K, V, dO, prepared, dQ_sum, dK, dV, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dK = scale · dSᵀQ and dV = Pᵀ dO; a program computes BN rows of both, for one head of keys.
+    """Compute dK = scale · dSᵀQ and dV = Pᵀ dO; each program computes BN rows of both, for one key head.
 
-    A head of keys collects from the `group` heads of queries that share it, one after the other: no atomics.
-    dQ_sum: None; or (B, H, n_q, d) float32, which starts as zeros and gets dS K, not yet scaled.
+    The program processes the `group` query heads that share its key head one after the other, so dK and dV
+    need no atomics. dQ_sum: None, or (B, H, n_q, d) float32 zeros, to which dS K is added without the scale.
     """
     BN: tl.constexpr = TILE.BN
     DIM: tl.constexpr = TILE.DIM
     d, group = shape.d, shape.group
-    # The first keys are seen by the most queries: they start.
+    # In causal attention the most queries attend to the first keys, so their programs start first.
     tile, _, batch, kv_head = program_place(tl.program_id(0), shape, False)
     if SEEN.LISTED:
         tile = heaviest(lists, batch, kv_head, tile)
     start = tile * BN
     q0, k0, pairs = sequences(cu, batch, n_q, n_k, low, high, SEEN)
     stop = k0 + pairs.n_k
-    # A short sequence has no such tile of keys, and no query is read for it.
+    # The grid covers the longest sequence; a shorter one may not have this tile, and then loads no query.
     seen_by = tl.where(start < pairs.n_k, pairs.n_q, 0) if SEEN.PACKED else pairs.n_q
     k_tile = load_rows(K, batch, kv_head, k0 + start, stop, d, BN, DIM, True, TILE.PADDED, False)
     v_tile = load_rows(V, batch, kv_head, k0 + start, stop, d, BN, DIM, True, TILE.PADDED, False)
@@ -119,8 +118,8 @@ def backward_keys_kernel(
         else:
             asked = Pairs(seen_by, pairs.n_k, pairs.low, pairs.high)
             borders = queries_of(start, asked, TILE.BM, BN, SEEN)
-        # Tiles that the diagonal cuts, or all of them where the last tile of keys passes the end; whole
-        # tiles; tiles that the band's other edge cuts.
+        # Three loops: tiles on the diagonal (all tiles if the tile of keys is partly out of bounds), full
+        # tiles, and tiles on the other edge of the band.
         CUT_FIRST: tl.constexpr = SEEN.HAS_HIGH or SEEN.RAGGED_K
         CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.LISTED
         for part in tl.static_range(3):

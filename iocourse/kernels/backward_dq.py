@@ -1,7 +1,8 @@
-"""dQ, the first half of the split backward pass: a tile of queries stays, keys stream past.
+"""Backward kernel of dQ, first kernel of the two-pass backward pass: the tile of queries is resident,
+keys are streamed.
 
-It is the emulator's `split_backward`, first pass: D is computed from O and dO on the way and kept for the
-second, beside the row log-sum-exps in the units that it needs.
+It is the first pass of the emulator's `split_backward`. It also computes D from O and dO, and stores D and
+the row log-sum-exps in base 2 for the second pass.
 """
 
 import triton
@@ -26,7 +27,7 @@ def add_dq_of_keys(
     acc, q_tile, do_tile, total, delta, K, V, batch, head, start, first, last, k0, pairs, d, scale, lists,
     TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add dS K over the keys first … last - 1 to acc (BM, DIM), with dS = P ∘ (dO Vᵀ - D)."""
+    """Return acc (BM, DIM) plus dS K over the keys first … last - 1, with dS = P ∘ (dO Vᵀ - D)."""
     BN: tl.constexpr = TILE.BN
     stop = k0 + pairs.n_k
     i = start + tl.arange(0, TILE.BM)
@@ -58,7 +59,7 @@ def backward_queries_kernel(
     Q, K, V, O, dO, LSE, dLSE, prepared, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ = scale · dS K, and row numbers prepared for the second pass; a program computes BM rows of dQ."""
+    """Compute dQ = scale · dS K, BM rows per program, and prepare row statistics for the second pass."""
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
     d = shape.d

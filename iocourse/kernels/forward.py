@@ -1,5 +1,5 @@
-"""The forward pass in FlashAttention-2's order (2307.08691, Algorithm 1): a tile of queries stays, keys
-stream past.
+"""Forward kernel in FlashAttention-2's loop order (2307.08691, Algorithm 1): the tile of queries is resident,
+keys are streamed.
 
 One program computes BM rows of O. It is the emulator's `flash2`, with `tl.load` for the machine's load.
 """
@@ -25,11 +25,11 @@ def average_keys(
     acc, m, l, q_tile, K, V, batch, head, start, first, last, k0, pairs, d, scale, lists,
     TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the keys first … last - 1, in tiles of BN. Returns the new acc (BM, DIM), m and l
-    (BM,).
+    """Continue online softmax over the keys first … last - 1, in tiles of BN. Returns the new acc (BM, DIM),
+    and m and l (BM,).
 
-    Scores are in units of log 2 (`scale` holds log₂ e), because the hardware's exponential is 2ˣ. m is the
-    running maximum of the scaled scores; `LOWEST` until a row has seen a key with a score above it.
+    Scores are in base 2 (`scale` includes log₂ e), because the hardware exponential is 2ˣ. m is the running
+    maximum of the scaled scores. It starts at `LOWEST`.
     """
     BN: tl.constexpr = TILE.BN
     stop = k0 + pairs.n_k
@@ -61,13 +61,13 @@ def average_keys(
 
 @triton.jit
 def averaged(acc, l):
-    """O of rows whose keys are all in: acc / l, and 0 for a row that saw none. (BM, DIM)."""
+    """Return O (BM, DIM) after the last key: acc / l, and 0 for a row without visible keys."""
     return acc / tl.where(l == 0.0, 1.0, l)[:, None]
 
 
 @triton.jit
 def log_sums(m, l):
-    """Log-sum-exps of rows whose keys are all in; -∞ for a row that saw none."""
+    """Return the natural log-sum-exps of rows after the last key; -∞ for a row without visible keys."""
     return tl.where(l == 0.0, float("-inf"), (m + tl.log2(tl.where(l == 0.0, 1.0, l))) * LN_2)
 
 
@@ -75,11 +75,11 @@ def log_sums(m, l):
 def forward_kernel(
     Q, K, V, O, LSE, cu, lists, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """O = softmax(scale · QKᵀ) V and its row log-sum-exp; `shape` says for how many programs.
+    """Compute O = softmax(scale · QKᵀ) V and its row log-sum-exp; `shape`: a `Shape`, the grid.
 
     Q, O (B, heads, n_q, d); K, V (B, heads / group, n_k, d); LSE (B, heads, n_q) float32. LISTED: `lists`
-    says which tiles of keys a tile of queries sees, instead of the band. PACKED: B sequences lie one behind
-    the other in tensors of one batch, from rows cu_q[b] and cu_k[b] on.
+    names the tiles of keys that a tile of queries attends to, instead of the band. PACKED: B sequences are
+    concatenated in tensors of one batch; sequence b starts at rows cu_q[b] and cu_k[b].
     """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
@@ -93,10 +93,10 @@ def forward_kernel(
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     m = tl.full((BM,), LOWEST, dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
-    # Tiles that the left edge of the band cuts; whole tiles; tiles that the diagonal or the end of the keys
-    # cuts. Only the first and the last kind pay for a mask, and the loops are laid out when the kernel is
-    # compiled. SKIPPING: do not enter a loop with no iteration. Otherwise the compiler may set acc to zero in
-    # a block next to the first loop, for that case, and then it waits for every product (see `Tiling`).
+    # Three loops: tiles on the left edge of the band, full tiles, and tiles on the diagonal or at the end of
+    # the keys. Only the first and the last loop compute a mask; unused loops are removed at compile time.
+    # SKIPPING: do not enter a loop with no iteration. Otherwise the compiler may set acc to zero in a block
+    # next to the first loop, for that case, and then it waits for every product (see `Tiling`).
     CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):
         if part == 1 or (part == 0 and SEEN.HAS_LOW) or (part == 2 and CUT_LAST):

@@ -1,14 +1,14 @@
-"""What every attention kernel is built of: tiles of rows in and out, and which keys a tile of queries sees.
+"""Building blocks of the attention kernels: load and store tiles of rows, and find the visible pairs.
 
-A tensor is (B, H, N, d) with any strides; d is the fast axis, with stride 1. A tile is BLOCK rows of one
-head, DIM columns wide: DIM is the power of two at or above d, and the columns from d on hold zeros.
+A tensor is (B, H, N, d) with any strides, except that the stride of d is 1. A tile is BLOCK rows of one head,
+DIM columns wide: DIM is the power of two at or above d, and the columns from d on hold zeros.
 
-A mask is a band: query i sees key j where low ≤ j - i ≤ high. Causal attention is high = 0 (with the keys
+A mask is a band: query i attends to key j if low ≤ j - i ≤ high. Causal attention is high = 0 (with the keys
 aligned to the right, high = Nk - Nq); a window of (left, right) keys is low = -left and high = right.
 
-What travels together is one NamedTuple. But n_q, n_k, low and high stand one by one where a kernel is given
-them: Triton (3.6 to 3.9) looks for ones and multiples of 16 in every number of a tuple, whatever
-`do_not_specialize` says, and would compile a kernel anew for many a length.
+Related arguments are one NamedTuple. The exceptions are n_q, n_k, low and high, which kernels take one by
+one, because Triton (3.6 to 3.9) specialises on ones and multiples of 16 in every number of a tuple,
+regardless of `do_not_specialize`, and would recompile a kernel for many lengths.
 """
 
 from typing import Any, NamedTuple
@@ -18,18 +18,18 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-# Where the rows of packed sequences end for a descriptor, at any number of rows (see `corner`).
+# End of the row axis in descriptors of packed sequences, for any number of rows (see `corner`).
 LAST_ROW = tl.constexpr(2**30)
-# Running maxima start here, not at -∞: -∞ is a score like any other, and -∞ - -∞ would be NaN.
+# Running maxima start here and not at -∞, because -∞ is a possible score, and -∞ - -∞ is NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32
-# No score is as large, so it stands for one that is NaN and does not count.
+# Larger than any score; it replaces scores that are NaN and have no effect on the result.
 HUGE = tl.constexpr(1e30)
 
 
 class Rows(NamedTuple):
-    """A tensor (B, H, N, d): where it begins, and the steps along B, H and N. Along d the step is 1.
+    """A tensor (B, H, N, d): its first element, and its strides over B, H and N. The stride over d is 1.
 
-    The steps stand one by one: a tuple within this one would lose, in triton 3.6, those that are 1.
+    The strides are separate fields, because a nested tuple loses those that are 1 in Triton 3.6.
     """
 
     start: Any
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How programs share the work: `tiles` · B · `heads` of them, `group` heads of queries to one of keys."""
+    """Shape of a grid: `tiles` · B · `heads` programs; `group` query heads per key head; head size `d`."""
 
     tiles: int
     heads: int
@@ -48,11 +48,11 @@ class Shape(NamedTuple):
 
 
 class RowNumbers(NamedTuple):
-    """What a backward kernel needs of each row of Q, as the one before leaves it (see `store_row_numbers`).
+    """Row statistics that a backward kernel reads for each row of Q (stored by `store_row_numbers`).
 
-    LSE2: log-sum-exps in units of log 2, +∞ for a row that sees no key. D: delta. Both are float32, `rows` of
-    them a head, of which each sequence has whole tiles of `pad`; past its end LSE2 is +∞ and D is 0. So a
-    loop over queries loads them as they lie, with nothing to mask, compare or multiply.
+    LSE2: log-sum-exps in base 2, +∞ for a row without visible keys. D: delta. Both are float32 with `rows`
+    values per head. Each sequence is padded to a multiple of `pad` rows, where LSE2 is +∞ and D is 0, so a
+    loop over queries loads them without a mask.
     """
 
     LSE2: Any
@@ -62,14 +62,14 @@ class RowNumbers(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Where packed sequences begin among the rows of Q and of K, and where the last one ends."""
+    """First rows of packed sequences in Q and in K, then the end of the last: (sequences + 1,) each."""
 
     cu_q: Any
     cu_k: Any
 
 
 class Pairs(NamedTuple):
-    """The pairs of one sequence: n_q queries, n_k keys, and the band."""
+    """Visible pairs of one sequence: n_q queries, n_k keys, and the band low ≤ j - i ≤ high."""
 
     n_q: Any
     n_k: Any
@@ -78,13 +78,13 @@ class Pairs(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """What a kernel is compiled for: BM queries by BN keys, DIM columns.
+    """Compile-time tile of a kernel: BM queries by BN keys, DIM columns.
 
-    PADDED: columns from d on hold zeros. DESCRIPTORS: tiles that stream past come by tensor descriptor.
-    PRECISION: of products of float32. SKIPPING: do not enter a loop with no iteration. On sm_90 no other
-    instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits for every
-    product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass use
-    descriptors, too.
+    PADDED: columns from d on hold zeros. DESCRIPTORS: streamed tiles are loaded by tensor descriptor.
+    PRECISION: of float32 products. SKIPPING: do not enter a loop with no iteration. On sm_90 no other
+    instruction may set the sums next to a loop whose products are in flight; otherwise ptxas waits
+    for every product of the kernel (its warning C7515). ROW_DESCRIPTORS: Q and O of the forward pass
+    use descriptors, too.
     """
 
     BM: int
@@ -98,7 +98,7 @@ class Tiling(NamedTuple):
 
 
 class Slicing(NamedTuple):
-    """The same for kernels that cut d into slices of BD columns."""
+    """Compile-time tile of a kernel that splits d: BM queries by BN keys, BD columns per slice."""
 
     BM: int
     BN: int
@@ -107,10 +107,10 @@ class Slicing(NamedTuple):
 
 
 class Seeing(NamedTuple):
-    """And for which pairs: a band with these limits, or LISTED, tiles that lists name.
+    """Compile-time description of the visible pairs: a band with these limits, or LISTED, a block mask.
 
-    PACKED: sequences lie one behind the other in tensors of one batch. LOWER_RIGHT: the band's own diagonal
-    ends in the lower right corner of each. RAGGED_Q, RAGGED_K: the last tile passes the end.
+    PACKED: sequences are concatenated in tensors of one batch. LOWER_RIGHT: the diagonal of the band ends in
+    the lower right corner of each sequence. RAGGED_Q, RAGGED_K: the last tile is partly out of bounds.
     """
 
     HAS_LOW: bool
@@ -124,8 +124,10 @@ class Seeing(NamedTuple):
 
 @triton.jit
 def program_place(program, shape, LAST_FIRST: tl.constexpr):
-    """A program's tile, pair of batch and head, and these two. LAST_FIRST: the last tiles have the most work,
-    so they start, and the end is small work.
+    """Return a program's tile, its index of batch and head together, its batch and its head.
+
+    LAST_FIRST: assign the last tiles, which have the most work, to the first programs, so that the last
+    programs to run are short.
     """
     tile, pair = program % shape.tiles, program // shape.tiles
     if LAST_FIRST:
@@ -135,8 +137,8 @@ def program_place(program, shape, LAST_FIRST: tl.constexpr):
 
 @triton.jit
 def row_pointers(x, batch, head, start, ROWS: tl.constexpr, DIM: tl.constexpr):
-    """Pointers to the tile of rows start … start + ROWS - 1 of one head: (ROWS, DIM)."""
-    # 64 bits from here on: batch · stride passes 2³¹ elements long before a GPU's memory is full.
+    """Return pointers (ROWS, DIM) to the rows start … start + ROWS - 1 of one head."""
+    # 64 bits, because batch · stride can exceed 2³¹ elements long before a GPU's memory is full.
     first = x.start + (batch.to(tl.int64) * x.batch + head.to(tl.int64) * x.head)
     rows = (start + tl.arange(0, ROWS)).to(tl.int64)  # (ROWS,)
     return first + rows[:, None] * x.row + tl.arange(0, DIM)[None, :]
@@ -144,18 +146,19 @@ def row_pointers(x, batch, head, start, ROWS: tl.constexpr, DIM: tl.constexpr):
 
 @triton.jit
 def inside(start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
-    """Which elements of a tile exist: rows below n, columns below d. (ROWS, DIM)."""
+    """Return a mask (ROWS, DIM): True for elements of a tile in bounds, rows below n and columns below d."""
     rows = start + tl.arange(0, ROWS)
     return (rows[:, None] < n) & (tl.arange(0, DIM)[None, :] < d)
 
 
 @triton.jit
 def corner(x, batch, head, start, n):
-    """Coordinates, for a descriptor, of the tile that begins at row `start` of a head whose rows end at n.
+    """Return a descriptor's coordinates of the tile that starts at row `start` of a head whose rows end at n.
 
-    Of packed sequences (see `launches.streamed`) it has five axes, and its axis of rows ends at LAST_ROW. The
-    second axis shifts row n there, so what passes a sequence's end is out of bounds for the copy engine: it
-    loads zeros and stores nothing. The first axis takes the shift by LAST_ROW rows back, modulo 2⁶⁴ elements.
+    A descriptor of packed sequences (see `launches.streamed`) has five axes, and its row axis ends at
+    LAST_ROW. The second axis shifts row n to LAST_ROW, so rows past a sequence's end are out of bounds for
+    the copy engine, which loads zeros and stores nothing there. The first axis undoes the shift by LAST_ROW
+    rows, modulo 2⁶⁴ elements.
     """
     packed: tl.constexpr = len(x.block_shape) == 5
     return (LAST_ROW, n, head, LAST_ROW - n + start, 0) if packed else (batch, head, start, 0)
@@ -166,10 +169,10 @@ def load_rows(
     x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
-    """One tile, with zeros where the tensor ends. (ROWS, DIM).
+    """Load a tile (ROWS, DIM), with zeros out of bounds.
 
-    A descriptor knows shape and strides itself: the copy engine of sm_90 computes the addresses and checks
-    the ends, and no thread spends a register on them. A pointer asks for a mask, where there is an end.
+    A descriptor holds shape and strides: the copy engine of sm_90 computes addresses and checks bounds, which
+    costs no registers. Pointers need a mask if a tile can be out of bounds.
     """
     if DESCRIPTOR:
         tile = x.load(corner(x, batch, head, start, n)).reshape(ROWS, DIM)
@@ -192,7 +195,7 @@ def load_rows(
 def store_rows(
     tile, x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr, DESCRIPTOR: tl.constexpr = False
 ):  # fmt: skip
-    """Write a tile's rows and columns that exist, in the tensor's own type."""
+    """Store the elements of a tile that are in bounds, in the tensor's type."""
     if DESCRIPTOR:
         x.store(corner(x, batch, head, start, n), tile.to(x.dtype).reshape(x.block_shape))
     else:
@@ -202,7 +205,9 @@ def store_rows(
 
 @triton.jit
 def sees(i, j, pairs, SEEN: tl.constexpr):
-    """Whether query i sees key j; i and j broadcast. A key from n_k on is seen by nobody."""
+    """Return the mask of visible pairs: True if query i attends to key j. i and j broadcast; keys from n_k
+    on are masked.
+    """
     seen = j < pairs.n_k
     if SEEN.HAS_LOW:
         seen = seen & (j - i >= pairs.low)
@@ -213,14 +218,14 @@ def sees(i, j, pairs, SEEN: tl.constexpr):
 
 @triton.jit
 def stretch(cu, batch):
-    """Where a packed sequence begins among a tensor's rows, and its length."""
+    """Return the first row of a packed sequence and its length."""
     first = tl.load(cu + batch)
     return first, tl.load(cu + batch + 1) - first
 
 
 @triton.jit
 def sequences(cu, batch, n_q, n_k, low, high, SEEN: tl.constexpr):
-    """Where a batch's queries and keys begin among the rows, and its pairs."""
+    """Return the first query row and key row of a batch (0 unless PACKED), and its `Pairs`."""
     q0, k0 = 0, 0
     if SEEN.PACKED:
         q0, n_q = stretch(cu.cu_q, batch)
@@ -234,8 +239,8 @@ def sequences(cu, batch, n_q, n_k, low, high, SEEN: tl.constexpr):
 def place_of_queries(
     shape, lists, cu, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """A program's batch, head and first query; its sequence (see `sequences`); and the keys it sees, as
-    borders of tiles (see `split_range`).
+    """Return a program's batch, head and first query, its sequence (see `sequences`), and the four borders of
+    the keys that it attends to (see `split_range`).
     """
     tile, _, batch, head = program_place(tl.program_id(0), shape, SEEN.HAS_HIGH)
     if SEEN.LISTED:
@@ -243,7 +248,7 @@ def place_of_queries(
     start = tile * TILE.BM
     q0, k0, pairs = sequences(cu, batch, n_q, n_k, low, high, SEEN)
     if SEEN.PACKED:
-        # A short sequence has no such tile, and no key is read for it.
+        # The grid covers the longest sequence; a shorter one may not have this tile, and then loads no key.
         there = tl.where(start < pairs.n_q, pairs.n_k, 0)
         pairs = Pairs(pairs.n_q, there, pairs.low, pairs.high)
     if SEEN.LISTED:
@@ -255,22 +260,24 @@ def place_of_queries(
 
 @triton.jit
 def row_numbers_of(x, batch, head, heads, n, first, PACKED: tl.constexpr):
-    """Where one head's row numbers begin: n rows a head and batch, or n a head in all sequences together."""
+    """Return a pointer to one head's row statistics: n rows per head and batch, or, if PACKED, n per head for
+    all sequences together, plus the sequence's `first` row.
+    """
     return x + (head if PACKED else batch * heads + head).to(tl.int64) * n + first
 
 
 @triton.jit
 def load_row_numbers(x, start, n, other, ROWS: tl.constexpr):
-    """One float32 number for each of the rows from `start` on; `other` from row n on. (ROWS,)."""
+    """Load one float32 value per row from `start` on, (ROWS,); `other` from row n on."""
     rows = start + tl.arange(0, ROWS)
     return tl.load(x + rows, mask=rows < n, other=other)
 
 
 @triton.jit
 def load_log_sums(lse, start, n, ROWS: tl.constexpr):
-    """Row log-sum-exps in units of log 2, with +∞ where a row sees no key or does not exist. (ROWS,).
+    """Load row log-sum-exps (ROWS,) in base 2, with +∞ for rows without visible keys and out of bounds.
 
-    2ˢ⁻ᵒᵒ is 0, so such a row has no weight anywhere, and nothing becomes NaN.
+    All weights 2ˢ⁻ᵒᵒ of such a row are 0, and not NaN.
     """
     natural = load_row_numbers(lse, start, n, float("inf"), ROWS)
     return tl.where(natural == float("-inf"), float("inf"), natural) * LOG2_E
@@ -278,8 +285,8 @@ def load_log_sums(lse, start, n, ROWS: tl.constexpr):
 
 @triton.jit
 def prepared_of(prepared, batch, head, heads, first, PACKED: tl.constexpr):
-    """Where one head's prepared row numbers begin, for the sequence that begins at row `first`."""
-    # Between packed sequences there is room for each one's last tile.
+    """Return pointers to LSE2 and D of one head, for the sequence whose first row is `first`."""
+    # Each packed sequence is followed by padding for its last tile.
     at = first + batch * prepared.pad if PACKED else 0
     sums = row_numbers_of(prepared.LSE2, batch, head, heads, prepared.rows, at, PACKED)
     return sums, row_numbers_of(prepared.D, batch, head, heads, prepared.rows, at, PACKED)
@@ -289,9 +296,9 @@ def prepared_of(prepared, batch, head, heads, first, PACKED: tl.constexpr):
 def store_row_numbers(
     prepared, total, delta, batch, head, heads, start, first, n, ROWS: tl.constexpr, PACKED: tl.constexpr
 ):  # fmt: skip
-    """Leave `total` and `delta` (ROWS,) of the rows from `start` on for the kernels that follow.
+    """Store `total` and `delta` (ROWS,) of the rows from `start` on for the following kernels.
 
-    Rows from n on have +∞ and 0 there already. The last program also fills what is left of the last `pad`.
+    In `total` and `delta`, rows from n on are +∞ and 0. The last program also fills the rest of the padding.
     """
     sums, deltas = prepared_of(prepared, batch, head, heads, first, PACKED)
     stop = tl.where(start < n, tl.cdiv(n, prepared.pad) * prepared.pad, 0)
@@ -305,7 +312,7 @@ def store_row_numbers(
 
 @triton.jit
 def listed(lists, batch, head, tile):
-    """The stretch of a block mask's list that belongs to one tile, as borders: whole tiles, then cut ones.
+    """Return the borders of one tile's entries in the list of a block mask: full tiles, then partial tiles.
 
     `lists` is one side of a block mask (see `host.launches.ListedSide`).
     """
@@ -316,13 +323,13 @@ def listed(lists, batch, head, tile):
 
 @triton.jit
 def heaviest(lists, batch, head, place):
-    """The tile with the `place`-th most work: long rows first, so that no program is left with one alone."""
+    """Return the tile with the `place`-th most work. The longest run first, so that none runs last alone."""
     return tl.load(lists.order + batch * lists.order_batch + head * lists.order_head + place)
 
 
 @triton.jit
 def pattern(lists, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Which pairs of a cut tile are seen. (ROWS, COLUMNS)."""
+    """Load the mask of visible pairs (ROWS, COLUMNS) of a partial tile."""
     at = lists.patterns + tl.load(lists.slots + step).to(tl.int64) * ROWS * COLUMNS
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     return tl.load(at + rows[:, None] * lists.pattern_row + columns[None, :] * lists.pattern_column) != 0
@@ -330,10 +337,10 @@ def pattern(lists, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
-    """Cut begin … end into tiles that need a mask, tiles that need none, and tiles that need a mask again.
+    """Split begin … end into three runs of tiles: masked, unmasked and masked tiles.
 
-    Returns the four borders, multiples of BLOCK: `begin` down, `end` up, and between them the borders of
-    those tiles that lie within whole_begin … whole_end.
+    Returns the four borders, multiples of BLOCK: `begin` rounded down, the borders of the tiles
+    within whole_begin … whole_end, and `end` rounded up.
     """
     nothing = end <= begin
     begin = begin // BLOCK * BLOCK
@@ -345,11 +352,11 @@ def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
 
 @triton.jit
 def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
-    """The keys that queries start … start + BM - 1 see, as borders of tiles of BN keys (see
-    `split_range`).
+    """Return the keys that queries start … start + BM - 1 attend to, as borders of tiles of BN
+    keys (see `split_range`).
     """
     n_k = pairs.n_k
-    stop = tl.minimum(start + BM, pairs.n_q)  # rows beyond the last query ask for nothing
+    stop = tl.minimum(start + BM, pairs.n_q)  # rows past the last query need no keys
     begin, whole_begin = 0, 0
     end, whole_end = n_k, n_k
     if SEEN.HAS_LOW:
@@ -362,10 +369,10 @@ def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr
 
 @triton.jit
 def queries_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
-    """The queries that see keys start … start + BN - 1, as borders of tiles of BM queries.
+    """Return the queries that attend to keys start … start + BN - 1, as borders of tiles of BM queries.
 
-    A tile of keys that passes the last key needs its mask everywhere. Queries past the last one need none
-    here: their log-sum-exp is +∞ and their scores are no larger than `HUGE`, so their weights are exactly 0.
+    A tile of keys that is partly out of bounds needs its mask in every iteration. Queries past the last one
+    need no mask, because their log-sum-exp is +∞ and their scores are at most `HUGE`, so their weights are 0.
     """
     n_q, n_k = pairs.n_q, pairs.n_k
     stop = tl.minimum(start + BN, n_k)

@@ -1,8 +1,8 @@
-"""The small cache with its scores written out, the emulator's `small_cache` (F5) and `small_cache_backward`
-(B5): N × N matrices in slow memory, and blocked products with them.
+"""Split-d kernels with the scores materialised: N × N matrices in slow memory, and tiled products with them.
 
-Each tile of S is written once and read once for each slice of O, where `small_cache` reads and writes a slice
-of O for each tile of S. That moves fewer words below M ≈ 0.81 d², and takes N² words of slow memory a head.
+These are the emulator's `small_cache` and `small_cache_backward`. Each tile of S is stored once and loaded
+once per slice of O, whereas `small_cache_fused` loads and stores a slice of O per tile of S. Materialising
+moves fewer words below M ≈ 0.81 d², and needs N² words of slow memory per head.
 """
 
 import triton
@@ -25,7 +25,7 @@ from .sliced_head_dim import load_slice, product, sliced_place, store_slice
 
 @triton.jit
 def store_scores(tile, x, pair, row, column, n_q, n_k, TILE: tl.constexpr):
-    """Write a tile of a (pairs, n_q, n_k) matrix of scores."""
+    """Store a tile of the scores x (B · heads, n_q, n_k); `pair`: index of batch and head together."""
     rows, columns = row + tl.arange(0, TILE.BM), column + tl.arange(0, TILE.BN)
     to = x + (pair.to(tl.int64) * n_q + rows[:, None]) * n_k + columns[None, :]
     tl.store(to, tile.to(x.dtype.element_ty), mask=(rows[:, None] < n_q) & (columns[None, :] < n_k))
@@ -35,9 +35,10 @@ def store_scores(tile, x, pair, row, column, n_q, n_k, TILE: tl.constexpr):
 def scores_kernel(
     Q, K, S, LSE, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """S = scale · log₂e · QKᵀ, float32 (B · heads, n_q, n_k), -∞ where nothing is seen; LSE (B, heads, n_q).
+    """Compute S = scale · log₂e · QKᵀ, float32 (B · heads, n_q, n_k), -∞ at masked pairs; and LSE
+    (B, heads, n_q).
 
-    Tiles of keys that a tile of queries does not see are not written.
+    Empty tiles (fully masked) are not stored.
     """
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN
@@ -62,7 +63,7 @@ def scores_kernel(
 def weights_kernel(
     Q, K, V, dO, prepared, P, dS, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type."""
+    """Compute P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type."""
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN
     d = shape.d
@@ -84,10 +85,10 @@ def weights_kernel(
 
 @triton.jit
 def load_weights(W, total, pair, row, column, pairs, TILE: tl.constexpr, SEEN: tl.constexpr):
-    """A tile of W (pairs, n_q, n_k), 0 where nothing is seen; W holds scores where `total` has the row
-    log-sum-exps, and weights where it is None.
+    """Return a tile of weights (BM, BN), 0 at masked pairs, from W (B · heads, n_q, n_k). W holds scores if
+    `total` has the row log-sum-exps, and weights if it is None.
 
-    What is not seen may never have been written, so it is read as it lies and dropped.
+    Empty tiles were not stored, so masked elements of W may be uninitialised: they are loaded and discarded.
     """
     rows, columns = row + tl.arange(0, TILE.BM), column + tl.arange(0, TILE.BN)
     at = W + (pair.to(tl.int64) * pairs.n_q + rows[:, None]) * pairs.n_k + columns[None, :]
@@ -100,21 +101,21 @@ def load_weights(W, total, pair, row, column, pairs, TILE: tl.constexpr, SEEN: t
 
 # TURNED: sums are held transposed, and a step adds Xᵀ Wᵀ instead of W X. On sm_90 a product reads its second
 # factor from shared memory, and its first one from there or from registers. W is computed, so as the first
-# factor it stays in registers, and then part of the product is still in flight when a step ends. ptxas waits
-# for every product of such a loop (see SKIPPING of `Tiling`; not entering an empty loop does not help here:
-# 3.6.0 still waits, and 3.7.1 spills). X is copied to shared memory, so as the first factor it needs no
-# register, and no product is in flight when a step ends.
+# factor it is kept in registers, and then part of the product is still in flight when a step ends. ptxas then
+# waits for every product of the loop (see SKIPPING of `Tiling`; not entering an empty loop does not help
+# here, because 3.6.0 still waits and 3.7.1 spills). X is copied to shared memory, so as the first factor it
+# needs no registers, and no product is in flight when a step ends.
 
 
 @triton.jit
 def no_sums(ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr):
-    """Sums to which nothing has been added yet. (ROWS, COLUMNS), or turned."""
+    """Return zeros (ROWS, COLUMNS) float32 to accumulate in; (COLUMNS, ROWS) if TURNED."""
     return tl.zeros((COLUMNS, ROWS) if TURNED else (ROWS, COLUMNS), dtype=tl.float32)
 
 
 @triton.jit
 def add_weighted(sums, w, x, TILE: tl.constexpr, TURNED: tl.constexpr):
-    """sums + w x, with w rounded to the type of x. TURNED: sums + xᵀ wᵀ."""
+    """Return sums + w x, with w rounded to the type of x. TURNED: sums + xᵀ wᵀ."""
     w = w.to(x.dtype)
     if TURNED:
         sums = tl.dot(tl.trans(x), tl.trans(w), sums, input_precision=TILE.PRECISION)
@@ -125,7 +126,7 @@ def add_weighted(sums, w, x, TILE: tl.constexpr, TURNED: tl.constexpr):
 
 @triton.jit
 def as_rows(sums, TURNED: tl.constexpr):
-    """The sums as they are stored. (ROWS, COLUMNS)."""
+    """Return the sums as (ROWS, COLUMNS): transposed back if TURNED."""
     return tl.trans(sums) if TURNED else sums
 
 
@@ -134,7 +135,7 @@ def weighted_slice(
     W, total, X, x_head, pair, batch, start, begin, end, column, pairs, d,
     TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """W X for one tile of rows of W and one slice of X. (BM, BD)."""
+    """Return W X (BM, BD) for one tile of rows of W and one slice of X."""
     BM: tl.constexpr = TILE.BM
     BD: tl.constexpr = TILE.BD
     acc = no_sums(BM, BD, TURNED)
@@ -150,7 +151,9 @@ def averages_kernel(
     S, LSE, V, O, shape, slices, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """O = exp(S - LSE) V, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
+    """Compute O = exp(S - LSE) V, one tile of rows and one slice of d per program; the grid has
+    `slices` · `tiles` · B · heads programs.
+    """
     program = tl.program_id(0)
     column = program % slices * TILE.BD
     pair, batch, head, start, pairs, begin, end = sliced_place(
@@ -170,7 +173,9 @@ def query_gradients_kernel(
     dS, K, dQ, shape, slices, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """dQ = scale · dS K, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
+    """Compute dQ = scale · dS K, one tile of rows and one slice of d per program; the grid has
+    `slices` · `tiles` · B · heads programs.
+    """
     program = tl.program_id(0)
     column = program % slices * TILE.BD
     pair, batch, head, start, pairs, begin, end = sliced_place(
@@ -188,9 +193,10 @@ def key_gradients_kernel(
     P, dS, Q, dO, dK, dV, shape, slices, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """dK = scale · dSᵀ Q and dV = Pᵀ dO, a tile of rows and a slice of d each.
+    """Compute dK = scale · dSᵀ Q and dV = Pᵀ dO, one tile of rows and one slice of d per program.
 
-    The heads of a group add up one after the other; `slices` · `tiles` · B · kv_heads programs.
+    The grid has `slices` · `tiles` · B · kv_heads programs. Each adds up the query heads of its group one
+    after the other.
     """
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN

@@ -1,8 +1,9 @@
-"""Head sizes that do not fit: attention with d cut into slices too, so that a tile is scores and one slice.
+"""Fused kernels for large head sizes: d is split into slices, and fast memory holds a tile of scores
+and one slice.
 
-The emulator's `small_cache_fused` (F6): a tile of scores is a sum over slices of d, and what it adds to O is
-added slice by slice, to an O that lives in slow memory. No N × N matrix is written; O is read and written
-once for each tile of keys. That is the price of a fast memory smaller than d².
+This is the emulator's `small_cache_fused`. A tile of scores is a sum over slices of d, and its product with V
+is added slice by slice to O in slow memory. No N × N matrix is stored, but O is read and written once for
+each tile of keys, because fast memory is smaller than d².
 """
 
 import triton
@@ -25,7 +26,7 @@ from .jit_helpers import (
 
 @triton.jit
 def load_slice(x, batch, head, start, n, column, d, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Rows from `start` and columns from `column` on of one head, zeros where the tensor ends. (ROWS, BD)."""
+    """Load a slice (ROWS, BD) of one head, from row `start` and column `column` on; zeros out of bounds."""
     rows, columns = start + tl.arange(0, ROWS), column + tl.arange(0, BD)
     pointers = row_pointers(x, batch, head, start, ROWS, BD) + column
     return tl.load(pointers, mask=(rows[:, None] < n) & (columns[None, :] < d), other=0.0)
@@ -33,7 +34,7 @@ def load_slice(x, batch, head, start, n, column, d, ROWS: tl.constexpr, BD: tl.c
 
 @triton.jit
 def store_slice(tile, x, batch, head, start, n, column, d, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Write what exists of one slice, in the tensor's own type."""
+    """Store a slice (ROWS, BD) in the tensor's type, without the elements that are out of bounds."""
     rows, columns = start + tl.arange(0, ROWS), column + tl.arange(0, BD)
     pointers = row_pointers(x, batch, head, start, ROWS, BD) + column
     tl.store(pointers, tile.to(x.start.dtype.element_ty), mask=(rows[:, None] < n) & (columns[None, :] < d))
@@ -41,7 +42,7 @@ def store_slice(tile, x, batch, head, start, n, column, d, ROWS: tl.constexpr, B
 
 @triton.jit
 def store_zeros(x, batch, head, start, n, d, ROWS: tl.constexpr, BD: tl.constexpr):
-    """Rows that see nothing, slice by slice."""
+    """Store zeros in ROWS rows of one head, slice by slice: the result of rows without visible pairs."""
     for column in range(0, d, BD):
         nothing = tl.zeros((ROWS, BD), dtype=tl.float32)
         store_slice(nothing, x, batch, head, start, n, column, d, ROWS, BD)
@@ -52,7 +53,7 @@ def product(
     A, a_head, a_start, n_a, B, b_head, b_start, n_b, batch, d,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of A Bᵀ, slice by slice of d. (ROWS, COLUMNS), float32."""
+    """Return a tile of A Bᵀ, (ROWS, COLUMNS) float32, summed over the slices of d."""
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for column in range(0, d, TILE.BD):
         a = load_slice(A, batch, a_head, a_start, n_a, column, d, ROWS, TILE.BD)
@@ -66,10 +67,10 @@ def add_product(
     weights, old, B, b_head, b_start, n_b, Sum, Out, factor, head, start, n, batch, d, FIRST, LAST,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Sum ← old ∘ Sum + weights B, slice by slice; the last time `factor` ∘ that goes to Out instead.
+    """Update Sum ← old ∘ Sum + weights B, slice by slice; if LAST, store `factor` ∘ this sum in Out instead.
 
-    weights (ROWS, COLUMNS); old and factor (ROWS,). Sum float32, in slow memory; the FIRST time nothing is in
-    it, and nothing is read.
+    weights (ROWS, COLUMNS); old and factor (ROWS,). Sum is float32 in slow memory; if FIRST, it is taken as 0
+    and not read.
     """
     weights = weights.to(B.start.dtype.element_ty)
     n_read, n_kept, n_out = tl.where(FIRST, 0, n), tl.where(LAST, 0, n), tl.where(LAST, n, 0)
@@ -79,15 +80,15 @@ def add_product(
         new = tl.dot(weights, b, so_far * old[:, None], input_precision=TILE.PRECISION)
         store_slice(new, Sum, batch, head, start, n_kept, column, d, ROWS, TILE.BD)
         store_slice(new * factor[:, None], Out, batch, head, start, n_out, column, d, ROWS, TILE.BD)
-    tl.debug_barrier()  # a word of Sum may be read next by another thread than the one that wrote it
+    tl.debug_barrier()  # a word of Sum may next be read by a thread that did not write it
 
 
 @triton.jit
 def sliced_place(
     program, shape, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """A program's pair of batch and head, these two and its first query; the pairs there are; and the keys
-    it sees, begin … end - 1.
+    """Return a program's index of batch and head together, its batch, its head, its first query, its `Pairs`,
+    and the bounds begin … end - 1 of the keys that its queries attend to.
     """
     tile, pair, batch, head = program_place(program, shape, SEEN.HAS_HIGH)
     start = tile * TILE.BM
@@ -100,9 +101,9 @@ def sliced_place(
 def sliced_forward_kernel(
     Q, K, V, O_sum, O, LSE, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """O and LSE as `forward_kernel` gives them, for any d.
+    """Compute O and LSE as `forward_kernel` does, for any d.
 
-    O_sum (B, heads, n_q, d) float32 holds O on the way.
+    O_sum (B, heads, n_q, d) float32: scratch memory for the unfinished O.
     """
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN
@@ -137,7 +138,7 @@ def sliced_queries_kernel(
     Q, K, V, dO, prepared, dQ_sum, dQ, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ = scale · dS K for any d; dQ_sum (B, heads, n_q, d) float32 holds it on the way."""
+    """Compute dQ = scale · dS K for any d; dQ_sum (B, heads, n_q, d) float32: scratch memory."""
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN
     d = shape.d
@@ -167,9 +168,9 @@ def sliced_keys_kernel(
     Q, K, V, dO, prepared, dK_sum, dV_sum, dK, dV, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dK = scale · dSᵀQ and dV = Pᵀ dO for any d; a program computes BN rows of both, for one head of keys.
+    """Compute dK = scale · dSᵀQ and dV = Pᵀ dO for any d; BN rows of both per program, for one key head.
 
-    dK_sum and dV_sum (B, kv_heads, n_k, d) float32 hold them on the way.
+    dK_sum and dV_sum (B, kv_heads, n_k, d) float32: scratch memory.
     """
     BM: tl.constexpr = TILE.BM
     BN: tl.constexpr = TILE.BN

@@ -1,9 +1,9 @@
-"""One query against a long cache of keys, the decode step: split over the keys, then merged.
+"""Split-KV decoding (Flash-Decoding): attention of one query to a long KV cache, split over the keys.
 
-One query cannot fill a GPU. So the keys are cut into parts, and each program reads one part for all the query
-heads that share it: a word of K or V is read once, however many heads ask for it. What the parts found,
-(O, LSE), is merged as lesson 03 merges partial results: by a second launch, or in the same launch by the
-program of a head that finishes last. Both merge by the same function, in the same order.
+One query cannot fill a GPU. The keys are therefore split into parts, and each program reads one part for all
+the query heads that share it, so each word of K and V is read once. The partial results (O, LSE) are merged
+as in lesson 03: by a second launch, or in the same launch by the last program of a head to finish. Both merge
+with the same function, in the same order.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,9 @@ from .jit_helpers import LOG2_E, LOWEST, Pairs, inside, load_rows
 
 
 class Parts(NamedTuple):
-    """How programs share the work: `parts` · `tiles` · B · `heads` of keys, `group` of queries to each."""
+    """Shape of the decode grid: `parts` · `tiles` · B · `heads` programs. `heads` counts key heads, each
+    shared by `group` query heads of size `d`.
+    """
 
     parts: int
     tiles: int
@@ -29,10 +31,10 @@ class Parts(NamedTuple):
 def parts_kernel(
     Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """(O, LSE) of the keys of one part, `length` of them; `shape` (`Parts`) says for how many programs.
+    """Store the partial (O, LSE) of each part of `length` keys; `shape`: a `Parts`.
 
-    Q stands as (B, kv_heads, group, d): the query heads that share keys are the rows of a tile, BM at a time.
-    O_parts (B · kv_heads, parts, group, d) and LSE_parts (B · kv_heads, parts, group) are float32.
+    Q is viewed as (B, kv_heads, group, d): the query heads that share keys are the rows of a tile, BM at a
+    time. O_parts (B · kv_heads, parts, group, d) and LSE_parts (B · kv_heads, parts, group) are float32.
     """
     store_part(Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE, SEEN)
 
@@ -42,17 +44,18 @@ def last_merges_kernel(
     Q, K, V, O_parts, LSE_parts, arrived, O, LSE, shape, scale, length, n_k,
     TILE: tl.constexpr, SEEN: tl.constexpr, PARTS: tl.constexpr, MORE: tl.constexpr,
 ):  # fmt: skip
-    """The same, and then `merge_row` for each row of a tile, by whichever of its programs finishes last.
+    """Do the work of `parts_kernel`; the last program of each tile to finish then calls `merge_row` per row.
 
-    arrived: one int32 for each tile of each head of keys, 0 before the launch and after it.
+    arrived: one int32 counter per tile of each key head, 0 before and after the launch.
 
-    Why the last program reads what all the others wrote. (1) Within a program, each thread's stores come
-    before the barrier, and the barrier before the addition, which one thread makes. (2) The addition is a
-    release and an acquire for the whole GPU, and additions to one counter are one sequence: the addition that
-    finds parts - 1 comes after all the others, and what came before those is visible to its thread. (3) Its
-    result goes to the other threads through shared memory, behind another barrier, so their loads come later
-    still. Nothing waits for another program, so any order of programs will do, one after the other included.
-    Which program is last changes nothing: it reads all parts from memory, its own as well, in order.
+    The stores of all programs are visible to the last one, for three reasons. (1) Within a program, each
+    thread's stores precede the barrier, and the barrier precedes the atomic addition, which one thread
+    executes. (2) The addition has acquire and release semantics for the whole GPU, and additions to one
+    counter are totally ordered: the addition that returns parts - 1 is the last, so all earlier stores are
+    visible to it. (3) The returned value reaches the other threads through shared memory after another
+    barrier, so their loads are later still. Programs do not wait for each other, so they may run in any
+    order, even one by one. The result does not depend on which program is last: it reads all parts from
+    memory, its own included, in a fixed order.
     """
     tile, start, pair = store_part(Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE, SEEN)
     tl.debug_barrier()
@@ -60,15 +63,15 @@ def last_merges_kernel(
     if before == shape.parts - 1:
         for member in range(start, tl.minimum(start + TILE.BM, shape.group)):
             merge_row(O_parts, LSE_parts, O, LSE, shape, pair, member, PARTS, MORE, TILE.DIM)
-        tl.store(arrived + tile, 0)  # for the next launch, which begins when this one has ended
+        tl.store(arrived + tile, 0)  # for the next launch, which starts after this one ends
 
 
 @triton.jit
 def store_part(
     Q, K, V, O_parts, LSE_parts, shape, scale, length, n_k, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
-    """Leave (O, LSE) of a program's part. Returns the number of its tile among those of all heads, the tile's
-    first row, and the number of its head of keys, all batches counted.
+    """Store (O, LSE) of this program's part. Returns the index of its tile among the tiles of all heads, the
+    tile's first row, and the index of its key head, counted over all batches.
     """
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
@@ -85,7 +88,7 @@ def store_part(
     stop = tl.minimum(first + length, n_k)
     whole = first + tl.maximum(stop - first, 0) // TILE.BN * TILE.BN
     pairs = Pairs(group, n_k, 0, 0)
-    for cut in tl.static_range(2):  # whole tiles of keys, then the one that the last key cuts
+    for cut in tl.static_range(2):  # full tiles of keys, then the partial one at the end
         acc, m, l = average_keys(
             acc, m, l, q_tile, K, V, batch, head, 0, first if cut == 0 else whole,
             whole if cut == 0 else stop, 0, pairs, d, scale * LOG2_E, None, TILE, SEEN, cut == 1,
@@ -102,7 +105,7 @@ def store_part(
 def merge_kernel(
     O_parts, LSE_parts, O, LSE, shape, PARTS: tl.constexpr, MORE: tl.constexpr, DIM: tl.constexpr
 ):  # fmt: skip
-    """`merge_row` by B · kv_heads · group programs, one a query head."""
+    """Call `merge_row` in B · kv_heads · group programs, one per query head."""
     pair, member = tl.program_id(0) // shape.group, tl.program_id(0) % shape.group
     merge_row(O_parts, LSE_parts, O, LSE, shape, pair, member, PARTS, MORE, DIM)
 
@@ -112,8 +115,10 @@ def merge_row(
     O_parts, LSE_parts, O, LSE, shape, pair, member, PARTS: tl.constexpr, MORE: tl.constexpr,
     DIM: tl.constexpr,
 ):  # fmt: skip
-    """O = Σ exp(LSEₚ - LSE) Oₚ over the parts p, and LSE, of one query head: PARTS at once; MORE: there are
-    more than these. Each word is read once, for a running maximum scales what came before.
+    """Merge the parts p of one query head: store O = Σ exp(LSEₚ - LSE) Oₚ, and LSE.
+
+    PARTS parts are merged at once; MORE: there are more than PARTS. Each word is read once, because a running
+    maximum rescales the earlier parts.
     """
     m, l, o = merge_parts(
         float("-inf"),
@@ -143,7 +148,9 @@ def merge_row(
 def merge_parts(
     m, l, o, O_parts, LSE_parts, shape, pair, member, first, PARTS: tl.constexpr, DIM: tl.constexpr
 ):  # fmt: skip
-    """The maximum, the sum of weights and their sum of rows, with PARTS parts more, from the `first` on."""
+    """Return m, l and o (DIM,) after PARTS more parts, from part `first` on: the running maximum, the sum of
+    weights, and the weighted sum of rows.
+    """
     part, columns = first + tl.arange(0, PARTS), tl.arange(0, DIM)
     place = (pair.to(tl.int64) * shape.parts + part) * shape.group + member
     there = part < shape.parts

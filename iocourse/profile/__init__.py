@@ -1,8 +1,8 @@
-"""`iocourse profile WHAT --closed-form`: the bytes that one launch of the kernels must move.
+"""`iocourse profile WHAT --closed-form`: print the bytes that one launch of the kernels must move.
 
-First the launch that the arguments ask for, then the command. `launch_cost` has the closed form of a launch
-and its compulsory bytes, and needs torch and triton. `tools/bench/counters.py` of a checkout has the bytes
-that a GPU moves.
+This module parses the arguments into a LaunchRequest and prints the report. `launch_cost` computes the closed
+form of a launch and its compulsory bytes, and needs torch and triton. `tools/bench/counters.py` of a checkout
+counts the bytes that a GPU moves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ..gpu.chips import CHIPS
 
 
 class Launch(NamedTuple):
-    """Kernels in order, tiles by their names in the table, and those options that not every launch takes."""
+    """A kind of launch: its description, its kernels in order, its tiles by their names in the table, and the
+    options that it takes in addition to the common ones.
+    """
 
     meaning: str
     kernels: tuple[str, ...]
@@ -31,7 +33,7 @@ class Launch(NamedTuple):
 
 
 LAUNCHES = {
-    "forward": Launch("attention, whole rows of Q, K and V in a tile", ("forward_kernel",), ("forward",)),
+    "forward": Launch("forward pass, tiles of complete rows", ("forward_kernel",), ("forward",)),
     "fused-backward": Launch(
         "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
         ("row_products_kernel", "backward_keys_kernel"), ("fused",)),
@@ -39,70 +41,73 @@ LAUNCHES = {
         "D and dQ, then dK and dV, every sum in a fixed order",
         ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys")),
     "decode": Launch(
-        "one query a head against N keys, in parts, and the merge",
+        "one query per head and N keys, split into parts, and the merge",
         ("parts_kernel", "merge_kernel"), (), ("parts",)),
     "small-cache-fused": Launch(
-        "forward with d in slices, nothing materialised", ("sliced_forward_kernel",), ("sliced_forward",)),
+        "forward with d in slices, scores not materialised",
+        ("sliced_forward_kernel",), ("sliced_forward",)),
     "small-cache-materialised": Launch(
-        "forward with d in slices, the scores written out",
+        "forward with d in slices, scores materialised",
         ("scores_kernel", "averages_kernel"), ("scores", "averages")),
     "block-sparse": Launch(
         "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
     "packed": Launch(
-        "forward over sequences packed one behind the other", ("forward_kernel",), ("forward",),
+        "forward over packed sequences", ("forward_kernel",), ("forward",),
         ("causal", "lengths")),
 }  # fmt: skip
-DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
-N, D, D_SLICED = 4096, 128, 512  # by default
-LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
-ARCH = 90  # by default
+DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes per number
+N, D, D_SLICED = 4096, 128, 512  # defaults
+LONGEST_MASK = 16384  # the closed form of a block mask evaluates every pair
+ARCH = 90  # default
 ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
 ADDITIONS = (
-    "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it one "
+    "An atomic addition is sent to L2 once and executed there, so it counts once here; a ledger counts one "
     "read and one write."
 )
 
 
 def _said(meaning: str, default: Any = MISSING, **how: Any) -> Any:
-    """A field, and how the command line takes it; {} in the meaning stands for the default."""
+    """Return a dataclass field with its options for argparse; {} in the help text is the default."""
     return field(default=default, metadata={"help": meaning.format(default), **how})
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """One launch. N is the sum of `lengths` for packed sequences; `parts` is 0 where the chip decides."""
+    """The arguments of one launch. For packed sequences N is the sum of `lengths`; `parts` is 0 for the
+    default of the chip.
+    """
 
     what: str
     N: int = _said(f"sequence length ({N})", type=int)
     d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", type=int)
-    kv_heads: int = _said("heads of keys and values (as many)", type=int)
-    heads: int = _said("heads of queries ({})", 16, type=int)
+    kv_heads: int = _said("key and value heads (default: as many as query heads)", type=int)
+    heads: int = _said("query heads ({})", 16, type=int)
     batch: int = _said("batches ({})", 1, type=int)
     dtype: str = _said(", ".join(DTYPES) + " ({})", "bfloat16")
-    causal: bool = _said("query i sees keys 0 … i", False, action="store_true")
+    causal: bool = _said("query i attends to keys 0 … i", False, action="store_true")
     block_mask: str = _said("for block-sparse: as --mask of iocourse count", "", metavar="SPEC")
-    block: int = _said("side of that mask's blocks ({})", 64, type=int, metavar="B")
+    block: int = _said("for block-sparse: rows and columns per block ({})", 64, type=int, metavar="B")
     lengths: Sequence[int] = _said("for packed: rows of each sequence", (), metavar="L1,L2,…")
-    parts: int = _said("for decode: stretches of keys (enough to fill the chip)", 0, type=int)
+    parts: int = _said("for decode: parts of the keys (default: enough to fill the chip)", 0, type=int)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number of Q, K and V."""
+        """Bytes per number of Q, K and V."""
         return DTYPES[self.dtype]
 
     @property
     def sliced(self) -> bool:
-        """Whether d is cut into slices."""
+        """True if d is split into slices."""
         return self.what.startswith("small-cache")
 
     @property
     def mask(self) -> Any:
-        """The block mask of `block_mask`. Raises UsageError where it names none, or has too many pairs."""
+        """The mask that `block_mask` names. Raises UsageError if it is not a mask or N is too large."""
         if not self.block_mask:
             raise UsageError(f"block-sparse needs --block-mask SPEC, one of {mask_specs.FORMS}")
         if self.N > LONGEST_MASK:
-            allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
-            raise UsageError(f"--N is {self.N}; allowed with block-sparse: {allowed}")
+            allowed = f"at most {LONGEST_MASK}, because its closed form evaluates every pair"
+            raise UsageError(f"--N is {self.N}, but with block-sparse it must be {allowed}")
         return mask_specs.build(self.block_mask, self.N, self.block, option="--block-mask")
 
 
@@ -117,28 +122,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_request(arguments: argparse.Namespace) -> LaunchRequest:
-    """The launch that the arguments ask for. Raises UsageError naming the argument."""
+    """Parse the arguments into a LaunchRequest. Raises UsageError naming the argument."""
     what = arguments.what
     if what not in LAUNCHES:
         came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
-        raise UsageError(f"{came}; allowed: {', '.join(LAUNCHES)}")
+        raise UsageError(f"{came}. Use one of: {', '.join(LAUNCHES)}")
     said = {name: value for name, value in vars(arguments).items() if name in OPTIONS and value is not None}
     _refuse_what_it_does_not_take(what, said)
     heads = said.get("heads", LaunchRequest.heads)
     said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
     if heads % said["kv_heads"]:
-        raise UsageError(f"--kv-heads is {said['kv_heads']} for {heads} heads; allowed: a divisor of {heads}")
+        raise UsageError(f"--kv-heads must divide --heads, {heads}, got {said['kv_heads']}")
     if what == "packed":
         lengths = _lengths(said.get("lengths"))
         said |= {"lengths": lengths, "N": sum(lengths)}
     asked = LaunchRequest(what, **said)
     if what == "block-sparse":
-        asked.mask  # noqa: B018  # refuses what names no mask
+        asked.mask  # noqa: B018  # raises UsageError for an invalid mask
     return asked
 
 
 def option(name: str) -> str:
-    """How a field is said on the command line."""
+    """Return the command-line option of a field: --kv-heads for kv_heads."""
     return "--" + name.replace("_", "-")
 
 
@@ -146,13 +151,13 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
     for name in dict.fromkeys(name for one in LAUNCHES.values() for name in one.options):
         takers = [launch for launch, one in LAUNCHES.items() if name in one.options]
         if said.get(name, False) is not False and what not in takers:
-            raise UsageError(f"{what} takes no {option(name)}; allowed with: {', '.join(takers)}")
+            raise UsageError(f"{what} does not take {option(name)}. Use it with: {', '.join(takers)}")
     if what == "packed" and "N" in said:
-        raise UsageError("packed takes no --N: --lengths says how long each sequence is")
+        raise UsageError("packed does not take --N, because --lengths sets the length of each sequence")
     if what == "packed" and said.get("batch", 1) != 1:
-        raise UsageError(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
+        raise UsageError(f"--batch must be 1 with packed, got {said['batch']}. The sequences are the batch")
     if "dtype" in said and said["dtype"] not in DTYPES:
-        raise UsageError(f"--dtype is {said['dtype']!r}; allowed: {', '.join(DTYPES)}")
+        raise UsageError(f"--dtype must be one of {', '.join(DTYPES)}; got {said['dtype']!r}")
     for name, how in OPTIONS.items():
         if how.get("type") is int and said.get(name, 1) < 1:
             raise UsageError(f"{option(name)} must be at least 1, got {said[name]}")
@@ -160,11 +165,11 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
 
 def _lengths(text: str | None) -> list[int]:
     if text is None:
-        raise UsageError("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
+        raise UsageError("packed needs --lengths L1,L2,…, for example --lengths 4096,1024,300")
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
-        came = f"--lengths is {text!r}"
-        raise UsageError(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
+        came = f"got {text!r}"
+        raise UsageError(f"--lengths must be integers separated by commas, not all of them 0, {came}")
     return list(map(int, parts))
 
 
@@ -185,18 +190,18 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    """Print the table. Raises UsageError (exit code 2)."""
+    """Run `iocourse profile`: print the report and return 0. Raises UsageError (exit code 2)."""
     request = parse_request(arguments)
     if not arguments.closed_form:
         raise UsageError(
-            "--closed-form is missing: it prints the closed form here. Counting bytes on a GPU is "
+            "--closed-form is missing. Add it to print the closed form here. To count bytes on a GPU, run "
             "`python -m tools.bench gpu` in a checkout of iocourse"
         )
     if arguments.arch not in CHIPS:
-        raise UsageError(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
+        raise UsageError(f"--arch must be one of {', '.join(map(str, CHIPS))}; got {arguments.arch}")
     try:
         from .launch_cost import cost
-    except ImportError as error:  # neither tiles nor closed forms are known without the kernels
+    except ImportError as error:  # the tiles and the closed forms need the kernels
         raise UsageError(str(error)) from None
     must = cost(request, arguments.arch)
     record = {
@@ -211,20 +216,20 @@ def profile(arguments: argparse.Namespace) -> int:
 
 
 def show(record: dict[str, Any]) -> str:
-    """The launch, its bytes as a table, and how many times the compulsory bytes its tiles move."""
+    """Format a record: the launch, a table of its bytes, and their ratio to the compulsory bytes."""
     least, moved = record["bytes"]["compulsory"], record["bytes"]["closed_form"]
     lines = [["bytes", "compulsory", "closed form"]]
     for row, name in ROWS.items():
         if row != "added" or moved["added"]:
             lines.append([name, "" if row == "added" else f"{least[row]:,}", f"{moved[row]:,}"])
-    said = [f"The tiles move {moved['total'] / least['total']:.2f} × the inputs and results."]
+    said = [f"The closed form is {moved['total'] / least['total']:.2f} times the compulsory bytes."]
     return console.paragraphs(
         heading(record), console.table(lines), "\n".join(said + [ADDITIONS] * bool(moved["added"]))
     )
 
 
 def heading(record: dict[str, Any]) -> str:
-    """The launch, and below it the place and the tiles."""
+    """Format the launch in one line, and the place and the tiles in a second one."""
     asked = record["question"]
     facts = {
         f"N = {asked['N']}, d = {asked['d']}, {console.with_unit(asked['heads'], 'head')}": True,

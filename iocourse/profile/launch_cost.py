@@ -1,4 +1,4 @@
-"""What a launch must move, in bytes: its closed form for an architecture's tiles, and what none can avoid."""
+"""Bytes that a launch moves: the closed form for the tiles of an architecture, and the compulsory bytes."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True)
 class LaunchCost:
-    """What a launch costs with the tiles of one architecture."""
+    """Traffic of a launch with the tiles of one architecture."""
 
     request: LaunchRequest
     problem: KernelProblem
     tiles: Tiles
     words: Ledger  # by the closed form
-    visits: int  # tiles of scores that it meets
+    visits: int  # tiles of scores that the launch computes
 
     @property
     def bytes(self) -> Bytes:
-        """The closed form in bytes."""
+        """Bytes by the closed form: read, added, written and total."""
         return bytes_of(self.words, widths_of(self.words, self.request.itemsize))
 
     @property
     def compulsory(self) -> Bytes:
-        """Every input read once and every result written once."""
+        """Compulsory bytes: every input read once and every result written once."""
         p, itemsize = self.problem, self.request.itemsize
         queries, keys, sums = p.queries * p.d * itemsize, p.keys * p.d * itemsize, 4 * p.queries
         if self.request.what.endswith("backward"):
@@ -54,13 +54,13 @@ class LaunchCost:
 
     @property
     def chosen(self) -> Tiles:
-        """The tiles as `iocourse.kernels.using` takes them."""
+        """The tiles as keyword arguments of `iocourse.kernels.using`."""
         return {name: tile for name, tile in self.tiles.items() if name != "decode"}
 
 
 def moved(read: int | None, added: int | None, written: int | None) -> Bytes:
-    """Bytes one way and the other, and all of them; None: not known. Atomic additions stand apart: a program
-    sends each once, and nothing comes back.
+    """Return bytes read, added and written, and their total; None: unknown. Atomic additions are counted
+    separately, because a program sends each once and receives nothing.
     """
     counts = {"read": read, "added": added, "written": written}
     known = [count for count in counts.values() if count is not None]
@@ -68,7 +68,7 @@ def moved(read: int | None, added: int | None, written: int | None) -> Bytes:
 
 
 def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
-    """A ledger in bytes; an addition is one of its reads and one of its writes, and counts once here."""
+    """Convert a ledger to bytes. An addition is one read and one write of a ledger, and counts once here."""
     read, added, written = (
         sum(count * widths[name] for name, count in counts.items() if count)
         for counts in (words.reads, words.atomics, words.writes)
@@ -77,15 +77,15 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
 
 
 def cost(request: LaunchRequest, arch: int, processors: int | None = None) -> LaunchCost:
-    """What the launch must move with the tiles of an architecture, a row of their table, such as 90.
+    """Return the cost of a launch with the tiles of an architecture, such as 90.
 
-    Decode is cut to fill `processors`, in four where they are unknown. Raises UsageError where d is too
-    large.
+    processors: SMs for which the keys of decode are split; None: four parts. Raises UsageError if d
+    is too large.
     """
     decode = request.what == "decode"
     largest = LARGEST_DECODE if decode else LARGEST_HEAD if request.sliced else LARGEST_WHOLE
     if request.d > largest:
-        raise UsageError(f"--d is {request.d}; allowed with {request.what}: 1 to {largest}")
+        raise UsageError(f"--d must be 1 to {largest} with {request.what}, got {request.d}")
     if decode:
         return _decode(request, _problem(request), arch, processors)
     p, tiles = _problem(request), _tiles(request, arch)
@@ -120,13 +120,13 @@ def _tiles(request: LaunchRequest, arch: int) -> Tiles:
     if request.sliced:
         row: Any = sliced_tiles_for(arch, itemsize)
     else:
-        measured = None if request.what == "packed" else request.causal  # as `operators` launches them
+        measured = None if request.what == "packed" else request.causal  # as in `dispatch`
         row = tiles_for(arch, request.d, itemsize, causal=measured)
     return {name: tuple(getattr(row, name)) for name in LAUNCHES[request.what].tiles}
 
 
 def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int:
-    """Tiles of scores that a kernel meets, each once for every slice of d."""
+    """Return the number of tiles of scores that a kernel computes, counted once per slice of d."""
     if kernel in ("fused", "keys"):
         return ceil_div(p.queries_met(BM, BN), BM)
     met = ceil_div(p.keys_met(BM, BN), BN) * (ceil_div(p.d, BD) if BD else 1)
@@ -135,7 +135,7 @@ def _visits(kernel: str, p: KernelProblem, BM: int, BN: int, BD: int = 0) -> int
 
 def _decode(request: LaunchRequest, p: KernelProblem, arch: int, processors: int | None) -> LaunchCost:
     if request.parts > MOST_PARTS:
-        raise UsageError(f"--parts is {request.parts}; allowed: 1 to {MOST_PARTS}")
+        raise UsageError(f"--parts must be 1 to {MOST_PARTS}, got {request.parts}")
     group = request.heads // request.kv_heads
     tile = decode_tile(arch, request.d, request.itemsize, group)
     tiles = ceil_div(group, tile.BM)

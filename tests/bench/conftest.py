@@ -1,4 +1,4 @@
-"""What the tests of benchmarks on a GPU share where there is none."""
+"""Fixtures for tests of the GPU benchmarks without a GPU."""
 
 import pytest
 from fake_gpu import CpuPlace, in_a_hurry, needs_the_interpreter

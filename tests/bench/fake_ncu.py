@@ -1,4 +1,4 @@
-"""A program that answers as ncu does. Its tables are written by hand, in ncu's form: no GPU was asked."""
+"""Stub of ncu. Its tables are hand-written in ncu's format, without a GPU."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ HEAD = (
 
 
 def table(*rows, names=("forward_kernel",), metrics=ncu.METRICS, units=("sector",) * 4 + ("byte",) * 2):
-    """What ncu prints for kernels of these names, whose metrics have these values, as it prints them."""
+    """Return ncu's output for kernels of these names, with these values of their metrics."""
     lines = ["==PROF== Connected to process 7 (/usr/bin/python3)", HEAD + "".join(f',"{m}"' for m in metrics)]
     lines.append('""' + ',""' * 8 + "".join(f',"{unit}"' for unit in units))
     for at, (name, row) in enumerate(zip(names, rows, strict=True)):
@@ -34,7 +34,7 @@ asked = {{"arguments": arguments}}
 asked |= {{name: os.environ.get(name) for name in ("TRITON_INTERPRET", "PYTHONPATH")}}
 (here / "asked.json").write_text(json.dumps(asked))
 pathlib.Path(arguments[arguments.index("--log-file") + 1]).write_text((here / "table.csv").read_text())
-print((here / "printed").read_text() if (here / "printed").exists() else "the program's own words")
+print((here / "printed").read_text() if (here / "printed").exists() else "the program's output")
 raise SystemExit({code})
 """
 

@@ -16,11 +16,11 @@ from tools.build.notebook_execution import ExecutionFailed
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "WHAT is missing; allowed: "),
-        (["speed"], "'speed' is unknown; allowed: "),
+        ([], "WHAT is missing. Use one of: "),
+        (["speed"], "'speed' is unknown. Use one of: "),
         (["notebooks", "--slow"], "--slow"),
         (["gpu", "--minutes", "x"], "invalid float value: 'x'"),
-        (["visit"], "'visit' is unknown; allowed: depth, emulator, explore, gpu, "),
+        (["visit"], "'visit' is unknown. Use one of: depth, emulator, explore, gpu, "),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):

@@ -114,7 +114,8 @@ def test_what_the_compiler_would_not_take_is_refused(marked, value, kind):
         "import triton\n", "import sys\n\nimport triton\n"
     )
     with pytest.raises(
-        TypeError, match=f"^HALF is a {kind}; allowed in a kernel: kernels, classes, constexpr$"
+        TypeError,
+        match=f"^HALF is used in a kernel, so it must be a kernel, class or constexpr, got a {kind}$",
     ):
         marked(text)
 

@@ -1,4 +1,4 @@
-"""The bytes of one launch: its ledger, what ncu is asked for, and the table of both."""
+"""The bytes of one launch: its ledger, the command and output of ncu, and the table of both."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_measured_bytes_stand_beside_the_closed_form(gpu, capsys, tmp_path):
     (total,) = (line.split() for line in said.splitlines() if line.startswith("total"))
     assert total[-1] == f"{7 * 2**19 / record['bytes']['compulsory']['total']:.3f}" != "1.000"
     share = 100 * (1 - 3 * 2**20 / must["read"])
-    assert f"L2 answered {share:.0f} % of what was read" in said
+    assert f"L2 served {share:.0f} % of the reads" in said
 
 
 def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):

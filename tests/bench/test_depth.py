@@ -218,7 +218,7 @@ def test_without_torch_it_is_refused_with_what_to_do(monkeypatch):
 
 
 def check_record(record):
-    """What a reader of a record may rely on."""
+    """Check the properties of a record that readers rely on."""
     assert record["subject"] == "depth" and record["threads"] == 1 and record["date"]
     assert {"Python", "numpy", "torch"} <= set(record["versions"])
     sizes = record["layers"]["sizes"]

@@ -1,4 +1,4 @@
-"""The emulator's benchmark says what it measured; no time is asserted."""
+"""The emulator's benchmark reports its measurements; times are not asserted."""
 
 import json
 

@@ -1,8 +1,8 @@
 """`tools.bench gpu` without a GPU: the steps of dense attention, the command, and what is shipped.
 
-No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
-covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels. The whole run is rehearsed in
-`tests/gpu_launches`.
+Times are not measured, because the stopwatch of these tests makes its laps up. Features that need CUDA are
+not covered (events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels). `tests/gpu_launches` has
+a rehearsal of the complete run.
 """
 
 import inspect
@@ -75,7 +75,7 @@ def test_the_geometric_mean():
     assert math.isclose(geometric_mean([2.0, 8.0]), 4.0)
     assert math.isclose(geometric_mean([3.0]), 3.0)
     for wrong in ([], [1.0, 0.0]):
-        with pytest.raises(ValueError, match="ratios is"):
+        with pytest.raises(ValueError, match="ratios must be one number or more, all above 0, got"):
             geometric_mean(wrong)
 
 
@@ -177,7 +177,7 @@ def test_a_goal_that_was_reached_is_no_more_than_what_the_record_says(goal):
     found = contest.judged(record["rows"], goal, LAYOUT.same_work)["reached"]
     key = goal.where["pass"], goal.rival, goal.where["d"]
     if goal.rival == "tutorial":
-        assert found is None  # in a record of its own
+        assert found is None  # in a separate record
     elif key in MORE_THAN_REACHED:
         assert found < goal.goal
     else:
@@ -411,7 +411,7 @@ def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
     record = attention([tiny(), tiny(causal=False), tiny("bfloat16")], field, CpuPlace())
     for row in record["rows"]:
         assert ("ms" in row) == (row["dtype"] == "float16")
-        assert "ms" in row or row["refused"].endswith("it takes float16 only")
+        assert "ms" in row or row["refused"].endswith("so it is timed in float16 only")
     assert len(record["rows"]) == 3 * 3 * names
     module = inspect.getclosurevars(field[TUTORIAL]).nonlocals["module"]
     switches = [(), ()] if names == 1 else [(False,), (True,)]
@@ -428,7 +428,7 @@ def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "cuda_place", CpuPlace)
     assert main(["gpu", "--tutorial", str(file)]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said
+    assert said.count("\n") == 1 and f"{file} is not a copy of Triton's tutorial 06: " in said
 
 
 def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeypatch):
@@ -439,17 +439,18 @@ def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeyp
     assert main(["lowrank", "--pictures", str(tmp_path / "new")]) == 0
     assert (tmp_path / "new" / "one.png").read_bytes() == b"PNG"
     assert main(["ratios", "--pictures", "x"]) == 2
-    assert "--pictures is not for ratios; allowed with: lowrank" in capsys.readouterr().err
+    assert "ratios does not take --pictures. Use it with: lowrank" in capsys.readouterr().err
 
 
 def test_the_options_are_for_one_subject_only(capsys, tmp_path):
     for option, value in (("tutorial", "x"), ("minutes", "1"), ("only", "x"), ("install", "x")):
         assert main(["ratios", f"--{option}", value]) == 2
-        assert f"--{option} is not for ratios; allowed with: gpu" in capsys.readouterr().err
+        assert f"ratios does not take --{option}. Use it with: gpu" in capsys.readouterr().err
     assert main(["gpu", "--tutorial", str(tmp_path)]) == 2
-    assert "is no file; allowed: a copy of Triton's 06-fused-attention.py" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--tutorial must be a copy of Triton's 06-fused-attention.py" in said and "is not a file" in said
     assert main(["gpu", "--only", "speed"]) == 2
-    assert "--only 'speed' is no step; allowed: values, attention, sparse, " in capsys.readouterr().err
+    assert "--only must be one of values, attention, sparse, " in capsys.readouterr().err
 
 
 # --- without a GPU -----------------------------------------------------------------------------------------
@@ -548,7 +549,7 @@ def test_a_record_is_installed_and_never_in_the_place_of_more(package, tmp_path,
     for held in ({"quick": False}, {"quick": False, "shapes": {"asked": 6, "done": 2}}):
         put(package, "decode", **held)
         (_, line) = gpu.installed(file)
-        assert "is left as it is: it holds more than" in line
+        assert "is unchanged, because it is more complete than" in line
     file = whole(tmp_path, decode=record("decode", quick=False, shapes={"asked": 6, "done": 5}))
     assert "written" in gpu.installed(file)[0]
 
@@ -559,12 +560,12 @@ def test_counters_take_the_place_of_the_profiles(package, tmp_path):
 
 
 def test_what_is_no_record_is_not_installed(package, tmp_path):
-    with pytest.raises(UsageError, match="holds no record that the package ships"):
+    with pytest.raises(UsageError, match="contains no record that the package ships"):
         gpu.installed(whole(tmp_path))
     file = whole(tmp_path, decode=record("decode", commit=None, device={}))
-    with pytest.raises(UsageError, match="has no record of decode: it lacks device, commit"):
+    with pytest.raises(UsageError, match="is not a valid record of decode: missing device, commit"):
         gpu.installed(file)
-    with pytest.raises(UsageError, match="is no record of this command; allowed: a file that --json wrote"):
+    with pytest.raises(UsageError, match="must be a file that --json of this command wrote, got "):
         gpu.installed(tmp_path / "nowhere.json")
     assert not package.exists()
 
@@ -584,7 +585,7 @@ def test_tiles_that_were_found_are_shipped_and_nonsense_is_not(package, tmp_path
 
 
 def test_a_record_has_what_the_shipped_one_of_its_step_has(interpreter, place):
-    """Whoever reads the shipped records finds the same keys in a new one."""
+    """A new record has the same keys as the shipped one."""
     new = attention([tiny()], problems.of_attention(place), place)
     old = load_record("attention")
     assert old.keys() <= new.keys()

@@ -1,4 +1,4 @@
-"""What `bench resources` and `bench hot-loops` say of hot loops: two compiled, others made up."""
+"""Reports of hot loops by `bench resources` and `bench hot-loops`: two compiled, others made up."""
 
 from dataclasses import fields
 

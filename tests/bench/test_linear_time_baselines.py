@@ -1,4 +1,4 @@
-"""Who takes part in the panels, and what a row keeps of them; and the clock they are timed with."""
+"""Methods in the panels, the entries of their rows, and the timing of interleaved work."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_who_is_not_finite_or_not_certified_keeps_the_reason():
 
     kept = [baselines.errors(baselines.Contender("x", 1, attend), [inputs], [o])
             for attend in (endless, uncertain)]  # fmt: skip
-    assert kept == [{"refused": "what it returns is not finite"}, {"refused": "made up: a row sum of 0"}]
+    assert kept == [{"refused": "its result is not finite"}, {"refused": "made up: a row sum of 0"}]
 
 
 def test_a_real_head_has_a_panel_of_its_own():

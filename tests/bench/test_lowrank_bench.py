@@ -67,7 +67,7 @@ def test_there_are_nine_rows_and_no_other():
     assert sizes == [(d, (10 * 2**d, d)) for d in range(4, 13)] and set(published_protocol.TABLE) == set(
         published_protocol.ROWS
     )
-    with pytest.raises(ValueError, match="d is 13; allowed: 4 to 12"):
+    with pytest.raises(ValueError, match="d must be 4 to 12, got 13"):
         published_protocol.row(13)
 
 
@@ -183,7 +183,7 @@ def test_the_exponent_of_a_power_is_found(exponent):
 
 
 @pytest.mark.skipif(
-    not numba_backend.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
+    not numba_backend.installed(), reason="in plain NumPy a tile of features is not negligible for few tokens"
 )
 def test_the_memory_of_a_gradient_is_read_in_a_process_of_its_own():
     found = scaling.memory(2**16, 12, 3, 1)
@@ -201,7 +201,7 @@ def test_a_process_that_cannot_measure_its_memory_says_why(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tiny():
-    """A whole record of the smallest plan, measured in a process of its own as the command does it."""
+    """Return a complete record of the smallest plan, measured in a separate process as by the command."""
     return {"quick": True} | lowrank.in_own_process(TINY)
 
 
@@ -272,7 +272,7 @@ def test_the_text_shows_the_record(tiny):
         "fastest at an error of at most",
     ):
         assert part in shown
-    assert "a quick run, 1 thread for everyone" in shown and shown.count("not measured") >= 5
+    assert "a quick run, 1 thread for all, ours with" in shown and shown.count("not measured") >= 5
 
 
 def test_pictures_are_drawn_from_the_record(tiny):
@@ -307,9 +307,9 @@ def test_the_process_is_told_its_threads_before_it_starts(monkeypatch):
 
 def test_bad_arguments_are_refused_in_one_line(capsys, monkeypatch):
     assert main(["lowrank", "--threads", "0"]) == 2
-    assert "--threads is 0; allowed: 1 or more" in capsys.readouterr().err
+    assert "--threads must be 1 or more, got 0" in capsys.readouterr().err
     assert main(["ratios", "--threads", "1"]) == 2
-    assert "--threads is not for ratios; allowed with: lowrank" in capsys.readouterr().err
+    assert "ratios does not take --threads. Use it with: lowrank" in capsys.readouterr().err
     monkeypatch.setattr(lowrank.importlib.util, "find_spec", lambda name: None)
     assert main(["lowrank"]) == 2
     assert "torch is not installed here" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a record says about the goals is computed from it: made-up records, known verdicts. No torch."""
+"""Verdicts on goals, computed from made-up records, without torch."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_row_needs_both_by_one_degree(section, degrees, verdict, g):
 
 
 def test_rows_are_counted_beside_the_script_of_the_same_run():
-    """Made up: the script takes 20 / 8.487 = 2.36 ms at d = 8; its published quotient is nobody's limit."""
+    """Made up: the script takes 20 / 8.487 = 2.36 ms at d = 8; its published ratio is not used."""
     rows = [row(8, degree(2, 1.9, 9, ms=2.3), degree(3, 0.3, 8, ms=2.4), degree(4, 2.1, 99, ms=0.1))]
     found = {one["what"][9:17]: one for one in goals(record(rows=rows)) if "than the script" in one["what"]}
     assert {g: one["reached"] for g, one in found.items()} == {
@@ -67,7 +67,7 @@ def test_rows_are_counted_beside_the_script_of_the_same_run():
 
 
 def test_a_gradient_is_judged_by_the_scripts_forward_pass():
-    """Its limits are those of the forward row of the same d, whatever the gradient's row says."""
+    """Its limits are those of the forward row of the same d, not those in the gradient's row."""
     gradient = row(8, degree(3, 1.0, 9), their_error=0.001, their_ms=1e-9)
     (found,) = [one for one in goals(record(rows=[row(8, degree(2, 1, 2))], gradient=[gradient]))
                 if one["what"].startswith("gradient")]  # fmt: skip
@@ -161,13 +161,13 @@ def test_what_was_skipped_refused_or_extrapolated_is_said():
 
 def test_the_text_ends_its_goals_with_what_they_mean():
     assert text(record()).index(JUDGED[0]) > text(record()).index("goals")
-    for said in ("that of softmax in the published metric", "one baseline", "chosen after measuring",
+    for said in ("error of softmax in the published metric", "only baseline", "chosen after measuring",
                  "fixed costs of our checks"):  # fmt: skip
         assert any(said in sentence for sentence in JUDGED)
 
 
 def test_a_busy_machine_is_owned_up_to():
-    said = "other programs were at work when it began (load 3.4, 2 cores)"
+    said = "other programs were running at the start (load 3.4, 2 cores)"
     assert said in text(record(load=3.4)) and "too large" in text(record(load=3.4))
     for load in (0.0, 1.2, None):
         assert "other programs" not in text(record(load=load))

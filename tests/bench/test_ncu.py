@@ -1,4 +1,4 @@
-"""ncu's table is read to the byte, and what can go wrong with ncu is said."""
+"""Exact parsing of ncu's table, and error messages for failures of ncu."""
 
 import json
 import os
@@ -48,10 +48,10 @@ def test_what_a_chip_does_not_count_is_not_zero():
     [
         ("", "printed no table"),
         ("==WARNING== No kernels were profiled.\n", "No kernels were profiled"),
-        (table(metrics=ncu.METRICS[1:], names=()), f"has no {READ}"),
+        (table(metrics=ncu.METRICS[1:], names=()), f"ncu's table is missing {READ}"),
         (HEAD + "".join(f',"{m}"' for m in ncu.METRICS), "row of units"),
-        (table([*"12345x"]), "'x', which is no number"),
-        (table([*"123456"], units=("furlong",) * 6), "in 'furlong'; known: byte, sector, Kbyte"),
+        (table([*"12345x"]), "must be a number, got 'x'"),
+        (table([*"123456"], units=("furlong",) * 6), "must be in one of byte, sector, Kbyte"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_refused(text, part):
@@ -92,13 +92,15 @@ def test_more_counters_are_asked_for_where_the_chip_has_them(tmp_path):
     arguments = json.loads((tmp_path / "asked.json").read_text())["arguments"]
     assert arguments[arguments.index("--metrics") + 1].split(",") == [*ncu.METRICS, sm, lrc]
     fake(tmp_path, table([*"123456"], names=("a_kernel",)), metrics=listed)
-    with pytest.raises(ncu.CannotMeasure, match=f"no {sm}, {lrc}"):
+    with pytest.raises(ncu.CannotMeasure, match=f"ncu's table is missing {sm}, {lrc}"):
         run(program, "a_kernel")
 
 
 def test_other_kernels_than_expected_are_refused(tmp_path):
     program = fake(tmp_path, table([*"123456"], names=("a_kernel",)))
-    with pytest.raises(ncu.CannotMeasure, match="measured a_kernel; expected: a_kernel, b_kernel"):
+    with pytest.raises(
+        ncu.CannotMeasure, match="must measure a_kernel, b_kernel, once each, but measured a_kernel"
+    ):
         run(program, "a_kernel", "b_kernel")
 
 
@@ -124,7 +126,7 @@ def test_silence_is_given_up(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\nexec sleep 30\n")
     program.chmod(0o755)
     monkeypatch.setattr(ncu, "SECONDS", 0.2)
-    with pytest.raises(ncu.CannotMeasure, match=r"no answer within 0\.2 seconds"):
+    with pytest.raises(ncu.CannotMeasure, match=r"ncu did not finish within 0\.2 seconds"):
         run(program, "a_kernel")
 
 

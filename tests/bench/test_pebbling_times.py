@@ -1,4 +1,4 @@
-"""The benchmark of exact pebbling says what it measured; no time is asserted."""
+"""The benchmark of exact pebbling reports its measurements; times are not asserted."""
 
 import json
 

@@ -107,7 +107,7 @@ def test_the_line_is_found_and_what_lies_off_it():
     # A kernel that computes every pair and then hides them does not follow the share: all overhead.
     dense, overhead, off = line([(s, 5.0) for s in SHARES])
     assert abs(dense) < 1e-9 and math.isclose(overhead, 5.0)
-    with pytest.raises(ValueError, match=r"points is .*allowed: 3 or more, of different s"):
+    with pytest.raises(ValueError, match=r"points must be 3 or more, with different s, got \["):
         line([(0.5, 1.0), (1.0, 2.0), (1.0, 2.1)])
 
 
@@ -148,7 +148,7 @@ def test_a_time_that_the_host_bounds_is_no_point_of_the_line():
     assert math.isclose(found["dense_ms"], 8.0) and found["deviation"] < 1e-9
     assert [s for s, _ in found["points"]] == [1 / 4, 1 / 2, 1.0]
     assert found["host_bound"] == ["random, 1/16", "random, 1/8"] and of_all["host_bound"] == []
-    assert lines(bound(timed(ms), 1 / 16, 1 / 8, 1 / 4)) == [], "two points are no line"
+    assert lines(bound(timed(ms), 1 / 16, 1 / 8, 1 / 4)) == [], "two points do not make a line"
 
 
 @pytest.mark.parametrize(("bump", "verdict"), [(1.1, "goal met"), (1.6, "goal missed")])
@@ -215,7 +215,7 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
     kept, tried = [], []
 
     class Tried:
-        """A row for each contender in the place of a trial; the third is cut off."""
+        """Stub of a trial with a row per implementation; the third is interrupted."""
 
         def __init__(self, shape, problem, field, passes, refused):
             tried.append(list(field))

@@ -31,7 +31,7 @@ def test_what_is_shipped_passes_the_filter_and_comes_first(key):
 
 
 def test_what_cannot_run_is_not_tried():
-    assert not fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores a thread"
+    assert not fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores per thread"
     assert fits("forward", Tile(128, 128, 8, 1), 90, 128)
     assert fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
     assert not fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"

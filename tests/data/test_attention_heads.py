@@ -1,4 +1,4 @@
-"""The stored heads: what they are, that the record beside them is true, that the script makes them again."""
+"""The stored heads: their values, the correctness of their record, and their reproduction by the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables told by tricks: each number is the quotient, or the error, that its trick says it is."""
+"""Misleading tables: each number is the ratio or the error that its trick defines."""
 
 import pytest
 

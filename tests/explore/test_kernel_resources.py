@@ -93,7 +93,7 @@ def test_every_chip_is_told_of_the_tile_that_cannot_be():
         ({"d": 65}, r"no entry for d = 65, warps = None; recorded \(d, warps\): \[\(64, 4\)\]"),
         ({"d": 64, "warps": 2}, "no entry for d = 64, warps = 2"),
         ({"d": 64, "chips": [80]}, "no entry for chips = 80"),
-        ({"d": 64, "chips": [86]}, "arch is 86"),
+        ({"d": 64, "chips": [86]}, "arch must be one of 75, 80, 89, 90, 100; got 86"),
         ({"d": 64, "chips": []}, "chips must contain at least one"),
     ],
 )

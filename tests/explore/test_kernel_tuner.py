@@ -193,7 +193,7 @@ def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        ({"arch": 86}, ValueError, "arch must be one of 75, 80, 89, 90, 100; got 86"),
         ({"itemsize": 8}, ValueError, "itemsize must be 2 or 4 bytes, got 8"),
         ({"kernel": "flash"}, ValueError, "kernel is 'flash'; allowed: forward, fused"),
         ({"BD": 16}, ValueError, "BD is 16 for forward; allowed: None"),

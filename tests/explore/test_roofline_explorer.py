@@ -224,7 +224,7 @@ def test_a_block_mask_is_taken_where_its_density_is_near():
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        ({"arch": 86}, ValueError, "arch must be one of 75, 80, 89, 90, 100; got 86"),
         ({"H_kv": 3}, ValueError, "H_kv must be a divisor of H = 8, got 3"),
         ({"H_kv": 16}, ValueError, "H_kv must be a divisor of H = 8, got 16"),
         ({"N": 0}, ValueError, "N must be at least 1, got 0"),

@@ -90,7 +90,7 @@ def test_only_chips_without_tensor_cores_in_triton_carry_a_caveat():
     ("chips", "points", "message"),
     [
         ([], {}, "chips must contain at least one"),
-        (86, {}, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        (86, {}, "arch must be one of 75, 80, 89, 90, 100; got 86"),
         (90, {"x": 0}, r"points\['x'\] must be FLOP per byte, .*, got 0"),
         (90, {"x": float("inf")}, r"points\['x'\] must be FLOP per byte, .*, got inf"),
         (90, {"x": (3, -1)}, r"points\['x'\] must be FLOP per byte, .*, got \(3, -1\)"),

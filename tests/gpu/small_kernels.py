@@ -1,4 +1,4 @@
-"""Kernels in a module of their own, as a user might write them, for `gpu.resources` to compile."""
+"""Small kernels as a user might write them, in a module that `gpu.resources` can compile."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Facts about chips, and how many programs of a kernel one multiprocessor holds."""
+"""Data of chips, and occupancy: the number of programs of a kernel that one SM holds."""
 
 from dataclasses import asdict, fields
 
@@ -28,7 +28,7 @@ def test_the_ridge_rises_from_one_generation_to_the_next():
 def test_an_unknown_architecture(arch):
     with pytest.raises(ValueError) as caught:
         chip_of(arch)
-    assert str(caught.value) == f"arch is {arch!r}; allowed: 75, 80, 89, 90, 100"
+    assert str(caught.value) == f"arch must be one of 75, 80, 89, 90, 100; got {arch!r}"
 
 
 def taking(*, registers=64, shared=0, warps=4, spilled=0, arch=90):
@@ -38,10 +38,10 @@ def taking(*, registers=64, shared=0, warps=4, spilled=0, arch=90):
 def test_programs_at_once():
     """65,536 registers: 64 a thread are 64 · 32 · 4 = 8,192 a program of four warps."""
     assert taking().programs_at_once == 8
-    assert taking(registers=65).programs_at_once == 7  # handed out 256 at a time to a warp: 72 a thread
+    assert taking(registers=65).programs_at_once == 7  # allocated to a warp in units of 256: 72 per thread
     assert taking(registers=255, warps=8).programs_at_once == 1
     assert taking(registers=255, warps=16).programs_at_once == 0
-    assert taking(registers=16).programs_at_once == 16  # 64 warps a multiprocessor
+    assert taking(registers=16).programs_at_once == 16  # 64 warps per SM
     assert taking(registers=16, shared=227 * 1024).programs_at_once == 1
     assert taking(registers=16, shared=113 * 1024).programs_at_once == 2  # 228 KB, of which 1 a program
     assert taking(registers=16, shared=114 * 1024).programs_at_once == 1
@@ -66,7 +66,7 @@ def test_what_is_spilled_outside_the_hot_loop_fits(spills):
 
 def test_a_report_reads_as_a_sentence():
     assert str(taking(registers=168, shared=98 * 1024)) == (
-        "sm_90: 168 of 255 registers a thread, nothing spilled, 98.0 of 227 KB shared memory, "
+        "sm_90: 168 of 255 registers per thread, nothing spilled, 98.0 of 227 KB shared memory, "
         "0 tensor-core and 0 asynchronous copy instructions"
     )
     assert "16 bytes spilled" in str(taking(spilled=16))

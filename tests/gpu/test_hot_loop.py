@@ -1,4 +1,4 @@
-"""The hot loop out of machine code: that of real kernels, most lines left out and none changed."""
+"""The hot loop in machine code of real kernels, from which most lines are omitted and none is changed."""
 
 import pytest
 
@@ -159,7 +159,7 @@ def test_the_innermost_loop_with_most_products_is_the_hot_one():
     assert (scores.wgmma, averages.wgmma) == (1, 2)
     assert hot_loop(SLICES) == averages
     single = SLICES.replace("@P0 STG.E.128 desc[UR16][R20.64], RZ", "FFMA R8, R28, R32, R25")
-    assert loops(single) == [scores, averages]  # float32 does not count beside tensor cores
+    assert loops(single) == [scores, averages]  # float32 does not count if there are tensor-core products
 
 
 def test_spills_in_the_loop_are_counted_apart_from_others():

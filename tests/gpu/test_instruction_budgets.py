@@ -1,13 +1,14 @@
-"""What a step of the hot loops may cost on sm_90, in 16 bits, where a GPU would show it only as time lost.
+"""Instruction budgets of the hot loops on sm_90, in 16 bits, because a GPU would only show slower times.
 
-Five rules: products are wgmma, which reads tiles from shared memory and alone reaches the chip's full rate,
-never mma.sync; the loop spills nothing; it waits for its products fewer times than it has any, and no more
+Five rules: products are wgmma, which reads tiles from shared memory and is the only one to reach the chip's
+full rate, never mma.sync; the loop spills nothing; it waits fewer times than it has products, and no more
 often than the kernel needs; it computes each exponential once, for one warp group; and it issues no more
-instructions for a score than a budget. Held by the code as it stands, and by the records of the pinned Triton
-and of 3.6.0.
+instructions per score than a budget. They are checked for the current code, and for the records of the pinned
+Triton and of 3.6.0.
 
-Kernels that cut d into slices make no whole score in a step: the first three rules are for them. Heads above
-128 in whole rows are held to what all kernels are: no step spills or waits for each product.
+Kernels that split d compute only partial scores in an iteration, so only the first three rules apply to
+them. For complete rows with heads above 128 only the rules of all kernels apply: no spills, and no wait
+for each product.
 """
 
 from dataclasses import asdict, fields
@@ -42,7 +43,7 @@ MATERIALISED = "averages", "query_gradients", "key_gradients"  # once serialised
 # 256 threads share 64 × 128 scores: 32 a thread and step.
 BUDGETS = {("forward", 64): 8.2, ("forward", 128): 7.8, ("fused", 64): 420 / 32, ("fused", 128): 490 / 32}
 OLDER_BUDGETS = BUDGETS | {("fused", 64): 450 / 32}  # 3.6.0 copies rows of numbers word by word
-# Waits for wgmma in a step: one for each product that what follows needs at once, as found in all that ships.
+# Waits for wgmma per iteration: one for each product that is needed at once, as in all shipped kernels.
 # ptxas does not fail where it waits for each; it only warns, and Triton does not show the warning.
 WAITS = dict.fromkeys(SLICED, 1) | {"forward": 1, "queries": 2, "keys": 2, "fused": 3, "key_gradients": 2}
 # Exponentials of a thread for each of its scores: where fewer rows than warps are shared out, warps repeat
@@ -60,7 +61,8 @@ def broken(row, budgets, known_spills=()):
     said = lost(row, known_spills) | {
         f"{row['mma_sync']} mma.sync": row["mma_sync"] > 0,
         f"{loop['wgmma']} wgmma": loop["wgmma"] == 0,
-        f"{loop['waits']} waits a step, of {WAITS[row['kernel']]}": loop["waits"] > WAITS[row["kernel"]],
+        f"{loop['waits']} waits per iteration, of {WAITS[row['kernel']]}": loop["waits"]
+        > WAITS[row["kernel"]],
     }
     if each is not None:
         said |= too_much_a_score(row, each, budgets)
@@ -68,10 +70,10 @@ def broken(row, budgets, known_spills=()):
 
 
 def lost(row, known_spills=()):
-    """What no kernel may lose time by, with whether this one does."""
+    """Return the faults that no kernel may have, each with True if this loop has it."""
     loop = row["hot_loop"]
     return {
-        f"{loop['spills']} spills a step": loop["spills"] > dict(known_spills).get(_key(row), 0),
+        f"{loop['spills']} spills per iteration": loop["spills"] > dict(known_spills).get(_key(row), 0),
         f"{loop['waits']} waits for {loop['wgmma']} wgmma": Loop(**loop).serialised,
     }
 
@@ -83,7 +85,7 @@ def too_much_a_score(row, each, budgets):
     budget = known.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
     return {
         f"{exponentials:.2f} exponentials for each score": exponentials > EXPONENTIALS[row["kernel"]],
-        f"{each:.2f} instructions a score, of {budget:.2f}": each > budget,
+        f"{each:.2f} instructions per score, of {budget:.2f}": each > budget,
     }
 
 
@@ -92,8 +94,8 @@ def _key(row):
 
 
 def held_to(row):
-    """Whether the rules are for a recorded row: 16 bits on sm_90; whole rows in tiles with heads to 128, and
-    all that cut d.
+    """Return True if the rules apply to a recorded row: 16 bits on sm_90; complete rows with heads to 128,
+    and all that cut d.
     """
     whole = row["kernel"] in TILED and row["d"] <= LARGEST  # a decode step has fewer rows than wgmma takes
     return (row["arch"], row["bytes"]) == (ARCH, WIDTH) and (whole or row["kernel"] in SLICED)
@@ -105,7 +107,7 @@ def named(row):
 
 @pytest.fixture(scope="module")
 def plain():
-    """(kernel, d) -> the row of the kernel without a mask: what was asked, and what is taken."""
+    """Return (kernel, d) -> the row of the kernel without a mask: its compilation and its resources."""
     asked = [next(shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS]
     reports = as_reported([(ARCH, launch_of(one)) for one in asked])
     return {
@@ -124,7 +126,7 @@ def test_a_kernel_as_it_stands(plain, kernel, d):
 
 @pytest.mark.parametrize("case", ["window", "ragged"])
 def test_keys_in_what_is_not_recorded_wait_no_more_often(case, monkeypatch):
-    """At d = 64, where each product was waited for: a window; and a length that is no multiple of a tile."""
+    """At d = 64, where loops waited for each product: a window, and a length with partial tiles."""
     from iocourse.kernels.host import resources as launched
 
     monkeypatch.setattr(launched, "N", 1000 if case == "ragged" else launched.N)
@@ -149,7 +151,7 @@ def test_materialised_kernels_in_what_is_not_recorded_wait_no_more_often():
         assert broken(row, {}) == [], named(row)
 
 
-# Ways that are off unless asked for, so that no record has them: (way, pairs), and the kernels they change.
+# Options that are off by default and not in any record: (option, pairs), and the kernels that they change.
 OFF = {
     ("packed_descriptors", "packed"): ("forward", "queries", "keys", "fused"),
     ("row_descriptors", "band"): ("forward",),
@@ -198,7 +200,7 @@ def test_every_recorded_kernel(name, triton, budgets, known):
     assert {(row["kernel"], row["d"], row["causal"]) for row in rows} == {
         (kernel, d, causal) for kernel in TILED for d in (64, 128) for causal in (False, True)
     } | {(kernel, resources.SLICED_D, True) for kernel in SLICED}
-    again = f"record it anew: python -m tools.bench {name}"
+    again = f"record it again: python -m tools.bench {name}"
     assert [row for row in rows if "hot_loop" not in row] == [], again
     found = {named(row): broken(row, budgets, known) for row in rows}
     assert {name: said for name, said in found.items() if said} == {}
@@ -216,7 +218,7 @@ def test_no_recorded_step_spills_or_waits_for_each_product(name, known):
 
 
 def test_the_fused_pass_spills_next_to_nothing_outside_its_loop_either():
-    """Plain: bytes a thread; the loop itself has none."""
+    """Without a mask: bytes per thread; the loop itself has no spills."""
     for name in ("resources", "hot-loops"):
         rows = [row for row in load_record(name)["shipped"] if held_to(row) and row["pairs"] == "band"]
         fused = [row for row in rows if row["kernel"] == "fused" and not row["causal"]]
@@ -244,13 +246,13 @@ def test_each_rule_can_be_broken():
         ({"mma_sync": 32}, "32 mma.sync"),
         ({"hot_loop": loop | {"wgmma": 0}}, "0 wgmma"),
         ({"hot_loop": loop | {"wgmma": 3}}, "3 waits for 3 wgmma"),
-        ({"hot_loop": loop | {"waits": 4}}, "4 waits a step, of 3"),
+        ({"hot_loop": loop | {"waits": 4}}, "4 waits per iteration, of 3"),
         ({"hot_loop": loop | {"exponentials": 64}}, "2.00 exponentials for each score"),
-        ({"hot_loop": loop | {"spills": 2}}, "2 spills a step"),
-        ({"hot_loop": loop | {"instructions": 424}}, "13.25 instructions a score, of 13.12"),
+        ({"hot_loop": loop | {"spills": 2}}, "2 spills per iteration"),
+        ({"hot_loop": loop | {"instructions": 424}}, "13.25 instructions per score, of 13.12"),
     ):
         assert broken(row | facts, BUDGETS) == [said]
-        kept = [] if "a score" in said else [said]
+        kept = [] if "per score" in said else [said]
         assert broken(row | facts | {"causal": True}, BUDGETS) == kept
         assert broken(row | facts | {"pairs": "packed"}, BUDGETS) == kept
 
@@ -260,7 +262,7 @@ def test_a_kernel_that_cuts_d_has_no_budget_a_score():
     row = {"kernel": "key_gradients", "d": 512, "causal": True, "BM": 64, "BN": 128, "BD": 128, "warps": 8}
     row |= {"pairs": "band", "mma_sync": 0, "hot_loop": loop}
     assert broken(row, BUDGETS) == broken(row | {"hot_loop": loop | {"exponentials": 64}}, BUDGETS) == []
-    assert broken(row | {"hot_loop": loop | {"spills": 28}}, BUDGETS) == ["28 spills a step"]
+    assert broken(row | {"hot_loop": loop | {"spills": 28}}, BUDGETS) == ["28 spills per iteration"]
     assert broken(row | {"mma_sync": 64}, BUDGETS) == ["64 mma.sync"]
 
 
@@ -273,12 +275,12 @@ def test_what_the_kernels_were_would_have_failed():
     masked |= {"pairs": "band", "mma_sync": 0}
     for budgets, instructions in ((BUDGETS, 534), (OLDER_BUDGETS, 793)):
         row = masked | {"hot_loop": loop | {"instructions": instructions, "wgmma": 24}}
-        assert [said for said in broken(row, budgets) if "a score" in said]
+        assert [said for said in broken(row, budgets) if "per score" in said]
     few_rows = masked | {"d": 128, "BM": 32, "mma_sync": 32}
     few_rows["hot_loop"] = loop | {"instructions": 469, "wgmma": 0}
     assert {"32 mma.sync", "0 wgmma"} < set(broken(few_rows, BUDGETS))
     for kernel, wgmma, waits in (("averages", 4, 4), ("query_gradients", 4, 4), ("key_gradients", 8, 8)):
         row = masked | {"kernel": kernel, "d": 512, "causal": True, "BM": 128, "BN": 64, "BD": 128}
         row["hot_loop"] = loop | {"instructions": 635, "wgmma": wgmma, "waits": waits}
-        said = [f"{waits} waits for {wgmma} wgmma", f"{waits} waits a step, of {WAITS[kernel]}"]
+        said = [f"{waits} waits for {wgmma} wgmma", f"{waits} waits per iteration, of {WAITS[kernel]}"]
         assert broken(row, BUDGETS) == said

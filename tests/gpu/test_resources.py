@@ -1,4 +1,4 @@
-"""What the shipped kernels take of each chip: recorded for all, each row with a fingerprint of its code."""
+"""Recorded resources of the shipped kernels on each chip, each row with a fingerprint of its code."""
 
 import dataclasses
 import importlib
@@ -149,7 +149,7 @@ ANEW = {
 
 
 def of_other_code(record, asked):
-    """The recorded rows that are not of the code as it stands, each as (part, what was asked)."""
+    """Return the recorded rows that do not belong to the current code, each as (part, compilation)."""
     return [
         (part, one)
         for part in asked
@@ -209,7 +209,9 @@ def too_large(key, row):
 
 
 def avoided(key):
-    """Whether `attention` of its own accord never launches this: whole rows of a band, where slices can."""
+    """Return True if `attention` never launches this row by default: complete rows of a band, where
+    it uses slices.
+    """
     arch, d, width, kernel, _, pairs = key
     passes = [which for which, kernels in PASSES.items() if kernel in kernels]
     return pairs == "band" and len(passes) == 1 and choose_variant(passes[0], arch, d, width) == "fused"
@@ -217,7 +219,7 @@ def avoided(key):
 
 def test_what_spills_or_does_not_fit_is_avoided(rows):
     left = {key: row for key, row in rows.items() if not avoided(key)}
-    # Which reads every row once, in no loop; d = 512 in two places, and two numbers a thread.
+    # It reads every row once, without a loop; d = 512 twice, and two numbers per thread.
     once = {key for key, row in left.items() if key[3] == "row_products" and 0 < row["spill_bytes"] <= 8}
     assert {(arch, d) for arch, d, *_ in once} == {(75, 512), (100, 512)}
     assert [
@@ -226,7 +228,7 @@ def test_what_spills_or_does_not_fit_is_avoided(rows):
 
 
 def test_slices_fit_every_chip(rows):
-    """What `attention` falls back on may not fail: no spill, and within shared memory."""
+    """The fallback of `attention` always fits: no spills, and within shared memory."""
     sliced = {key: row for key, row in rows.items() if row["BD"] is not None}
     assert len(sliced) == len(SLICED) * 8
     assert all(spilled(row) == 0 and not too_large(key, row) for key, row in sliced.items())
@@ -250,7 +252,7 @@ def test_tensor_cores_wherever_there_are_any(rows):
         assert (row["tensor_core"] > 0) == there
 
 
-# `resources`, for kernels of one's own.
+# `resources`, for a user's kernels.
 
 
 ARGUMENTS = torch.zeros(64), torch.zeros(64), 64, 64
@@ -263,7 +265,7 @@ def test_a_kernel_of_a_module():
 
 
 def test_a_kernel_of_which_a_program_needs_more_than_there_is():
-    """A product of 64 × 64 by two warps is 64 registers a thread for each operand and the result."""
+    """A product of 64 × 64 by two warps needs 64 registers per thread for each operand and for the result."""
     tile = torch.zeros(64, 64)
     got = resources(product_kernel, 75, tile, tile, tile, SIZE=64, num_warps=2)
     assert got.spill_bytes > 0 and not got.fits
@@ -272,51 +274,51 @@ def test_a_kernel_of_which_a_program_needs_more_than_there_is():
 
 @pytest.mark.parametrize("arch", [91, "90", True, 70])
 def test_an_unknown_architecture(arch):
-    with pytest.raises(ValueError, match=r"arch is .*; allowed: 75, 80, 89, 90, 100"):
+    with pytest.raises(ValueError, match=r"arch must be one of 75, 80, 89, 90, 100; got "):
         resources(double_kernel, arch, *ARGUMENTS, BLOCK=64)
 
 
 def test_a_missing_argument():
-    with pytest.raises(ValueError, match=r"^double_kernel is not given rows, BLOCK$"):
+    with pytest.raises(ValueError, match=r"^double_kernel is missing the arguments rows, BLOCK$"):
         resources(double_kernel, 90, *ARGUMENTS[:3])
 
 
 def test_an_option_no_launch_has():
     with pytest.raises(
-        ValueError, match=r"^num_wraps: double_kernel has no such parameter; allowed .* num_warps"
+        ValueError, match=r"^num_wraps: double_kernel has no such parameter. Use its own .* num_warps"
     ):
         resources(double_kernel, 90, *ARGUMENTS, BLOCK=64, num_wraps=4)
 
 
 def test_an_argument_too_many():
-    with pytest.raises(ValueError, match=r"^double_kernel takes 5 arguments, 6 were given$"):
+    with pytest.raises(ValueError, match=r"^double_kernel takes 5 arguments, got 6$"):
         resources(double_kernel, 90, *ARGUMENTS, 64, 1)
 
 
 @pytest.mark.parametrize("kernel", [len, 3, lambda x: x])
 def test_no_kernel(kernel):
-    with pytest.raises(TypeError, match=r"^kernel is a \w+; allowed: a function under @triton.jit$"):
+    with pytest.raises(TypeError, match=r"^kernel must be a function under @triton.jit, got a \w+$"):
         resources(kernel, 90)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"d": 0}, "d is 0; allowed: 1 to 1024"),
-        ({"d": 1025}, "d is 1025; allowed: 1 to 1024"),
-        ({"dtype": torch.float64}, "dtype is torch.float64; allowed: float16, bfloat16, float32"),
-        ({"kernel": "back"}, f"kernel is 'back'; allowed: {', '.join(KERNELS)}"),
-        ({"pairs": "all"}, "pairs is 'all'; allowed: band, block_mask, packed"),
+        ({"d": 0}, "d must be an integer from 1 to 1024, got 0"),
+        ({"d": 1025}, "d must be an integer from 1 to 1024, got 1025"),
+        ({"dtype": torch.float64}, "dtype must be one of float16, bfloat16, float32; got torch.float64"),
+        ({"kernel": "back"}, f"kernel must be one of {', '.join(KERNELS)}; got 'back'"),
+        ({"pairs": "all"}, "pairs must be one of band, block_mask, packed; got 'all'"),
         ({"group": 0}, "group must be at least 1, got 0"),
         (
             {"kernel": "scores", "d": 64, "pairs": "packed"},
-            "scores has no launch with d = 64 and pairs = 'packed'; it has: forward, .*, keys",
+            "scores is not launched with d = 64 and pairs = 'packed'. Use one of: forward, .*, keys",
         ),
         (
             {"kernel": "forward", "d": 600},
-            "forward has no launch with d = 600 and pairs = 'band'; it has: sliced_forward, .*",
+            "forward is not launched with d = 600 and pairs = 'band'. Use one of: sliced_forward, .*",
         ),
-        ({"arch": 70}, "arch is 70; allowed: 75, 80, 89, 90, 100"),
+        ({"arch": 70}, "arch must be one of 75, 80, 89, 90, 100; got 70"),
     ],
 )
 def test_a_shipped_kernel_that_there_is_not(options, message):
@@ -334,27 +336,27 @@ def no_compiler(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "constants", "message"),
     [
-        (("x",), {}, "source is or holds a str; allowed: tensors, numbers, descriptors, None"),
-        (((1, "x"),), {}, "source is or holds a str; allowed: tensors, .*"),
+        (("x",), {}, "source must be or contain tensors, numbers, descriptors or None, got a str"),
+        (((1, "x"),), {}, "source must be or contain tensors, numbers, descriptors or None, got a str"),
         (
             (torch.zeros(4, dtype=torch.complex64),),
             {},
-            "source is a tensor of complex64; allowed: float16, .*",
+            "source must be a tensor of float16, .*, got complex64",
         ),
         (
             (),
             {"BLOCK": torch.float16},
-            "BLOCK is torch.float16; allowed for a value that is compiled in: a .*",
+            "BLOCK is compiled in, so it must be a .*, got torch.float16",
         ),
-        ((), {"num_warps": 3}, "num_warps is 3; allowed: 1, 2, 4, 8, 16 or 32"),
-        ((), {"num_warps": 64}, "num_warps is 64; allowed: .*"),
-        ((), {"num_warps": "4"}, "num_warps is '4'; allowed: .*"),
-        ((), {"num_warps": True}, "num_warps is True; allowed: .*"),
-        ((), {"num_stages": 0}, "num_stages is 0; allowed: 1 to 16"),
-        ((), {"num_stages": 2.0}, "num_stages is 2.0; allowed: 1 to 16"),
-        ((), {"num_ctas": 3}, "num_ctas is 3; allowed: 1, 2, 4, 8 or 16"),
-        ((), {"maxnreg": 256}, "maxnreg is 256; allowed: 1 to 255"),
-        ((), {"enable_fp_fusion": 1}, "enable_fp_fusion is 1; allowed: True or False"),
+        ((), {"num_warps": 3}, "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
+        ((), {"num_warps": 64}, "num_warps must be .*, got 64"),
+        ((), {"num_warps": "4"}, "num_warps must be .*, got '4'"),
+        ((), {"num_warps": True}, "num_warps must be .*, got True"),
+        ((), {"num_stages": 0}, "num_stages must be 1 to 16, got 0"),
+        ((), {"num_stages": 2.0}, "num_stages must be 1 to 16, got 2.0"),
+        ((), {"num_ctas": 3}, "num_ctas must be 1, 2, 4, 8 or 16, got 3"),
+        ((), {"maxnreg": 256}, "maxnreg must be 1 to 255, got 256"),
+        ((), {"enable_fp_fusion": 1}, "enable_fp_fusion must be True or False, got 1"),
     ],
 )
 def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, arguments, constants, message):
@@ -365,21 +367,21 @@ def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, ar
 @pytest.mark.parametrize(
     ("kernel", "tile", "message"),
     [
-        ("forward", (48, 64), "forward: BM is 48; allowed: 16, 32, 64, .*"),
+        ("forward", (48, 64), r"forward: BM must be 16, 32, 64, 128, … \(for tl.dot\), got 48"),
         ("forward", (64, 64.0), "BN must be a whole number .*"),
-        ("forward", (64, 64, 3), "num_warps is 3; allowed: .*"),
-        ("forward", (64, 64, 4, 17), "num_stages is 17; allowed: 1 to 16"),
+        ("forward", (64, 64, 3), "num_warps must be 1, 2, 4, 8, 16 or 32, got 3"),
+        ("forward", (64, 64, 4, 17), "num_stages must be 1 to 16, got 17"),
         (
             "forward",
             (1024, 1024, 4, 1),
-            r"tile is \(1024, 1024, 4, 1\): 1024 × 1024 scores take 8192 registers per thread; sm_90 has "
-            "255. Take smaller sizes, or more than 4 warps",
+            r"tile \(1024, 1024, 4, 1\) is too large: 1024 × 1024 scores take 8192 registers per thread, but "
+            "sm_90 has 255. Use smaller sizes, or more than 4 warps",
         ),
         (
             "scores",
             (16, 2048, 128, 4),
-            r"tile is \(16, 2048, 128, 4, 1\): 2048 rows of 128 numbers take 512 KB of shared memory; "
-            "sm_90 has 227 KB. Take smaller sizes",
+            r"tile \(16, 2048, 128, 4, 1\) is too large: 2048 rows of 128 numbers take 512 KB of shared "
+            "memory, but sm_90 has 227 KB. Use smaller sizes",
         ),
     ],
 )
@@ -389,7 +391,7 @@ def test_a_tile_that_no_chip_can_hold_is_refused_before_a_compiler_starts(no_com
 
 
 def test_no_tile_that_was_recorded_is_refused():
-    """Also those that spill, or that need more shared memory than there is: that is what a report says."""
+    """Tiles that spill or need too much shared memory are compiled too, because the report shows that."""
     tried = 0
     for row in load_record("resources")["forward_by_tile"]:
         tile = Tile(*(row[part] for part in Tile._fields))
@@ -484,9 +486,11 @@ shell.run_cell({cell!r}).raise_error()
 
 @pytest.mark.parametrize("where", ["script", "notebook"])
 def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
-    """With a helper, a constant and a kernel of the library: interpreted there, compiled for the report.
+    """A kernel with a helper, a constant and a kernel of the library: interpreted there, compiled
+    for the report.
 
-    A plain Python number is no constant to the compiler, though the interpreter takes it: the report says so.
+    The compiler does not accept a plain Python number as a constant, but the interpreter does; the report
+    has the error.
     """
     if where == "notebook":
         pytest.importorskip("IPython")
@@ -499,7 +503,7 @@ def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
     assert done.stdout.split("\n")[:2] == ["True 0", "True"], done.stdout
 
 
-# ---------------------------------------------------------------------- one compiler for all who ask
+# ---------------------------------------------------------------------- one compiler for all calls
 def compiler_of_a_report():
     """The process that has made a report, and waits for the next."""
     before = set(compilation._idle.values())
@@ -556,7 +560,7 @@ def noisy_kernel(source, SIZE: tl.constexpr):
 
 @pytest.fixture
 def module_of(tmp_path, monkeypatch):
-    """Imports a module with this text, which the compiler can import too; it compiles all anew."""
+    """Import a module with this source, which the compiler process can import too, with an empty cache."""
     monkeypatch.setattr(compilation, "_idle", {})
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -572,7 +576,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def test_what_is_printed_is_passed_on_and_interpreting_is_not(module_of, capfd):
-    """A kernel, its module and a program it starts print; the module asks for the interpreter."""
+    """A kernel, its module and a program that it starts all print, and the module sets TRITON_INTERPRET."""
     kernel = module_of("noisy_module", NOISY).noisy_kernel
     capfd.readouterr()
     got = resources(kernel, 80, torch.zeros(16), SIZE=16)
@@ -631,7 +635,7 @@ def endless_kernel(source, SIZE: tl.constexpr):
 
 
 def is_running(pid):
-    """Whether there is such a process, other than one that has ended and whose parent was not told yet."""
+    """Return True if the process runs; one that has ended but was not yet reaped does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -639,7 +643,7 @@ def is_running(pid):
 
 
 def have_ended(pids):
-    """Whether these processes have ended within ten seconds, and there are some."""
+    """Return True if there are processes and all of them end within ten seconds."""
     deadline = time.monotonic() + 10
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -688,6 +692,6 @@ def test_a_compiler_that_takes_too_long_is_ended_with_its_tools(module_of, capfd
         assert limits == [60, 240]
         assert f"{what} after 60 s; the limit is 300 s" in capfd.readouterr().err
         assert str(raised.value) == (
-            f"{what} within 300 s, so the compiler was stopped. Take a smaller tile, more warps or fewer "
+            f"{what} within 300 s, so the compiler was stopped. Use a smaller tile, more warps or fewer "
             "stages"
         )

@@ -10,7 +10,7 @@ from tools.bench import device
 
 
 class Scripted:
-    """Laps from a function of (work's name, how often it was asked); keeps the order of visits."""
+    """Stopwatch with laps computed from (work's name, number of its calls); stores the order of calls."""
 
     def __init__(self, lap):
         self.lap, self.visits = lap, []
@@ -34,7 +34,7 @@ def named(name, raises_after=None):
 def test_the_summary_is_median_and_quartiles():
     assert summary([5.0, 1.0, 2.0, 4.0, 3.0]) == Timing(3.0, (2.0, 4.0), 5)
     assert summary([7.0]) == Timing(7.0, (7.0, 7.0), 1)
-    with pytest.raises(ValueError, match="laps is empty"):
+    with pytest.raises(ValueError, match="laps is empty: it must have one lap or more"):
         summary([])
 
 
@@ -168,7 +168,7 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
 
     staged = timing.Staged(before, work)
     assert timing.CudaStopwatch().laps(staged, 3) == [1.5] * 3
-    assert len(set(seen)) == 3, "every lap has a first stage of its own"
+    assert len(set(seen)) == 3, "every lap has a separate first stage"
     lap = [*["lead"] * timing.LEADS, "before", "flush", "work"]
     assert torch.log == [*lap * 3, "synchronize"], "the GPU is busy while the first stage is queued"
     assert time_of(staged, stopwatch=timing.CudaStopwatch(), budget_ms=6, least=1).repeats == 4
@@ -176,7 +176,7 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
 
 @pytest.fixture
 def slow_host(monkeypatch):
-    """A function that puts torch in place, and returns work that takes the host so many ms to queue."""
+    """Return a function that replaces torch and returns work that takes the host the given ms to queue."""
 
     def put(host_ms):
         torch = FakeTorch()

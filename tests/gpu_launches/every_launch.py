@@ -59,7 +59,7 @@ def shared_heads(d):
 
 
 def off_the_border(d):
-    """N is no multiple of a tile, and float32 takes no descriptors."""
+    """Shapes where N is not a multiple of a tile; float32 does not use descriptors."""
     with using(**TINY):
         both_passes(partial(attention, causal="lower_right"), 2, 2, N - 33, d, torch.float32)
 
@@ -94,7 +94,7 @@ def in_small_tiles(work, *arguments):
 
 
 def variants():
-    """Each launch variant by its name: 16 bits unless it says otherwise."""
+    """Return each launch variant by its name, in 16 bits unless the name has another type."""
     yes_no = (False, True)
     found = {
         f"d={d} causal={causal} deterministic={fixed}": partial(dense, d, causal=causal, deterministic=fixed)

@@ -1,11 +1,11 @@
-"""CPU time of a forward and a backward pass of `attention` on the host: called directly, and as PyTorch
-operators. No kernel runs: Triton's JIT prepares each launch, and the last step, which would start it, does
-nothing.
+"""CPU time of a forward and a backward pass of `attention` on the host: called directly, and as
+PyTorch operators. No kernel runs: Triton's JIT prepares each launch, and the last step, which would
+start it, does nothing.
 
     TRITON_INTERPRET=0 PYTHONPATH=. python tests/gpu_launches/host_time.py [ROUNDS]
 
 For each backward pass it prints the number of function calls (Python and C) and the fewest microseconds of
-both ways, with their ratios. The ratio of times is the median over the rounds, with its quartiles. Both ways
+both ways, with their ratios. The ratio of times is the median over all rounds, with quartiles. Both ways
 make the same launches, so the ratio does not show what launches take.
 """
 
@@ -49,7 +49,7 @@ def as_operators(run):
 
 
 def calls(run):
-    """How many functions, of Python and of C, one run calls in this thread."""
+    """Return the number of Python and C functions that one run calls in this thread."""
     count = 0
 
     def look(_frame, event, _function):

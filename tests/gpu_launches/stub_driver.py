@@ -1,8 +1,8 @@
-"""Stands in for a GPU that is not there: Triton's own JIT specialises every launch and compiles it for sm_90;
-the last step, which would hand it to CUDA's driver, is checked and counted instead.
+"""Stub of a GPU: Triton's JIT specialises every launch and compiles it for sm_90; the last step, the call of
+CUDA's driver, is checked and counted instead.
 
-Tensors stay on the CPU, and what a kernel would write is filled with ones: no value and no time says
-anything. A process that calls `install` must have been started with TRITON_INTERPRET=0.
+Tensors stay on the CPU, and the outputs of a kernel are filled with ones, so values and times have no
+meaning. A process that calls `install` must have been started with TRITON_INTERPRET=0.
 """
 
 from collections import Counter
@@ -62,14 +62,14 @@ def must(holds, what):
         raise NotLaunched(what() if callable(what) else what)
 
 
-# What Triton asks of CUDA's driver.
+# CUDA driver functions that Triton calls.
 
 
 class Utils:
     """Loads nothing, and holds tensor maps to the rules of cuTensorMapEncodeTiled."""
 
     def load_binary(self, name, binary, shared, device):
-        must(binary[:4] == b"\x7fELF", f"{name} is no compiled kernel")
+        must(binary[:4] == b"\x7fELF", f"{name} is not a compiled kernel")
         return 1, 1, 0, 0, 1024  # module, function, registers, spills, threads at most
 
     def get_device_properties(self, device):
@@ -174,7 +174,7 @@ class Driver(DriverBase):
         return divmod(ARCH, 10)
 
 
-# What PyTorch is asked about CUDA.
+# Queries about CUDA that PyTorch answers.
 
 
 PROPERTIES = SimpleNamespace(
@@ -184,7 +184,7 @@ PROPERTIES = SimpleNamespace(
 
 
 def install():
-    """From here on this process has a GPU, as far as anybody can tell who does not look at results."""
+    """Install the stub: from now on this process appears to have a GPU, except for results."""
     triton.runtime.driver.set_active(Driver())
     made_up = {
         "is_available": lambda: True,

@@ -1,4 +1,4 @@
-"""Stands in for a copy of Triton's tutorial 06: what the benchmark asks of that file, and no kernel."""
+"""Stub of a copy of Triton's tutorial 06: the functions that the benchmark uses, without a kernel."""
 
 import torch
 

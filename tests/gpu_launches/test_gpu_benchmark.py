@@ -64,7 +64,7 @@ def place(monkeypatch):
     monkeypatch.setattr(problems, "filled", lambda dtype, d, N, causal: dense(causal, 32, d))
     candidates = tiles.candidates
     monkeypatch.setattr(tiles, "candidates", lambda *asked: candidates(*asked)[:2])
-    monkeypatch.setattr(tiles, "warm", lambda *_: None)  # in processes of their own
+    monkeypatch.setattr(tiles, "warm", lambda *_: None)  # in separate processes
     lesson = {"lesson": "10_x", "cells": 3, "ran": 2, "failed": {"cell 1": "NameError: x"}, "seconds": 1.0}
     monkeypatch.setattr(compiled_lessons, "row_of", lambda file, root: lesson)
     monkeypatch.setattr(compiled_lessons, "files", lambda root: [root])
@@ -132,11 +132,11 @@ def test_the_whole_run_prints_its_rows_and_leaves_records(place, file, capsys, m
     assert len(kept) == passes + checked + 4 + 1 + len(record["steps"])
     assert kept == sorted(kept) and kept[-1] == held(record) and len(set(kept)) > passes
     assert "10_x: 2 of 3 cells ran\n  cell 1: NameError: x" in said
-    assert "goals, stated for an H200; this is no GPU but a test" in said and "1,980 MHz" in said
+    assert "goals (stated for an H200; this GPU: no GPU but a test)" in said and "1,980 MHz" in said
 
 
 def held(record):
-    """How many rows a record has in all."""
+    """Return the total number of rows of a record."""
     parts = [record[name] for name in record["steps"] if name in record]
     return sum(len(part.get(key, ())) for part in parts for key in ("rows", "density_rows", "kernels"))
 
@@ -196,7 +196,7 @@ def test_a_step_that_fails_keeps_its_reason_and_the_next_one_runs(place, file, c
 
 @pytest.fixture
 def clock(place, monkeypatch):
-    """A clock that the stopwatch alone moves: so many seconds for each work that it times."""
+    """A clock that only the stopwatch advances, by a fixed number of seconds for each work that it times."""
     now, laps = [0.0], place.stopwatch.laps
     monkeypatch.setattr(
         gpu, "time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
@@ -219,7 +219,7 @@ def only_ours(monkeypatch, *names):
 
 def test_a_step_stops_before_a_row_that_would_not_fit_and_nothing_is_lost(clock, file, monkeypatch, capsys):
     only_ours(monkeypatch, "attention")
-    clock.seconds = 5.0  # a row is a pass, which the stopwatch is asked for twice: 10 s
+    clock.seconds = 5.0  # a row is a pass, for which the stopwatch is called twice: 10 s
     assert main(["gpu", "--json", str(file), "--only", "attention", "--minutes", "0.75"]) == 0
     record, said = json.loads(file.read_text()), capsys.readouterr().out
     assert states(record) == {"attention": "cut off"}
@@ -348,7 +348,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_printed(file, how):
     running.send_signal(how)
     rest = running.communicate(timeout=120)[0]
     record = json.loads(file.read_text())
-    # The line is printed, then the file written: a kill may fall between the two.
+    # The line is printed before the file is written, and the process may be killed in between.
     assert len(record["toy"]["rows"]) >= 3
     if how != signal.SIGKILL:
         assert running.returncode == 130 and states(record) == {"toy": "interrupted"}
@@ -432,7 +432,7 @@ def test_a_lesson_runs_to_its_end_and_its_row_says_what_raised(tmp_path, monkeyp
 
 
 def test_every_lesson_on_kernels_says_what_is_replaced():
-    """A lesson that asks for the interpreter in other words would run interpreted, and its row not say so."""
+    """A lesson that selects the interpreter in another way would run interpreted, and its row not show it."""
     for file in compiled_lessons.files(ROOT):
         text = json.dumps(json.loads(file.read_text())["cells"])
         asks = text.count('TRITON_INTERPRET\\"] = \\"1\\"')
@@ -468,4 +468,4 @@ print(kernels.INTERPRETED, ledger.total, JITFunction.run.__name__, api._check_de
 def test_the_minutes_are_some(place, capsys):
     for minutes in ("0", "-3", "nan", "inf"):
         assert main(["gpu", "--minutes", minutes]) == 2
-        assert f"--minutes is {float(minutes):g}; allowed: more than 0" in capsys.readouterr().err
+        assert f"--minutes must be more than 0, got {float(minutes):g}" in capsys.readouterr().err

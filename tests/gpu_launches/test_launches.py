@@ -1,6 +1,6 @@
-"""Launches on a GPU, rehearsed without one: through Triton's JIT, onto a stubbed driver.
+"""Launches as on a GPU, without one: through Triton's JIT to a stubbed driver.
 
-Each script runs in a process of its own, because a process interprets or compiles.
+Each script runs in a separate process, because a process either interprets or compiles.
 """
 
 import json
@@ -19,8 +19,8 @@ ROOT = HERE.parents[1]
 
 
 def rehearse(script, *arguments):
-    """What a script of this folder says. What it compiles stays in Triton's own cache, under a name made of
-    the source and of all that it was compiled for: kernels that nobody has changed are compiled once.
+    """Run a script of this folder and return its output. Triton caches compiled kernels by source and
+    compile-time arguments, so unchanged kernels are compiled once.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(paths)}

@@ -19,9 +19,9 @@ def judge(
     attend: Any, q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None, allowed: Tensor,
     scale: float | None = None,
 ) -> reference_attention.Results:  # fmt: skip
-    """What `attend(q, k, v)` and its gradients give, held against float64.
+    """Compare the results and gradients of `attend(q, k, v)` with float64.
 
-    allowed: (n_q, n_k), or with batches and heads before. Everything else is (B, H, N, d).
+    allowed: (n_q, n_k), or with leading batches and heads. Everything else is (B, H, N, d).
     """
     got = reference_attention.results(attend, q, k, v, do, dlse)
     wide = (x.double() for x in (q, k, v))
@@ -57,5 +57,5 @@ def gradients(o: Tensor, leaves: list[Tensor], do: Tensor) -> tuple[Tensor, ...]
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """Whether two sets of results are equal bit by bit."""
+    """Return True if two sets of results are equal bit by bit."""
     return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))

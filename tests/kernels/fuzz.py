@@ -1,9 +1,9 @@
-"""Cases of attention drawn by chance, and a bound for each element of each result: what the roundings of its
-own terms amount to, to first order.
+"""Random cases of attention, with an error bound for each element of each result: the first-order effect of
+the roundings of its terms.
 
-Scores are sums of d products in float32; P, dS and O are rounded to the type that products take; sums of
-products are float32; each result is rounded once more. Every rounding counts with its full half unit, and
-none helps against another.
+Scores are sums of d products in float32; P, dS and O are rounded to the type of the products' inputs; sums of
+products are float32; each result is rounded at the end. Every rounding counts as a full half unit, and
+roundings do not cancel.
 """
 
 import math
@@ -120,7 +120,7 @@ def tensors(case: Case) -> list[Tensor]:
 
 
 def allowed_of(case: Case) -> Tensor:
-    """Which pairs are seen, (n_q, n_k), by the words of `attention`'s docstring alone."""
+    """Return the visible pairs (n_q, n_k), derived only from `attention`'s docstring."""
     band = [case.options.get(name) for name in ("causal", "window", "align")]
     if case.blocks is not None:
         whole = case.blocks.repeat_interleave(16, 0).repeat_interleave(16, 1)
@@ -177,7 +177,7 @@ def bounds(
     of_row = (p * of_s).sum(-1, keepdim=True) + (n + FLOATS) * SINGLE  # of the sum of a row's weights
     of_lse = of_row[..., 0] + FLOATS * SINGLE * (finite + 1)
     part = of_s + of_row + of_lse[..., None]
-    # Weights are rounded as parts of the largest so far, which are no smaller than they are at the end.
+    # Weights are rounded relative to the running maximum, where they are at least as large as at the end.
     of_o = (p * (part + unit + (n + FLOATS) * SINGLE)) @ v.abs() + least * there @ v.abs()
     stored_o = of_o + last * o.abs() + smallest
     delta = (do * o).sum(-1) - dlse

@@ -1,8 +1,9 @@
-"""Compiled kernels against float64 on this machine's GPU: a script of its own, because a process interprets
-or compiles.
+"""Compiled kernels against float64 on this machine's GPU, as a separate script, because a process either
+interprets or compiles.
 
-`test_on_gpu` runs it with TRITON_INTERPRET=0. A line for each configuration says "holds", or "WRONG" and how.
-Most of the time is compiling, so several processes may share the work: `--shard 2/8` is the second of eight.
+`test_on_gpu` runs it with TRITON_INTERPRET=0. It prints one line per configuration: "holds", or "WRONG" and
+the error. Compiling takes most of the time, so several processes may share the work: `--shard 2/8` is the
+second of eight.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def numbers(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def worst(dtype: torch.dtype, d: int, case: tuple[Any, ...], deterministic: bool) -> str:
-    """What is wrong with one configuration, or ""."""
+    """Return the error of one configuration, or ""."""
     n_q, n_k, (H, H_kv), options = case
     q, do = numbers(2, n_q, H, d, dtype=dtype).transpose(1, 2), numbers(2, H, n_q, d, dtype=dtype)
     k, v = (numbers(2, H_kv, n_k, d, dtype=dtype) for _ in range(2))
@@ -74,7 +75,7 @@ def compared(
     kernels: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, allowed: torch.Tensor,
     scale: float | None = None,
 ) -> str:  # fmt: skip
-    """What is wrong with `kernels(q, k, v)` and its gradients by the rule of twice PyTorch's error, or ""."""
+    """Return the error of `kernels(q, k, v)` or its gradients beyond twice PyTorch's error, or ""."""
     got = reference_attention.results(kernels, q, k, v, do, None)
     want = reference_attention.results(
         lambda *x: reference_attention.exact(*x, allowed, scale), *(x.double() for x in (q, k, v)), do, None
@@ -89,7 +90,7 @@ def compared(
     return ""
 
 
-# Block masks, packed sequences, d in slices: (type, d) and how the backward pass is asked for.
+# Block masks, packed sequences, d in slices: (type, d) and the options of the backward pass.
 WHOLE_SIZES = [(torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 100), (torch.float32, 64)]
 WHOLE_SIZES += [(torch.bfloat16, 256)]
 SLICED_SIZES = [(torch.bfloat16, 512), (torch.float16, 320), (torch.bfloat16, 1024), (torch.float32, 512)]
@@ -140,13 +141,13 @@ def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
 
 
 def by_descriptor(dtype: torch.dtype, d: int, deterministic: bool) -> str:
-    """Packed sequences, and Q and O of the forward pass, through descriptors: off unless asked for."""
+    """Check descriptors for packed sequences, and for Q and O of the forward pass (off by default)."""
     with using(packed_descriptors=True, row_descriptors=True):
         return packed(dtype, d, deterministic) or worst(dtype, d, CASES[3], deterministic)
 
 
 def in_slices(dtype: torch.dtype, d: int, way: str | None) -> str:
-    """The schedules that cut d, and what is chosen where nothing is asked for."""
+    """Check the schedules that split d, and the default variant."""
     q, do = (numbers(1, 4, 333, d, dtype=dtype) for _ in range(2))
     k, v = (numbers(1, 2, 500, d, dtype=dtype) for _ in range(2))
     allowed = reference_attention.seen(333, 500, "lower_right").cuda()
@@ -199,7 +200,7 @@ LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))
 
 
 def low_rank(dtype: torch.dtype, d: int, how: tuple[int, bool]) -> str:
-    """The face of low rank and its gradient against the same function in float64."""
+    """Compare the library call of low-rank attention and its gradient with the same function in float64."""
     degree, causal = how
     options = {"degree": degree, "causal": causal, "key_variance": 0.25}
     for shape in LOW_RANK_SHAPES:
@@ -263,7 +264,7 @@ def compiled() -> str:
 
 
 def checks() -> dict[str, Callable[[], str]]:
-    """Every check by what it is about; each says what is wrong, or ""."""
+    """Return every check by its description; each returns its error, or ""."""
     found: dict[str, Callable[[], str]] = {}
     for (dtype, d), case, deterministic in itertools.product(SIZES, CASES, (False, True)):
         name = f"{dtype} d={d} {case} deterministic={deterministic}"
@@ -274,7 +275,7 @@ def checks() -> dict[str, Callable[[], str]]:
 
 
 def said_by(check: Callable[[], str]) -> str:
-    """What a check says; what it raises is wrong too, and must not keep the others from being tried."""
+    """Run a check and return its error. An exception counts as one, so that the other checks still run."""
     torch.manual_seed(0)
     try:
         return check()
@@ -286,7 +287,7 @@ def shard(text: str) -> tuple[int, int]:
     """(k, n) of "k/n", the k-th of n, from 1."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shard; allowed: 1/8 to 8/8, say")
+        raise argparse.ArgumentTypeError(f"a shard must be 1/8 to 8/8, for example, got {text!r}")
     return int(found[1]), int(found[2])
 
 

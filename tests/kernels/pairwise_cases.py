@@ -15,7 +15,7 @@ Pair = frozenset[tuple[str, Hashable]]
 
 
 def pairs_of(setting: Mapping[str, Hashable]) -> Iterator[Pair]:
-    """The pairs of values that meet in a setting."""
+    """Return the pairs of values in a setting."""
     return (frozenset(two) for two in combinations(setting.items(), 2))
 
 

@@ -1,8 +1,7 @@
-"""Attention written out twice in plain PyTorch: exactly, in float64, and as eager code computes it in q's own
-type.
+"""Reference attention in plain PyTorch: exact, in float64, and as eager code computes it in q's type.
 
-The second says how large an error is ordinary: a kernel may have twice as much, and the rounding of its
-result besides (`bounds`).
+The error of the second is the standard: a kernel's error may be twice as large, plus the rounding of
+its result (`bounds`).
 """
 
 import math
@@ -13,7 +12,7 @@ from torch import Tensor
 
 
 class Results(NamedTuple):
-    """What one attention gives, forward and backward."""
+    """Results of one attention, forward and backward."""
 
     o: Tensor
     lse: Tensor
@@ -32,7 +31,7 @@ ALIGNED = [
 
 
 def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None, align: Any = None) -> Tensor:
-    """Which keys each query sees, (n_q, n_k), pair by pair from the words of `attention`'s docstring."""
+    """Return the visible pairs (n_q, n_k), derived from `attention`'s docstring."""
     shift = n_k - n_q if "lower_right" in (causal, align) else 0
     own = torch.arange(n_q)[:, None] + shift  # a query's own key
     j = torch.arange(n_k)[None, :]
@@ -46,8 +45,8 @@ def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None, align: Any
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
-    """O and LSE in float64; a query that sees nothing has 0 and -∞. allowed: (n_q, n_k), or with batches and
-    heads before, 1 where they share it.
+    """Return O and LSE in float64; 0 and -∞ for a query without visible keys. allowed: (n_q, n_k), or with
+    leading batches and heads, 1 if shared.
     """
     q, k, v = (x.double() for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -93,7 +92,7 @@ def error(got: Tensor, want: Tensor) -> float:
 
 
 def rounding(want: Tensor, dtype: torch.dtype) -> float:
-    """What adding and taking off 0.3 in this type does to the exact result: the unit of its rounding."""
+    """Return the change of the exact result if 0.3 is added and subtracted in this type (its rounding)."""
     there = want.to(dtype)
     return 2 * error(there + 0.3 - 0.3, there)
 
@@ -102,12 +101,12 @@ def bounds(
     pytorch: Results, want: Results, q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None,
     allowed: Tensor, scale: float | None,
 ) -> list[float]:  # fmt: skip
-    """How much each result may err: twice what PyTorch errs in q's own type, the rounding of the result, and
-    a few roundings of float32.
+    """Return the maximum error of each result: twice PyTorch's error in q's type, the rounding of the result,
+    and a few roundings of float32.
 
-    PyTorch's own error is no yardstick where it happens to be small: with one key it is 0 (P is exactly 1,
-    and dP - D cancels), with few numbers all roundings may be lucky. So it counts as no less than what comes
-    of rounding every term of a sum once, each its own way: u · √(Σ terms²), u half a unit of the type.
+    PyTorch's error may be small by chance: with one key it is 0 (P is exactly 1, and dP - D cancels), and
+    with few numbers roundings may cancel. It therefore counts as at least the effect of independent
+    roundings of every term of a sum: u · √(Σ terms²), u half a unit of the type.
     """
     sums, roots = terms(q, k, v, do, dlse, allowed, scale)
     found = []

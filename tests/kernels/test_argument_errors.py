@@ -1,4 +1,6 @@
-"""Every error names the argument, what came, and what is allowed."""
+"""Argument errors of `attention` and `using`: each names the argument, the expected value and the value
+passed.
+"""
 
 import math
 
@@ -38,7 +40,7 @@ Q = zeros(2, 4, 6, 8)
 K = zeros(2, 2, 5, 8)
 TYPES = "float16, bfloat16, float32"
 
-# q, k, v; the error's type, the argument it names, what came, what is allowed
+# q, k, v; the type of the error, the argument it names, the value passed, the value expected
 WRONG = [
     (Q.numpy(), K, K, TypeError, "q", "a ndarray", "a torch tensor (B, H, N, d)"),
     (Q, [1, 2], K, TypeError, "k", "a list", "a torch tensor (B, H, N, d)"),
@@ -50,33 +52,33 @@ WRONG = [
     (Q.double(), K, K, TypeError, "q", "float64", TYPES),
     (Q, K.bool(), K, TypeError, "k", "bool", TYPES),
     (Q, K, K.cfloat(), TypeError, "v", "complex64", TYPES),
-    (Q, K.half(), K, TypeError, "k", "float16, q is float32", "one type for q, k and v"),
-    (Q, K, K.bfloat16(), TypeError, "v", "bfloat16, q is float32", "one type for q, k and v"),
-    (Q, K.to("meta"), K, ValueError, "k", "on meta, q on cpu", "one device for q, k and v"),
-    (Q, K, K.to("meta"), ValueError, "v", "on meta, q on cpu", "one device for q, k and v"),
-    (*(x.to("meta") for x in (Q, K, K)), ValueError, "q", "on meta", "cpu or cuda"),
+    (Q, K.half(), K, TypeError, "k", "float16", "the type of q, float32"),
+    (Q, K, K.bfloat16(), TypeError, "v", "bfloat16", "the type of q, float32"),
+    (Q, K.to("meta"), K, ValueError, "k", "meta", "on the device of q, cpu"),
+    (Q, K, K.to("meta"), ValueError, "v", "meta", "on the device of q, cpu"),
+    (*(x.to("meta") for x in (Q, K, K)), ValueError, "q", "meta", "on cpu or cuda"),
     (
         zeros(1, 1, 5, 0),
         zeros(1, 1, 5, 0),
         zeros(1, 1, 5, 0),
         ValueError,
         "q",
-        "head size d = 0",
-        "1 to 1024",
+        "d = 0",
+        "head size d from 1 to 1024",
     ),
-    (*[zeros(1, 1, 5, 1025)] * 3, ValueError, "q", "head size d = 1025", "1 to 1024"),
-    (Q, K, K[:, :, :4], ValueError, "v", "shape (2, 2, 4, 8), k (2, 2, 5, 8)", "one shape for both"),
-    (Q, K, K[..., :4], ValueError, "v", "shape (2, 2, 5, 4), k (2, 2, 5, 8)", "one shape for both"),
-    (Q, K[:1], K[:1], ValueError, "k", "1 batches, q 2", "as many as q"),
-    (Q, K[..., :4], K[..., :4], ValueError, "k", "head size 4, q 8", "the same head size"),
-    (Q, *[zeros(2, 3, 5, 8)] * 2, ValueError, "k", "3 heads, q 4", "a number of heads of k that divides"),
-    (Q, *[zeros(2, 8, 5, 8)] * 2, ValueError, "k", "8 heads, q 4", "a number of heads of k that divides"),
-    (Q, *[zeros(2, 0, 5, 8)] * 2, ValueError, "k", "0 heads, q 4", "a number of heads of k that divides"),
+    (*[zeros(1, 1, 5, 1025)] * 3, ValueError, "q", "d = 1025", "head size d from 1 to 1024"),
+    (Q, K, K[:, :, :4], ValueError, "v", "(2, 2, 4, 8)", "the shape of k, (2, 2, 5, 8)"),
+    (Q, K, K[..., :4], ValueError, "v", "(2, 2, 5, 4)", "the shape of k, (2, 2, 5, 8)"),
+    (Q, K[:1], K[:1], ValueError, "k", "1", "as many batches as q, 2"),
+    (Q, K[..., :4], K[..., :4], ValueError, "k", "4", "the head size of q, 8"),
+    (Q, *[zeros(2, 3, 5, 8)] * 2, ValueError, "k", "3", "a number of heads that divides that of q, 4"),
+    (Q, *[zeros(2, 8, 5, 8)] * 2, ValueError, "k", "8", "a number of heads that divides that of q, 4"),
+    (Q, *[zeros(2, 0, 5, 8)] * 2, ValueError, "k", "0", "a number of heads that divides that of q, 4"),
 ]
 
 
 def complaint(kind, call, *args, **options):
-    """What the call says when it refuses."""
+    """Return the message of the error that the call raises, of exactly this type."""
     with pytest.raises(kind) as caught:
         call(*args, **options)
     assert type(caught.value) is kind
@@ -84,9 +86,9 @@ def complaint(kind, call, *args, **options):
 
 
 def names(message, argument, came, allowed):
-    """Whether a message starts with the argument and has both other parts, in this order."""
-    said, _, rest = message.partition("; allowed: ")
-    return said.startswith(argument) and came in said and allowed in rest
+    """Return True if a message has the form "ARGUMENT must … ALLOWED …, got … CAME"."""
+    expected, got, rest = message.replace("; got ", ", got ").partition(", got ")
+    return expected.startswith(f"{argument}must ") and allowed in expected and bool(got) and came in rest
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_right_tensors_are_not_refused():
 )
 def test_scale(scale):
     message = complaint(ValueError, attention, Q, K, K, scale=scale)
-    assert names(message, "scale ", repr(scale), "None for 1/√d, 0, or a number of size 1e-30 to 1e+30")
+    assert names(message, "scale ", repr(scale), "None for 1/√d, 0, or a number of magnitude 1e-30 to 1e+30")
 
 
 def test_every_other_scale():
@@ -130,7 +132,7 @@ def test_deterministic(deterministic):
 @pytest.mark.parametrize("causal", [None, 1, 0, "left", "UPPER_LEFT", "", [True]])
 def test_causal(causal):
     message = complaint(ValueError, attention, Q, K, K, causal=causal)
-    assert names(message, "causal ", repr(causal), "False, True, 'upper_left', 'lower_right'")
+    assert names(message, "causal ", repr(causal), "False, True, 'upper_left' or 'lower_right'")
 
 
 def test_every_causal_that_is_allowed():
@@ -142,7 +144,7 @@ def test_every_causal_that_is_allowed():
 @pytest.mark.parametrize("align", [True, 0, "left", "LOWER_RIGHT", "", ["lower_right"]])
 def test_align(align):
     message = complaint(ValueError, attention, Q, K, K, align=align)
-    assert names(message, "align ", repr(align), "None, 'upper_left', 'lower_right'")
+    assert names(message, "align ", repr(align), "None, 'upper_left' or 'lower_right'")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_align(align):
 )
 def test_two_alignments(causal, align):
     message = complaint(ValueError, attention, Q, K, K, causal=causal, align=align)
-    assert names(message, "align ", f"{align!r} and causal {causal!r}", "one alignment for both")
+    assert names(message, "align ", repr(align), f"name the same alignment as causal, {causal!r}")
 
 
 def test_an_alignment_says_where_the_diagonal_lies():
@@ -167,7 +169,7 @@ def test_an_alignment_says_where_the_diagonal_lies():
 def test_window(window):
     message = complaint(ValueError, attention, Q, K, K, window=window)
     assert names(
-        message, "window ", repr(window), "a pair (left, right) of whole numbers of keys, each 0 or more"
+        message, "window ", repr(window), "a pair (left, right) of integers of at least 0, or None (or -1)"
     )
 
 
@@ -175,7 +177,7 @@ def test_window(window):
 def test_tile_of_the_wrong_form(tile):
     with pytest.raises(ValueError) as caught, using(forward=tile):
         pass
-    assert names(str(caught.value), "forward ", repr(tile), "(BM, BN), then warps, then stages")
+    assert names(str(caught.value), "forward ", repr(tile), "(BM, BN), then optionally warps and stages")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_tile_of_the_wrong_size(part, tile):
     with pytest.raises(ValueError) as caught, using(keys=tile):
         pass
     size = tile[0] if part == "BM" else tile[1]
-    assert names(str(caught.value), f"keys: {part} ", str(size), "16, 32, 64, 128, … as tl.dot asks for")
+    assert names(str(caught.value), f"keys: {part} ", str(size), "16, 32, 64, 128, … (for tl.dot)")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
     every = ", ".join((*Tiles._fields, *SlicedTiles._fields, *UNTIMED, "matrix_bytes"))
-    assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
+    assert str(caught.value) == f"backwards is not an option of using; use one of: {every}"
     assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
 
 
@@ -233,13 +235,13 @@ def test_sliced_tiles_hold_for_the_block_and_no_longer():
 def test_a_sliced_tile_of_the_wrong_form(tile):
     with pytest.raises(ValueError) as caught, using(averages=tile):
         pass
-    assert names(str(caught.value), "averages ", repr(tile), "(BM, BN, BD), then warps, then stages")
+    assert names(str(caught.value), "averages ", repr(tile), "(BM, BN, BD), then optionally warps and stages")
 
 
 def test_a_slice_of_the_wrong_size():
     with pytest.raises(ValueError) as caught, using(weights=(16, 16, 48)):
         pass
-    assert str(caught.value) == "weights: BD is 48; allowed: 16, 32, 64, 128, … as tl.dot asks for"
+    assert str(caught.value) == "weights: BD must be 16, 32, 64, 128, … (for tl.dot), got 48"
 
 
 def test_every_head_size_has_a_tile_on_every_chip():
@@ -263,7 +265,7 @@ def test_rows_of_chips_that_are_not_in_the_table():
 
 
 class Chip:
-    """torch.cuda as it would be with one GPU of this kind."""
+    """Replacement of torch.cuda's queries: one GPU with this name and compute capability."""
 
     def __init__(self, monkeypatch, name, capability, hip=None):
         monkeypatch.setattr(api, "INTERPRETED", False)
@@ -282,7 +284,7 @@ def forget_chips():
 def test_a_gpu_that_triton_no_longer_compiles_for(monkeypatch):
     Chip(monkeypatch, "Tesla V100", (7, 0))
     message = complaint(ValueError, api._check_device, torch.device("cuda", 0))
-    assert names(message, "q is on Tesla V100, ", "compute capability 7.0", "7.5 (T4) or later")
+    assert names(message, "q ", "Tesla V100 with 7.0", "on a GPU of compute capability 7.5 (T4) or later")
     assert "TRITON_INTERPRET=1" in message
 
 
@@ -294,7 +296,8 @@ def test_a_gpu_of_another_maker(monkeypatch):
 
 def test_a_t4_is_slow_and_says_why_once(monkeypatch):
     Chip(monkeypatch, "Tesla T4", (7, 5))
-    with pytest.warns(UserWarning, match=r"Tesla T4.*7\.5.*right and slow.*tensor cores from 8\.0") as caught:
+    expected = r"Tesla T4.*7\.5.*correct but slow.*tensor cores only from 8\.0"
+    with pytest.warns(UserWarning, match=expected) as caught:
         api._check_device(torch.device("cuda", 0))
         api._check_device(torch.device("cuda", 0))
     assert len(caught) == 1
@@ -309,5 +312,5 @@ def test_a_gpu_with_tensor_cores_is_taken(monkeypatch):
 def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):
     Chip(monkeypatch, "NVIDIA H200", (9, 0))
     message = complaint(ValueError, attention, Q, K, K)
-    assert names(message, "q ", "on cpu, and kernels are compiled for CUDA here", "a cuda tensor")
+    assert names(message, "q ", "on cpu", "a cuda tensor, because kernels are compiled for CUDA here")
     assert "TRITON_INTERPRET=1 before iocourse.kernels is imported" in message

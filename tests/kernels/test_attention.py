@@ -25,7 +25,7 @@ SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
 class Configuration(NamedTuple):
-    """One call of attention, and how its backward pass is asked for."""
+    """One call of attention, with the options of its backward pass."""
 
     dtype: torch.dtype
     B: int
@@ -45,8 +45,9 @@ class Configuration(NamedTuple):
 
 
 def block(n: int, halvings: int) -> int:
-    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at
-    least."""
+    """Return the largest tile size that splits n rows into about three tiles and a partial one, halved
+    `halvings` times; at least 16.
+    """
     return max(16, (1 << max(0, (n // 3).bit_length() - 1)) >> halvings)
 
 
@@ -60,7 +61,7 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
     B, H, N, d = x.shape
     if layout == "rows of all heads":  # (B, N, H, d), as a projection leaves them
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if layout == "packed":  # every third row of (B, N, 3, H, d), and columns beside those of others
+    if layout == "packed":  # every third row of (B, N, 3, H, d), next to the columns of other heads
         packed = torch.full((B, N, 3, H, d + 3), math.nan, dtype=x.dtype)
         packed[:, :, 1, :, 2 : d + 2] = x.transpose(1, 2)
         return packed[:, :, 1, :, 2 : d + 2].transpose(1, 2)
@@ -113,7 +114,9 @@ def configuration(seed: int, setting: dict[str, Any]) -> Configuration:
 CONFIGURATIONS = [configuration(*one) for one in enumerate(settings_of(OPTIONS))]
 SPECIAL = [
     Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True),
-    Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)),  # queries that see no key
+    Configuration(
+        torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)
+    ),  # queries without visible keys
     Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0),  # -∞ · 0 is not a number
     Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2),  # and -∞ · -0.2 is the largest
     Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True),
@@ -178,8 +181,8 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
 
 
 def check_what_is_exact(got: reference_attention.Results, allowed: torch.Tensor) -> None:
-    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never
-    NaN."""
+    """A query without visible keys has O = 0, LSE = -∞ and gradient 0; a key without visible queries has
+    gradient 0; there is no NaN."""
     blind, unseen = ~allowed.any(1), ~allowed.any(0)
     assert not any(one.isnan().any() for one in got)
     assert torch.equal(got.lse.isneginf(), blind.expand_as(got.lse))
@@ -283,7 +286,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     make = launches.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
-        places = {name: at for at, name in enumerate(kernel.arg_names, 1)}  # programs come first
+        places = {name: at for at, name in enumerate(kernel.arg_names, 1)}  # the number of programs is first
         with_dq = "dQ_sum" in places and arguments[places["dQ_sum"]] is not None
         names.append(kernel.fn.__name__ + " with dQ" * with_dq)
         make(kernel, *arguments, **constants)

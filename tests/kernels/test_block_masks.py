@@ -159,7 +159,7 @@ def test_masks_of_flex_attention(predicate, B, H, sizes, deterministic):
 
 
 def test_blocks_of_flex_attention_count_as_well_as_its_predicate():
-    """A BlockMask from lists alone: what they leave out is hidden, full ones are not asked pair by pair."""
+    """A BlockMask from lists only: blocks that are not listed are empty; full ones skip the predicate."""
     by_pair, whole = torch.tensor([[1, 0], [0, 1]], dtype=torch.bool), torch.tensor([[0, 0], [1, 0]]).bool()
     lists = [
         part
@@ -253,7 +253,7 @@ def of_flex(ids: Tensor) -> BlockMask:
     return create_block_mask(lambda b, h, i, j: ids[i] == ids[j], None, None, n, n, "cpu", BLOCK_SIZE=16)
 
 
-# Whatever has a mask for n queries and keys, from the document of each position.
+# Masks for n queries and keys, from the document of each position.
 MADE: dict[str, Any] = {
     "booleans": lambda ids: ids[::16, None] == ids[None, ::16],
     "NumPy's booleans": lambda ids: (ids[::16, None] == ids[None, ::16]).numpy(),
@@ -364,7 +364,7 @@ def one_block(blocks: Any) -> None:
     ids=["booleans", "NumPy", "another predicate", "other lists"],
 )
 def test_a_changed_mask_is_another_mask(make: Any, change: Any):
-    """What was made of it stays; what is made of it now shows the change."""
+    """Masks made before a change keep their value; a mask made after it has the change."""
     q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
     mask = make(documents(60))
     made = tiled_mask(mask, q, k)
@@ -464,7 +464,7 @@ def test_what_kernels_are_given_holds_no_tuple():
 
 
 def test_tiles_are_no_larger_than_blocks():
-    """But no smaller than 64: a tile of several blocks would be cut, or hold pairs that nobody sees."""
+    """Tiles are at least 64; a tile of several blocks would be partial."""
     q = torch.zeros(1, 1, 256, 8)
     sizes = {}
     for block in (32, 64, 128):

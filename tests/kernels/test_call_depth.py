@@ -1,4 +1,4 @@
-"""How far a call of `attention` goes through the library before its kernel runs: eight files, none twice."""
+"""Call depth of `attention` in the library before its kernel runs: eight files, each once."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ STAND_INS = ("doctor/fast_interpreter.py", "machine/run.py")  # for parts of Tri
 
 
 def file_of(frame: FrameType) -> str | None:
-    """A frame's file below iocourse/, or None where the code is somebody else's."""
+    """Return a frame's file below iocourse/, or None for other code."""
     path = Path(frame.f_code.co_filename)
     return path.relative_to(HOUSE).as_posix() if path.is_relative_to(HOUSE) else None
 

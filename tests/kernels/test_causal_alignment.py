@@ -1,4 +1,4 @@
-"""Which key is a query's own where Nq ≠ Nk: windows on either diagonal against float64, dense and packed."""
+"""Alignment of the diagonal for Nq ≠ Nk: windows with either alignment against float64, dense and packed."""
 
 import pytest
 import skip_without_interpreter  # noqa: F401
@@ -19,7 +19,7 @@ ALIGNMENTS = ("upper_left", "lower_right")
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize(("n_q", "n_k"), [(20, 45), (45, 20)])
 def test_windows(n_q, n_k, window, align):
-    """Values and gradients, by the fused pass; some queries see nothing."""
+    """Values and gradients of the fused pass; some queries have no visible keys."""
     q, do, k, v = numbers(n_q, torch.float32, *[(1, 2, n_q, 16)] * 2, *[(1, 1, n_k, 16)] * 2)
     (dlse,) = numbers(1, torch.float32, (1, 2, n_q))
     allowed = seen(n_q, n_k, False, window, align)
@@ -40,7 +40,7 @@ def test_each_packed_sequence_has_its_own_diagonal(align, deterministic):
 
 @pytest.mark.parametrize("causal", [True, "lower_right"])
 def test_causal_says_or_is_told(causal):
-    """True leaves it to `align`; a window beside it changes nothing of that."""
+    """With causal=True, `align` selects the alignment, also in combination with a window."""
     q, k, v = numbers(0, torch.float32, (1, 1, 20, 8), *[(1, 1, 33, 8)] * 2)
     with using(**SMALL):
         told = attention_with_lse(q, k, v, causal=causal, window=(5, None), align="lower_right")

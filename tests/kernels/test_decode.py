@@ -129,7 +129,9 @@ def test_the_last_program_merges_to_the_very_bits_of_a_second_launch(order, size
 
 
 def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
-    """The counter says that one more has come than has: what it merges is then wrong, and it is not reset."""
+    """If the counter is one too high, the merge is too early: its result is wrong, and the counter
+    is not reset.
+    """
     q, (k, v) = torch.randn(1, 1, 1, 8), torch.randn(2, 1, 1, 400, 8)
     kept = torch.ones(1, dtype=torch.int32)
     monkeypatch.setattr(host, "counters", lambda n, like: kept)
@@ -139,7 +141,7 @@ def test_nothing_is_merged_before_the_last_program_has_come(monkeypatch):
 
 
 def test_how_many_parts_where_the_last_program_merges():
-    """More for few heads, but no more rows than one multiprocessor reads in the time of a launch."""
+    """More parts for few heads, but no more rows than one SM reads in the time of a launch."""
 
     def made(H, H_kv, N=32768):
         q, k = torch.empty(1, H, 1, 128), torch.empty(1, H_kv, N, 128)
@@ -220,19 +222,19 @@ def test_the_operator_for_torch_compile():
 def test_no_gradient_is_pretended():
     q = torch.randn(1, 1, 1, 8, requires_grad=True)
     o, _ = decode(q, *[torch.randn(1, 1, 5, 8)] * 2)
-    with pytest.raises(RuntimeError, match="decode keeps nothing for a backward pass"):
+    with pytest.raises(RuntimeError, match="decode has no backward pass"):
         o.sum().backward()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"q": torch.zeros(1, 2, 2, 8)}, "q has 2 queries a head; allowed: 1"),
+        ({"q": torch.zeros(1, 2, 2, 8)}, "q must have 1 query per head, got 2"),
         ({"parts": 0}, "parts"),
-        ({"parts": 265}, "parts is 265; allowed: 1 to 264, or None"),
+        ({"parts": 265}, "parts must be None or 1 to 264, got 265"),
         ({"parts": 1.5}, "parts"),
-        ({"scale": math.nan}, "scale is nan; allowed"),
-        ({"k": torch.zeros(1, 3, 5, 8)}, "k has 3 heads|v has shape"),
+        ({"scale": math.nan}, "scale must be None for 1/√d, .*, got nan"),
+        ({"k": torch.zeros(1, 3, 5, 8)}, r"v must have the shape of k, \(1, 3, 5, 8\), got \(1, 2, 5, 8\)"),
     ],
 )
 def test_what_is_refused(change, message):
@@ -267,7 +269,7 @@ def launches(arch, d, last=False):
 
 @pytest.fixture(scope="session")
 def fitted():
-    """(arch, d) -> what its kernels take: the two, and on sm_90 the one whose last program merges."""
+    """Return (arch, d) -> resources of both kernels, and on sm_90 of the one whose last program merges."""
     made = {
         (arch, d): [*launches(arch, d), *(launches(arch, d, last=True) if arch == 90 else [])]
         for arch, d in CHIPS
@@ -301,7 +303,7 @@ print(json.dumps([found[at], before[last_store + 1 :], after[:first_load], atomi
 
 
 def test_compiled_barriers_stand_on_both_sides_of_the_addition():
-    """What the argument in the kernel's docstring rests on, in the PTX for sm_90."""
+    """The PTX for sm_90 has the barriers on which the argument in the kernel's docstring depends."""
     (made,) = launches(90, 64, last=True)
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(

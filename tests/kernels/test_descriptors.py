@@ -1,7 +1,8 @@
-"""The path of sm_90: tiles that stream past come by tensor descriptor. In the interpreter, against pointers.
+"""Tensor descriptors, with which streamed tiles are loaded on sm_90, compared with pointers
+in the interpreter.
 
-The fused backward pass adds to dQ through a descriptor as well, which Triton's interpreter does not know:
-`descriptors_everywhere` teaches it. Q and O of the forward pass, and packed sequences, only where asked for.
+The fused backward pass also adds to dQ through a descriptor, which `descriptors_everywhere` adds to Triton's
+interpreter. Q and O of the forward pass, and packed sequences, use descriptors only if requested.
 """
 
 from itertools import accumulate
@@ -62,12 +63,12 @@ def outcome(attend, q, k, v, do):
 
 
 def kinds(made):
-    """Which are descriptors, launch by launch."""
+    """Return, for each launch, the arguments that are descriptors."""
     return [[isinstance(one, TensorDescriptor) for one in some] for some in made]
 
 
 def streamed(rows):
-    """What is expected of `outcome`: each time Q and O, where those are asked for, and K and V."""
+    """Return the expected `outcome`: K and V in each launch, and Q and O if requested."""
     forward = [[rows] * 2, [True] * 2]
     # K and V for dQ; Q, dO and no dQ to add to. In the fused pass there is one.
     return [*forward, [True] * 2, [True, True, False], *forward, [True] * 3]
@@ -109,7 +110,7 @@ LENGTHS = (20, 37), (35, 18), (0, 5), (3, 0), (64, 33), (9, 21)  # queries and k
 def test_descriptors_of_packed_sequences_change_no_bit_and_end_where_a_sequence_does(
     dtype, d, rows, options, monkeypatch
 ):
-    """No word of a neighbour is read or written, so nothing that stands there reaches anybody."""
+    """No word of another sequence is read or written, so its values have no effect."""
     torch.manual_seed(0)
     ends = [[0, *accumulate(pair[side] for pair in LENGTHS)] for side in (0, 1)]
     cu = [torch.tensor(some, dtype=torch.int32) for some in ends]
@@ -181,7 +182,7 @@ def test_pointers_where_it_cannot():
 
 
 def test_copies_where_borders_were_missing():
-    """16-byte borders are what it asks for: a launch gets them by a copy (see test_memory_alignment)."""
+    """Descriptors need 16-byte alignment, which a launch gets by a copy (see test_memory_alignment)."""
     q, k, v = halves()
     off = torch.cat((k.new_zeros(1), k.flatten()))[1:].view(k.shape)  # starts 2 bytes past a border
     assert not made_by._aligned(off) and not made_by._aligned(halves(d=20)[0])
@@ -202,7 +203,7 @@ def test_packed_sequences_take_pointers_unless_descriptors_are_asked_for():
 
 
 def row_descriptors_on(*given):
-    """Whether Q and O of the forward pass are descriptors, which the kernel must be told."""
+    """Return True if Q and O of the forward pass are descriptors, by the kernel's compile-time argument."""
     forward, *backward = launched_on(*given)
     assert not any("TILE" in one.constants and one.constants["TILE"].ROW_DESCRIPTORS for one in backward)
     found = {isinstance(forward.arguments[at], TensorDescriptor) for at in (0, 3)}

@@ -102,7 +102,7 @@ def test_the_last_byte_fits(record):
     "other", [{"arch": 80}, {"d": 64}, {"bytes": 4}, {"pairs": "block_mask"}, {"pairs": "packed"}], ids=str
 )
 def test_other_rows_answer_other_questions(record, other):
-    """Neither do they speak for this one, nor against it."""
+    """Rows of other settings have no effect on this one."""
     record(row("forward", **other))
     assert variant("forward", 90, 128, 2) == "fused"
     record(row("forward"), row("forward", **other, spill=100))
@@ -112,7 +112,7 @@ def test_other_rows_answer_other_questions(record, other):
 def test_nothing_recorded_is_no_guess(monkeypatch):
     monkeypatch.setattr(dispatch, "load_record", lambda name: None)
     assert variant("forward", 90, 64, 2) == "fused"
-    assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
+    assert variant("forward", None, 64, 2) == "whole"  # the interpreter has no limits
 
 
 def test_bytes_decide_between_ways_that_fit(record, monkeypatch):
@@ -154,13 +154,13 @@ def test_tiles_chosen_by_hand_do_not_change_the_way():
         assert variant("split", None, 64, 4) == variant("forward", 90, 128, 2) == "whole"
 
 
-# The table that launches ask.
+# The table that launches use.
 
 
 @pytest.mark.parametrize("which", PASSES)
 @pytest.mark.parametrize(("arch", "itemsize"), WHOLE_UP_TO, ids=str)
 def test_the_table_is_what_the_record_and_the_closed_forms_say(arch, itemsize, which):
-    """A failure names what `WHOLE_UP_TO` is to say: the tiles, the record or a closed form has changed."""
+    """A failure shows the new `WHOLE_UP_TO`: the tiles, the record or a closed form has changed."""
     sizes = (1, 15, 16, 17, 32, 40, 64, 65, 100, 128, 129, 200, 256, 257, 300, 512, 513, 700, 1024)
     whole = [d for d in sizes if variant(which, arch, d, itemsize) == "whole"]
     assert max(whole) == WHOLE_UP_TO[arch, itemsize][which]
@@ -208,7 +208,7 @@ def test_a_t4_cuts_d_in_every_pass_from_257_on():
     assert choose_variant("fused", 75, 256, 2) == choose_variant("split", 75, 256, 2) == "fused"
 
 
-# What is launched.
+# The launches of a call.
 
 
 def kernels_of(monkeypatch, call):
@@ -236,7 +236,7 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_idle", {})  # nor is one there already
+    monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_idle", {})  # no process yet
     monkeypatch.setattr(import_module("iocourse.gpu.compilation"), "_Compiler", refused)
     with pytest.raises(AssertionError, match="compiled"):
         resources_of("row_products", 90)  # the trap works
@@ -245,7 +245,7 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
             assert choose_variant(which, arch, d, width) in ("whole", "fused")
 
 
-# A chip too small for what nobody can avoid.
+# A chip that is too small for any tile.
 
 ROWS = torch.zeros(1, 1, 32, 400)
 
@@ -269,14 +269,14 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
     monkeypatch.setattr(launches, "start", lambda *_, **__: launched.append(1))
     with pytest.raises(
         ValueError,
-        match=rf"^q has head size 400 in 32 bits, whose tiles of whole rows take {needed // 1024} KB of "
-        r"shared memory, and sm_75 has 64 KB; allowed here: a smaller d, 16 bits, or attention without ",
+        match=rf"^q has head size 400 in 32 bits, so tiles of complete rows need {needed // 1024} KB of "
+        r"shared memory, but sm_75 has 64 KB\. Use a smaller d, 16 bits, or attention without ",
     ):
         o.sum().backward()
     assert not launched and padded(400) == 512 and INTERPRETED
 
 
-# --- the backward pass where nobody says -------------------------------------------------------------------
+# --- the default backward pass -----------------------------------------------------------------------------
 
 TIMED = dispatch.Backward(90, 64, 2, "full", "band", 1, dispatch.FEW_ROWS)
 
@@ -424,7 +424,7 @@ def test_a_bound_too_small_for_one_head_names_the_bytes():
     needed = 2 * 20 * 20 * 4
     with (
         using(matrix_bytes=needed - 1),
-        pytest.raises(ValueError, match=f"^matrix_bytes is {needed - 1:,}, and P "),
+        pytest.raises(ValueError, match=f"^matrix_bytes must be at least {needed:,}, got {needed - 1:,}: P "),
     ):
         o.sum().backward(retain_graph=True)
     with using(matrix_bytes=needed):
@@ -436,7 +436,7 @@ def test_a_bound_too_small_for_one_head_names_the_bytes():
 # --- the shipped records -----------------------------------------------------------------------------------
 
 HOST_MS = 1.5  # below it a backward pass was as long as Python took to queue it
-OURS = {  # record -> contender -> what the backward pass did
+OURS = {  # record -> implementation -> variant of the backward pass
     "attention": {"fused": ("whole", False), "two-pass": ("whole", True)},
     "attention-n4096": {"fused": ("whole", False), "two-pass": ("whole", True)},
     "attention-tutorial": {"fused": ("whole", False), "two-pass": ("whole", True)},

@@ -148,7 +148,7 @@ SHAPES = [(1, 1, 3, 16), (1, 2, 5, 16), (2, 1, 8, 16)]
 
 
 def test_threads_take_turns_to_launch():
-    """48 calls by six threads: forward passes, backward passes, and launches of a kernel of one's own."""
+    """48 calls by six threads: forward passes, backward passes, and launches of a user's kernel."""
     made = []
     for seed, shape in enumerate(SHAPES):
         torch.manual_seed(seed)

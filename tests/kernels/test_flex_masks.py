@@ -249,7 +249,7 @@ def test_a_mask_that_all_share_is_evaluated_once():
 
 
 def test_a_predicate_is_not_called_where_no_key_is_near():
-    """Rows of blocks without a listed key, or with full ones alone: nothing there is asked."""
+    """Rows of blocks that are all empty or full do not call the predicate."""
     asked = []
 
     def predicate(b, h, i, j):

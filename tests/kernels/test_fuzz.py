@@ -9,7 +9,7 @@ from long_runs import many
 MANY, EACH = many(100, 1000), 10
 
 
-# NumPy says a word of scores behind a mask that overflow.
+# NumPy warns of masked scores that overflow.
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 @pytest.mark.parametrize("first", range(0, MANY, EACH))
 def test_every_element_is_within_its_bound(first):

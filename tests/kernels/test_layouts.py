@@ -117,10 +117,10 @@ FAR = 2**31  # elements: 4 GB of address space in 16 bits, of which a few pages 
 
 
 def far_apart(x, axis):
-    """The same numbers, the last along one axis 2³¹ elements or more from the first.
+    """Return a copy in which the last numbers along one axis are 2³¹ elements or more from the first.
 
-    With two of them the stride itself does not fit 32 bits; with more it does, and only its product with an
-    index does not. Skips where so much address space cannot even be asked for.
+    With length 2 the stride itself exceeds 32 bits; with more, only its product with an index does. Skips the
+    test if this much address space cannot be reserved.
     """
     strides = list(torch.empty(x.shape).stride())
     strides[axis] = FAR // (x.shape[axis] - 1) // 16 * 16 + 16

@@ -1,6 +1,6 @@
-"""What a GPU is given: rows of whole sixteens on 16-byte borders, copied where the tensors are otherwise.
+"""Memory alignment of a GPU's inputs: rows of multiples of 16 numbers, 16-byte aligned; others are copied.
 
-The interpreter reads tensors where they lie; here it is made to take the GPU's way, to see the values.
+The interpreter reads any tensor without a copy; here it is made to copy as for a GPU, to check values.
 """
 
 import pytest
@@ -69,7 +69,7 @@ PRODUCTS = ["forward", "fused", "queries", "keys"]
 
 @pytest.fixture(scope="session")
 def of_100():
-    """What each kernel takes of sm_90 at d = 100."""
+    """Return the resources of each kernel on sm_90 at d = 100."""
     made = resources.launches(90, 100, torch.bfloat16)
     return dict(zip(PRODUCTS, as_reported([(90, made[kernel]) for kernel in PRODUCTS]), strict=True))
 

@@ -27,7 +27,7 @@ from iocourse.kernels import (
     using,
 )
 
-# NumPy says a word where a chip says none: of 0 · -∞ in gradients and in rows past the end, and of scores
+# NumPy warns where a chip does not: of 0 · -∞ in gradients and in rows past the end, and of scores
 # that overflow.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|All-NaN slice):RuntimeWarning")
 
@@ -79,7 +79,7 @@ def sdpa(q, k, v, allowed):
 
 
 def same(attend, q, k, v, do, dlse, allowed, exact=torch.float64):
-    """Values and gradients, wherever SDPA's are numbers: a gradient of 0 · -∞ is none with either."""
+    """Compare values and gradients, except where SDPA's are NaN, as for gradients of 0 · -∞."""
     got = reference_attention.results(attend, q, k, v, do, dlse)
     doubles = [x.to(exact) for x in (q, k, v, do, dlse)]
     want = reference_attention.results(lambda *x: sdpa(*x, allowed), *doubles)

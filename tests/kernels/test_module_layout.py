@@ -1,4 +1,4 @@
-"""What keeps the room readable: few files, short signatures, and a name that means one function."""
+"""Layout of the package: few files, short signatures, and one function per name."""
 
 import ast
 from collections import Counter

@@ -58,5 +58,5 @@ def test_what_is_no_shard(text):
     import on_gpu
 
     assert on_gpu.shard("8/8") == (8, 8)
-    with pytest.raises(argparse.ArgumentTypeError, match="no shard; allowed: 1/8 to 8/8"):
+    with pytest.raises(argparse.ArgumentTypeError, match="a shard must be 1/8 to 8/8, for example, got"):
         on_gpu.shard(text)

@@ -97,8 +97,8 @@ def test_compile_with_lengths_that_change():
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 2)}], ids=str)
 def test_gradients_against_finite_differences(options, deterministic):
-    """Of the kernels' own loss, along random directions. They compute in float32, so the step is coarse, and
-    1 in 100 is asked for.
+    """Compare gradients of the kernels with finite differences along random directions. They compute in
+    float32, so the step is coarse and the tolerance 1 %.
     """
     q, k, v = numbers()
     weights = torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20)
@@ -147,7 +147,7 @@ def test_no_gradient_no_graph():
 def test_double_backward_says_that_it_does_not_exist():
     q, k, v = numbers()
     (dq,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
-    with pytest.raises(NotImplementedError, match="attention's gradients have no gradients; allowed: one"):
+    with pytest.raises(NotImplementedError, match=r"attention has no second derivative\. Use one backward"):
         torch.autograd.grad(dq.sum(), q)
 
 
@@ -310,7 +310,7 @@ FORWARD, BACKWARD = "iocourse::attention", "iocourse::attention_backward"
 
 
 def values_and_gradients(way=attention_with_lse, **options):
-    """O, its log-sum-exps, and gradients that come through both."""
+    """Return O, its log-sum-exps, and the gradients through both."""
     q, k, v = numbers()
     o, lse = way(q, k, v, causal=True, **options)
     return o, lse, *torch.autograd.grad(o.square().sum() + lse.sum(), (q, k, v))
@@ -318,7 +318,7 @@ def values_and_gradients(way=attention_with_lse, **options):
 
 @pytest.fixture
 def direct(monkeypatch):
-    """How often the direct way was gone, forward and backward."""
+    """Return the numbers of direct calls without the dispatcher, forward and backward."""
     gone = {"forward": 0, "backward": 0}
 
     def counted(name, body):

@@ -1,7 +1,8 @@
-"""What users of PyTorch's SDPA, of FlexAttention and of FlashAttention write: taken, or refused in one line
-that says what to write instead.
+"""Calls in the style of PyTorch's SDPA, FlexAttention and FlashAttention: accepted, or rejected with a
+one-line error that names the equivalent call.
 """
 
+import re
 import subprocess
 import sys
 import warnings
@@ -35,12 +36,12 @@ CALLS = {
 
 
 def refused(kind, call, *arguments, **options):
-    """What the call says; one line."""
+    """Return the message of the error that the call raises: one line that states what to do or to pass."""
     with pytest.raises(kind) as caught:
         call(*arguments, **options)
     assert type(caught.value) is kind
     message = str(caught.value)
-    assert "\n" not in message and "; allowed: " in message, message
+    assert "\n" not in message and re.search(r" must |; use: |\. (Use|Call|Pass) ", message), message
     return message
 
 
@@ -48,7 +49,7 @@ def refused(kind, call, *arguments, **options):
 def test_arguments_of_other_attentions(name):
     for argument, instead in ELSEWHERE.items():
         message = refused(TypeError, CALLS[name], **{argument: 1})
-        assert message == f"{argument} is no argument of {name}; allowed: {instead}"
+        assert message == f"{argument} is not an argument of {name}; use: {instead}"
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,14 @@ def test_what_is_said_of_them(argument, said):
 
 def test_a_mask_where_sdpa_has_it():
     message = refused(TypeError, attention, Q, K, K, torch.ones(9, 9).bool())
-    assert message.startswith("attention has 4 arguments without a name; allowed: 3, and options by name; ")
+    assert message.startswith(
+        "attention takes 3 positional arguments, got 4. Pass options by name; for a mask"
+    )
     assert "attn_mask=…" in message
 
 
 def test_the_line_for_lengths_is_a_decode_step_with_lengths():
-    """As the message writes it."""
+    """The expression for `lengths` in the error message, run with SDPA, agrees with `decode`."""
     q, k = torch.randn(3, 2, 1, 8), torch.randn(3, 2, 9, 8)
     lengths = torch.tensor([9, 4, 1])
     got = sdpa(q, k, k, attn_mask=torch.arange(k.shape[2]) < lengths[:, None, None, None])
@@ -85,7 +88,7 @@ def test_the_line_for_lengths_is_a_decode_step_with_lengths():
 def test_values_of_another_head_size():
     message = refused(ValueError, attention, Q, K, K[..., :4])
     assert message.endswith(
-        "one shape for both; for another head size of v "
+        ", got (1, 1, 9, 4). For another head size of v, use "
         "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
     )
     message = refused(ValueError, attention_varlen, *PACKED[:2], PACKED[2][..., :4], CU, CU)
@@ -118,12 +121,12 @@ def test_options_of_numpys(integer):
 def test_numpys_truth_and_a_block_mask():
     blocks = tiled_mask(torch.ones(1, 1, dtype=torch.bool), Q, K, block=16)
     message = refused(ValueError, attention, Q, K, K, causal=np.bool_(True), block_mask=blocks)
-    assert message.startswith("block_mask comes with causal")
+    assert message.startswith("block_mask must be passed without causal")
 
 
 @pytest.mark.parametrize("scale", [np.bool_(True), np.float32("nan"), np.complex64(1)])
 def test_scales_of_numpys_that_are_none(scale):
-    assert refused(ValueError, attention, Q, K, K, scale=scale).startswith("scale is ")
+    assert refused(ValueError, attention, Q, K, K, scale=scale).startswith("scale must be None for 1/√d")
 
 
 # Transforms, autocast, second derivatives.
@@ -154,14 +157,15 @@ def test_batched_gradients():
     message = refused(
         NotImplementedError, torch.autograd.grad, o, q, torch.stack([o, o]).detach(), is_grads_batched=True
     )
-    assert message.startswith("dO is a batch (is_grads_batched); ")
+    assert message.startswith("dO is a batch (is_grads_batched), which attention does not support. ")
 
 
 def test_the_gradient_of_a_decode_step():
     q = Q[:, :, :1].clone().requires_grad_()
     message = refused(NotImplementedError, decode(q, K, K)[0].sum().backward)
     assert (
-        message == "decode keeps nothing for a backward pass; allowed: attention(q, k, v), or torch.no_grad()"
+        message
+        == "decode has no backward pass. Use attention(q, k, v), or call decode within torch.no_grad()"
     )
 
 
@@ -170,7 +174,7 @@ def test_autocast_leaves_float64_as_sdpa_does():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert sdpa(x, x, x).dtype == torch.float64
         message = refused(TypeError, attention, x, x, x)
-    assert message == "q is float64; allowed: float16, bfloat16, float32"
+    assert message == "q must be one of float16, bfloat16, float32; got float64"
 
 
 # (B, N, H, d).
@@ -212,24 +216,27 @@ def test_rows_after_heads_are_not(q, k):
     assert layouts(lambda: attention(q, k, k)) == []
 
 
-# Packed sequences: wrong numbers on the CPU, each in a process of its own, which they must not end.
+# Packed sequences: wrong numbers on the CPU, in a separate process, which they must not crash.
 
 ROWS = 20
 WRONG = {
-    "cu_q falls from 17 to 5 at 2; allowed: rising numbers": ([0, 17, 5], (20, 20)),
-    "cu_q goes from 0 to 1000000; allowed: from 0 to 20, the rows there are, or fewer": (
+    "cu_q must not decrease, but falls from 17 to 5 at index 2": ([0, 17, 5], (20, 20)),
+    "cu_q goes from 0 to 1000000, but must go from 0 to 20, the number of rows, or fewer": (
         [0, 10**6],
         (20, 20),
     ),
-    "cu_q goes from -5 to 20; allowed: from 0 to 20, the rows there are, or fewer": ([-5, 20], (20, 20)),
-    "longest is (5, 20); allowed: at least (15, 15), the longest of cu_q and of cu_k": ([0, 15, 20], (5, 20)),
-    "longest is (20, 5); allowed: at least (15, 15), the longest of cu_q and of cu_k": ([0, 15, 20], (20, 5)),
-    "longest is (2147483648, 2147483648); allowed: at most (20, 20), the rows of q and k": (
+    "cu_q goes from -5 to 20, but must go from 0 to 20, the number of rows, or fewer": ([-5, 20], (20, 20)),
+    "longest must be at least (15, 15), from cu_q and cu_k, got (5, 20)": ([0, 15, 20], (5, 20)),
+    "longest must be at least (15, 15), from cu_q and cu_k, got (20, 5)": ([0, 15, 20], (20, 5)),
+    "longest must be at most (20, 20), the rows of q and k, got (2147483648, 2147483648)": (
         [0, 20],
         (2**31, 2**31),
     ),
-    "longest is (20, 2147483647); allowed: at most (20, 20), the rows of q and k": ([0, 20], (20, 2**31 - 1)),
-    "cu_q goes from 0 to 15; allowed: from 0 to 20, the rows there are": ([0, 15], None),
+    "longest must be at most (20, 20), the rows of q and k, got (20, 2147483647)": (
+        [0, 20],
+        (20, 2**31 - 1),
+    ),
+    "cu_q goes from 0 to 15, but must go from 0 to 20, the number of rows": ([0, 15], None),
 }
 PROGRAM = """
 import torch
@@ -254,24 +261,24 @@ def test_wrong_numbers_of_packed_sequences():
 
 
 def test_starts_that_are_changed_before_the_backward_pass():
-    """Behind PyTorch's back, which else sees it."""
+    """cu_q is changed through NumPy, which PyTorch's check of modified tensors does not detect."""
     q = PACKED[0].clone().requires_grad_()
     cu = np.array([0, 4, 9], dtype=np.int32)
     o = attention_varlen(q, *PACKED[1:], *[torch.from_numpy(cu)] * 2, longest=(5, 5))
     cu[1] = 10**7
     message = refused(ValueError, o.sum().backward)
-    assert message == "cu_q falls from 10000000 to 9 at 2; allowed: rising numbers"
+    assert message == "cu_q must not decrease, but falls from 10000000 to 9 at index 2"
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_rows_past_the_last_sequence(dtype, deterministic):
-    """Zeros, and -∞ for log-sum-exps, where `empty` gives NaN; all others as without these rows."""
+    """Results are 0, and log-sum-exps -∞, although `empty` returns NaN here; other rows do not change."""
     cu = torch.tensor([0, 4, 7], dtype=torch.int32)
     before = torch.are_deterministic_algorithms_enabled()
     leaves = [x.to(dtype, copy=True).requires_grad_() for x in PACKED]
     fewer = [x.detach()[:7].clone().requires_grad_() for x in leaves]
-    torch.use_deterministic_algorithms(True)  # and `empty` fills what it gives with NaN
+    torch.use_deterministic_algorithms(True)  # `empty` then returns NaN
     try:
         assert torch.empty(3).isnan().all()
         o, lse = attention_varlen_with_lse(*leaves, cu, cu, longest=(4, 4), deterministic=deterministic)

@@ -1,5 +1,5 @@
-"""No sum, difference or product of 32-bit integers in a kernel leaves 32 bits: the small cases again, under
-Triton's own assertion, which the patched interpreter leaves out.
+"""Overflow of 32-bit integers in kernels: the small cases again, with Triton's assertion on sums, differences
+and products, which the patched interpreter omits.
 """
 
 from dataclasses import replace

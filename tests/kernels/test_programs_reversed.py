@@ -1,6 +1,6 @@
 """The kernels with the programs of each launch from the last to the first: a GPU runs them in any order.
 
-`test_decode` has an order of its own, for programs that count who is last. This runs all tests of kernels so:
+`test_decode` has other orders for programs that count which is last. To run all tests of kernels this way:
 
     IOCOURSE_PROGRAMS=reversed pytest tests/kernels
 """

@@ -42,7 +42,7 @@ def starts(lengths: Lengths, side: int) -> Tensor:
 
 
 def pairs_of(lengths: Lengths, *options: Any) -> Tensor:
-    """Who sees whom among all rows: blocks on the diagonal, (queries, keys)."""
+    """Return the visible pairs of all rows, (queries, keys): blocks on the diagonal."""
     return torch.block_diag(*(reference_attention.seen(*pair, *options).float() for pair in lengths)).bool()
 
 
@@ -116,7 +116,7 @@ THREE: Lengths = ((20, 37), (35, 18), (0, 5), (9, 21))
     ],
 )
 def test_nothing_leaks_from_a_neighbour(poison: float, options: Any, deterministic: bool):
-    """What one sequence gives and gets, bit by bit, whatever stands in the others."""
+    """Results and gradients of one sequence are bit-equal for any values in the others."""
     cu_q, cu_k = starts(THREE, 0), starts(THREE, 1)
     clean = numbers(0, torch.float32, *[(int(cu_q[-1]), 2, 16)] * 2, *[(int(cu_k[-1]), 1, 16)] * 2)
 

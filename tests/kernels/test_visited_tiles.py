@@ -1,5 +1,5 @@
-"""Which tiles the kernels visit, against pairs counted one by one: none lost, none visited in vain, and no
-tile without a mask that needs one.
+"""Tiles that the kernels visit, compared with a count of pairs: none is missing, none is empty, and every
+partial tile is masked.
 """
 
 import reference_attention
@@ -72,7 +72,7 @@ def test_keys_of_a_tile_of_queries(n_q, n_k, causal, window, BM, BN):
     band = band_of(causal, window, n_q, n_k)
     allowed = reference_attention.seen(n_q, n_k, causal, window)
     for tile, (begin, whole, again, end) in enumerate(borders(n_q, n_k, band, BM, BN, by_keys=False)):
-        rows = allowed[tile * BM : (tile + 1) * BM]  # rows past the last query want nothing
+        rows = allowed[tile * BM : (tile + 1) * BM]  # rows past the last query need no keys
         check_tile(-(-n_k // BN) * BN, begin, whole, again, end, BN, rows.T)
         assert end <= -(-n_k // BN) * BN
         for at in range(whole, again, BN):
@@ -111,6 +111,6 @@ def test_a_band_says_what_causal_and_window_and_align_say(n_q, n_k, aligned, win
     seen = seen if low is None else seen & (distance >= low)
     seen = seen if high is None else seen & (distance <= high)
     assert torch.equal(seen, reference_attention.seen(n_q, n_k, causal, window, align))
-    # A limit that stops nobody is none: the kernel then has no loop for it.
+    # A limit that masks no pair becomes None, and the kernel then has no loop for it.
     assert low is None or (distance < low).any()
     assert high is None or (distance > high).any()

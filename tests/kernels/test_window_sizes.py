@@ -1,4 +1,4 @@
-"""Windows of every size, to far beyond 32 bits, dense and packed: a limit that hides no pair is none."""
+"""Windows of every size, far beyond 32 bits, dense and packed: a limit that masks no pair becomes None."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def test_there_are_many_cases():
 @pytest.mark.parametrize("way", ["dense", "packed"])
 @pytest.mark.parametrize(("align", "causal"), TURNS)
 def test_values_and_gradients(align, causal, way):
-    """By both backward passes in turn, and dense by slices of d; each window in one turn of four."""
+    """Alternate both backward passes and, dense, slices of d; each window is in one run of four."""
     here = [window for window, *other in CASES if other == [align, causal]]
     here = many(here[TURNS.index((align, causal)) :: len(TURNS)], here)
     wrong = []
@@ -99,5 +99,5 @@ def test_the_largest_limit_that_counts_is_kept():
 
 def test_a_decode_step_has_no_window_and_says_so():
     x = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(TypeError, match="window is no argument of decode; allowed: q, k, v, scale, parts"):
+    with pytest.raises(TypeError, match="window is not an argument of decode; use: q, k, v, scale, parts"):
         decode(x, x, x, window=(2**31 - 1, 0))

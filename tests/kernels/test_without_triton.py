@@ -1,7 +1,6 @@
-"""Without triton, in the wrong order, or on the wrong device: each in a process of its own, with a clear
-message.
+"""Errors without triton, with a wrong import order, or on the wrong device, each in a separate process.
 
-These run without torch and triton too, but for those that need them.
+Most of these tests also run without torch and triton.
 """
 
 import importlib.util
@@ -128,7 +127,7 @@ attention(*[torch.zeros(1, 1, 4, 8)] * 3)
 """
     said = python(code, TRITON_INTERPRET=off)
     assert said.startswith(
-        "ValueError: q is on cpu, and kernels are compiled for CUDA here; allowed: a cuda tensor"
+        "ValueError: q must be a cuda tensor, because kernels are compiled for CUDA here, got a tensor on cpu"
     )
 
 

@@ -1,7 +1,7 @@
-"""Measurements side by side, one module per subject, or one folder where it takes several files.
+"""Benchmarks of the course: one module or folder per subject.
 
-A subject has ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers, as JSON can hold them) and
-``show(result) -> str`` (the same as a table). `tools/bench/__main__.py` has the list of subjects.
+A subject has ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers, in JSON types) and
+``show(result) -> str`` (the same as a table). `tools/bench/__main__.py` lists the subjects.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ Row = dict[str, Any]
 
 
 class Subject(Protocol):
-    """What a module of this folder offers."""
+    """Interface of a module that measures one subject."""
 
     NAME: str
     HELP: str
 
     def run(self, quick: bool) -> Row:
-        """Measure; `quick` asks for the fewest repeats that still say something."""
+        """Measure and return the record; `quick`: with the minimum of repeats."""
 
     def show(self, result: Row) -> str:
-        """The result as plain text."""
+        """Format the record as plain text."""
 
 
 def laps(seconds: Sequence[float], digits: int) -> Row:
-    """What a record says of work that was timed several times: each time in seconds, and their median."""
+    """Return the entry of a record for repeated timings: each time in seconds, rounded, and their median."""
     return {"seconds": [round(s, digits) for s in seconds], "median_s": round(median(seconds), digits)}
 
 
 def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by the values they have under these keys, in the order in which the values come first."""
+    """Group rows by their values under these keys, in the order of first appearance."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -40,7 +40,7 @@ def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], l
 
 
 def verdict(reached: float, goal: float, floor: float | None = None, *, less: bool = False) -> str:
-    """What is said of a number beside its goal and floor, of which it is to be no less, or no more."""
+    """Return the verdict on a number, given its goal and floor: at least these, or at most if `less`."""
     sign = -1 if less else 1
     if sign * reached >= sign * goal:
         return "goal met"

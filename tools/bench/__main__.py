@@ -37,7 +37,7 @@ SUBJECTS: dict[str, Subject] = {module.NAME: module for module in _MODULES}
 
 
 def parser() -> Parser:
-    """The options, and below them what each subject measures."""
+    """Return the command's parser, whose help lists the subjects after the options."""
     made = Parser(
         prog="python -m tools.bench",
         description="Measure one subject and print a table.",
@@ -59,33 +59,33 @@ def parser() -> Parser:
         "--pictures", metavar="FOLDER", type=Path, help="for lowrank: also draw the numbers, as PNG files"
     )
     made.add_argument(
-        "--threads", metavar="T", type=int, help="for lowrank: threads of everyone, 1 by default"
+        "--threads", metavar="T", type=int, help="for lowrank: threads of all implementations (1)"
     )
     group = made.add_argument_group("gpu")
-    group.add_argument("--minutes", metavar="M", type=float, help="of the whole run, 15 by default")
+    group.add_argument("--minutes", metavar="M", type=float, help="maximum time of the whole run (15)")
     group.add_argument(
         "--tutorial", metavar="FILE", type=Path, help="also time this copy of Triton's tutorial 06"
     )
-    group.add_argument("--only", metavar="STEP", action="append", help="this step alone; repeatable")
+    group.add_argument("--only", metavar="STEP", action="append", help="run only this step; repeatable")
     group.add_argument(
         "--install", metavar="FILE", type=Path,
-        help="put the records of an earlier run into iocourse/data/bench and do nothing else",
+        help="copy the records of an earlier run into iocourse/data/bench and do nothing else",
     )  # fmt: skip
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 done, 1 a subject failed, 2 bad arguments."""
+    """Run the command and return its exit code: 0 done, 1 a subject failed, 2 bad arguments."""
     return run_main(parser(), bench, argv)
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """Measure, print the table, and write what the options ask for."""
+    """Measure, print the table, and write the files that the options name. Returns the exit code."""
     known = SUBJECTS
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
         raise UsageError(
-            f"{came}; allowed: {', '.join(known)}. python -m tools.bench --help says what each measures"
+            f"{came}. Use one of: {', '.join(known)}. python -m tools.bench --help describes them"
         )
     if arguments.pictures:
         _only_for("--pictures", arguments.what, [n for n, one in known.items() if hasattr(one, "pictures")])
@@ -106,13 +106,16 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def _each_subject() -> str:
-    """What each subject measures, a line each as wide as a terminal is."""
+    """Return the list of subjects for the help text, wrapped at 100 columns."""
     lines = (f"  {name:12} {one.HELP}" for name, one in SUBJECTS.items())
     return "\n".join(["subjects:", *(fill(line, 100, subsequent_indent=" " * 15) for line in lines)])
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What only some subjects take: those whose `run` has a parameter of that name."""
+    """Return the options that only some subjects take, those whose `run` has a parameter of that name.
+
+    Raises UsageError if the subject does not take one of them.
+    """
     options = ("threads", "minutes", "tutorial", "only", "install")
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
@@ -128,7 +131,7 @@ def _takers(known: Mapping[str, Any], option: str) -> list[str]:
 
 def _only_for(option: str, what: str, takers: Sequence[str]) -> None:
     if what not in takers:
-        raise UsageError(f"{option} is not for {what}; allowed with: {', '.join(takers)}")
+        raise UsageError(f"{what} does not take {option}. Use it with: {', '.join(takers)}")
 
 
 if __name__ == "__main__":

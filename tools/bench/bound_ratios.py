@@ -1,4 +1,4 @@
-"""How many times the lower bound the best schedules move, wherever the course claims a number."""
+"""Ratios of the best schedules' traffic to the lower bound, for every size at which the course claims one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELP = "words moved over the proved lower bound, by closed form"
 
 
 class Claim(NamedTuple):
-    """A schedule at a size, and the ratio it is to stay below; None where there is only something to see."""
+    """A schedule at one size, and the ratio that it must not reach; None: the ratio is only shown."""
 
     schedule: str
     N: int
@@ -33,12 +33,12 @@ CLAIMS = (
 
 
 def comparisons() -> list[tuple[Claim, Comparison]]:
-    """Every claim with its schedule's words and its bound."""
+    """Return every claim with its comparison: the schedule's words and the bound."""
     return [(claim, against_bound(*claim[:4], recompute=claim.recompute)) for claim in CLAIMS]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """The table as JSON can hold it. Nothing is timed, so `quick` changes nothing."""
+    """Return the record. Nothing is timed, so `quick` has no effect."""
     rows = [_row(claim, found) for claim, found in comparisons()]
     return {"subject": NAME, **run_metadata("numpy"), "measured": rows}
 
@@ -51,7 +51,7 @@ def _row(claim: Claim, found: Comparison) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> str:
-    """One line for each claim."""
+    """Format the record as a table with one line per claim."""
     lines = [f"{'schedule':<16}{'N':>10}{'d':>6}{'M':>9}{'words':>22}{'bound':>22}  by   ratio  goal"]
     for row in result["measured"]:
         goal = "" if row["goal"] is None else f"{row['goal']:.2f}"

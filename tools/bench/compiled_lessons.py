@@ -1,7 +1,7 @@
-"""The lessons on kernels from top to bottom, on a GPU: kernels compiled, nothing counted.
+"""Run the lessons on kernels with compiled kernels on a GPU, without counting traffic.
 
-Lessons ask for Triton's interpreter and count what it moves. Here a launch copies its tensors, which are on
-the CPU, to the GPU and back, and every ledger is empty; a cell that raises does not end the run.
+Lessons use Triton's interpreter and count its traffic. Here a launch copies its tensors from the CPU to the
+GPU and back, and every ledger is empty. The run continues after a cell that raises an exception.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tools.build.notebook_execution import ExecutionFailed, cell_label, execute,
 
 LESSONS = "1[0-4]*.ipynb"
 START = "from tools.bench.compiled_lessons import compile_kernels\ncompile_kernels()"
-INTERPRETED = {  # what a lesson says about the interpreter, and what is said in its place
+INTERPRETED = {  # replacements of a lesson's lines about the interpreter
     'os.environ["TRITON_INTERPRET"] = "1"': 'os.environ["TRITON_INTERPRET"] = "0"',
     "assert kernels.INTERPRETED": "assert not kernels.INTERPRETED",
 }
 
 
 def files(root: Path) -> list[Path]:
-    """The notebooks of a checkout."""
+    """Return the notebooks of the lessons on kernels in a checkout."""
     return sorted((root / "solutions").glob(LESSONS))
 
 
 def row_of(file: Path, root: Path) -> Row:
-    """Run one lesson: how many cells ran, and what the others raised."""
+    """Run one lesson and return its row: the number of cells that ran, and the errors of the others."""
     row: Row = {"lesson": file.stem}
     started = time.monotonic()
     try:
@@ -53,7 +53,7 @@ def row_of(file: Path, root: Path) -> Row:
 
 
 def text_of(row: Row) -> str:
-    """A lesson in one line, and a line for each cell that raised."""
+    """Format a lesson's row: one line, and one more for each cell that raised an exception."""
     if "refused" in row:
         return f"{row['lesson']}: {row['refused']}"
     errors = (f"\n  {label}: {why.splitlines()[0]}" for label, why in row["failed"].items())
@@ -61,7 +61,7 @@ def text_of(row: Row) -> str:
 
 
 def for_the_gpu(notebook: Row) -> Row:
-    """A notebook whose kernels are compiled, and which goes on behind a cell that raises."""
+    """Return a copy of the notebook with compiled kernels, which continues after a cell that raises."""
     notebook = json.loads(json.dumps(notebook))
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
@@ -78,7 +78,7 @@ def for_the_gpu(notebook: Row) -> Row:
 
 
 def compile_kernels() -> None:
-    """In the process of a lesson: launches take its tensors, which are on the CPU, and nothing is counted."""
+    """Patch the process of a lesson: launches accept tensors on the CPU, and traffic is not counted."""
     from triton.runtime.jit import JITFunction
 
     from iocourse import traffic
@@ -93,8 +93,8 @@ def compile_kernels() -> None:
 
 
 def on_device(run: Callable[..., Any], device: str = "cuda") -> Callable[..., Any]:
-    """A launch whose tensors are copied to the device, and back behind the kernel; views share memory as
-    before.
+    """Wrap a launch so that its tensors are copied to the device, and back after the kernel. Views
+    still share memory.
     """
     import torch
 

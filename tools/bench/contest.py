@@ -1,7 +1,7 @@
-"""Contenders at one problem: their values against float64 first, then their times, and what the times say.
+"""Comparison of several implementations on one problem: check values against float64, time, and judge goals.
 
-A contender is called with q, k, v and what a query sees (in dense attention `causal`), and returns O. Results
-that are wrong are not timed. A contender that raises has its reason in the place of a time.
+An implementation is a function of q, k, v and the mask (in dense attention `causal`), and returns O. If its
+values are wrong, it is not timed. If it raises an exception, the reason replaces the time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tools.bench import Row, grouped, verdict
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
 else:
-    Tensor = Any  # this module is read where torch may be absent
+    Tensor = Any  # torch may be missing when this module is imported
 
 Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
-Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
-# The library's kernels by what runs: the backward pass of `attention`; `decode`; `attention` at large d.
+Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> visible pairs
+# The library's kernels: the backward pass of `attention`; `decode`; `attention` at large d.
 FUSED, TWO_PASS, SPLIT_KV, DEFAULT = "fused", "two-pass", "split-KV", "default"
-FIRST = (FUSED, SPLIT_KV, DEFAULT)  # whose ratios and goals are judged: one of them in each step
-# The library's kernels in ways that are off unless `using` turns them on: by contender, the name there.
+FIRST = (FUSED, SPLIT_KV, DEFAULT)  # ratios and goals are for these; each step has one of them
+# The library's kernels with options that are off by default: the option's name in `using`.
 PACKED_DESCRIPTORS, ROW_DESCRIPTORS = "packed by descriptors", "rows by descriptors"
 LAST_MERGES = "last program merges"  # `decode` in one launch
 WAYS = {
@@ -54,31 +54,31 @@ class Shape(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What one contender gets."""
+    """Arguments for one implementation."""
 
-    inputs: Sequence[Tensor]  # q, k, v, in the layout it takes
+    inputs: Sequence[Tensor]  # q, k, v, in its layout
     do: Tensor  # gradient of O
-    seen: Any  # what a query sees, as it is told
-    part: Callable[[Tensor], Tensor]  # cuts a result or gradient to the (rows, d) of the reference
+    seen: Any  # the mask, in its form
+    part: Callable[[Tensor], Tensor]  # selects the (rows, d) of a result that the reference has
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, drawn."""
+    """One problem with its random inputs."""
 
-    given: Given  # what contenders get
-    pairs: Pairs | None  # which query of the part sees which key; None: all see all
-    figures: Callable[[str, float], Row]  # what a pass and its milliseconds mean: a row's rates
-    # What those contenders get that take, or are told, something else.
+    given: Given  # arguments of most implementations
+    pairs: Pairs | None  # visible pairs of the checked part; None: all
+    figures: Callable[[str, float], Row]  # rates of a row, from its pass and milliseconds
+    # Arguments of implementations that need another layout or another form of the mask.
     others: Mapping[str, Given] = dataclasses.field(default_factory=dict)
 
     def given_to(self, contender: str) -> Given:
-        """The inputs of one contender."""
+        """Return the arguments of one implementation."""
         return self.others.get(contender, self.given)
 
 
 def normal(sizes: tuple[int, ...], count: int, dtype: str, device: str, seed: int) -> list[Tensor]:
-    """So many normal tensors of a type from the seed."""
+    """Return `count` normally distributed tensors of a type, drawn from the seed."""
     import torch
 
     source = torch.Generator(device).manual_seed(seed)
@@ -87,32 +87,32 @@ def normal(sizes: tuple[int, ...], count: int, dtype: str, device: str, seed: in
 
 
 def rates(forward_flop: float, **facts: Any) -> Callable[[str, float], Row]:
-    """A row's TFLOP/s, from the FLOP of the forward pass, and facts that every row has."""
+    """Return a function that computes a row's TFLOP/s from its pass and time, and adds `facts`."""
     return lambda pass_, ms: facts | {"tflops": tflops(TIMES_FORWARD[pass_] * forward_flop, ms)}
 
 
 # --- values ------------------------------------------------------------------------------------------------
 
 RESULTS = ("O", "dQ", "dK", "dV")
-BLOCK = 64  # rows; an error in a few of them must not drown in all the others
-# Relative error of the worst block of rows, from which on a result is wrong and not rounded: ten times what
-# PyTorch's own kernels show.
+BLOCK = 64  # rows per block, so that an error in a few rows is not averaged away
+# Relative error of the worst block of rows above which a result counts as wrong: ten times the error of
+# PyTorch's kernels.
 WRONG = {"float16": 0.02, "bfloat16": 0.05}
 
 
 def exact_head(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, seen: Pairs | None = None, rows: int = 1024
 ) -> dict[str, Tensor]:
-    """O, dQ, dK, dV of one head in float64, from q and dO (Nq, d), k and v (Nk, d), by torch's autograd.
+    """Return O, dQ, dK, dV of one head in float64, from q and dO (Nq, d), k and v (Nk, d), by autograd.
 
-    `seen` says which query sees which key; each must see one. None: all see all. `rows` queries at a time.
+    seen: the visible pairs, at least one per query; None: all. rows: queries computed at a time.
     """
     import torch
 
     q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
     i, j = (torch.arange(len(x), device=x.device) for x in (q, k))
     o = []
-    # In this thread: in a thread of autograd's own, cuBLAS warns that it has no context yet.
+    # Single-threaded, because in autograd's own thread cuBLAS warns of a missing context.
     with torch.autograd.set_multithreading_enabled(False):
         for some in i.split(rows):
             scores = q.shape[1] ** -0.5 * q[some] @ k.T  # (rows, Nk)
@@ -124,14 +124,14 @@ def exact_head(
 
 
 def relative_error(x: Tensor, reference: Tensor) -> float:
-    """‖x - reference‖ / ‖reference‖; x and reference (N, d)."""
+    """Return ‖x - reference‖ / ‖reference‖; x and reference (N, d)."""
     return float((x.detach().double() - reference).norm() / reference.norm())
 
 
 def worst_block(x: Tensor, reference: Tensor) -> float:
-    """The largest relative error of any BLOCK rows, NaN where there is one; x and reference (N, d).
+    """Return the largest relative error of any BLOCK rows, NaN if x has one; x and reference (N, d).
 
-    Rows that are nearly 0 count as a hundredth of the mean: a division by them would say nothing.
+    Blocks with a norm near 0 are divided by a hundredth of the mean norm instead.
     """
     import torch
 
@@ -145,7 +145,7 @@ def worst_block(x: Tensor, reference: Tensor) -> float:
 
 
 def reason_of(error: BaseException, said: Sequence[str] = ()) -> str:
-    """One line: what was raised, and what was warned of before."""
+    """Return one line with the exception and the warnings that preceded it."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     parts = [f"{type(error).__name__}: {first}" if first else type(error).__name__]
     parts += dict.fromkeys(line.strip().splitlines()[0] for line in said if line.strip())
@@ -153,7 +153,9 @@ def reason_of(error: BaseException, said: Sequence[str] = ()) -> str:
 
 
 def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
-    """What `work` returned and "", or None and why it could not: SDPA says its reasons as warnings."""
+    """Return the result of `work` and "", or None and the reason of its failure. SDPA gives
+    reasons as warnings.
+    """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -165,8 +167,8 @@ def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None) -> Work:
-    """A pass on what is given; before a backward pass alone a forward one runs, untimed. Each runs within
-    `using(way=True)`, should there be a way.
+    """Return the work of a pass: "backward" is preceded by an untimed forward pass. It runs within
+    `using(way=True)` unless way is None.
     """
     import torch
 
@@ -194,7 +196,7 @@ def work_of(attend: Contender, given: Given, pass_: str, way: str | None = None)
 
 
 def outcomes(works: Mapping[str, Work], stopwatch: Any) -> dict[str, Row]:
-    """What a row says of each piece of work: its time, or why it has none."""
+    """Time the works, and return the entries of their rows, the time or {"refused": reason}."""
     return {
         name: dataclasses.asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}
         for name, took in side_by_side(works, stopwatch=stopwatch).items()
@@ -203,16 +205,16 @@ def outcomes(works: Mapping[str, Work], stopwatch: Any) -> dict[str, Row]:
 
 @dataclass(frozen=True)
 class Trial:
-    """Every contender at one problem; `refused` has who takes no part in a pass, and why."""
+    """All implementations on one problem. refused: the reason for each (name, pass) that is not run."""
 
-    shape: Any  # a named tuple with a `dtype`, as JSON can hold it
+    shape: Any  # a named tuple with a `dtype`, of JSON types
     problem: Problem
     field: Mapping[str, Contender]
     passes: Sequence[str]
     refused: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
     def errors(self) -> Iterator[Row]:
-        """The errors of each contender in one part, against float64, {} for one that is refused."""
+        """Yield the errors of each implementation in the checked part, against float64; {} if refused."""
         import torch
 
         given, later = self.problem.given, self.passes[1:]
@@ -234,11 +236,13 @@ class Trial:
     def _accepted(
         self, name: str, passes: Sequence[str], results: Sequence[str], reference: Mapping[str, Tensor]
     ) -> Row:
-        """The errors of a contender's results; none, and the passes refused, where it raises or is wrong."""
+        """Return the errors of an implementation's results. If it raises an exception or is wrong, refuse the
+        passes and return {}.
+        """
         import torch
 
         given = self.problem.given_to(name)
-        # NaN in the memory that the next results will get: what is not written shows.
+        # Fill memory that the next results will reuse with NaN, to detect elements that are not written.
         junk = [torch.full_like(given.do, float("nan")) for _ in range(6)]
         del junk
         work: Any = self._work(name, PASSES[0] if len(results) == 1 else PASSES[-1])
@@ -256,8 +260,8 @@ class Trial:
         return {}
 
     def timed(self, stopwatch: Any, pass_: str) -> list[Row]:
-        """A row per contender of one pass: its time, or why it has none. Two-pass and fused have one forward
-        pass, which is timed once.
+        """Return one row per implementation for a pass: its time, or the reason why there is none. Two-pass
+        and fused share a forward pass, which is timed once.
         """
         names = [name for name in self.field if (name, pass_) != (TWO_PASS, PASSES[0])]
         works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
@@ -277,76 +281,78 @@ class Trial:
 
 
 class Layout(NamedTuple):
-    """How the rows of a record are compared."""
+    """Rules for the comparison of a record's rows."""
 
-    tables: tuple[str, ...]  # keys of which each combination of values has a mean of its own
-    lines: tuple[str, ...]  # keys that tell the shapes of one mean apart
-    rival: str = ""  # the contender that ratios and means are relative to
-    shapes: int = 0  # over how many a mean should be
+    tables: tuple[str, ...]  # one mean is computed per combination of these keys' values
+    lines: tuple[str, ...]  # keys that distinguish the shapes within one mean
+    rival: str = ""  # the baseline of ratios and means
+    shapes: int = 0  # number of shapes that a mean should include
 
     @property
     def same_work(self) -> tuple[str, ...]:
-        """What two rows about the same work have in common, the pass among it."""
+        """The keys whose values are equal in rows for the same work."""
         return (*self.tables, *self.lines)
 
 
 class Goal(NamedTuple):
-    """What ours shall reach, and what it must reach."""
+    """A goal and a floor for a number of our implementation."""
 
-    # What its rows have in common, by key; a tuple stands for any of its values. Without a contender: FIRST.
+    # Values of its rows, by key; a tuple means any of its values. Default implementation: FIRST.
     where: Mapping[str, Any]
     goal: float  # the number to reach
-    floor: float | None  # the number that must be reached; None: none
-    shapes: int  # how many rows a verdict takes
-    rival: str = ""  # where no figure is judged: how many times as fast as this contender ours is
-    figure: str = ""  # what is judged of a row of ours, by its key
-    over: str = "mean"  # of all rows' figures, by its name in OVER
-    called: str = ""  # the goal in words, where `where` and `rival` do not say it
+    floor: float | None  # the minimum; None: no minimum
+    shapes: int  # number of rows needed for a verdict
+    rival: str = ""  # judge the speedup over this baseline, unless `figure` is set
+    figure: str = ""  # key of the value to judge in our rows
+    over: str = "mean"  # reduction over the rows, a name in OVER
+    called: str = ""  # description of the goal; default: from `where` and `rival`
 
     @property
     def what(self) -> str:
-        """The goal in words: 'forward, d = 64, bfloat16, against SDPA flash'."""
+        """Description of the goal, as in 'forward, d = 64, bfloat16, against SDPA flash'."""
         return self.called or f"{about(self.where)}, against {self.rival}"
 
 
 def about(facts: Mapping[str, Any]) -> str:
-    """'bfloat16, d = 64, causal, forward': numbers by their names, full and causal by theirs."""
+    """Format facts as text: 'bfloat16, d = 64, causal, forward'. Only integers are shown with their names."""
     return ", ".join(
         f"{name} = {value}" if type(value) is int else cell(value) for name, value in facts.items()
     )
 
 
 def cell(value: Any) -> str:
-    """A fact of a row in a table."""
+    """Format a value for a table: "causal" or "full" for a bool, otherwise str."""
     return {True: "causal", False: "full"}[value] if isinstance(value, bool) else str(value)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """(∏ ratios)^(1/n). Raises ValueError where there is none, or one is not above 0."""
+    """Return (∏ ratios)^(1/n). Raises ValueError if there are no ratios, or one is not above 0."""
     if not ratios or min(ratios) <= 0:
-        raise ValueError(f"ratios is {list(ratios)!r}; allowed: one number or more, all above 0")
+        raise ValueError(f"ratios must be one number or more, all above 0, got {list(ratios)!r}")
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 
 
-# What is judged of all rows; of the largest, less is better.
+# Reductions over rows. For "largest", less is better.
 OVER: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": geometric_mean, "least": min, "largest": max,
 }  # fmt: skip
 
 
 def with_ratios(rows: Sequence[Row], layout: Layout) -> list[Row]:
-    """Rows with `ratio`: the rival's time over their own, None where the rival has none at the same work."""
+    """Add `ratio` to rows: the baseline's time over theirs, None if it has no time for the same work."""
     times = _times_of(rows, layout.rival, layout.same_work)
     return timed_with(rows, lambda row: {"ratio": times(row)}) if layout.rival else list(rows)
 
 
 def timed_with(rows: Iterable[Row], more: Callable[[Row], Row]) -> list[Row]:
-    """The rows, those that have a time with more that follows from it."""
+    """Return the rows, with the entries `more(row)` added to those that have a time."""
     return [row | more(row) if "ms" in row else row for row in rows]
 
 
 def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Callable[[Row], float | None]:
-    """How many times as fast as the rival a row is; of one with variants ("tutorial, warp…") the fastest."""
+    """Return a function for the speedup of a row over the baseline, or over its fastest variant ("tutorial,
+    warp…"); None without a time.
+    """
     known = (row for row in rows if "ms" in row and row["contender"].split(", warp")[0] == rival)
     best = {work: min(row["ms"] for row in some) for work, some in grouped(known, same_work).items()}
 
@@ -358,7 +364,7 @@ def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Call
 
 
 def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
-    """The geometric mean of `ratio` for each table and contender, over how many shapes, `of` how many."""
+    """Return the geometric mean of `ratio` per table and implementation, over `shapes` `of` all shapes."""
     keys = (*layout.tables, "contender")
     found = []
     for kind, some in grouped((row for row in rows if row.get("ratio") is not None), keys).items():
@@ -368,8 +374,9 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
 
 
 def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict) -> Row:
-    """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
-    the goals, about rows and `lines`, which are stated for an H200. Of a quick run none is judged.
+    """Complete a record of times: ratios to the baseline, the entries of `more`, means, and judged goals.
+
+    Goals are for rows and `lines`, and are stated for an H200. In a quick run no goal is judged.
     """
     record = more(record | {"rows": with_ratios(record["rows"], layout)})
     rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
@@ -379,7 +386,7 @@ def compared(record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[
 
 
 def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = (), *, quick: bool = False) -> Row:
-    """A goal with what was reached and a verdict; part of the shapes, or a quick run, is no verdict."""
+    """Return a goal with the number reached and a verdict. A quick run or missing shapes are not judged."""
     figure = _times_of(rows, goal.rival, same_work) if goal.rival else lambda row: row.get(goal.figure)
     wanted = {key: value if isinstance(value, tuple) else (value,)
               for key, value in ({"contender": FIRST} | dict(goal.where)).items()}  # fmt: skip
@@ -399,23 +406,23 @@ def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = (), *, qu
     }  # fmt: skip
 
 
-# --- does time follow the share of tiles that a mask leaves? -----------------------------------------------
+# --- time as a function of the share of visible tiles ------------------------------------------------------
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-# The names of random masks with these shares of their tiles seen, and of none.
+# Names of random masks by the share of visible tiles, and of no mask.
 DENSITIES = {f"random, {f'1/{round(1 / share)}' if share < 1 else 'all'}": share for share in SHARES}
 NO_MASK = "no mask"
-LEAST = 3  # points through which a line says something
+LEAST = 3  # points that a fitted line needs to be informative
 
 
 def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
-    """time ≈ s · dense + overhead: dense, overhead, and the largest |line - time| / time.
+    """Fit time ≈ s · dense + overhead to points (s, milliseconds), by least squares of relative deviations.
 
-    Of points (s, milliseconds) the squares of relative deviations have the least sum. Raises ValueError where
-    fewer than three have different s: any line meets these.
+    Returns dense, overhead and the largest |line - time| / time. Raises ValueError for fewer than three
+    different s, because two points always fit.
     """
     if len({s for s, _ in points}) < LEAST:
-        raise ValueError(f"points is {list(points)!r}; allowed: {LEAST} or more, of different s")
+        raise ValueError(f"points must be {LEAST} or more, with different s, got {list(points)!r}")
     s, ms = np.asarray(points, dtype=np.float64).T
     dense, overhead = np.polyfit(s, ms, 1, w=1 / ms)
     off = np.abs(s * dense + overhead - ms) / ms
@@ -423,10 +430,10 @@ def line(points: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 
 
 def lines(rows: Sequence[Row]) -> list[Row]:
-    """A line for each d, N and pass of which every share was timed: points [[s, ms], …], and what they give.
+    """Fit a line for each d, N and pass with times for every share; return points [[s, ms], …] and results.
 
-    Times that the host bounds are no points; their masks are in `host_bound`. Where fewer than three are left
-    there is no line. unmasked_ms is the time of the kernel that knows of no mask, None where it has none.
+    Host-bound times are left out, and their masks listed in `host_bound`; there is no line for fewer than
+    three points. unmasked_ms: time of the kernel without a mask, or None.
     """
     keys = ("d", "N", "pass", "contender")
     found = []

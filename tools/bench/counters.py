@@ -1,8 +1,8 @@
-"""The bytes that one launch moves on a GPU, by its counters: `python -m tools.bench.counters WHAT …`.
+"""Bytes that one launch moves on a GPU, by hardware counters: `python -m tools.bench.counters WHAT …`.
 
 The options are those of `iocourse profile`. NVIDIA Nsight Compute (ncu, `ncu.py`) counts the bytes between
-the multiprocessors and L2, and between L2 and DRAM, of one launch in a process of its own (`one_launch.py`);
-the table puts them next to the closed form and the compulsory bytes.
+the SMs and L2, and between L2 and DRAM, of one launch in a separate process (`one_launch.py`). The table
+compares them with the closed form and the compulsory bytes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram
 
 
 def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, Any]:
-    """The bytes that a launch must move, and those that this GPU moves, by ncu within so many seconds.
+    """Return a record of the bytes that a launch must move, and of those that ncu counts on this GPU.
 
-    `counters` has the bytes of those counters in `ncu.MORE` that the chip has.
+    seconds: time limit of ncu. The entry `counters` has the counters of `ncu.MORE` that the chip supports.
 
-    Raises UsageError without a GPU or ncu, or where ncu fails: what is needed, and what can be had without.
+    Raises UsageError without a GPU or ncu, or if ncu fails; the message names what is needed.
     """
     tool, reason = ncu.find(), cuda_unavailable_reason()
     try:
@@ -48,8 +48,8 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
             absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
             raise ncu.CannotMeasure(
                 f"nothing can be measured here: {', and '.join(filter(None, absent))}. Needed: an NVIDIA GPU "
-                "that torch can use, ncu (it comes with the CUDA toolkit, and alone from "
-                "developer.nvidia.com/nsight-compute), and leave to read the GPU's counters"
+                "that torch can use, ncu (part of the CUDA toolkit, also available from "
+                "developer.nvidia.com/nsight-compute), and permission to read the GPU's counters"
             )
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
@@ -57,7 +57,8 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
         found = ncu.measure(tool, kernels, _program(must), around, seconds)
     except ncu.CannotMeasure as error:
         raise UsageError(
-            f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form"
+            f"{error}. To print the closed form without them, run `iocourse profile {asked.what} … "
+            "--closed-form`"
         ) from None
     return {
         "subject": "profile", **run_metadata("torch", "triton"), "question": asdict(must.request),
@@ -69,13 +70,13 @@ def record_of(asked: LaunchRequest, seconds: float | None = None) -> dict[str, A
 
 
 def _program(must: LaunchCost) -> list[str]:
-    """The launch with its tiles, in a process of its own."""
+    """Return the command that runs the launch with its tiles in a separate process."""
     told = json.dumps({"question": asdict(must.request), "tiles": must.chosen})
     return [sys.executable, "-m", "tools.bench.one_launch", told]
 
 
 def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
-    """Bytes at L2 and at DRAM. Additions are made in L2: the memory sees reads and writes only."""
+    """Return the bytes at L2 and at DRAM. Additions are executed in L2, so DRAM has reads and writes only."""
 
     def total(metric: str, *kinds: str) -> int | None:
         return ncu.total(found, *(metric.format(kind) for kind in kinds))
@@ -90,7 +91,7 @@ def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
 
 
 def show(record: dict[str, Any]) -> str:
-    """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
+    """Format a record: the launch, a table of bytes, each kernel if there are several, and a summary."""
     kernels = record["kernels"] if len(record["kernels"]) > 1 else ()
     each, said = "\n".join(map(_each_kernel, kernels)), "\n".join(_sentences(record["bytes"]))
     more = "\n".join(f"{name}: {_amount(count)} bytes" for name, count in record["counters"].items())
@@ -126,28 +127,28 @@ def _each_kernel(kernel: dict[str, Any]) -> str:
 
 
 def _sentences(columns: dict[str, Bytes]) -> Iterator[str]:
-    """First what the tiles ask for, what crossed to L2, and what the memory moved."""
+    """Yield the summary: ratios of the closed form, of L2 traffic and of DRAM traffic, and remarks."""
     crossed, from_memory = (_quotient(columns, "total", *pair) for pair in RATIOS.values())
     moved = columns["closed_form"]["total"] / columns["compulsory"]["total"]
-    clauses = [f"The tiles move {moved:.2f} × the inputs and results"]
+    clauses = [f"The closed form is {moved:.2f} times the compulsory bytes"]
     if crossed is not None:
-        clauses.append(f"the multiprocessors moved {crossed:.3f} of that to and from L2")
+        clauses.append(f"L2 traffic is {crossed:.3f} of the closed form")
     if from_memory is not None:
-        clauses.append(f"the memory moved {from_memory:.2f} × the inputs and results")
+        clauses.append(f"DRAM traffic is {from_memory:.2f} times the compulsory bytes")
         asked, fetched = columns["l2"]["read"], columns["dram"]["read"]
         if asked and fetched <= asked:
-            clauses[-1] += f", so L2 answered {100 * (1 - fetched / asked):.0f} % of what was read"
+            clauses[-1] += f", so L2 served {100 * (1 - fetched / asked):.0f} % of the reads"
     yield "; ".join(clauses) + "."
     if columns["closed_form"]["added"]:
         yield profile.ADDITIONS
-    yield "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
+    yield "ncu empties the caches before each kernel; bytes left dirty in L2 are not in the DRAM counts."
 
 
 # --- the command -------------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure one launch and print the table; 2 where the arguments are bad or nothing can be measured."""
+    """Measure one launch, print the table and return the exit code; 2 for bad arguments or no measurement."""
     parser = Parser(prog="python -m tools.bench.counters", description=__doc__, allow_abbrev=False)
     add_options(parser)
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")

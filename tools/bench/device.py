@@ -1,4 +1,4 @@
-"""Facts about the GPU a measurement was made on, as JSON can hold them, and processes that use one."""
+"""Facts about the GPU of a measurement, in JSON types, and the environment of processes that use it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ASKED = ("driver_version", "power.limit", "clocks.max.sm")
 
 
 def device_facts() -> dict[str, Any]:
-    """Of the GPU in use: name, architecture, multiprocessors, L2, memory, CUDA, and what nvidia-smi says.
+    """Return facts about the GPU in use.
 
     Returns:
-        name, arch (90 for compute capability 9.0), multiprocessors, l2_bytes, memory_bytes, cuda (the version
-        torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None where it
-        cannot be asked. The versions of torch and triton stand beside it, in `data.records.run_metadata`.
+        name, arch (90 for compute capability 9.0), `multiprocessors`, l2_bytes, memory_bytes, cuda (the
+        version torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None if
+        it is not available. The versions of torch and triton are in `data.records.run_metadata`.
 
     Raises:
         NeedsCuda: there is no GPU.
@@ -32,7 +32,7 @@ def device_facts() -> dict[str, Any]:
 
 
 def facts_of(properties: Any, cuda: str, smi: tuple[str | None, ...]) -> dict[str, Any]:
-    """The record, from what torch and nvidia-smi said."""
+    """Combine torch's properties and nvidia-smi's values into the facts of `device_facts`."""
     return {
         "name": properties.name,
         "arch": 10 * properties.major + properties.minor,
@@ -45,9 +45,9 @@ def facts_of(properties: Any, cuda: str, smi: tuple[str | None, ...]) -> dict[st
 
 
 def smi_query(properties: Any, fields: str, *options: str) -> list[str]:
-    """The command line for nvidia-smi to print these fields of the GPU with these properties.
+    """Return the nvidia-smi command that prints these fields of the GPU with these properties.
 
-    Where torch does not know the GPU's identity, nvidia-smi prints a line for each GPU.
+    If torch does not report the GPU's UUID, nvidia-smi prints one line per GPU.
     """
     uuid = getattr(properties, "uuid", None)
     which = [] if uuid is None else [f"--id=GPU-{uuid}"]
@@ -55,7 +55,7 @@ def smi_query(properties: Any, fields: str, *options: str) -> list[str]:
 
 
 def _smi(properties: Any) -> tuple[str | None, ...]:
-    """Driver, power limit and highest clock of this GPU; None for what cannot be had."""
+    """Return driver, power limit and maximum clock of this GPU; None for unknown values."""
     command = smi_query(properties, ",".join(_ASKED), "--format=csv,noheader")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -65,15 +65,15 @@ def _smi(properties: Any) -> tuple[str | None, ...]:
 
 
 def read_smi(printed: str) -> tuple[str | None, ...]:
-    """The first line that nvidia-smi printed, cut at its commas; what it cannot say ("[N/A]") is None."""
+    """Split the first line of nvidia-smi's output at commas; unavailable values ("[N/A]") become None."""
     said = [part.strip() for part in printed.strip().split("\n")[0].split(",")]
     known: list[str | None] = [None if not part or part.startswith("[") else part for part in said]
     return tuple(known) if len(known) == len(_ASKED) else (None,) * len(_ASKED)
 
 
 def environment(*beside: Path, interpret: bool) -> dict[str, str]:
-    """The environment of a process whose kernels are interpreted or compiled, with the iocourse of this
-    checkout in any folder; modules in the folders `beside` are found too.
+    """Return the environment of a process whose kernels are interpreted or compiled. It imports iocourse from
+    this checkout, and modules from the folders `beside`.
     """
     paths = [str(ROOT), *map(str, beside), os.environ.get("PYTHONPATH", "")]
     kernels = {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join(filter(None, paths))}

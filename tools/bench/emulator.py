@@ -1,4 +1,4 @@
-"""How long the emulator takes: a run with values, a dry count, and the import of the library."""
+"""Run time of the emulator: a run with values, a dry count, and the import of the library."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ IMPORT = "import time; t = time.perf_counter(); import iocourse; print(time.perf
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Wall seconds of F3 with values, of F3 counted dry, and of the import in a fresh interpreter.
+    """Measure wall seconds of `flash_optimal` with values and dry, and of the import in a new interpreter.
 
     Args:
-        quick: each once instead of five times.
+        quick: once each instead of five times.
     """
     repeats = 1 if quick else REPEATS
     measured = {"run": _with_values, "dry": _dry, "import": _import}
@@ -49,7 +49,7 @@ def _case(N: int, d: int, M: int) -> dict[str, Any]:
 
 
 def _with_values() -> float:
-    """F3 on random input, trace included; the values are checked, outside the time measured."""
+    """Return the seconds of `flash_optimal` on random input, with its trace; values are checked untimed."""
     N, d, M = REAL
     rng = np.random.default_rng(0)
     Q, K, V = (rng.standard_normal((N, d)) for _ in range(3))
@@ -75,7 +75,7 @@ def _import() -> float:
 
 
 def show(result: dict[str, Any]) -> str:
-    """The times beside their goals, as plain text."""
+    """Format the times and their goals as plain text."""
     rows = [
         [_label(name, one), f"{one['median_s']:.4f} s", f"goal below {one['goal_s']} s"]
         for name, one in result["measured"].items()

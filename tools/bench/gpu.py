@@ -1,11 +1,11 @@
-"""Our kernels on the GPU that is here, in one run of some minutes: values, times, tiles, bytes, lessons.
+"""GPU benchmark of our kernels, in one run of some minutes: values, times, tiles, byte counters and lessons.
 
-The steps, in this order: the values of every kernel against float64; then, for each kind of attention, the
-times of our kernels and of those that they are compared with; tiles; byte counters, where Nsight Compute is
-installed; the lessons on kernels with compiled kernels. Kernels with wrong values are not timed. Each step
-has a share of the minutes; what it leaves is for the steps after it. A line is printed and the file is
-written after every row, so that a run may be cut off at any moment. The parts of the file are records as the
-package ships them; `--install FILE` puts them there.
+Steps, in order: the values of every kernel against float64; for each kind of attention, the times of our
+kernels and of other implementations; tiles; byte counters, if Nsight Compute is installed; the lessons on
+kernels with compiled kernels. Kernels with wrong values are not timed. Each step has a share of the
+minutes, and unused time goes to later steps. After every row, a line is printed and the file is written, so
+that a run may be interrupted at any time. The parts of the file are records; `--install FILE` copies them
+into the package.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ NAME = "gpu"
 HELP = "our kernels on a GPU: values, times next to PyTorch's and others', tiles, bytes, lessons (needs CUDA)"
 MINUTES = 15.0
 FILE = Path("build", "gpu.json")  # without --json
-ENOUGH = 2.0  # seconds below which no step begins
+ENOUGH = 2.0  # minimum seconds to start a step
 Keep = Callable[[Row], None]
 
 
 class Place:
-    """The current CUDA device and what takes its time; the tests have another one."""
+    """The current CUDA device, its stopwatch and its clock; tests use a replacement."""
 
     device = "cuda"
-    facts = staticmethod(device_facts)  # what a record says about it
+    facts = staticmethod(device_facts)  # facts about the device for a record
 
     def __init__(self) -> None:
-        """Make a stopwatch, and let nvidia-smi print the clock of the multiprocessors five times a second."""
+        """Create a stopwatch, and start nvidia-smi, which prints the SM clock five times per second."""
         import torch
 
         self.stopwatch, self._cuda, self._mhz = CudaStopwatch(), torch.cuda, list[float]()
@@ -99,7 +99,7 @@ class Place:
             self._listener = threading.Thread(target=self._listen, args=[self._smi.stdout], daemon=True)
             self._listener.start()
         except OSError:
-            pass  # there is no nvidia-smi
+            pass  # nvidia-smi is not installed
 
     def _listen(self, printed: Any) -> None:
         with printed:
@@ -108,22 +108,22 @@ class Place:
                     self._mhz.append(float(said))
 
     def sm_mhz(self) -> float | None:
-        """The median clock of the multiprocessors since the last call, None where it is not known."""
+        """Return the median SM clock in MHz since the last call, None if unknown."""
         found, self._mhz = self._mhz, []
         return median(found) if found else None
 
     def free_bytes(self) -> int:
-        """Memory for tensors: what the driver has free, and what torch holds for tensors to come."""
+        """Return the bytes available for tensors: free in the driver, or cached and unused by torch."""
         held = self._cuda.memory_reserved() - self._cuda.memory_allocated()
         return int(self._cuda.mem_get_info()[0] + held)
 
     def tidy(self) -> None:
-        """Give memory back that nobody uses any more: collect garbage and empty torch's cache."""
+        """Free unused memory: collect garbage and empty torch's cache."""
         gc.collect()
         self._cuda.empty_cache()
 
     def close(self) -> None:
-        """End nvidia-smi."""
+        """Stop nvidia-smi."""
         if self._smi:
             self._smi.kill()
             self._smi.wait()
@@ -131,10 +131,10 @@ class Place:
 
 
 def cuda_place() -> Place:
-    """The GPU of this process, where kernels are compiled for it.
+    """Return the GPU of this process, for which kernels are compiled.
 
-    Raises UsageError where there is none, triton is missing, or kernels are interpreted; the line says what
-    can be done instead.
+    Raises UsageError if there is no GPU, triton is missing, or kernels are interpreted; the message
+    names an alternative.
     """
     if reason := cuda_unavailable_reason():
         reason = f"no GPU, {reason}"
@@ -147,8 +147,8 @@ def cuda_place() -> Place:
             reason = f"no kernels, {error}"
     if reason:
         raise UsageError(
-            f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; without one, "
-            "`python -m tools.bench resources` compiles every kernel for every chip. "
+            f"{reason}, but this subject times kernels on an NVIDIA GPU. Run it on a machine with one; "
+            "without one, `python -m tools.bench resources` compiles every kernel for every chip. "
             f"Shipped with the course: {record_source(load_record('attention'))}."
         )
     return Place()
@@ -159,24 +159,24 @@ def cuda_place() -> Place:
 
 @dataclass(frozen=True)
 class Contest:
-    """One kind of attention: which kernels are compared at which shapes, and how."""
+    """One kind of attention: the implementations, the shapes, and the rules of their comparison."""
 
-    minutes: float  # its share
-    shapes: Callable[[bool], Sequence[Any]]  # every problem of a run, or the few of a quick one
-    small: Sequence[Any]  # those at which the values of our kernels are checked first
-    problem: Callable[[Any, str, int], Problem]  # draws one from a shape, a device and a seed
-    contenders: Callable[[Place], Mapping[str, Contender]]  # by name, ours first
+    minutes: float  # share of the run
+    shapes: Callable[[bool], Sequence[Any]]  # all shapes of a run; True: of a quick run
+    small: Sequence[Any]  # shapes at which the values of our kernels are checked first
+    problem: Callable[[Any, str, int], Problem]  # creates a problem from a shape, a device and a seed
+    contenders: Callable[[Place], Mapping[str, Contender]]  # implementations by name, ours first
     layout: Layout
     passes: Sequence[str] = PASSES
-    subject: str = ""  # what the record calls itself, where that is not the step's name
-    takes_part: Callable[[Any, str], bool] = lambda shape, name: True  # whether a contender does at a shape
-    # What else the record says, measured or known before anything is timed.
+    subject: str = ""  # subject of the record, if it is not the step's name
+    takes_part: Callable[[Any, str], bool] = lambda shape, name: True  # (shape, name) -> run it there
+    # More entries of the record, measured or known before the timing.
     facts: Callable[[Place, Sequence[Any]], Row] = lambda place, asked: {}
-    more: Callable[[Row], Row] = dict  # makes of a record with ratios what it says before it is judged
+    more: Callable[[Row], Row] = dict  # adds entries to a record with ratios, before it is judged
 
 
 def with_density_lines(record: Row) -> Row:
-    """Rows of masks of every density apart, and the lines through their times."""
+    """Move the rows of random masks of every density to `density_rows`, and add the lines fitted to them."""
     alone = [row for row in record["rows"] if row["mask"] in (NO_MASK, *DENSITIES)]
     rows = [row for row in record["rows"] if row["mask"] not in (NO_MASK, *DENSITIES)]
     more = {"rows": rows, "density_seed": record["seed"], "density_rows": alone, "lines": lines(alone)}
@@ -184,14 +184,14 @@ def with_density_lines(record: Row) -> Row:
 
 
 def with_part_saved(record: Row) -> Row:
-    """`of_saved`: how much of the padding saved is speed gained, in rows whose rival has a time too."""
+    """Add `of_saved`, the ratio of the speedup to the padding saved, to rows with a speedup."""
     return record | {"rows": timed_with(
         record["rows"], lambda row: {"of_saved": row["ratio"] / row["saved"]} if row["ratio"] else {}
     )}  # fmt: skip
 
 
 def with_share(record: Row) -> Row:
-    """`share`: GB/s as a share of the copy's, in each row that has a time."""
+    """Add `share`, the ratio of GB/s to those of the copy, to rows with a time."""
     copied = record["copy"]["gbytes_per_s"]
     return record | {"rows": timed_with(record["rows"], lambda row: {"share": row["gbytes_per_s"] / copied})}
 
@@ -202,10 +202,10 @@ CONTESTS = {
         3, problems.dense_shapes("bfloat16", (64, 128), problems.LENGTHS),
         [Shape("bfloat16", d, 1000, 1, 4, causal) for d in (64, 128) for causal in (False, True)],
         problems.dense, problems.of_attention, Layout(DENSE, ("N", "causal"), FLASH, 10),
-        # The slow ones, one of which is compiled for each shape, at one length only.
+        # Slow implementations (FLEX is compiled for each shape) run at one length only.
         takes_part=lambda shape, name: name not in (EFFICIENT, MATH, FLEX) or problems.LENGTHS[0] == shape.N,
     ),
-    "attention-tutorial": Contest(  # where a copy of the tutorial is given; its values are attention's
+    "attention-tutorial": Contest(  # only with --tutorial; the values are checked in "attention"
         3, problems.dense_shapes("float16", (64, 128), problems.LENGTHS), [],
         problems.dense, lambda place: {
             name: one for name, one in problems.of_attention(place).items()
@@ -235,17 +235,17 @@ CONTESTS = {
     ),
 }  # fmt: skip
 
-# Reached is what an NVIDIA H200 did, 2026-11-26, in the shipped record of each step. A goal is what was
-# reached, unless more is stated; a floor is what was reached or was the goal before.
+# "Reached" refers to an NVIDIA H200, 2026-11-26, in the shipped record of each step. A goal is the number
+# reached, unless a comment states more; a floor is the number reached or the previous goal.
 BOTH = PASSES[2]
 LONG = tuple(sorted(N for N in problems.DECODE_LENGTHS if N >= 32768))
-BY_DEFAULT = {"contender": TWO_PASS}  # what a backward pass is unasked where the goals are stated for
+BY_DEFAULT = {"contender": TWO_PASS}  # the default backward pass on the chip of the goals
 GOALS: dict[str, tuple[Goal, ...]] = {
-    # - Forward against flash: 1.33 and 1.17 at d = 64 and 128, before the tiles that were tuned there; the
-    #   goals are more.
-    # - Backward, and both passes: the two-pass way, which a call takes unasked there; against flash 1.28 and
-    #   1.24 (goal: 1.30) backward, 1.30 and 1.21 both; against cuDNN 0.77 and 0.65 backward.
-    # - Forward against cuDNN: 0.85, and 0.63 where the goal stays.
+    # - Forward against flash: 1.33 and 1.17 at d = 64 and 128, before the tiles were tuned; the goals are
+    #   higher.
+    # - Backward, and both passes: the two-pass variant, the default there; against flash 1.28 and 1.24
+    #   (goal: 1.30) backward, 1.30 and 1.21 both; against cuDNN 0.77 and 0.65 backward.
+    # - Forward against cuDNN: 0.85, and 0.63, for which the previous goal is kept.
     "attention": tuple(
         Goal({"pass": pass_, "d": d, "dtype": "bfloat16"} | who, goal, floor, 10, rival)
         for pass_, who, rival, *each in (
@@ -257,14 +257,14 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         )
         for d, (goal, floor) in zip((64, 128), each, strict=True)
     ),
-    # 0.93 and 0.83 at N = 4,096 alone: the goal is to be as fast.
+    # 0.93 and 0.83 at N = 4,096 only; the goal is equal speed.
     "attention-tutorial": tuple(
         Goal({"pass": "forward", "d": d, "dtype": "float16"}, 1.0, None, 10, TUTORIAL) for d in (64, 128)
     ),
-    # A backward pass alone is held to FlexAttention where its time is the GPU's and not Python's, which took
-    # 1.4 ms to queue it (d = 128). By the times of the larger densities there, 0.10 + 7.6 s ms at N = 8,192
-    # for a share s, that is a tenth of the blocks at twice that N: 1.6 ms. The window and BigBird take about
-    # 1.1 ms at every N. Nothing is measured at the longest N.
+    # The backward pass alone is compared with FlexAttention only where the GPU and not Python sets its time;
+    # Python took 1.4 ms to queue it (d = 128). The fitted time is 0.10 + 7.6 s ms at N = 8,192 for a share s,
+    # so a tenth of the blocks at twice this N takes 1.6 ms. The window and BigBird take about 1.1 ms at every
+    # N. The longest N is not measured.
     "sparse": (
         *(Goal({"pass": BOTH, "mask": mask, "d": d}, 1.1, 0.9, 3, FLEX) for mask in KINDS for d in (64, 128)),
         *(Goal({"pass": "backward", "mask": "random", "d": d, "N": 16384}, 0.95, None, 1, FLEX)
@@ -273,23 +273,23 @@ GOALS: dict[str, tuple[Goal, ...]] = {
                over="largest", called=f"{pass_}, largest deviation from s · dense + overhead")
           for pass_ in PASSES),
     ),
-    # At d = 128 with log-uniform lengths: 0.66 of the speed of PyTorch's packed kernel backward, and 1.11
-    # forward; of the padding saved 0.63 and 0.97.
+    # At d = 128 with log-uniform lengths: 0.66 of the speed of PyTorch's packed kernel backward, 1.11
+    # forward; speedup over padding saved: 0.63 and 0.97.
     "varlen": (
         *(Goal({"pass": pass_, "d": d}, 0.9, 0.75, len(LENGTH_KINDS), figure="of_saved",
                called=f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved")
           for pass_ in PASSES for d in (64, 128)),
         *(Goal({"pass": "backward", "d": d}, 0.95, None, len(LENGTH_KINDS), PACKED) for d in (64, 128)),
     ),
-    # At N = 32,768 and B = 1, with 32, 8 and 1 heads of keys, K and V would take 125.5, 31.4 and 3.9 µs at
-    # the speed of the copy, 4,279 GB/s. The step took 142.0, 47.2 and 25.1 µs: 16 to 21 more, whatever the
-    # bytes.
-    # - 32 heads, B = 1: 0.88 of the copy was reached, and with more keys those 16 µs weigh less.
-    # - Few bytes are a matter of µs, not of a share. With 8 heads 0.8 of the copy is 39.2 µs, 7.8 more than
-    #   the copy's own; PyTorch's fastest, cuDNN, needs 10.5 more, 41.9 µs. With one head it is 4.9 µs, 1.0
-    #   more, which is less than two launches take: no kernel can. The goals are what cuDNN took, 41.9 (42)
-    #   and 18.1 µs; the floors what was reached, rounded up.
-    # - Eight sequences with one head have the bytes of one with 8. Where B = 8 nothing is measured.
+    # At N = 32,768 and B = 1, with 32, 8 and 1 key heads, reading K and V at the speed of the copy
+    # (4,279 GB/s) would take 125.5, 31.4 and 3.9 µs. The step took 142.0, 47.2 and 25.1 µs, which is 16 to
+    # 21 µs more for any number of bytes.
+    # - 32 heads, B = 1: 0.88 of the copy was reached; with more keys the 16 µs have less weight.
+    # - For few bytes the goals are in µs. With 8 heads 0.8 of the copy is 39.2 µs, 7.8 more than the copy;
+    #   PyTorch's fastest back end, cuDNN, needs 41.9 µs. With one head 0.8 of the copy is 4.9 µs, 1.0 more
+    #   than the copy and less than two launches take, so it cannot be reached. The goals are the times of
+    #   cuDNN, 41.9 (42) and 18.1 µs; the floors are the times reached, rounded up.
+    # - Eight sequences with one head have the bytes of one sequence with 8. B = 8 is not measured.
     "decode": (
         *(Goal({"H_kv": H_kv, "B": B, "N": Ns}, goal, floor, len(Ns), figure="share", over="least",
                called=f"least share of the copy bandwidth, N ≥ {Ns[0]:,}, {H_kv} heads of keys, B = {B}")
@@ -301,8 +301,8 @@ GOALS: dict[str, tuple[Goal, ...]] = {
                called=f"µs, N = 32,768, {H_kv} heads of keys, B = {B}")
           for H_kv, B, goal, floor in ((8, 1, 42.0, 48.0), (1, 8, 42.0, 48.0), (1, 1, 18.1, 26.0))),
     ),
-    # At N = 4,096 alone 1.38 forward and 1.87 backward by what was chosen then, and 4.14 backward with the
-    # scores written out.
+    # At N = 4,096 only: 1.38 forward and 1.87 backward with the variants of that time, and 4.14 backward with
+    # materialised scores.
     "small-cache": tuple(
         Goal({"pass": pass_, "d": 512}, goal, floor, 6, EFFICIENT)
         for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.5, 2.0))
@@ -312,30 +312,29 @@ GOALS: dict[str, tuple[Goal, ...]] = {
 
 # --- the steps ---------------------------------------------------------------------------------------------
 
-# A step yields a line and its part of the record after every row; and "", {} where it is about to go on with
-# something long.
+# After every row, a step yields a line and its part of the record. It yields "", {} before other long work.
 Said = Iterator[tuple[str, Row]]
 
 
 @dataclass
 class Visit:
-    """What the steps of one run share."""
+    """State that the steps of one run share."""
 
     place: Place
     quick: bool = False
     tutorial: Path | None = None
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
-    # By step: who is not timed in a pass, and why.
+    # By step: for (implementation, pass), the reason why it is not timed.
     wrong: dict[str, dict[tuple[str, str], str]] = field(default_factory=dict)
 
     def facts(self, subject: str) -> Row:
-        """What each part of the record begins with."""
+        """Return the common entries of each part of the record."""
         facts = {"quick": self.quick, "subject": subject, **run_metadata("torch", "triton")}
         return facts | {"kernels_code": kernels_code(), "device": self.place.facts(), "seed": self.seed}
 
 
 def values(visit: Visit, seconds: float) -> Said:
-    """Every kernel against float64 at small shapes that fill no tile."""
+    """Check every kernel against float64, at small shapes with partial tiles."""
     part = visit.facts("values") | {"rows": []}
     asked = [(name, contest, shape) for name, contest in CONTESTS.items() for shape in contest.small]
     for done, (name, contest, shape) in enumerate(asked, 1):
@@ -357,7 +356,7 @@ def values(visit: Visit, seconds: float) -> Said:
 
 
 def contested(name: str, contest: Contest, visit: Visit) -> Said:
-    """Every contender of one step at every shape, its values first; a row per pass."""
+    """Check and time every implementation of one step at every shape; yields after each pass."""
     import torch
 
     place, started = visit.place, time.perf_counter()
@@ -397,7 +396,7 @@ def contested(name: str, contest: Contest, visit: Visit) -> Said:
 
 
 def _times(rows: Sequence[Row], mhz: float | None) -> str:
-    """'fused 0.368 (host 0.120), SDPA math not timed; ms, 1,980 MHz'."""
+    """Format times in one line: 'fused 0.368 (host 0.120), SDPA math not timed; ms, 1,980 MHz'."""
     said = []
     for row in rows:
         host = "" if row.get("host_ms") is None else f" (host {row['host_ms']:.3f}"
@@ -407,11 +406,11 @@ def _times(rows: Sequence[Row], mhz: float | None) -> str:
     return f"{', '.join(said)}; ms{'' if mhz is None else f', {mhz:,.0f} MHz'}"
 
 
-TUNED_HEADS, TUNED_N, ALL_TILES = (64, 128), 4096, 1200.0  # seconds that all tiles take
+TUNED_HEADS, TUNED_N, ALL_TILES = (64, 128), 4096, 1200.0  # seconds needed to time all tiles
 
 
 def tune(visit: Visit, seconds: float) -> Said:
-    """Tiles of every kernel, full and causal; few of them, unless there are 20 minutes for it."""
+    """Time tiles of every kernel, full and causal; only a few tiles if there are less than 20 minutes."""
     from iocourse.kernels.host.tile_table import row_of
 
     place = visit.place
@@ -429,7 +428,7 @@ def tune(visit: Visit, seconds: float) -> Said:
         yield text, facts | record
 
 
-# Launches whose bytes are counted: those of the shipped record.
+# Launches whose bytes are counted, as in the shipped record.
 COUNTED = (
     LaunchRequest("forward", 4096, 64, 16), LaunchRequest("forward", 4096, 128, 16, causal=True),
     LaunchRequest("fused-backward", 4096, 64, 8, heads=8),
@@ -439,7 +438,7 @@ COUNTED = (
 
 
 def counted(visit: Visit, seconds: float) -> Said:
-    """The bytes of some launches by Nsight Compute. Raises UsageError where it is not installed or fails."""
+    """Count the bytes of some launches with Nsight Compute. Raises UsageError if it is missing or fails."""
     from tools.bench import counters
 
     visit.place.tidy()
@@ -453,7 +452,7 @@ def counted(visit: Visit, seconds: float) -> Said:
 
 
 def lessons(visit: Visit, seconds: float) -> Said:
-    """The lessons on kernels, compiled."""
+    """Run the lessons on kernels with compiled kernels."""
     from tools.bench import compiled_lessons
 
     root, part = find_checkout(), visit.facts("lessons") | {"rows": []}
@@ -471,7 +470,7 @@ Step = Callable[[Visit, float], Said]
 
 
 def plan(tutorial: Path | None) -> dict[str, tuple[float, Step]]:
-    """Each step with its share of the minutes, in the order in which they run."""
+    """Return the steps in order, each with its share of the minutes."""
 
     def contest(name: str) -> tuple[float, Step]:
         return CONTESTS[name].minutes, lambda visit, seconds: contested(name, CONTESTS[name], visit)
@@ -485,22 +484,29 @@ def run(
     quick: bool, minutes: float = MINUTES, tutorial: Path | None = None, only: Sequence[str] = (),
     install: Path | None = None, keep: Keep | None = None,
 ) -> Row:  # fmt: skip
-    """Run the steps, or those in `only`; `keep` takes the record after every row.
+    """Run the steps and return the record.
 
-    `quick`: at few shapes, and no goal is judged. `tutorial`: a copy of Triton's tutorial 06. `install`: put
-    the records in this file into the package, and do nothing else. Raises UsageError where an argument is not
-    allowed, or there is no GPU.
+    Args:
+        quick: use few shapes, and judge no goals.
+        minutes: time limit of the run.
+        tutorial: a copy of Triton's tutorial 06.
+        only: run only these steps.
+        install: copy the records of this file into the package, and do nothing else.
+        keep: called with the record after every row. Default: write it to `FILE`.
+
+    Raises:
+        UsageError: an argument is invalid, or there is no GPU.
     """
     if install:
         return {"installed": installed(install)}
     if not 0 < minutes < inf:
-        raise UsageError(f"--minutes is {minutes:g}; allowed: more than 0")
+        raise UsageError(f"--minutes must be more than 0, got {minutes:g}")
     known = plan(tutorial)
     for name in only:
         if name not in known:
-            raise UsageError(f"--only {name!r} is no step; allowed: {', '.join(known)}")
+            raise UsageError(f"--only must be one of {', '.join(known)}; got {name!r}")
     if tutorial:
-        problems.tutorial_contenders(tutorial)  # refuses what is none
+        problems.tutorial_contenders(tutorial)  # raises UsageError for another file
     visit = Visit(cuda_place(), quick, tutorial)
     keep, ends = keep or (lambda whole: write_json(FILE, whole)), time.monotonic() + 60 * minutes
     whole = visit.facts(NAME) | {"minutes": minutes, "steps": {}}
@@ -527,7 +533,7 @@ def run(
 def _run_step(
     name: str, step: Step, visit: Visit, whole: Row, seconds: float, keep: Keep, stop: Interrupts
 ) -> Row:  # fmt: skip
-    """Run one step for so many seconds; it ends where the longest piece so far would not fit any more."""
+    """Run one step and return its entry. It stops if its longest piece so far no longer fits in `seconds`."""
     entry: Row = {"state": "no time left", "seconds": 0.0, "at_most": round(max(0.0, seconds))}
     whole["steps"][name] = entry
     if seconds < ENOUGH:
@@ -565,13 +571,13 @@ def _run_step(
 
 @dataclass
 class Interrupts:
-    """Whether the run was asked to end, and whether that must wait."""
+    """State of interrupts. seen: the run must end. held: not yet, because a file is being written."""
 
     seen: bool = False
     held: bool = False
 
     def outside(self, keep: Keep) -> Keep:
-        """`keep` without an interrupt in the middle."""
+        """Wrap `keep` so that interrupts wait until it returns."""
 
         def whole(record: Row) -> None:
             self.held = True
@@ -585,8 +591,8 @@ class Interrupts:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Within this block Ctrl-C and SIGTERM raise KeyboardInterrupt, but not while a file is written. They are
-    kept in `seen`: where the exception was lost, as in a finaliser, the next row sees them.
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt within this block, except while a file is written. They
+    are also recorded in `seen`, because an exception in a finaliser is lost; the next row then checks it.
     """
     found = Interrupts()
 
@@ -604,7 +610,7 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 def how_far(part: Row | None) -> float:
-    """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
+    """Return the completed fraction of a record, from 0 to 1; 0 for None."""
     if not part:
         return 0.0
     if "kernels" in part and "asked" in part:  # of tune
@@ -613,17 +619,17 @@ def how_far(part: Row | None) -> float:
     return float(counted["done"] / counted["asked"])
 
 
-# --- what is printed at the end, and what is shipped -------------------------------------------------------
+# --- report and shipped records ----------------------------------------------------------------------------
 
 
 def show(result: Row) -> str:
-    """The steps, their tables, the goals, and what to do with the record."""
+    """Format the tables of the steps, the steps, the goals, and how to ship the record."""
     if "installed" in result:
         return "\n".join(result["installed"])
     return paragraphs(
         *(f"{name}\n\n{_told(name, result[name])}" for name in result["steps"] if name in result),
         _steps(result), _goals(result),
-        "to ship the records: python -m tools.bench gpu --install FILE, then python -m tools.build",
+        "To ship the records, run python -m tools.bench gpu --install FILE, then python -m tools.build.",
         record_source(result),
     )  # fmt: skip
 
@@ -639,7 +645,7 @@ def _told(name: str, part: Row) -> str:
         return "\n".join(map(compiled_lessons.text_of, part["rows"]))
     if name == "values":
         wrong = [f"{row['contender']}: {row['refused']}" for row in part["rows"] if "refused" in row]
-        return "\n".join(wrong) or f"{len(part['rows'])} results of our kernels hold against float64"
+        return "\n".join(wrong) or f"{len(part['rows'])} results of our kernels agree with float64"
     return "\n".join(f"{run['question']['what']}: {json.dumps(run['counters'])}" for run in part["runs"])
 
 
@@ -653,14 +659,14 @@ def _steps(result: Row) -> str:
 
 
 def _goals(result: Row) -> str:
-    """Every goal with its floor, what was reached, and the verdict."""
+    """Format every goal as a line: the number reached, goal, floor and verdict."""
     cells, verdicts = [["", "reached", "goal", "floor"]], [""]
     for name in result["steps"]:
         for one in result.get(name, {}).get("goals", ()):
             reached, floor = number(one["reached"], 3), number(one["floor"], 2)
             cells.append([f"{name}: {one['what']}", reached, f"{one['goal']:.2f}", floor])
             verdicts.append(f"  {one['verdict']}")
-    stated = f"goals, stated for an H200; this is {result['device']['name']}"
+    stated = f"goals (stated for an H200; this GPU: {result['device']['name']})"
     lined = map(str.__add__, table(cells).splitlines(), verdicts)
     return "\n".join([stated, *lined]) if len(cells) > 1 else ""
 
@@ -669,29 +675,29 @@ FOLDER = Path(records.__file__).parent / "bench"
 
 
 def installed(file: Path) -> list[str]:
-    """Put every part that a lesson can read into the package; a line for each says what became of it.
+    """Copy every part that a lesson reads into the package, and return one line about each.
 
-    What is shipped is not replaced by less: a quick record takes the place of none that is whole. Raises
-    UsageError where the file is not what this command wrote, or a part cannot be a record.
+    A shipped record is not replaced by a less complete one, such as that of a quick run. Raises UsageError if
+    this command did not write the file, or a part is not a valid record.
     """
     whole, said = read_json(file), []
     if whole.get("subject") != NAME:
-        raise UsageError(f"--install {file} is no record of this command; allowed: a file that --json wrote")
+        raise UsageError(f"--install must be a file that --json of this command wrote, got {file}")
     for name in (*CONTESTS, "tune", "counters"):
         if not (part := whole.get(name)):
             continue
         if absent := missing_metadata(part):
-            raise UsageError(f"{file} has no record of {name}: it lacks {', '.join(absent)}")
+            raise UsageError(f"{file} is not a valid record of {name}: missing {', '.join(absent)}")
         if name == "tune":
-            tiles_of(part)  # refuses rows that no launch could take
+            tiles_of(part)  # raises UsageError for rows that no launch can use
         target = FOLDER / f"{'profile' if name == 'counters' else name}.json"
         before = read_json(target)
         fullness = [(not one.get("quick"), how_far(one)) for one in (before, part)]
         if before and fullness[0] > fullness[1]:
-            said.append(f"{target} is left as it is: it holds more than {file}")
+            said.append(f"{target} is unchanged, because it is more complete than {file}")
         else:
             write_json(target, part)
             said.append(f"{target} written, from {file}")
     if not said:
-        raise UsageError(f"--install {file} holds no record that the package ships")
+        raise UsageError(f"--install {file} contains no record that the package ships")
     return said

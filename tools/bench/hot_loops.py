@@ -1,7 +1,8 @@
-"""The hot loops of every shipped kernel on sm_90, in 16 bits, for another Triton than the pinned one.
+"""Hot loops of every shipped kernel on sm_90, in 16 bits, compiled with another Triton than the pinned one.
 
-What one Triton compiles well another may not, and a GPU comes with its own. Those of the pinned version are
-part of `python -m tools.bench resources`. For another, install it beside, and let Python find it first:
+A GPU machine may have another version of Triton, which may compile a kernel worse. Results of the pinned
+version are part of `python -m tools.bench resources`. For another version, install it into a separate folder
+that Python searches first:
 
     pip install --no-deps --target FOLDER triton==3.6.0
     PYTHONPATH=FOLDER python -m tools.bench hot-loops --json iocourse/data/bench/hot-loops.json
@@ -19,8 +20,8 @@ show = resources.show
 
 
 def run(quick: bool) -> Row:
-    """Compile them with the tiles of the tables; `quick`: those of d = 128 only.
+    """Compile the kernels with the tiles of the tables and return the record; quick: d = 128 only.
 
-    Raises UsageError where torch or triton is missing.
+    Raises UsageError if torch or triton is missing.
     """
     return resources.record(NAME, *(((ARCH,), (128,), (BYTES,)) if quick else WHOLE_RECORD))

@@ -1,4 +1,4 @@
-"""How long each solved notebook takes from top to bottom, a fresh kernel's start included."""
+"""Run time of each solved notebook, including the start of its kernel."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ REPEATS = 3
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Wall seconds of every solved notebook of the checkout.
+    """Measure wall seconds of every solved notebook of the checkout.
 
     Args:
         quick: each notebook once instead of three times.
 
     Raises:
-        UsageError: no solved notebook here, or one that runs kernels and no triton.
-        ExecutionFailed: a notebook does not run.
+        UsageError: there are no solved notebooks, or triton is missing for one that runs kernels.
+        ExecutionFailed: a notebook fails.
     """
     root = find_checkout()
     paths = sorted((root / "solutions").glob("[0-9]*.ipynb"))
     if not paths:
-        raise UsageError(f"no solved notebook in {root / 'solutions'}: run python -m tools.build first")
+        raise UsageError(f"no solved notebooks in {root / 'solutions'}. Run python -m tools.build first")
     for path in paths:
         if reason := cannot_run(path.read_text(encoding="utf-8")):
             raise UsageError(f"{path.name} {reason}")
@@ -55,7 +55,7 @@ def _seconds(path: Path, root: Path) -> float:
 
 
 def show(result: dict[str, Any]) -> str:
-    """The run times as a table of plain text."""
+    """Format the run times as a plain-text table."""
     medians = {name: one["median_s"] for name, one in result["notebooks"].items()}
     medians["all"] = sum(medians.values())
     shown = table([[name, f"{seconds:.1f} s"] for name, seconds in medians.items()])

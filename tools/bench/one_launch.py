@@ -1,7 +1,7 @@
-"""One launch in a process of its own: `python -m tools.bench.one_launch JSON`.
+"""One launch in a separate process, for a profiler: `python -m tools.bench.one_launch JSON`.
 
-It warms up, and then launches once between cudaProfilerStart and cudaProfilerStop, so that a profiler that
-waits for these sees one launch.
+The process warms up, and then launches once between cudaProfilerStart and cudaProfilerStop, so that a
+profiler that waits for these calls records exactly one launch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WARM_UPS = 2
 
 
 def prepared(asked: LaunchRequest, device: str, dtype: torch.dtype) -> tuple[Launch, dict[str, Tensor]]:
-    """The launch as a function, and its tensors by the names they have in a ledger."""
-    packed = asked.what == "packed"  # one sequence behind the other, (N, heads, d)
+    """Return the launch as a function, and its tensors by their names in a ledger."""
+    packed = asked.what == "packed"  # concatenated sequences, (N, heads, d)
 
     def normal(heads: int, rows: int) -> Tensor:
         sizes = (rows, heads) if packed else (asked.batch, heads, rows)
@@ -56,7 +56,9 @@ def _options(asked: LaunchRequest, q: Tensor, k: Tensor) -> dict[str, Any]:
 
 
 def ledger(asked: LaunchRequest) -> Ledger:
-    """The launch's ledger, counted in the interpreter; bfloat16 as float16, which it has and is as wide."""
+    """Count the launch in the interpreter and return its ledger. bfloat16, which the interpreter lacks, is
+    replaced by float16 of the same width.
+    """
     dtype = torch.float32 if asked.dtype == "float32" else torch.float16
     launch, named = prepared(asked, "cpu", dtype)
     with traffic.count(**named) as counted:
@@ -65,7 +67,7 @@ def ledger(asked: LaunchRequest) -> Ledger:
 
 
 def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
-    """Warm up, then launch once while the profiler looks."""
+    """Warm up, then launch once with the profiler on."""
     for _ in range(WARM_UPS):
         launch()
     wait()
@@ -76,7 +78,7 @@ def once(launch: Launch, profiler: Any, wait: Callable[[], Any]) -> None:
 
 
 def main(text: str) -> None:
-    """Launch what the JSON object asks for: {"question": …, "tiles": …}."""
+    """Run the launch that the JSON object `{"question": …, "tiles": …}` describes."""
     given = json.loads(text)
     asked = LaunchRequest(**given["question"])
     with kernels.using(**given["tiles"]):

@@ -1,4 +1,4 @@
-"""How long exact pebbling takes, graph by graph, and what the cheapest pebbling moves."""
+"""Run time of exact pebbling by graph, and the words that an optimal pebbling moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iocourse.pebbling import Graph, attention, compulsory, matmul, optimum, sof
 
 NAME = "pebbling"
 HELP = "run time of exact pebbling on the course's smallest graphs"
-GOALS_S = {20: 10.0, 40: 60.0}  # up to that many vertices
+GOALS_S = {20: 10.0, 40: 60.0}  # by maximum number of vertices
 QUICK_VERTICES = 16
 
 CASES: list[tuple[str, Graph, bool, list[int]]] = [  # name, graph, slide, values of M
@@ -29,7 +29,7 @@ CASES: list[tuple[str, Graph, bool, list[int]]] = [  # name, graph, slide, value
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Wall seconds, words and states of every case.
+    """Measure wall seconds, words and states of every case.
 
     Args:
         quick: only graphs of at most 16 vertices instead of all.
@@ -50,7 +50,7 @@ def _entry(name: str, graph: Graph, slide: bool, M: int) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> str:
-    """One line a case, as plain text."""
+    """Format the record as plain text, one line per case."""
     rows = [
         [
             one["graph"], f"{one['vertices']} vertices", f"M={one['M']}", f"{one['words']} words",

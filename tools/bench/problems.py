@@ -1,7 +1,7 @@
-"""Which kernels are compared at which problems: dense attention, block masks, packed sequences, the decode
-step, large heads.
+"""Implementations and problems of the GPU benchmark: dense attention, block masks, packed sequences,
+decoding, and large heads.
 
-TFLOP/s count 4·B·H·N²·d FLOP forward, 2.5 times that backward, and only the pairs that a query attends to.
+TFLOP/s count 4·B·H·N²·d FLOP forward, 2.5 times this backward, and only for visible pairs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tools.bench.contest import (
     reason_of,
 )
 
-# --- who takes part ----------------------------------------------------------------------------------------
+# --- implementations ---------------------------------------------------------------------------------------
 
 FLASH, CUDNN, EFFICIENT, MATH = "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
@@ -53,19 +53,19 @@ TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 BY_TILE_D = {"never": "whole rows", "fused": "fused split-d", "materialised": "materialised"}
 OURS = (FUSED, TWO_PASS, ROW_DESCRIPTORS, PACKED_DESCRIPTORS, SPLIT_KV, LAST_MERGES, DEFAULT,
         *BY_TILE_D.values())  # fmt: skip
-# Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
+# Scores, weights and their gradients in float32: about this many bytes per query-key pair.
 MATRIX_BYTES_A_PAIR = 16
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
-    """The course's `attention`, with options."""
+    """Call the course's `attention` with options."""
     from iocourse.kernels import attention
 
     return attention(q, k, v, causal=causal, **options)
 
 
 def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
-    """PyTorch's scaled_dot_product_attention by one back end, a name of BACKENDS, and no other."""
+    """Call PyTorch's scaled_dot_product_attention, restricted to one back end, a name of BACKENDS."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -75,21 +75,21 @@ def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: An
 
 
 def with_matrices(contender: Contender, place: Any, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
-    """A contender that keeps N × N matrices, which is not even tried where they do not fit."""
+    """Call an implementation that stores N × N matrices. Raises UsageError if they do not fit in memory."""
     B, H, N, _ = q.shape
     check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], place)
     return contender(q, k, v, seen)
 
 
 def check_room(what: str, needed: int, place: Any) -> None:
-    """Raise UsageError where `needed` bytes are more than half of those that are free."""
+    """Raise UsageError if `needed` bytes are more than half of the free memory."""
     free = place.free_bytes()
     if needed > free / 2:
         raise UsageError(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
-    """FlexAttention, told by a predicate which query sees which key; None: all see all."""
+    """Call FlexAttention with a predicate of visible pairs; None: no mask."""
     return fresh_flex(q.shape, q.dtype, pairs, str(q.device))(q, k, v)
 
 
@@ -97,21 +97,21 @@ def flex(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs | None) -> Tensor:
 def fresh_flex(
     shape: tuple[int, ...], dtype: Any, pairs: Pairs | None, device: str
 ) -> Callable[..., Tensor]:  # fmt: skip
-    """FlexAttention compiled afresh for a problem, and its block mask made, before the clock starts. Off a
-    GPU its slow reference runs.
+    """Return FlexAttention, newly compiled for a problem and with its block mask, outside of timed work.
+    Without a GPU, return its slow reference.
     """
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
     if device != "cpu":
-        torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
+        torch._dynamo.reset()  # the compiler rejects more than eight shapes
         flex_attention = torch.compile(flex_attention, dynamic=False, fullgraph=True)
     return partial(flex_attention, block_mask=pairs and flex_mask(pairs, shape[2], device))
 
 
 @lru_cache(maxsize=1)  # made once for each problem
 def flex_mask(pairs: Pairs, N: int, device: str) -> Any:
-    """FlexAttention's BlockMask, in blocks of 128, for every batch and head alike."""
+    """Return FlexAttention's BlockMask in blocks of 128, the same for every batch and head."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     return create_block_mask(lambda batch, head, i, j: pairs(i, j), None, None, N, N, device=device)
@@ -119,7 +119,7 @@ def flex_mask(pairs: Pairs, N: int, device: str) -> Any:
 
 @lru_cache(maxsize=1)  # made once for each problem
 def booleans(pairs: Pairs, N: int, device: str) -> Tensor:
-    """(N, N), True where a pair is seen."""
+    """Return the mask as a tensor (N, N), True for visible pairs."""
     import torch
 
     i = torch.arange(N, device=device)
@@ -128,7 +128,7 @@ def booleans(pairs: Pairs, N: int, device: str) -> Tensor:
 
 @lru_cache(maxsize=1)  # made once for each problem
 def tiles_seen(pairs: Pairs, N: int, device: str) -> Any:
-    """FlexAttention's BlockMask as our kernels take it."""
+    """Return the mask as a TiledMask of our kernels, made from FlexAttention's BlockMask."""
     import torch
 
     from iocourse.kernels import tiled_mask
@@ -138,35 +138,35 @@ def tiles_seen(pairs: Pairs, N: int, device: str) -> Any:
 
 
 def tutorial_contenders(path: Path) -> dict[str, Contender]:
-    """The kernel of a copy of Triton's tutorial 06, and with warp specialisation where the file offers it.
+    """Return the kernel of a copy of Triton's tutorial 06, also with warp specialisation if the file has it.
 
-    Raises UsageError where the file cannot be loaded, or has no `attention`.
+    Raises UsageError if the file cannot be loaded, or has no `attention`.
     """
     if not path.is_file():
-        raise UsageError(f"--tutorial {path} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+        raise UsageError(f"--tutorial must be a copy of Triton's 06-fused-attention.py, {path} is not a file")
     try:
         module: Any = loaded(path, "triton_tutorial_06")
         parameters = inspect.signature(module._attention.forward).parameters
     except Exception as error:
-        raise UsageError(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
+        raise UsageError(f"{path} is not a copy of Triton's tutorial 06: {reason_of(error)}") from error
     if "warp_specialize" not in parameters:
         return {TUTORIAL: tutorial(module)}
     return {TUTORIAL: tutorial(module, False), SPECIALISED: tutorial(module, True)}
 
 
 def tutorial(module: Any, *switch: bool) -> Contender:
-    """Triton's kernel: float16 only, tuned by its own list for each shape; `switch`: warp specialisation."""
+    """Return Triton's kernel, float16 only and autotuned for each shape; switch: warp specialisation."""
 
     @lru_cache(maxsize=1)
     def forget_tuning(shape: tuple[int, ...], causal: bool) -> None:
-        # Its tuner does not tell causal from full: without this, one would run with the other's tile.
+        # Its tuner does not distinguish causal from full, so one would run with the other's tile.
         for one in vars(module).values():
             if hasattr(one, "configs") and isinstance(getattr(one, "cache", None), dict):
                 one.cache.clear()
 
     def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         if str(q.dtype) != "torch.float16":
-            raise UsageError("the tutorial's kernel casts to float16 inside: it takes float16 only")
+            raise UsageError("the tutorial's kernel casts to float16 inside, so it is timed in float16 only")
         forget_tuning(q.shape, causal)
         return module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
 
@@ -174,7 +174,7 @@ def tutorial(module: Any, *switch: bool) -> Contender:
 
 
 def of_attention(place: Any) -> dict[str, Contender]:
-    """Dense attention; where there is no memory for the N × N matrices of math, these are not even tried."""
+    """Return the implementations of dense attention; MATH is skipped if its matrices do not fit in memory."""
     return {
         FUSED: partial(ours, deterministic=False),
         TWO_PASS: partial(ours, deterministic=True),
@@ -186,10 +186,12 @@ def of_attention(place: Any) -> dict[str, Contender]:
 
 
 def of_sparse(place: Any) -> dict[str, Contender]:
-    """Block masks. PyTorch's memory-efficient kernel takes the mask as booleans, and computes every pair."""
+    """Return the implementations of block masks. PyTorch's memory-efficient kernel takes booleans and
+    computes every pair.
+    """
 
     def efficient(q: Tensor, k: Tensor, v: Tensor, pairs: Pairs) -> Tensor:
-        # The booleans, and what PyTorch makes of them: numbers to add to the scores.
+        # The booleans, and the numbers that PyTorch converts them to and adds to the scores.
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=booleans(pairs, q.shape[2], str(q.device)))
 
@@ -200,7 +202,7 @@ def of_sparse(place: Any) -> dict[str, Contender]:
 
 
 def of_varlen(place: Any) -> dict[str, Contender]:
-    """Packed sequences: ours, PyTorch's own packed kernel, and padded ones."""
+    """Return the implementations of packed sequences: ours, PyTorch's packed kernel, and padded sequences."""
 
     def own(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
         from iocourse.kernels import attention_varlen
@@ -208,7 +210,7 @@ def of_varlen(place: Any) -> dict[str, Contender]:
         return attention_varlen(q, k, v, *seen[:2], longest=seen[2:], causal=True)
 
     def packed(q: Tensor, k: Tensor, v: Tensor, seen: tuple[Any, ...]) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn  # which newer versions of PyTorch have
+        from torch.nn.attention.varlen import varlen_attn  # in newer versions of PyTorch
 
         return varlen_attn(q, k, v, *seen, window_size=(-1, 0))
 
@@ -217,7 +219,7 @@ def of_varlen(place: Any) -> dict[str, Contender]:
 
 
 def of_decode(place: Any) -> dict[str, Contender]:
-    """The decode step: ours in two launches and in one, and every back end of SDPA."""
+    """Return the implementations of decoding: ours in two launches and in one, and the back ends of SDPA."""
 
     def own(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         from iocourse.kernels import decode
@@ -228,17 +230,17 @@ def of_decode(place: Any) -> dict[str, Contender]:
 
 
 def of_small_cache(place: Any) -> dict[str, Contender]:
-    """Large heads: `default` chooses by itself between whole rows and slices of d; the others are told."""
+    """Return the implementations for large heads: our default variant, each variant by name, and SDPA."""
     found: dict[str, Contender] = {DEFAULT: ours}
     found |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
     found |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
     return found | {name: partial(with_matrices, found[name], place) for name in ("materialised", MATH)}
 
 
-# --- at which problems -------------------------------------------------------------------------------------
+# --- problems ----------------------------------------------------------------------------------------------
 
-TOKENS, WIDTH = 16384, 2048  # of every dense shape; H · d, or as near below as whole heads come
-LENGTHS = (4096, 1024, 2048, 8192, 16384)  # the first alone in a quick run, and first in a whole one
+TOKENS, WIDTH = 16384, 2048  # tokens of every dense shape; H · d, rounded down to a multiple of d
+LENGTHS = (4096, 1024, 2048, 8192, 16384)  # a quick run uses only the first
 SPARSE_LENGTHS, DENSITIES_AT, BLOCK, REACH = (4096, 8192, 16384), 8192, 128, 512
 KINDS = ("window", "BigBird", "random")
 SMALL_CACHE_HEADS, SMALL_CACHE_LENGTHS = (512, 256, 320, 1024), (4096, 1024, 16384)
@@ -248,7 +250,7 @@ DECODE_HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
 
 
 class Masked(NamedTuple):
-    """q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or DENSITIES."""
+    """Shape of a problem with q, k, v (B, H, N, d) and a mask, one of KINDS, NO_MASK or DENSITIES."""
 
     dtype: str
     d: int
@@ -259,7 +261,7 @@ class Masked(NamedTuple):
 
 
 class Packs(NamedTuple):
-    """`sequences` sequences, their lengths drawn as `lengths` says, H heads of size d."""
+    """Shape of a packed problem: `sequences` sequences with lengths of the distribution `lengths`."""
 
     dtype: str
     d: int
@@ -271,7 +273,7 @@ class Packs(NamedTuple):
 
 
 class Cached(NamedTuple):
-    """q is (B, H, 1, d); k, v are (B, H_kv, N, d)."""
+    """Shape of a decoding problem: q (B, H, 1, d); k, v (B, H_kv, N, d)."""
 
     dtype: str
     d: int
@@ -282,12 +284,12 @@ class Cached(NamedTuple):
 
 
 def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
-    """The shape of 16,384 tokens with heads so that H · d = 2048."""
+    """Return the shape with 16,384 tokens and H · d = 2048."""
     return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
 
 
 def dense_shapes(dtype: str, heads: Sequence[int], lengths: Sequence[int]) -> Callable[[bool], list[Shape]]:
-    """Full and causal, of the first length, and but in a quick run of every other one."""
+    """Return a function of `quick` for the dense shapes, full and causal; quick: only the first length."""
     return lambda quick: [
         filled(dtype, d, N, causal)
         for N, d, causal in product(lengths[:1] if quick else lengths, heads, (False, True))
@@ -295,7 +297,9 @@ def dense_shapes(dtype: str, heads: Sequence[int], lengths: Sequence[int]) -> Ca
 
 
 def sparse_shapes(quick: bool) -> list[Masked]:
-    """With `quick` those of d = 128 at one length; and random masks of every density, and no mask."""
+    """Return the shapes of masked problems, of random masks of every density, and without a mask; quick: only
+    d = 128, at one length.
+    """
     heads, lengths = ((128,), (4096,)) if quick else ((128, 64), SPARSE_LENGTHS)
     asked = [(d, N, mask) for N, d, mask in product(lengths, heads, KINDS)]
     asked += [(d, DENSITIES_AT, mask) for d, mask in product(heads, (NO_MASK, *DENSITIES))]
@@ -303,14 +307,14 @@ def sparse_shapes(quick: bool) -> list[Masked]:
 
 
 def packs(quick: bool) -> list[Packs]:
-    """With `quick` the log-uniform one of d = 128."""
+    """Return the shapes of packed problems; quick: only log-uniform lengths at d = 128."""
     heads, kinds = ((128,), LENGTH_KINDS[:1]) if quick else ((128, 64), LENGTH_KINDS)
     return [Packs("bfloat16", d, WIDTH // d, kind, SEQUENCES, SHORTEST, LONGEST)
             for d, kind in product(heads, kinds)]  # fmt: skip
 
 
 def caches(quick: bool) -> list[Cached]:
-    """With `quick` those of one length and B = 1."""
+    """Return the shapes of decoding problems; quick: only one length and B = 1."""
     lengths, batches = (DECODE_LENGTHS[:1], (1,)) if quick else (DECODE_LENGTHS, (1, 8))
     return [Cached("bfloat16", 128, N, B, *heads)
             for N, B, heads in product(lengths, batches, DECODE_HEADS)]  # fmt: skip
@@ -319,9 +323,10 @@ def caches(quick: bool) -> list[Cached]:
 def heads_problem(
     shape: Any, device: str, seed: int, seen: Any, pairs: Pairs | None, share: float = 1.0, **facts: Any
 ) -> Problem:
-    """Normal q, k, v and dO (B, H, N, d); the last head of the last batch is held against float64.
+    """Return a problem with normal q, k, v and dO (B, H, N, d); the last head of the last batch is checked.
 
-    Contenders are told what is `seen`, the reference by `pairs`; the FLOP of a `share` of all pairs count.
+    seen: the mask for implementations. pairs: the same for the reference. share: visible pairs over all
+    pairs.
     """
     *inputs, do = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, device, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
@@ -330,22 +335,22 @@ def heads_problem(
 
 
 def not_later(i: Tensor, j: Tensor) -> Tensor:
-    """A causal mask: query i sees key j ≤ i."""
+    """Return the causal mask: query i attends to key j ≤ i."""
     return j <= i
 
 
 def dense(shape: Shape, device: str, seed: int) -> Problem:
-    """Dense attention; where it is causal half of the FLOP count."""
+    """Return a dense problem; for causal attention, half of the FLOP count."""
     pairs, share = (not_later, 0.5) if shape.causal else (None, 1.0)
     return heads_problem(shape, device, seed, shape.causal, pairs, share)
 
 
 def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
-    """The mask of this name for N queries and keys, in several blocks of `block`.
+    """Return the mask of this name for N queries and keys, in blocks of `block`.
 
-    The window is |i - j| ≤ 512, key by key, so its border cuts tiles; BigBird has 1 global row and column of
-    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks, those of
-    DENSITIES about the share they are named for, the diagonal among them.
+    The window is |i - j| ≤ 512 per key, so tiles at its border are partial. BigBird has 1 global row and
+    column of blocks, a window of ±1 block and 3 random blocks per row. Random masks have a tenth of the
+    blocks, or about the share in their name, including the diagonal.
     """
     if name == "window":
         return masks.Window(N, REACH * block // BLOCK)
@@ -358,7 +363,7 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
 
 
 def pairs_of(mask: masks.Mask, device: str) -> Pairs:
-    """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
+    """Return a function (i, j) -> True for visible pairs; positions are tensors that broadcast."""
     import torch
 
     if isinstance(mask, masks.Window):
@@ -370,8 +375,8 @@ def pairs_of(mask: masks.Mask, device: str) -> Pairs:
 
 
 def masked(shape: Masked, device: str, seed: int, block: int = BLOCK) -> Problem:
-    """A block mask; random masks have a seed of their own, the same in every run. A row says as `density`
-    which share of all pairs is seen.
+    """Return a problem with a block mask. Random masks have a fixed seed. Rows get `density`, the share
+    of visible pairs.
     """
     if shape.mask == NO_MASK:
         return heads_problem(shape, device, seed, None, None, density=1.0)
@@ -381,8 +386,8 @@ def masked(shape: Masked, device: str, seed: int, block: int = BLOCK) -> Problem
 
 
 def drawn(shape: Packs) -> list[int]:
-    """The lengths: log-uniform or uniform between the two limits, or equal, a quarter of the longest. They
-    are the same in every run.
+    """Return the lengths of packed sequences: log-uniform or uniform between the two limits, or equal (a
+    quarter of the longest). They are the same in every run.
     """
     if shape.lengths == "equal":
         return [shape.longest // 4] * shape.sequences
@@ -394,21 +399,22 @@ def drawn(shape: Packs) -> list[int]:
 
 
 def pairs_in(lengths: Sequence[int]) -> int:
-    """Pairs of a query and a key that is not later, within each sequence."""
+    """Return the number of causal pairs within sequences of these lengths."""
     return sum(n * (n + 1) // 2 for n in lengths)
 
 
 def saved(lengths: Sequence[int]) -> float:
-    """FLOP with every sequence as long as the longest, over FLOP without padding."""
+    """Return the ratio of FLOP with padding to the longest sequence to FLOP without padding."""
     return pairs_in([max(lengths)] * len(lengths)) / pairs_in(lengths)
 
 
 def sequences(shape: Packs, device: str, seed: int) -> Problem:
-    """q, k, v and dO, normal, packed (T, H, d) and padded (sequences, H, longest, d), the same numbers.
+    """Return a causal problem with the same normal q, k, v and dO packed, (T, H, d), and padded, (sequences,
+    H, longest, d).
 
-    Who takes packed rows is told where each sequence begins, and the longest length, of queries and keys. The
-    last head of the last sequence is held against float64. All is causal, so that padding at the end changes
-    no result. A row says what padding would multiply: FLOP by `saved`, tokens by `tokens_saved`.
+    Packed implementations also get the first row of each sequence and the longest lengths. The last head of
+    the last sequence is checked. Because of the causal mask, padding at the end changes no result. Rows get
+    the factors by which padding increases FLOP (`saved`) and tokens (`tokens_saved`).
     """
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -426,12 +432,14 @@ def sequences(shape: Packs, device: str, seed: int) -> Problem:
 
 
 def must_read(shape: Cached) -> int:
-    """Bytes of K and V, each number once: what the closed form has for them."""
+    """Return the bytes of K and V, each number read once, as in the closed form."""
     return 2 * 2 * shape.B * shape.H_kv * shape.N * shape.d
 
 
 def cache(shape: Cached, device: str, seed: int) -> Problem:
-    """One query per head; the last head of the last sequence is held against float64. The query sees all."""
+    """Return a decoding problem: one query per head, which attends to all keys. The last head of the last
+    sequence is checked.
+    """
     k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, device, seed)
     (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, device, seed + 1)
     given = Given((q, k, v), q, False, lambda x: x[-1, -1])  # not causal; there is no backward pass
@@ -439,7 +447,7 @@ def cache(shape: Cached, device: str, seed: int) -> Problem:
 
 
 def copy_speed(place: Any, size: int = 2**31) -> Row:
-    """How fast `size` bytes are copied on the place: bytes, milliseconds, and GB/s of reads and writes."""
+    """Copy `size` bytes on the device; return bytes, milliseconds, and GB/s of reads and writes together."""
     import torch
 
     source = torch.randint(-128, 128, (size,), dtype=torch.int8, device=place.device)

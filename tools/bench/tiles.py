@@ -1,11 +1,10 @@
-"""Tile sizes tried out on the GPU that is here; the record's `tiles` are those worth taking.
+"""Tile tuning on the current GPU: time candidate tiles, and record in `tiles` those faster than the shipped.
 
-The record takes effect where the package has it, as `iocourse/data/bench/tune.json` (see
-`iocourse.gpu.tuned_tiles`). Forward and fused are timed alone, each half of the split backward pass together
-with the other half at its shipped tile. What is tried is compiled before anything is timed: Triton keeps what
-it compiles on disk, for every process of this user, under a key of the source, the types and borders of the
-arguments, and the options. So the launches are written down as they will be made, on tensors without memory,
-and several processes hand them to Triton's JIT, to be compiled and not started.
+The record takes effect as `iocourse/data/bench/tune.json` (see `iocourse.gpu.tuned_tiles`). Forward and fused
+are timed alone; each half of the two-pass backward pass is timed together with the other half at its shipped
+tile. Candidates are compiled before anything is timed. Triton caches compiled kernels on disk, for all
+processes of a user, by source, types and alignment of the arguments, and options. Therefore the launches are
+recorded on tensors without memory, and several processes compile them with Triton's JIT without running them.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 MASKS = (False, True)  # causal
 BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
 SIZES = {"BM": (32, 64, 128), "BN": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4)}
-# Tried first where they are known: tiles that compiled code speaks for, (BM, BN, warps, stages). With 64 rows
-# and four warps several programs fit a multiprocessor, and one's softmax can overlap another's products.
+# Tried first: tiles (BM, BN, warps, stages) that look good in compiled code. With 64 rows and four warps
+# several programs fit on an SM, so that one's softmax can overlap another's products.
 CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
     (90, 64, "forward"): (
         (128, 64, 4, 4), (128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
@@ -44,7 +43,7 @@ CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
     ),
     (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
 }  # fmt: skip
-WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
+WORTH_IT = 1.02  # minimum speedup of a tile that replaces the shipped one
 MOST = 16  # processes that compile
 SEED = 0
 # A head size, a kernel, and the tiles to try; the shipped one is the first.
@@ -54,7 +53,7 @@ Wanted = tuple[Shape, str, tuple[int, ...]]
 
 
 def searches(arch: int, heads: Sequence[int], few: bool) -> list[Search]:
-    """Every kernel at every head size of an architecture; `few`: with few tiles."""
+    """Return the searches of an architecture, one per head size and kernel; few: with few tiles each."""
     from iocourse.kernels.host.tile_table import tiles_for
 
     return [
@@ -65,7 +64,9 @@ def searches(arch: int, heads: Sequence[int], few: bool) -> list[Search]:
 
 
 def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list[Tile]:
-    """The shipped tile, then those curated or else its neighbours, then, unless `few`, all that fit."""
+    """Return the tiles to try: the shipped one, the curated ones or its neighbours, and, unless `few`,
+    all that fit.
+    """
     curated = CURATED.get((arch, d, kernel), ())
     sizes = () if few else product(*SIZES.values())
     every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in (*curated, *sizes))
@@ -78,7 +79,7 @@ def candidates(kernel: str, shipped: Tile, arch: int, d: int, few: bool) -> list
 
 
 def _neighbours(tile: Tile) -> Iterator[Tile]:
-    """Tiles with one number changed: a side or the warps halved or doubled, one stage more or less."""
+    """Yield tiles with one number changed: a side or the warps halved or doubled, one stage more or less."""
     for part, least in (("BM", 16), ("BN", 16), ("warps", 4)):
         size = getattr(tile, part)
         yield from (tile._replace(**{part: to}) for to in (size // 2, size * 2) if to >= least)
@@ -86,11 +87,11 @@ def _neighbours(tile: Tile) -> Iterator[Tile]:
 
 
 class Problem:
-    """q, k, v and dO of one shape, and the results of the shipped tiles."""
+    """Inputs q, k, v and dO of one shape, and the results of the shipped tiles."""
 
     def __init__(self, shape: Shape, device: str) -> None:
-        """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give. On the device "meta"
-        tensors have no memory, and launches can only be written down.
+        """Draw q, k, v and dO (B, H, N, d), and run the forward pass. On the device "meta" tensors have no
+        memory, and launches can only be recorded.
         """
         import torch
 
@@ -105,7 +106,7 @@ class Problem:
         self._expected: dict[str, tuple[Tensor, ...]] = {}
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
-        """What a kernel gives: O and LSE, or the three gradients."""
+        """Run a kernel and return O and LSE, or the three gradients."""
         from iocourse.kernels.host.dispatch import backward, forward
 
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
@@ -115,7 +116,9 @@ class Problem:
         return tuple(backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole"))
 
     def work(self, kernel: str, tile: Tile) -> Work:
-        """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""
+        """Return the kernel with this tile as work. Raises ValueError if its values differ from
+        the shipped tile's.
+        """
         from iocourse.kernels import using
 
         def work() -> tuple[Tensor, ...]:
@@ -132,7 +135,7 @@ class Problem:
 
 
 def wanted(asked: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
-    """Everything that is going to be timed, the first candidates of every kernel first."""
+    """Return all candidates to compile, the first ones of every kernel first."""
     longest = max(len(tiles) for *_, tiles in asked)
     return [
         (shape, kernel, tuple(tiles[at]))
@@ -142,8 +145,8 @@ def wanted(asked: Sequence[Search], shapes: Sequence[Shape]) -> list[Wanted]:
 
 
 def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
-    """Compile everything in as many processes as there are cores, MOST at most, and wait for them, `seconds`
-    at most; what is not compiled then is compiled when it is timed.
+    """Compile the candidates, in one process per core and at most MOST, for at most `seconds`. The others are
+    compiled when they are timed.
     """
     processes = max(1, min(MOST, run_metadata()["cores"], len(every)))
     pool = ProcessPoolExecutor(processes, get_context("spawn"))
@@ -154,7 +157,7 @@ def warm(arch: int, every: Sequence[Wanted], seconds: float) -> None:
 
 
 def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
-    """Compile the launches of one candidate. Where it cannot be, the one that times it is told why too."""
+    """Compile the launches of one candidate. A failure is ignored here, because timing it fails again."""
     from iocourse.kernels import using
     from iocourse.kernels.host.launches import record_launches
 
@@ -172,14 +175,14 @@ def tuned(
 ) -> Iterator[tuple[str, Row]]:
     """Time the candidates of each search, and yield a line and the record after each.
 
-    The record has every candidate's times, the tile to take for each kernel and mask, and the faster ones.
-    `arch` is a row of the tile table; `problem` makes that of (d, causal).
+    The record has the times of all candidates, the best tile for each kernel and mask, and a list of those
+    that are faster than the shipped ones. arch: of the tile table. problem: creates one from (d, causal).
     """
-    record: Row = {"arch": arch, "asked": len(asked), "kernels": [], "tiles": []}  # which grow
+    record: Row = {"arch": arch, "asked": len(asked), "kernels": [], "tiles": []}  # both lists grow
     of_d, problems = 0, list[Any]()
     for d, kernel, tiles in asked:
         if d != of_d:
-            problems.clear()  # their tensors are gone before others are drawn
+            problems.clear()  # free their tensors before new ones are drawn
             of_d, problems = d, [problem(d, causal) for causal in MASKS]
         tried = _tried(kernel, tiles, problems, stopwatch)
         best = [chosen(tried, tiles[0], at) for at in range(len(MASKS))]
@@ -195,7 +198,7 @@ def tuned(
 
 
 def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: Any) -> list[Row]:
-    """Each tile with its milliseconds (full, causal), or why it has none."""
+    """Return each tile with its milliseconds (full, causal), or the reason of its failure."""
     found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
     for one in problems:
         left = {str(entry["tile"]): entry for entry in found if "failed" not in entry}
@@ -211,14 +214,14 @@ def _tried(kernel: str, tiles: list[Tile], problems: Sequence[Any], stopwatch: A
 
 
 def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
-    """The fastest tile under one of MASKS, by its number, where that is worth the change."""
+    """Return the fastest tile under a mask (index in MASKS) if it reaches WORTH_IT, otherwise the shipped."""
     times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
     best = min(times, key=times.__getitem__, default=shipped)
     return best if shipped not in times or times[shipped] >= WORTH_IT * times[best] else shipped
 
 
 def shown(record: Row) -> str:
-    """The shipped tile of each kernel and those to take, with their milliseconds."""
+    """Format the record: the shipped and the best tiles of each kernel, with their milliseconds."""
     cells = [["", "shipped", "ms full, causal", "to take, full", "ms", "to take, causal", "ms", "tried"]]
     for one in record["kernels"]:
         times = {tuple(entry["tile"]): entry["ms"] for entry in one["tried"] if "failed" not in entry}

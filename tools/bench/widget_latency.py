@@ -1,4 +1,4 @@
-"""How long a widget's kernel takes from a control's new value to the new picture."""
+"""Latency of the widgets in the kernel, from a control's new value to the new figure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from iocourse.lowrank import polynomials
 
 NAME = "explore"
 HELP = "widgets: milliseconds from a control's value to the SVG"
-LIMIT_MS = 100  # control to picture, the course's own aim; the browser's share comes on top
+LIMIT_MS = 100  # control to figure, the course's goal, without the browser's time
 REPEATS, QUICK = 60, 2
 
 TUNER = {
@@ -88,13 +88,12 @@ Times = dict[str, dict[str, dict[str, float]]]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Milliseconds per control, from setting its value until the SVG and the words are set.
+    """Measure milliseconds per control, from setting its value until the SVG and the text are set.
 
-    What is kept of earlier settings is forgotten before each change, so every one is timed as if it were
-    new; the drawing again of a setting seen before is timed apart.
+    "new": the caches are cleared before each change, as for a setting not used before. "seen": they are not.
     """
     if without_widgets():
-        raise RuntimeError("IOCOURSE_WIDGETS=0 leaves no sliders to time; unset it")
+        raise RuntimeError("IOCOURSE_WIDGETS=0 disables the sliders to time. Unset it")
     changes = QUICK if quick else REPEATS
     timed: dict[str, Times] = {
         "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, changes),
@@ -125,7 +124,7 @@ def _timed(
 ) -> dict[str, float]:
     control = widget.controls[name]
     before, took = control.value, []
-    for value in islice(cycle(values), changes + 1):  # the first may be where the control stands
+    for value in islice(cycle(values), changes + 1):  # the first may be the current value
         if forget:
             for kept in CACHES:
                 kept.cache_clear()
@@ -139,7 +138,7 @@ def _timed(
 
 
 def show(result: dict[str, Any]) -> str:
-    """One line for each control, the slowest named last."""
+    """Format the record as a table with one line per control, and the slowest median."""
     lines = [["ms", "control", "new: median", "p90", "seen: median", "p90"]]
     for widget, controls in result["controls"].items():
         for name, one in controls.items():

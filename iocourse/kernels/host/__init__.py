@@ -1,1 +1,1 @@
-"""How the kernels are launched: from torch tensors to a grid of programs, as operators of PyTorch."""
+"""Launch of the kernels: check arguments, choose tiles, start grids of programs, and register operators."""

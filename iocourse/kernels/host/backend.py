@@ -1,8 +1,8 @@
-"""Interpreter or GPU: chosen once, when `iocourse.kernels` is imported, and never changed after.
+"""Choice between interpreted and compiled kernels, made once when `iocourse.kernels` is imported.
 
-`TRITON_INTERPRET` decides where it is set; else kernels are compiled where CUDA is present and interpreted
-elsewhere. Triton reads that variable when a kernel is defined, and some of its own functions are kernels: so
-it must stand before triton is imported at all.
+The variable `TRITON_INTERPRET` decides if it is set. Otherwise kernels are compiled if CUDA is available, and
+interpreted if not. Triton reads the variable when a kernel is defined, and some functions of Triton are
+kernels, so it must be set before triton is imported.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ import torch
 
 
 class WrongOrder(ImportError):
-    """triton was imported before anybody had said that kernels are interpreted here."""
+    """Error: triton was imported for compiled kernels before `iocourse.kernels` chose the interpreter."""
 
 
 def _choose() -> bool:
-    """Set TRITON_INTERPRET where it is not set, and return whether kernels are interpreted."""
-    asked = os.environ.get("TRITON_INTERPRET") or None  # set to nothing is not set
+    """Set TRITON_INTERPRET=1 if it is unset and there is no CUDA; return True if kernels are interpreted."""
+    asked = os.environ.get("TRITON_INTERPRET") or None  # an empty value counts as unset
     if asked is None and not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = asked = "1"
     interpreted = (asked or "0").lower() in ("1", "true", "on", "yes", "y")
     loaded = sys.modules.get("triton")
     if interpreted and loaded is not None and hasattr(loaded, "language") and not _interprets(loaded):
         raise WrongOrder(
-            "triton was imported before iocourse.kernels, as if for a GPU (torch.compile imports it too), "
-            "and kernels are interpreted here. Restart, and import iocourse.kernels first, or set "
-            "TRITON_INTERPRET=1 before that import."
+            "triton was imported before iocourse.kernels and set up for a GPU (torch.compile imports it "
+            "too), but kernels are interpreted here. Restart Python and import iocourse.kernels first, or "
+            "set TRITON_INTERPRET=1 before triton is imported."
         )
     return interpreted
 
 
 def _interprets(triton: object) -> bool:
-    """Whether Triton's own small kernels, such as tl.sum, were defined for the interpreter."""
+    """Return True if Triton's own kernels, such as tl.sum, were defined for the interpreter."""
     return "Interpreted" in type(triton.language.sum).__name__  # type: ignore[attr-defined]
 
 
 INTERPRETED: bool = _choose()
-target_arch: int | None = None  # the architecture for which launches are only prepared, on no GPU
+target_arch: int | None = None  # architecture for which launches are prepared without a GPU, or None
 
 
 @contextmanager
 def targeting(arch: int) -> Iterator[None]:
-    """Within this block launches are prepared as for a GPU of architecture `arch`; none can be made."""
+    """Prepare launches for a GPU of architecture `arch` within this block; kernels cannot be run there."""
     global target_arch
     target_arch = arch
     try:

@@ -1,11 +1,11 @@
-"""From a call to its launches: attention as PyTorch operators, so that autograd, torch.compile and opcheck
-know it, which variant of each pass is launched, and which tensors are copied first.
+"""Attention as PyTorch operators (for autograd, torch.compile and opcheck): choose the variant of each pass,
+copy tensors that kernels cannot read, and launch.
 
 The operators are custom ones, opaque to the compiler, because the same call must also run in Triton's
-interpreter. In eager mode `attend` calls their bodies directly wherever the dispatcher would add nothing.
+interpreter. In eager mode `attend` calls their bodies directly if the dispatcher would add nothing.
 
-A variant is whole rows, slices of d, or matrices (P and dS): chosen by what a GPU timed (`FUSED`, `SLICES`),
-else by `WHOLE_UP_TO`, never by a guess or by compiling.
+A variant uses tiles of complete rows, slices of d, or matrices (P and dS). It is chosen by times measured on
+a GPU (`FUSED`, `SLICES`), otherwise by `WHOLE_UP_TO`, and never by compiling.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .launches import BACKWARD, FORWARD, decode_launches, matrix_bytes_of
 from .tile_table import MATRIX_BYTES, Table, architecture, matrix_bytes, padded, table_for
 from .visible_pairs import Band, Packed, VisiblePairs, packed_of
 
-# The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
+# PyTorch derives the operators' schemas from annotations, and every version understands Optional.
 
 
 def _attention(
@@ -34,10 +34,10 @@ def _attention(
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(O, row log-sum-exp). `deterministic` says how the backward pass is to be computed.
+    """Return (O, row log-sum-exp). `deterministic` selects the algorithm of the backward pass.
 
-    lists: of a block mask, or none. cu: cu_q and cu_k of packed sequences, or none; with them lower_right and
-    the lengths of the longest (-1: read off cu, and cu is checked).
+    lists: of a block mask, or empty. cu: cu_q and cu_k of packed sequences, or empty; they come with
+    lower_right and the longest lengths (-1: computed from cu, which is then checked).
     """
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     return forward(q, k, v, seen, scale, way)
@@ -57,7 +57,7 @@ def _attention_backward(
     low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
     scale: float, deterministic: Optional[bool], way: str,  # noqa: UP045
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK, dV. deterministic: None for what is known to be faster."""
+    """Return dQ, dK, dV. deterministic: None for the algorithm that was measured to be faster."""
     seen = VisiblePairs(Band(low, high), lists, _packed(q, k, cu, longest_q, longest_k, lower_right))
     return backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
 
@@ -78,16 +78,19 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     q, k, v, lists, cu, *options = inputs
     ctx.save_for_backward(q, k, v, *output, *lists, *cu)
     ctx.lists, ctx.cu, ctx.options = len(lists), len(cu), options
-    ctx.set_materialize_grads(False)  # a log-sum-exp nobody used has no gradient, rather than zeros to read
+    ctx.set_materialize_grads(False)  # an unused log-sum-exp gets None as gradient, not a tensor of zeros
 
 
 def _gradients(ctx: Any, run: Any, do: Tensor | None, dlse: Tensor | None) -> Any:
-    """dQ, dK, dV of what `_keep` kept, by `run`: the backward operator, or its body."""
+    """Return dQ, dK, dV from the tensors that `_keep` saved; `run`: the backward operator, or its body."""
     q, k, v, o, lse, *rest = ctx.saved_tensors
     lists, cu = rest[: ctx.lists], rest[ctx.lists :]
     batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", None)
-    if batched and any(x is not None and batched(x) for x in (do, dlse)):  # private: some torch has none
-        raise NotImplementedError("dO is a batch (is_grads_batched); allowed: one backward pass for each")
+    if batched and any(x is not None and batched(x) for x in (do, dlse)):  # private: some versions lack it
+        raise NotImplementedError(
+            "dO is a batch (is_grads_batched), which attention does not support. Call the backward pass once "
+            "for each"
+        )
     do = torch.zeros_like(o) if do is None else do
     return run(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
 
@@ -107,34 +110,36 @@ def _refusing(line: str) -> Any:
 attention_operator.register_autograd(_backward, setup_context=_keep)
 backward_operator.register_autograd(
     _refusing(
-        "attention's gradients have no gradients; allowed: one backward pass, or for a second one "
+        "attention has no second derivative. Use one backward pass, or for a second one "
         "torch.nn.functional.scaled_dot_product_attention within torch.nn.attention.sdpa_kernel("
         "torch.nn.attention.SDPBackend.MATH)"
     )
 )
 
 
-class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is read by no type checker here
+class _EagerAttention(torch.autograd.Function):  # type: ignore[misc]  # mypy does not read torch here
     """`attention_operator` without PyTorch's dispatcher, whose Python wrappers take longer than launches."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        """(O, row log-sum-exp)."""
+        """Return (O, row log-sum-exp), and save tensors for the backward pass."""
         output = _attention(*inputs)
         _keep(ctx, inputs, output)
         return output
 
     @staticmethod
     def backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
-        """Gradients of q, k and v. A graph of them is built by the operator, which has no derivative."""
+        """Return the gradients of q, k and v. If a graph of them is needed, call the operator, whose own
+        derivative raises an error.
+        """
         operator = torch.is_grad_enabled() or _watched(*(x for x in (do, dlse) if x is not None))
         gradients = _gradients(ctx, backward_operator if operator else _attention_backward, do, dlse)
         return *gradients, *[None] * (2 + len(ctx.options))
 
 
 def _watched(*tensors: Tensor) -> bool:
-    """Whether a call must be dispatched as an operator: for a compiler or tracer, a transform of torch.func,
-    a mode that sees every operator or function, or a subclass of Tensor.
+    """Return True if a call must be dispatched as an operator: for a compiler or tracer, a transform of
+    torch.func, a mode that intercepts operators or functions, or a subclass of Tensor.
     """
     if torch.compiler.is_compiling() or torch.overrides.has_torch_function(tensors):
         return True
@@ -142,7 +147,7 @@ def _watched(*tensors: Tensor) -> bool:
 
 
 def _dispatches_more() -> bool:
-    """Whether anything but autograd acts on operators in this thread; True where this torch cannot tell."""
+    """Return True if anything except autograd intercepts operators in this thread, or if that is unknown."""
     try:
         active, key = torch._C._dispatch_tls_local_include_set, torch._C.DispatchKey
         usual = torch._C.DispatchKeySet(key.BackendSelect).add(key.ADInplaceOrView)
@@ -152,7 +157,7 @@ def _dispatches_more() -> bool:
 
 
 def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """(O, row log-sum-exp) of the inputs of `attention_operator`, directly or as an operator."""
+    """Return (O, row log-sum-exp) from `attention_operator` or, where that is the same, its body."""
     run = attention_operator if _watched(*inputs[:3]) else _EagerAttention.apply
     o, lse = run(*inputs)
     return o, lse
@@ -160,7 +165,7 @@ def attend(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("iocourse::decode", mutates_args=())
 def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
-    """(O, row log-sum-exp) of one query a sequence; parts of the keys, 0 for as many as fill the chip."""
+    """Return (O, row log-sum-exp) for one query per sequence. parts: of the keys, or 0 for the default."""
     arch = architecture(q.device)
     with on_device(q.device, arch):
         fit_q, fit_k, fit_v = readable(arch is None, q, k, v)
@@ -169,7 +174,7 @@ def decode_operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -
 
 
 decode_operator.register_autograd(
-    _refusing("decode keeps nothing for a backward pass; allowed: attention(q, k, v), or torch.no_grad()")
+    _refusing("decode has no backward pass. Use attention(q, k, v), or call decode within torch.no_grad()")
 )
 
 
@@ -181,10 +186,10 @@ def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 def forward(
     q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float, way: str = ""
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
+    """Compute O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole",
-    "fused", "materialised", or "" for what suits the chip (see `way_for`).
+    "fused", "materialised", or "" for the chip's default (see `way_for`).
     """
     table = _table(q, seen)
     fit_q, fit_k, fit_v = readable(table.arch is None, q, k, v)
@@ -199,7 +204,9 @@ def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     seen: VisiblePairs, scale: float, deterministic: bool | None, way: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
+    """Compute dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None), and the inputs and
+    results of `forward`.
+    """
     asked = q, k, v
     table = _table(q, seen)
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
@@ -220,8 +227,8 @@ def backward(
 
 
 def _table(q: Tensor, seen: VisiblePairs) -> Table:
-    """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's. Packed
-    sequences take the table's: nothing was measured with them.
+    """Return the tiles for q (B, H, Nq, d) and its visible pairs; a window with an upper limit counts as
+    causal. Packed sequences use the table's tiles, because none were measured with them.
     """
     causal = None if seen.packed is not None else seen.band.high is not None
     return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
@@ -230,8 +237,8 @@ def _table(q: Tensor, seen: VisiblePairs) -> Table:
 def backward_way(
     arch: int | None, q: Tensor, k: Tensor, seen: VisiblePairs, deterministic: bool | None = None
 ) -> tuple[str, bool]:  # fmt: skip
-    """Return the way of the backward pass, and whether whole rows take the two-pass kernels. If deterministic
-    is None, `FUSED` and `SLICES` decide: the fastest way that was measured.
+    """Return the variant of the backward pass, and True if complete rows use the two-pass kernels. If
+    deterministic is None, `FUSED` and `SLICES` select the fastest variant that was measured.
     """
     B, H, n_q, d = q.shape
     pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
@@ -246,27 +253,27 @@ def backward_way(
 
 
 def way_for(which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> str:
-    """The way to do a pass, "forward", "fused" or "split", that suits the chip (see `choose_variant`).
+    """Return the default variant of a pass, "forward", "fused" or "split" (see `choose_variant`).
 
-    Block masks and packed sequences are known to the kernels of whole rows alone.
+    Only kernels with complete rows support block masks and packed sequences.
     """
     if seen.lists or seen.packed is not None:
         return "whole"
     return choose_variant(which, arch, q.shape[-1], q.element_size())
 
 
-# Which variant.
+# Choice of the variant.
 
 
-# The kernels of each pass that keep whole rows.
+# The kernels of each pass with tiles of complete rows.
 PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}
 
-# Whole rows are launched up to these head sizes, slices of d beyond them: where the kernel that was recorded
-# fits the chip (`Resources.fits`) and moves no more bytes than the one with slices, by the closed forms. A
-# large d fits at last with tiles of 16 or 32 rows, which load K and V so often that slices of d in larger
-# tiles move fewer bytes. `tools.bench.resources.whole_rows` derives these numbers; a test holds them to it.
+# Maximum head sizes for tiles of complete rows; larger ones use slices of d. Up to these sizes the recorded
+# kernel fits the chip (`Resources.fits`), and by the closed forms it moves no more bytes than the kernel with
+# slices. Larger d would fit only with tiles of 16 or 32 rows, which load K and V so often that slices of d in
+# larger tiles move fewer bytes. `tools.bench.resources.whole_rows` derives these numbers; a test compares.
 WHOLE_UP_TO: dict[tuple[int | None, int], dict[str, int]] = {
-    # architecture (None: interpreted), bytes a number
+    # architecture (None: interpreted), bytes per number
     (None, 2): {"forward": 256, "fused": 256, "split": 256},
     (None, 4): {"forward": 256, "fused": 256, "split": 256},
     (75, 2): {"forward": 128, "fused": 64, "split": 128},
@@ -283,8 +290,8 @@ WHOLE_UP_TO: dict[tuple[int | None, int], dict[str, int]] = {
 
 
 def choose_variant(which: str, arch: int | None, d: int, itemsize: int) -> str:
-    """The variant for an architecture (None: the interpreter), head size and bytes a number: "whole" rows, or
-    "fused", the schedule that cuts d and materialises nothing. Tiles chosen by hand change nothing here.
+    """Return the variant for an architecture (None: the interpreter), head size and bytes per number: "whole"
+    for complete rows, or "fused" for slices of d without materialised scores. `using` does not change it.
 
     which: "forward", "fused" or "split".
     """
@@ -292,10 +299,10 @@ def choose_variant(which: str, arch: int | None, d: int, itemsize: int) -> str:
 
 
 class Backward(NamedTuple):
-    """A backward pass: what decides between its ways.
+    """Properties of a backward pass that decide its variant.
 
-    mask: "full", "causal" or "window". pairs: "band", "block_mask" or "packed". group: heads of queries to
-    one of keys. rows: of Q, of all batches and heads. matrix_bytes: of P and dS of one head of keys.
+    mask: "full", "causal" or "window". pairs: "band", "block_mask" or "packed". group: query heads per key
+    head. rows: of Q, over all batches and heads. matrix_bytes: of P and dS of one key head.
     """
 
     arch: int | None
@@ -314,7 +321,7 @@ FEW_ROWS = 128 * 132  # one tile of queries for each SM of an H100 or H200
 # two-pass one is, because it was measured to be faster (NVIDIA H200, bfloat16; float16 takes the same
 # instructions): 1.05 to 1.38 times as fast wherever the GPU, not the host, set the time.
 FUSED: Conditions = (
-    (lambda one: one.arch is None, "interpreted: the lessons count the words of one sweep"),
+    (lambda one: one.arch is None, "interpreted: the lessons count the words of one pass"),
     (lambda one: one.arch != 90, "not timed on this chip"),
     (lambda one: one.itemsize != 2, "float32 is not timed"),
     (lambda one: one.d not in (64, 128), "this head size is not timed"),
@@ -339,8 +346,8 @@ SLICES: Conditions = (
     (lambda one: one.arch is None, "interpreted: the lessons count the words of slices"),
     (lambda one: one.arch != 90, "not timed on this chip"),
     (lambda one: one.itemsize != 2, "float32 is not timed"),
-    (lambda one: one.d <= 256, "no larger head size, no matrix: whole rows fit"),
-    (lambda one: one.pairs != "band", "block masks and packed sequences go by whole rows alone"),
+    (lambda one: one.d <= 256, "complete rows fit at this head size"),
+    (lambda one: one.pairs != "band", "block masks and packed sequences need complete rows"),
     (lambda one: one.mask == "window", "windows are not timed"),
     (lambda one: one.group != 1, "heads that share keys are not timed both ways"),
     (lambda one: one.rows < FEW_ROWS, "so few programs are not timed"),
@@ -359,10 +366,11 @@ def _first_reason(conditions: Conditions, one: Backward) -> str:
 
 @cache
 def shared_bytes(which: str, arch: int, d: int, itemsize: int, pairs: str) -> int:
-    """The most shared memory that a recorded kernel of a pass with whole rows takes; 0 where none is.
+    """Return the maximum shared memory, in bytes, of the recorded kernels of a pass with complete rows; 0 if
+    none is recorded.
 
-    pairs: "band", "block_mask" or "packed". Lists and packed sequences are recorded for the usual head sizes;
-    for others the band's row stands in.
+    pairs: "band", "block_mask" or "packed". The last two are recorded for the usual head sizes; for other
+    sizes the row of "band" is used.
     """
     rows = recorded_rows(which, arch, d, itemsize, pairs) or recorded_rows(which, arch, d, itemsize)
     return max((row["shared_bytes"] for row in rows), default=0)
@@ -370,7 +378,7 @@ def shared_bytes(which: str, arch: int, d: int, itemsize: int, pairs: str) -> in
 
 @cache
 def recorded_rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
-    """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
+    """Return the recorded rows of a pass with complete rows; [] if one of its kernels does not compile."""
     record = load_record("resources") or {"shipped": []}
     size = (arch, max(64, padded(d)), itemsize, pairs)
     rows = [
@@ -382,7 +390,7 @@ def recorded_rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "ba
 
 
 def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: VisiblePairs) -> None:
-    """Raise ValueError where whole rows were asked for, and the recorded tile of the pass takes more shared
+    """Raise ValueError if complete rows are requested and the recorded tile of the pass needs more shared
     memory than the chip has.
     """
     if way != "whole" or arch is None or backend.target_arch is not None:
@@ -391,25 +399,25 @@ def _check_room(way: str, which: str, arch: int | None, q: Tensor, seen: Visible
     most, room = shared_bytes(which, arch, q.shape[-1], q.element_size(), pairs), CHIPS[arch].shared_bytes
     if most > room:
         raise ValueError(
-            f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
-            f"{most // 1024} KB of shared memory, and sm_{arch} has {room // 1024} KB; "
-            "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
+            f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, so tiles of complete rows need "
+            f"{most // 1024} KB of shared memory, but sm_{arch} has {room // 1024} KB. "
+            "Use a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
         )
 
 
 def _check_matrices(q: Tensor, k: Tensor) -> None:
-    """Raise ValueError where P and dS of one head of keys take more than `using(matrix_bytes=…)` allows."""
+    """Raise ValueError if P and dS of one key head take more bytes than `using(matrix_bytes=…)` allows."""
     needed, most = matrix_bytes_of(q, k), matrix_bytes()
     if most < needed and most != MATRIX_BYTES:
         raise ValueError(
-            f"matrix_bytes is {most:,}, and P and dS of one head of keys take {needed:,} bytes with "
-            f"{q.shape[2]:,} queries and {k.shape[2]:,} keys; allowed: {needed:,} or more, or attention with "
+            f"matrix_bytes must be at least {needed:,}, got {most:,}: P and dS of one key head take so much "
+            f"with {q.shape[2]:,} queries and {k.shape[2]:,} keys. Increase it, or use attention with "
             "tile_d='fused'"
         )
 
 
 def on_device(device: torch.device, arch: int | None) -> AbstractContextManager[Any]:
-    """Within this block kernels start on `device`, which need not be PyTorch's current one."""
+    """Make `device` PyTorch's current CUDA device within this block, so that kernels start on it."""
     return torch.cuda.device(device) if device.type == "cuda" and arch is not None else nullcontext()
 
 
@@ -420,12 +428,12 @@ def _packed(
 
 
 def readable(interpreted: bool, *tensors: Tensor) -> list[Tensor]:
-    """The tensors as the kernels take them: where one is not fit, a copy of all its numbers that is."""
+    """Return the tensors in a form that kernels can read: each one itself, or a copy of it."""
     if interpreted:
-        # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; anything else is read where it lies.
+        # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; other types are read without a copy.
         wide = [x.to(torch.float32) if x.dtype == torch.bfloat16 else x for x in tensors]
         return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
-    # A copy has columns of zeros up to the next multiple of 16, which change no product.
+    # A copy is padded with columns of zeros to a multiple of 16, which do not change any product.
     return [
         x if _on_borders(x) else torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
         for x in tensors
@@ -433,9 +441,11 @@ def readable(interpreted: bool, *tensors: Tensor) -> list[Tensor]:
 
 
 def _on_borders(x: Tensor) -> bool:
-    """Whether a GPU can read rows in its widest loads: rows of whole sixteens, each from a 16-byte border on.
+    """Return True if a GPU can use its widest loads: row lengths and strides are multiples of 16 numbers, and
+    the first row is 16-byte aligned.
 
-    Else each number is loaded by itself, and the addresses spill 0.2 to 1.4 KB a thread (d = 100, compiled).
+    Otherwise each number is loaded separately, and the addresses spill 0.2 to 1.4 KB per thread (d
+    = 100, compiled).
     """
     steps = [step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True) if n > 1]
     whole = all(step % 16 == 0 for step in [x.shape[3], *steps])
@@ -443,7 +453,7 @@ def _on_borders(x: Tensor) -> bool:
 
 
 def in_form_of(x: Tensor, result: Tensor) -> Tensor:
-    """The result in the type, columns and layout of the tensor x that was passed."""
+    """Return the result with the type, columns and layout of the tensor x that the caller passed."""
     like = torch.empty_like(x, device="meta")
     if (result.shape, result.dtype, result.stride()) == (like.shape, like.dtype, like.stride()):
         return result

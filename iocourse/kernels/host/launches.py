@@ -1,7 +1,7 @@
-"""The launches that `attention` and `decode` make: tiles of whole rows, d in slices, scores written out.
+"""Launches of `attention` and `decode`: tiles of complete rows, d in slices, and materialised scores.
 
-Each pass takes what the tables say for its tensors (`Table`), the tensors as kernels can read them (see
-`dispatch.readable`), which pairs are seen, and the factor of QKᵀ.
+Each pass takes the tiles for its tensors (`Table`), the tensors in a form that kernels can read (see
+`dispatch.readable`), the visible pairs, and the factor of QKᵀ.
 """
 
 from __future__ import annotations
@@ -45,32 +45,34 @@ from .tile_table import (
 from .visible_pairs import Side, View, VisiblePairs
 
 PROGRAMS_A_PROCESSOR = 2
-MOST_PARTS = 264  # two for each multiprocessor of an H200
-AT_ONCE = 64  # parts of which the merge holds one row of O each; unasked, a second launch merges no more
-# Rows of O that a last program merges, where no parts are asked for. One multiprocessor reads them, 64 bytes
-# a clock at best: half a megabyte, at d = 128, in 5 µs, about what the launch takes that is saved. Not timed.
+MOST_PARTS = 264  # two per SM of an H200
+AT_ONCE = 64  # parts merged at once, one row of O each; also the default limit if a second launch merges
+# Default limit of the rows of O that a last program merges. One SM reads them, at most 64 bytes per clock:
+# half a megabyte (d = 128) in 5 µs, about the time of the launch that is saved. Not timed.
 MERGED_BY_ONE = 1024
 
 Pass = Callable[..., tuple[Tensor, ...]]
 
 
-# How a kernel starts: really, or written down so that a compiler can report on it.
+# Start of a kernel: run it, or record the launch so that resources can be reported.
 
 
 class Launch(NamedTuple):
-    """One kernel launch, written down instead of made."""
+    """A recorded kernel launch that was not run: kernel, arguments and compile-time constants."""
 
     kernel: Any
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
 
 
-_written: list[Launch] | None = None  # a list while launches are written down
+_written: list[Launch] | None = None  # a list while launches are recorded
 
 
 @contextmanager
 def record_launches(arch: int) -> Iterator[list[Launch]]:
-    """Within this block launches are as on architecture `arch`, and are written down instead of made."""
+    """Record the launches of this block, as on architecture `arch`, instead of running them. Yields a list to
+    which each `Launch` is appended.
+    """
     global _written
     with targeting(arch):
         launches: list[Launch] = []
@@ -82,7 +84,9 @@ def record_launches(arch: int) -> Iterator[list[Launch]]:
 
 
 def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
+    """Start `programs` programs of a kernel, or record the launch. All programs are on the first axis of the
+    grid, the only one that may be longer than 65,535.
+    """
     require_unblocked(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
     if _written is not None:
         _written.append(Launch(kernel, arguments, constants))
@@ -90,13 +94,13 @@ def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None
         kernel[(programs,)](*arguments, **constants)
 
 
-# What a kernel is given.
+# Arguments of kernels.
 
 
 class ListedSide(NamedTuple):
-    """A side as the kernels take it. A mask that all batches or heads share has stride 0 there.
+    """A `Side` of a block mask as kernel argument. Strides over shared batches or heads are 0.
 
-    Strides stand one by one: in a tuple of their own, triton 3.6 loses those that are 1 within a loop.
+    The strides are separate fields, because Triton 3.6 loses those that are 1 from a nested tuple in a loop.
     """
 
     spans: Tensor
@@ -114,12 +118,12 @@ class ListedSide(NamedTuple):
 
 
 def steps(x: Tensor) -> tuple[int, ...]:
-    """Strides over the first three axes; 0 over an axis of one, whose own stride may be anything."""
+    """Return the strides over the first three axes; 0 for an axis of length 1, whose stride is arbitrary."""
     return tuple([0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride(), strict=False)])
 
 
 def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
-    """Side number `side` of the lists of all sides, one after the other; None where there are no lists."""
+    """Return side number `side` from the concatenated lists of all sides; None if there are no lists."""
     if not lists:
         return None
     parts = len(Side._fields)
@@ -134,15 +138,15 @@ def listed_side(lists: Sequence[Tensor], side: int) -> ListedSide | None:
 
 
 def rows(*arrays: Tensor | None) -> list[Rows | None]:
-    """Each array with its strides over B, H and N; None for no array."""
+    """Return each array as `Rows`, with its strides over B, H and N; None for None."""
     return [None if x is None else Rows(x, *steps(x)) for x in arrays]
 
 
 def streamed(fast: bool, packed: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
-    """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used.
+    """Return the streamed arrays as descriptors of BLOCK rows of `width` columns if `fast`, else as `Rows`.
 
-    In one of packed sequences a program says where its rows end (see `jit_helpers.corner`): the axes and
-    strides are those of `triton.tools.ragged_tma`.
+    In a descriptor of packed sequences the program's coordinates define where its rows end (see
+    `jit_helpers.corner`); its axes and strides are those of `triton.tools.ragged_tma`.
     """
     if not fast:
         return list(rows(*arrays))
@@ -158,10 +162,10 @@ def _descriptor(x: Tensor, packed: bool, BLOCK: int, width: int) -> TensorDescri
 
 
 def descriptors_fit(table: Table, seen: VisiblePairs, *arrays: Tensor | None) -> bool:
-    """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
+    """Return True if descriptors are used for these arrays: sm_90 or later, 16-bit, and 16-byte aligned.
 
-    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
-    engine leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
+    Products of float32 run on the ordinary cores, with operands in registers. The copy engine loads into
+    shared memory, which then costs spills (compiled for sm_90: 0.2 to 5 KB per thread).
     """
     first = arrays[0]
     assert first is not None
@@ -178,24 +182,24 @@ def _aligned(x: Tensor) -> bool:
 
 
 def _whole(table: Table, q: Tensor, view: View, fast: bool, rows_too: bool = False) -> dict[str, Any]:
-    """What a kernel of whole rows is compiled for."""
+    """Return the compile-time arguments of a kernel with complete rows."""
     tile, width = view.tile, table.width
     precision = _precision(q)
-    skipping = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
+    skipping = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
     tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, precision, skipping, rows_too)
     return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
 
 
 def _sliced(q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
-    """What a kernel that cuts d is compiled for."""
+    """Return the compile-time arguments of a kernel that splits d."""
     slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
     return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
 
 
 def _weighing(table: Table, q: Tensor, seen: VisiblePairs, tile: SlicedTile) -> dict[str, Any]:
-    """The same, where a step adds a product with weights: those with slices, materialised."""
-    precision = _precision(q)  # float32 cannot be turned: in shared memory wgmma transposes 16 bits only
-    turned = table.arch in (None, 90) and precision is None  # interpreted too, so that its values are tried
+    """Return the compile-time arguments of a kernel with materialised scores that adds weighted products."""
+    precision = _precision(q)  # no float32: in shared memory wgmma transposes only 16-bit operands
+    turned = table.arch in (None, 90) and precision is None  # also interpreted, so that it is tested
     return _sliced(q, seen, tile) | {"TURNED": turned}
 
 
@@ -208,22 +212,22 @@ def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
 
 
 def with_tail(x: Tensor, seen: VisiblePairs, value: float = 0.0) -> Tensor:
-    """Room for a result, filled where rows past the last packed sequence get no other values."""
+    """Fill x with `value` if rows past the last packed sequence may not be written otherwise; return x."""
     return x.fill_(value) if seen.packed is not None and seen.packed.tail else x
 
 
 def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Room for numbers, on the device of another tensor."""
+    """Return an uninitialised tensor on the device of `like`."""
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
-# Tiles of whole rows of Q, K and V: what `attention` launches where they fit.
+# Tiles of complete rows of Q, K and V, which `attention` launches if they fit.
 
 
 def whole_forward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """O (like q) and LSE (B, H, Nq) float32."""
+    """Return O (like q) and LSE (B, H, Nq) float32."""
     assert table.whole is not None
     view = seen.by_queries(q, k, table.whole.forward, 0)
     o = with_tail(torch.empty_like(q), seen)
@@ -245,7 +249,9 @@ def split_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ first, which prepares row numbers, then dK and dV: the scores twice, and sums in a fixed order."""
+    """Return dQ, dK and dV in two kernels: dQ and row statistics, then dK and dV. The scores are computed
+    twice, and every sum has a fixed order.
+    """
     assert table.whole is not None
     view = seen.by_queries(q, k, table.whole.queries, 1)
     dq = with_tail(torch.empty_like(q), seen)
@@ -265,7 +271,9 @@ def fused_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Row numbers first, then everything else in one kernel, dQ by reduction into float32 zeros."""
+    """Return dQ, dK and dV: row statistics first, then all three in one kernel, which adds dQ atomically
+    to float32 zeros.
+    """
     assert table.whole is not None
     total = with_tail(scratch(*q.shape, like=q), seen)
     view = seen.by_keys(q, k, table.whole.fused, 1)
@@ -275,10 +283,10 @@ def fused_backward(
 
 
 def room_for_row_numbers(q: Tensor, seen: VisiblePairs, *tiles: int) -> RowNumbers:
-    """Room for the row numbers of kernels whose tiles have so many queries: whole tiles of each."""
+    """Allocate row statistics of q, padded to full tiles of kernels with these tile sizes (queries)."""
     B, H, n_q, _ = q.shape
     pad = max(tiles)
-    # Packed sequences each begin where they lie, moved by a tile for every one before.
+    # Each packed sequence starts at its row in q, plus one tile of padding for every sequence before it.
     spare = 0 if seen.packed is None else pad * (len(seen.packed.cu_q) - 1)
     rows = -(-n_q // pad) * pad + spare
     return RowNumbers(scratch(B, H, rows, like=q), scratch(B, H, rows, like=q), rows, pad)
@@ -288,8 +296,8 @@ def prepare(
     table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, total: Tensor | None,
     seen: VisiblePairs, *tiles: int,
 ) -> RowNumbers:  # fmt: skip
-    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, for kernels whose tiles have so many queries; and zeros in
-    `total`.
+    """Return D = rowsum(dO ∘ O) - dLSE and LSE / log 2 for kernels with these numbers of queries per tile,
+    and store zeros in `total` unless it is None.
     """
     H, n_q, d = q.shape[1:]
     tile = row_products_tile(d)
@@ -308,7 +316,7 @@ def _whole_keys(
     table: Table, view: View, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, prepared: RowNumbers,
     dq: Tensor | None, seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """dK and dV, and with a dq of float32 zeros dS K into that."""
+    """Return dK and dV; add dS K to dq (float32 zeros) unless it is None."""
     dk, dv = (with_tail(torch.empty_like(x), seen) for x in (k, v))
     fast = descriptors_fit(table, seen, q, do, dq)
     queries, gradients, sums = streamed(fast, view.seen.PACKED, view.tile.BM, table.width, q, do, dq)
@@ -321,13 +329,13 @@ def _whole_keys(
     return dk, dv
 
 
-# d in slices, and nothing materialised; a float32 copy of each result is scratch.
+# d in slices, without materialised scores; each result needs a float32 copy as scratch memory.
 
 
 def sliced_forward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """O (like q) and LSE (B, H, Nq) float32."""
+    """Return O (like q) and LSE (B, H, Nq) float32."""
     tile = table.sliced.sliced_forward
     view = seen.by_queries(q, k, tile, 0)
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
@@ -343,10 +351,12 @@ def sliced_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV: row numbers first, then a pass over rows and one over columns; every order is fixed."""
+    """Return dQ, dK and dV: row statistics first, then one kernel for dQ and one for dK and dV. Every sum has
+    a fixed order.
+    """
     by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
     dq = torch.empty_like(q)
-    # With no head of queries the kernel has nothing to add, and writes nothing.
+    # Without query heads the kernel adds nothing and stores nothing.
     dk, dv = (torch.empty_like(x) if q.shape[1] else torch.zeros_like(x) for x in (k, v))
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, by_rows.BM, by_columns.BM)
     view = seen.by_queries(q, k, by_rows, 0)
@@ -365,13 +375,13 @@ def sliced_backward(
     return dq, dk, dv
 
 
-# d in slices, and the scores written out: B · H · Nq · Nk words of scratch.
+# d in slices, with materialised scores: B · H · Nq · Nk words of scratch memory.
 
 
 def scores_forward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, seen: VisiblePairs, scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """O (like q) and LSE (B, H, Nq) float32; the scores are float32."""
+    """Return O (like q) and LSE (B, H, Nq) float32; the materialised scores are float32."""
     tile = table.sliced.scores
     view = seen.by_queries(q, k, tile, 0)
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
@@ -394,7 +404,7 @@ def scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time."""
+    """Return dQ, dK and dV from P and dS, which are materialised in q's type for a few heads at a time."""
     gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     group = q.shape[1] // max(1, k.shape[1])
     for batches, heads in _few_heads(k.shape[0], k.shape[1], matrix_bytes_of(q, k)):
@@ -429,7 +439,7 @@ def _scores_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: VisiblePairs, scale: float, dq: Tensor, dk: Tensor, dv: Tensor,
 ) -> None:  # fmt: skip
-    """The same for all heads of these tensors at once; writes into dq, dk and dv."""
+    """Materialise P and dS of all heads of these tensors at once; store the gradients in dq, dk and dv."""
     B, H, n_q, d = q.shape
     prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
     p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
@@ -461,7 +471,7 @@ FORWARD: dict[str, Pass] = {
     "fused": sliced_forward,
     "materialised": scores_forward,
 }
-# By whether a fixed order of every sum is asked for, which those with slices have anyway.
+# Keys: variant, then True for a fixed order of every sum, which the variants with slices always have.
 BACKWARD: dict[str, dict[bool, Pass]] = {
     "whole": {False: fused_backward, True: split_backward},
     "fused": dict.fromkeys((False, True), sliced_backward),
@@ -475,7 +485,7 @@ BACKWARD: dict[str, dict[bool, Pass]] = {
 def decode_launches(
     arch: int | None, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """O (like q) and LSE (B, H, 1) float32; `asked`: parts, or 0 for enough to fill the chip."""
+    """Return O (like q) and LSE (B, H, 1) float32. `asked`: number of parts, or 0 for the default."""
     B, H, _, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
     group = H // max(1, kv_heads)
@@ -517,11 +527,11 @@ _counters: dict[tuple[torch.device, int], Tensor] = {}
 
 
 def counters(n: int, like: Tensor) -> Tensor:
-    """n zeros, int32, in which programs count and which the last of them leaves as zeros.
+    """Return n int32 zeros as counters of programs; the last program to count resets them to zero.
 
-    Filling them takes a launch of its own, so they are kept: for each stream, whose launches follow one
-    another. A graph that is being captured gets zeros of its own, because it may be replayed beside that
-    stream; so does the interpreter, where an exception may end a launch halfway.
+    Filling them takes a separate launch, so they are kept, one tensor per stream, whose launches run one
+    after the other. A graph under capture gets new ones, because it may be replayed concurrently with that
+    stream; so does the interpreter, where an exception may end a launch early.
     """
     if like.device.type != "cuda" or backend.INTERPRETED or torch.cuda.is_current_stream_capturing():
         return torch.zeros(n, dtype=torch.int32, device=like.device)
@@ -532,15 +542,16 @@ def counters(n: int, like: Tensor) -> Tensor:
 
 
 def split_keys(n_k: int, BN: int, parts: int) -> tuple[int, int]:
-    """How many parts there are, and keys in each: whole tiles, and as many parts as asked, or fewer."""
+    """Return the number of parts, at most `parts`, and the keys per part, a multiple of BN."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN
     return max(1, -(-n_k // length)), length
 
 
 def enough_parts(processors: int | None, programs: int, most: int = AT_ONCE) -> int:
-    """Parts that give each multiprocessor a few programs, of which there are so many without parts, and at
-    most `most`; four where there is no GPU.
+    """Return the number of parts, at most `most`, with which each SM runs a few programs.
+
+    processors: SMs of the GPU; None (no GPU) gives 4 parts. programs: programs per part.
     """
     if processors is None:
         return 4
@@ -548,7 +559,7 @@ def enough_parts(processors: int | None, programs: int, most: int = AT_ONCE) -> 
 
 
 def processors(arch: int | None, device: torch.device) -> int | None:
-    """Multiprocessors of a device; None where kernels are interpreted, or only prepared."""
+    """Return the number of SMs of a device; None if kernels are interpreted or only prepared."""
     if arch is None or not torch.cuda.is_available():
         return None
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

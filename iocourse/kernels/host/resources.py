@@ -1,4 +1,6 @@
-"""The launches that `attention` makes on one architecture, which is what resource reports are about."""
+"""Resource use of the shipped kernels: record the launches that `attention` makes on an architecture,
+and compile them.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,17 @@ def launches(
     window: tuple[int | None, int | None] | None = None, pairs: str = "band",
     **tiles: Tile | SlicedTile | tuple[int, ...],
 ) -> dict[str, Launch]:  # fmt: skip
-    """The launch of each kernel as `attention` and `decode` make it for N = 1024, forward and backward.
+    """Return the launches that `attention` and `decode` make for N = 1024, forward and backward, by kernel.
 
     Args:
-        arch: a row of the tile table, such as 90.
+        arch: an architecture of the tile table, such as 90.
         d: head size.
         dtype: float16, bfloat16 or float32.
-        causal: with the diagonal's masked loop, or the plain one alone.
-        group: heads of queries for each head of keys.
+        causal: causal attention, whose kernels have a masked loop, or full attention.
+        group: query heads per key head.
         window: (left, right) keys.
         pairs: "band"; "block_mask", causal or dense in blocks of 128; or "packed", two sequences.
-        tiles: tiles other than the table's, by kernel.
+        tiles: tiles that replace those of the table, by kernel.
     """
     q, o, do = (torch.empty(1, 2 * group, N, d, dtype=dtype) for _ in range(3))
     k, v = (torch.empty(1, 2, N, d, dtype=dtype) for _ in range(2))
@@ -87,23 +89,24 @@ def _visible(
 
 
 def check_tile(tile: Tile | SlicedTile, arch: int, width: int, itemsize: int) -> None:
-    """Raise ValueError for a tile far beyond a chip, whose compilation could take hours; what is beyond it by
-    less is compiled, and reported not to fit.
+    """Raise ValueError for a tile so large for the chip that its compilation could take hours. A tile that is
+    too large by less is compiled, and reported not to fit.
 
     width: columns of a tile's rows.
     """
     chip, per_thread = chip_of(arch), tile.BM * tile.BN // (32 * tile.warps)
     if per_thread > 2 * (REGISTERS_A_THREAD + 1):
         raise ValueError(
-            f"tile is {tuple(tile)}: {tile.BM} × {tile.BN} scores take {per_thread} registers per thread; "
-            f"sm_{arch} has {REGISTERS_A_THREAD}. Take smaller sizes, or more than {tile.warps} warps"
+            f"tile {tuple(tile)} is too large: {tile.BM} × {tile.BN} scores take {per_thread} registers per "
+            f"thread, but sm_{arch} has {REGISTERS_A_THREAD}. Use smaller sizes, or more than {tile.warps} "
+            "warps"
         )
     rows = max(tile.BM, tile.BN)
     needed = rows * width * itemsize
     if needed > chip.shared_bytes:
         raise ValueError(
-            f"tile is {tuple(tile)}: {rows} rows of {width} numbers take {needed // 1024} KB of "
-            f"shared memory; sm_{arch} has {chip.shared_bytes // 1024} KB. Take smaller sizes"
+            f"tile {tuple(tile)} is too large: {rows} rows of {width} numbers take {needed // 1024} KB of "
+            f"shared memory, but sm_{arch} has {chip.shared_bytes // 1024} KB. Use smaller sizes"
         )
 
 
@@ -112,40 +115,44 @@ def resources_of(
     group: int = 1, window: tuple[int | None, int | None] | None = None, pairs: str = "band",
     tile: Tile | SlicedTile | tuple[int, ...] | None = None,
 ) -> Resources:  # fmt: skip
-    """What a shipped kernel takes of a chip, compiled here and now: a few seconds, and no GPU.
+    """Compile a shipped kernel for an architecture and return the resources it uses. Takes a few seconds and
+    needs no GPU.
 
     Args:
-        kernel: forward, row_products, fused, queries or keys (tiles of whole rows); sliced_forward,
+        kernel: forward, row_products, fused, queries or keys (tiles of complete rows); sliced_forward,
             sliced_queries, sliced_keys, scores, averages, weights, query_gradients or key_gradients (d in
             slices); decode_parts or decode_merge.
         arch: 75, 80, 89, 90 or 100.
-        d: head size; tiles of whole rows go to 512, decode to 256.
+        d: head size, at most 512 for tiles of complete rows and 256 for decode.
         dtype: float16, bfloat16 or float32.
-        causal: with the diagonal's masked loop, or the plain one alone.
-        group: heads of queries for each head of keys.
+        causal: causal attention, whose kernels have a masked loop, or full attention.
+        group: query heads per key head.
         window: (left, right) keys.
-        pairs: which queries see which keys: "band", "block_mask" or "packed"; the last two for whole rows.
-        tile: (BM, BN, warps, stages), or with slices (BM, BN, BD, warps, stages), instead of the table's.
+        pairs: "band", "block_mask" or "packed"; the last two only for tiles of complete rows.
+        tile: (BM, BN, warps, stages), or (BM, BN, BD, warps, stages) with slices. Default: the table's.
+
+    Returns:
+        Resources: registers, spills, shared memory and limits of the compiled kernel.
 
     Raises:
-        ValueError: no such kernel, architecture, head size or tile, or a tile far too large for the chip.
-        CompilationFailed: the compiler refuses, or does not finish in five minutes.
+        ValueError: unknown kernel, architecture, head size or tile, or a tile far too large for the chip.
+        CompilationFailed: the compiler fails, or does not finish in five minutes.
     """
     if kernel not in KERNELS:
-        raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
+        raise ValueError(f"kernel must be one of {', '.join(KERNELS)}; got {kernel!r}")
     if pairs not in PAIRS:
-        raise ValueError(f"pairs is {pairs!r}; allowed: {', '.join(PAIRS)}")
+        raise ValueError(f"pairs must be one of {', '.join(PAIRS)}; got {pairs!r}")
     chip_of(arch)
     if isinstance(d, bool) or not isinstance(d, int) or not 1 <= d <= LARGEST_HEAD:
-        raise ValueError(f"d is {d!r}; allowed: 1 to {LARGEST_HEAD}")
+        raise ValueError(f"d must be an integer from 1 to {LARGEST_HEAD}, got {d!r}")
     if dtype not in TYPES:
-        raise ValueError(f"dtype is {dtype}; allowed: {', '.join(TYPES.values())}")
+        raise ValueError(f"dtype must be one of {', '.join(TYPES.values())}; got {dtype}")
     positive_int("group", group)
     chosen: dict[str, Any] = {} if tile is None else {kernel: tile}
     known = launches(arch, d, dtype, causal=causal, group=group, window=window, pairs=pairs, **chosen)
     if kernel not in known:
         raise ValueError(
-            f"{kernel} has no launch with d = {d} and pairs = {pairs!r}; it has: {', '.join(known)}"
+            f"{kernel} is not launched with d = {d} and pairs = {pairs!r}. Use one of: {', '.join(known)}"
         )
     if tile is not None:
         whole = SlicedTile(*tile) if kernel in SLICED else Tile(*tile)

@@ -1,8 +1,7 @@
-"""Tile sizes, warps and stages: one small table for each architecture, head size and width of a number.
+"""Tables of tile sizes, warps and stages by architecture, head size and bytes per number.
 
-Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled for its
-architecture (`tools.bench resources`). What `tools.bench gpu` measured goes before them (see
-`gpu.tuned_tiles`).
+Importing this module tunes and compiles nothing. Each row was compiled for its architecture
+(`tools.bench resources`). Tiles measured by `tools.bench gpu` take precedence (see `gpu.tuned_tiles`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ from . import backend
 
 
 class Tile(NamedTuple):
-    """BM queries by BN keys, by so many warps of 32 threads, with loads running `stages` tiles ahead."""
+    """A tile of BM queries by BN keys, computed by `warps` warps of 32 threads, with a load pipeline
+    of `stages` tiles.
+    """
 
     BM: int
     BN: int
@@ -32,7 +33,7 @@ class Tile(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """One tile for each kernel: forward, fused backward, and the two passes of the split backward."""
+    """One tile per kernel: forward, fused backward, and the two kernels of the two-pass backward."""
 
     forward: Tile
     fused: Tile
@@ -41,7 +42,9 @@ class Tiles(NamedTuple):
 
 
 class SlicedTile(NamedTuple):
-    """BM queries by BN keys, d in slices of BD, by so many warps, loads running `stages` slices ahead."""
+    """A tile of BM queries by BN keys with d in slices of BD columns, computed by `warps` warps, with a load
+    pipeline of `stages` slices.
+    """
 
     BM: int
     BN: int
@@ -51,7 +54,7 @@ class SlicedTile(NamedTuple):
 
 
 class SlicedTiles(NamedTuple):
-    """One tile for each kernel that cuts d: the fused schedule's three, and the materialised one's five."""
+    """One tile per kernel that splits d: three of the fused schedule, five of the materialised one."""
 
     sliced_forward: SlicedTile
     sliced_queries: SlicedTile
@@ -64,10 +67,10 @@ class SlicedTiles(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What the tables say for a device, a head size and a width: None of whole rows where none fit.
+    """The tiles for one device, head size and number of bytes.
 
-    arch: the row, such as 90; None where kernels are interpreted. width: of rows (see `padded`). untimed:
-    those of UNTIMED that `using` turned on.
+    arch: an architecture such as 90; None for the interpreter. width: columns per row (see `padded`). whole:
+    tiles of complete rows, None if none fit. untimed: the options of UNTIMED that `using` turned on.
     """
 
     arch: int | None
@@ -85,14 +88,14 @@ def _sliced(*tiles: tuple[int, int, int, int, int]) -> SlicedTiles:
     return SlicedTiles(*(SlicedTile(*tile) for tile in tiles))
 
 
-# In the interpreter a tile costs the same whatever its size, up to about 128 × 128.
+# In the interpreter every tile takes the same time, up to about 128 × 128.
 INTERPRETED = Tiles(*[Tile(128, 128)] * 4)
 SLICED_INTERPRETED = SlicedTiles(*[SlicedTile(128, 128, 128)] * 8)
 
 # One line: forward, fused, queries, keys, each as BM, BN, warps, stages.
 # fmt: off
 TABLE: dict[tuple[int, int, int], Tiles] = {
-    # architecture, head size, bytes a number
+    # architecture, head size, bytes per number
     (75, 64, 2): _row((64, 32, 8, 1), (16, 32, 8, 1), (32, 32, 8, 1), (16, 32, 8, 1)),
     (75, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (75, 128, 2): _row((32, 32, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
@@ -136,7 +139,7 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
 }
 # fmt: on
 
-# Instead of those, where a block mask's lists and patterns need registers and shared memory too.
+# Exceptions for block masks, whose lists and patterns also need registers and shared memory.
 LISTED: dict[tuple[int, int, int, str], Tile] = {
     (75, 64, 2, "forward"): Tile(32, 32, 8, 1),
     (80, 64, 2, "fused"): Tile(32, 128, 8, 2),
@@ -148,10 +151,10 @@ LISTED: dict[tuple[int, int, int, str], Tile] = {
     (90, 128, 2, "fused"): Tile(64, 128, 8, 3),  # with two stages one register of the loop is spilled
 }
 
-# Kernels that cut d into slices: BM, BN, BD, warps, stages. They hold scores and slices: any d will do.
+# Kernels that split d into slices: BM, BN, BD, warps, stages. Their tiles do not depend on d.
 # fmt: off
 SLICED: dict[tuple[int, int], SlicedTiles] = {
-    # architecture, bytes a number; then sliced_forward, sliced_queries, sliced_keys, scores, averages,
+    # architecture, bytes per number; then sliced_forward, sliced_queries, sliced_keys, scores, averages,
     # weights, query_gradients, key_gradients
     (75, 2): _sliced(
         (64, 64, 16, 8, 1), (64, 64, 16, 8, 1), (64, 64, 16, 8, 1), (64, 64, 32, 8, 1),
@@ -196,24 +199,24 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 }
 # fmt: on
 
-# What `using` knows: one name for each kernel that has a tile of its own.
+# Names of tiles that `using` accepts.
 CHOOSABLE = (*Tiles._fields, *SlicedTiles._fields)
-# Options that no GPU has timed. Their values and words are tested; all of them are off by default.
+# Options that were never timed on a GPU. Their results and traffic are tested; all are off by default.
 UNTIMED = ("packed_descriptors", "row_descriptors", "last_merges")
-MATRIX_BYTES = 2**30  # for P and dS: what was timed, 16 heads of N = 4,096 in 16 bits
-# Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
+MATRIX_BYTES = 2**30  # of P and dS: the size that was timed, 16 heads of N = 4,096 in 16 bits
+# Set by `using` for the whole process, because autograd runs backward passes in its own threads.
 _chosen: dict[str, Any] = {}
 
 
 def architecture(device: torch.device) -> int | None:
-    """The row of the tables for a device: its architecture, or None where kernels are interpreted."""
+    """Return the table's architecture for a device, or None if kernels are interpreted."""
     if backend.target_arch is not None:
         return backend.target_arch
     return None if backend.INTERPRETED else _device_row(device.index or 0)
 
 
 def _device_row(index: int) -> int:
-    """The row for a CUDA device."""
+    """Return the table's architecture for a CUDA device."""
     return _device_row_once(index)
 
 
@@ -232,19 +235,19 @@ def _device_row_once(index: int) -> int:
 
 
 def row_of(capability: int) -> int:
-    """The architecture of the table whose rows a chip of this compute capability takes (86 -> 89, say)."""
+    """Return the table's architecture for a compute capability (for example 89 for 86)."""
     if capability in (86, 89, 120, 121):  # the same 99 KB of shared memory
         return 89
     return max((known for known in (75, 80, 90, 100) if known <= capability), default=0)
 
 
 def padded(d: int) -> int:
-    """The width of a tile's rows: the power of two at or above d, 16 at least, as tl.dot asks for."""
+    """Return the width of a tile's rows: the power of two at or above d, and at least 16 (for tl.dot)."""
     return max(16, 1 << (d - 1).bit_length())
 
 
 def has_row(arch: int | None, d: int) -> bool:
-    """Whether the table has tiles of whole rows for this head size; interpreted, they go to d = 256."""
+    """Return True if the table has tiles of complete rows for head size d; interpreted: up to d = 256."""
     width = max(64, padded(d))
     return width <= 256 if arch is None else (arch, width, 2) in TABLE
 
@@ -252,8 +255,10 @@ def has_row(arch: int | None, d: int) -> bool:
 def tiles_for(
     arch: int | None, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
 ) -> Tiles:  # fmt: skip
-    """The tiles for an architecture of the table (None: the interpreter), head size d and bytes a number;
-    `listed`: for a block mask. `causal`: those that were measured so go before the table's; None: the table.
+    """Return the tiles of complete rows for an architecture (None: the interpreter) and head size d.
+
+    itemsize: bytes per number. listed: for a block mask. causal: prefer tiles that were measured with a
+    causal mask (True) or without one (False); None: the table's.
     """
     width = max(64, padded(d))
     row = INTERPRETED if arch is None else TABLE[arch, width, itemsize]
@@ -269,7 +274,7 @@ def tiles_for(
 
 
 def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
-    """The same for the kernels that cut d into slices, whatever d is."""
+    """Return the tiles of the kernels that split d into slices; they do not depend on d."""
     row = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
     if not _chosen:
         return row
@@ -279,7 +284,9 @@ def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
 def table_for(
     device: torch.device, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
 ) -> Table:  # fmt: skip
-    """Both of these, and the architecture they are for; `listed` and `causal` as of `tiles_for`."""
+    """Return the `Table` for a device, head size and bytes per number; `listed` and `causal`
+    as in `tiles_for`.
+    """
     arch = architecture(device)
     known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE
     whole = tiles_for(arch, d, itemsize, listed=listed, causal=causal) if known else None
@@ -288,17 +295,17 @@ def table_for(
 
 
 def row_products_tile(d: int) -> Tile:
-    """For the kernel that computes D, which streams rows and needs no tuning."""
+    """Return the tile of the kernel that computes D, which streams rows and needs no tuning."""
     return Tile(rows_of_delta(d), 0, 4, 1)
 
 
-DECODE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of each fit every chip but a T4
+DECODE_BYTES = 16 * 1024  # per tile of keys, and per tile of values; two of each fit on every chip except T4
 
 
 def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
-    """For the decode step: BM of the query heads that share keys, BN keys of 16 KB.
+    """Return the tile of the decode step: BM of the query heads that share keys, and BN keys (16 KB).
 
-    A T4 computes products of 16 bits in 32, and has room for one tile in flight.
+    On T4, 16-bit products are computed in 32 bits, and only one stage fits in shared memory.
     """
     width = 4 if arch == 75 else itemsize
     BN = max(16, min(128, DECODE_BYTES // (padded(d) * width)))
@@ -308,7 +315,7 @@ def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
 
 @contextmanager
 def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
-    """Choose by hand: within `using(forward=(64, 32))` the kernels named take these tiles.
+    """Replace the tiles of kernels and other options within a block, as in `using(forward=(64, 32))`.
 
     Args:
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
@@ -321,8 +328,8 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
             backward pass keeps at once, in bytes (default 1 GiB).
 
     Raises:
-        ValueError: an unknown name, a size that is no power of two of at least 16, or another value that is
-            not allowed.
+        ValueError: an unknown name, a size that is not a power of two of at least 16, or another invalid
+            value.
     """
     checked = {name: _checked(name, tile) for name, tile in tiles.items()}
     before = dict(_chosen)
@@ -335,12 +342,12 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...] | int) -> Iterator[None]:
 
 
 def chosen(way: str) -> bool:
-    """Return whether `using` turned on one of UNTIMED."""
+    """Return True if `using` turned on this option of UNTIMED."""
     return bool(_chosen.get(way, False))
 
 
 def matrix_bytes() -> int:
-    """Return the maximum size of P and dS in the materialised backward pass."""
+    """Return the maximum size of P and dS in the materialised backward pass, in bytes."""
     return int(_chosen.get("matrix_bytes", MATRIX_BYTES))
 
 
@@ -349,17 +356,22 @@ def _checked(name: str, tile: Any) -> Tile | SlicedTile | int:
         return positive_int(name, tile)
     if name in UNTIMED:
         if not isinstance(tile, bool):
-            raise ValueError(f"{name} is {tile!r}; allowed: True or False")
+            raise ValueError(f"{name} must be True or False, got {tile!r}")
         return tile
     if name not in CHOOSABLE:
-        raise ValueError(f"{name} is no kernel; allowed: {', '.join((*CHOOSABLE, *UNTIMED, 'matrix_bytes'))}")
+        raise ValueError(
+            f"{name} is not an option of using; use one of: "
+            f"{', '.join((*CHOOSABLE, *UNTIMED, 'matrix_bytes'))}"
+        )
     kind = SlicedTile if name in SlicedTiles._fields else Tile
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
-        raise ValueError(f"{name} is {tile!r}; allowed: ({', '.join(sizes)}), then warps, then stages")
+        raise ValueError(
+            f"{name} must be ({', '.join(sizes)}), then optionally warps and stages, got {tile!r}"
+        )
     whole = kind(*(positive_int(part, size) for part, size in zip(kind._fields, tile, strict=False)))
     for part in sizes:
         size = getattr(whole, part)
         if size < 16 or size & (size - 1):
-            raise ValueError(f"{name}: {part} is {size}; allowed: 16, 32, 64, 128, … as tl.dot asks for")
+            raise ValueError(f"{name}: {part} must be 16, 32, 64, 128, … (for tl.dot), got {size}")
     return whole

@@ -1,9 +1,10 @@
-"""Which queries see which keys, in the ways the kernels know: a band, packed sequences, lists of tiles.
+"""Visible pairs of queries and keys in the three forms that kernels support: a band, packed sequences, and
+lists of tiles.
 
-The lists come from a block mask, `attention(…, block_mask=)`. `tiled_mask` evaluates a mask once and keeps
-the result as tiles: full (every pair is visible), empty (no pair is), or partial with a pattern, pair by
-pair. The kernels take lists: for each tile of queries its tiles of keys, and the other way round. Empty tiles
-are not in the lists, so they are neither loaded nor computed.
+The lists come from a block mask, `attention(…, block_mask=)`. `tiled_mask` evaluates a mask once and stores
+the result as tiles: full (every pair is visible), empty (no pair is), or partial with a pattern for each
+pair. The kernels read lists: the tiles of keys for each tile of queries, and the reverse. Empty tiles are not
+in the lists, so they are neither loaded nor computed.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from ..jit_helpers import Seeing, Shape, Starts
 from .tile_table import SlicedTile, Tile, Tiles
 
 UNSEEN, WHOLE, BY_PAIR = -2, -1, 0
-# (batch, head, i, j, kinds of the pairs' blocks) -> visible, wherever that is asked pair by pair
+# (batch, head, i, j, kinds of the pairs' blocks) -> visible, for pairs in blocks of kind BY_PAIR
 Pairs = Callable[[int, int, Tensor, Tensor, Tensor], Tensor]
 SIZES = (16, 32, 64, 128, 256)
 SMALLEST = 64
-KEPT = (128, 128)  # tiles of an evaluated mask
+KEPT = (128, 128)  # tile size in which an evaluated mask is stored
 
 
 class Band(NamedTuple):
-    """Query i sees key j where low ≤ j - i ≤ high; None: no limit on that side."""
+    """A band: query i attends to key j if low ≤ j - i ≤ high. None: no limit on that side."""
 
     low: int | None
     high: int | None
 
     @property
     def limits(self) -> Seeing:
-        """What a kernel that knows bands alone is compiled for."""
+        """The compile-time `Seeing` of a kernel that supports only bands."""
         return Seeing(self.low is not None, self.high is not None)
 
 
 class Packed(NamedTuple):
-    """Sequences of any lengths, one behind the other along N of a batch of 1.
+    """Packed sequences of any lengths, concatenated along N in a batch of 1.
 
-    cu_q, cu_k (sequences + 1,) int32: where each begins, and the end. longest_q, longest_k: rows of the
-    longest. lower_right: the band counts from a diagonal that ends in each sequence's own last pair. tail:
-    there may be rows past the last sequence, which no program writes.
+    cu_q, cu_k (sequences + 1,) int32: the first row of each, and the end of the last. longest_q, longest_k:
+    rows of the longest. lower_right: the band is relative to the diagonal that ends in each sequence's last
+    pair. tail: there may be rows past the last sequence, which no program writes.
     """
 
     cu_q: Tensor
@@ -58,12 +59,12 @@ class Packed(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The lists of one side: tiles of queries that list keys, or tiles of keys that list queries.
+    """Lists of one side of a block mask: tiles of queries that list keys, or tiles of keys that list queries.
 
-    spans (mb, mh, tiles, 3): where a tile's whole entries begin, where they end and cut ones begin, where
-    those end. entries, slots (total,): the other side's tile, and the pattern of a cut one. patterns (cut,
-    rows, columns): pair by pair. order (mb, mh, tiles): the tiles, most work first. All are int32, patterns
-    uint8.
+    spans (mb, mh, tiles, 3): for each tile, the first full entry, the first partial entry, and the end.
+    entries, slots (total,): the other side's tile, and the pattern of a partial tile. patterns (partial
+    tiles, rows, columns): visible pairs. order (mb, mh, tiles): the tiles, most work first. All are int32,
+    except patterns, uint8.
     """
 
     spans: Tensor
@@ -74,9 +75,10 @@ class Side(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a launch is told of the pairs it is to see, and how its programs share them.
+    """Arguments of a launch that describe its visible pairs and its grid.
 
-    cu, shape, and n_q, n_k, low and high, 0 where there is no such limit: a kernel's arguments.
+    tile, programs: the tile and the number of programs. seen: compile-time description of the pairs. cu:
+    starts of packed sequences. shape: the grid. numbers: n_q, n_k, low and high (0 if there is no limit).
     """
 
     tile: Tile | SlicedTile
@@ -88,17 +90,19 @@ class View(NamedTuple):
 
 
 class VisiblePairs(NamedTuple):
-    """A band, for each sequence if they are packed; or the lists of a block mask (see `TiledMask.lists`)."""
+    """The visible pairs of a call: a band, which applies to each sequence if they are packed, or the lists of
+    a block mask (see `TiledMask.lists`).
+    """
 
     band: Band
     lists: Sequence[Tensor] = ()
     packed: Packed | None = None
 
     def by_queries(self, q: Tensor, k: Tensor, tile: Tile | SlicedTile, side: int) -> View:
-        """For programs that have BM queries each; `side`: number of the lists' side they go by.
+        """Return the `View` of programs with BM queries each; `side`: index of their side in the lists.
 
-        For a block mask the tile has the sizes that this side was cut for: a mask is cut in the forward pass,
-        and the table may have been changed by hand before the backward pass.
+        For a block mask the tile has the sizes of this side, because the mask is split into tiles in the
+        forward pass, and `using` may have changed the table before the backward pass.
         """
         if self.lists:
             BM, BN = sizes_of(self.lists, side)
@@ -106,7 +110,7 @@ class VisiblePairs(NamedTuple):
         return self._view(q, k, tile, q.shape[1], *self.tiles_of_queries(q, tile.BM))
 
     def by_keys(self, q: Tensor, k: Tensor, tile: Tile | SlicedTile, side: int) -> View:
-        """For programs that have BN keys each."""
+        """Return the `View` of programs with BN keys each; `side`: index of their side in the lists."""
         if self.lists:
             BN, BM = sizes_of(self.lists, side)
             tile = tile._replace(BM=BM, BN=BN)
@@ -114,12 +118,12 @@ class VisiblePairs(NamedTuple):
         if self.packed is not None:
             batches, longest = len(self.packed.cu_k) - 1, self.packed.longest_k
         view = self._view(q, k, tile, k.shape[1], batches, -(-longest // tile.BN))
-        # Only these load queries tile by tile, and can leave out a check of the last rows.
+        # Only these programs stream queries, and can omit the bounds check of the last rows.
         ragged = self.packed is not None or q.shape[2] % tile.BM != 0
         return view._replace(seen=view.seen._replace(RAGGED_Q=ragged))
 
     def tiles_of_queries(self, q: Tensor, BM: int) -> tuple[int, int]:
-        """Batches or sequences, and tiles of BM queries in the longest."""
+        """Return the number of batches or sequences, and of tiles of BM queries in the longest."""
         if self.packed is None:
             return q.shape[0], -(-q.shape[2] // BM)
         return len(self.packed.cu_q) - 1, -(-self.packed.longest_q // BM)
@@ -132,7 +136,7 @@ class VisiblePairs(NamedTuple):
             LISTED=bool(self.lists),
             PACKED=packed is not None,
             LOWER_RIGHT=packed is not None and packed.lower_right,
-            # In packed sequences nobody can rule out that a last tile passes the end.
+            # The last tile of a packed sequence may always be partly out of bounds.
             RAGGED_K=packed is not None or n_k % tile.BN != 0,
         )
         return View(
@@ -144,7 +148,7 @@ class VisiblePairs(NamedTuple):
 
 
 def sizes_of(lists: Sequence[Tensor], side: int) -> tuple[int, int]:
-    """Rows and columns of the tiles that a side was cut into."""
+    """Return the rows and columns of the tiles of side number `side`."""
     rows, columns = Side(*lists[side * len(Side._fields) : (side + 1) * len(Side._fields)]).patterns.shape[1:]
     return rows, columns
 
@@ -152,25 +156,25 @@ def sizes_of(lists: Sequence[Tensor], side: int) -> tuple[int, int]:
 def packed_of(
     q: Tensor, k: Tensor, cu: Sequence[Tensor], longest: tuple[int, int], lower_right: bool
 ) -> Packed:  # fmt: skip
-    """Packed sequences from cu_q and cu_k. They are checked where that is free, on the CPU, and where the
-    longest lengths are not given (-1).
+    """Return packed sequences from cu_q and cu_k. These are checked on the CPU, where it needs no
+    synchronisation, and if the longest lengths are not given (-1).
 
     Raises:
-        ValueError: a cu does not rise from 0 to the number of rows; `longest` is too small, or more than
-            there are rows.
+        ValueError: cu_q or cu_k does not rise from 0 to the number of rows; `longest` is too small, or
+            larger than the number of rows.
     """
     (cu_q, cu_k), rows, given = cu, (q.shape[2], k.shape[2]), min(longest) >= 0
     if longest[0] > rows[0] or longest[1] > rows[1]:
-        raise ValueError(f"longest is {longest}; allowed: at most {rows}, the rows of q and k")
+        raise ValueError(f"longest must be at most {rows}, the rows of q and k, got {longest}")
     if given and cu_q.device.type != "cpu":
         return Packed(cu_q, cu_k, *longest, lower_right, tail=True)
-    starts = torch.stack([cu_q, cu_k]).tolist()  # the one place where a GPU is waited for
+    starts = torch.stack([cu_q, cu_k]).tolist()  # the only synchronisation with the GPU
     found = (
         _longest("cu_q", starts[0], rows[0], fewer=given),
         _longest("cu_k", starts[1], rows[1], fewer=given),
     )
     if given and (found[0] > longest[0] or found[1] > longest[1]):
-        raise ValueError(f"longest is {longest}; allowed: at least {found}, the longest of cu_q and of cu_k")
+        raise ValueError(f"longest must be at least {found}, from cu_q and cu_k, got {longest}")
     tail = (starts[0][-1], starts[1][-1]) != rows
     return Packed(cu_q, cu_k, *(longest if given else found), lower_right, tail)
 
@@ -179,13 +183,13 @@ def _longest(name: str, cu: Sequence[int], rows: int, fewer: bool) -> int:
     lengths = [after - before for before, after in itertools.pairwise(cu)]
     if cu[0] != 0 or cu[-1] > rows or (cu[-1] < rows and not fewer):
         raise ValueError(
-            f"{name} goes from {cu[0]} to {cu[-1]}; allowed: from 0 to {rows}, the rows there are"
+            f"{name} goes from {cu[0]} to {cu[-1]}, but must go from 0 to {rows}, the number of rows"
             + (", or fewer" if fewer else "")
         )
     for at, length in enumerate(lengths):
         if length < 0:
             raise ValueError(
-                f"{name} falls from {cu[at]} to {cu[at + 1]} at {at + 1}; allowed: rising numbers"
+                f"{name} must not decrease, but falls from {cu[at]} to {cu[at + 1]} at index {at + 1}"
             )
     return max(lengths, default=0)
 
@@ -194,7 +198,7 @@ def _longest(name: str, cu: Sequence[int], rows: int, fewer: bool) -> int:
 
 
 class Source(NamedTuple):
-    """What a mask is cut from: blocks that are WHOLE, UNSEEN, or else evaluated pair by pair."""
+    """A mask before it is split into tiles: blocks that are WHOLE, UNSEEN, or evaluated for each pair."""
 
     kinds: Tensor  # (batches, heads, rows, columns) int32
     block: tuple[int, int]  # queries and keys
@@ -203,19 +207,19 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TiledMask:
-    """Which keys each query attends to: an immutable value without a reference to what it was made of.
+    """A block mask as tiles: an immutable value, made by `tiled_mask`, without a reference to its source.
 
-    Made by `tiled_mask`. Two are equal if their shapes are and the same pairs are visible. A mask can be
-    pickled and used in any number of calls: it is cut once for each size of tile.
+    Two masks are equal if their shapes are equal and the same pairs are visible. A mask can be pickled and
+    used in any number of calls; it is split into tiles once for each tile size.
 
     Attributes:
-        kind: what it was made of: a predicate's name, a class, or the size of blocks.
-        shape: (batches, heads, queries, keys); batches and heads are 1 where all share the mask.
+        kind: the source, as the name of a predicate or class, or the size of blocks.
+        shape: (batches, heads, queries, keys); batches and heads are 1 if all share the mask.
     """
 
     kind: str
     shape: tuple[int, int, int, int]
-    _kinds: Tensor  # as from `build`; beyond the last query and key they have no meaning
+    _kinds: Tensor  # as returned by `build`; undefined past the last query and key
     _patterns: Tensor
     _blocks: tuple[int, int] | None  # queries and keys of the blocks that the mask consists of, if it does
     _cut: dict[Any, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
@@ -238,7 +242,9 @@ class TiledMask:
         return TiledMask, (self.kind, self.shape, self._kinds, self._patterns, self._blocks)
 
     def tiles(self, BM: int, BN: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The kind of each tile of BM queries by BN keys, and the patterns of partial ones: see `build`."""
+        """Return the kind of each tile of BM queries by BN keys, and the patterns of partial tiles, on a
+        device (see `build`).
+        """
         key = (BM, BN, device)
         if key not in self._cut:
             kinds, patterns = self._kinds.to(device), self._patterns.to(device)
@@ -254,16 +260,16 @@ class TiledMask:
         return self._cut[key]
 
     def lists(self, tiles: Tiles, device: torch.device, group: int, deterministic: bool) -> list[Tensor]:
-        """The sides that the kernels need, in this order: forward; then fused, or queries and keys.
+        """Return the sides that the kernels need, concatenated: forward, then fused, or queries and keys.
 
-        `group` query heads share a head of keys, whose order of work counts them together.
+        group: query heads per key head, which are counted together in the order of work.
         """
         backward = [(tiles.queries, 0), (tiles.keys, group)] if deterministic else [(tiles.fused, group)]
         sides = [(tiles.forward, 0), *backward]
         return [part for tile, together in sides for part in self._side(tile[:2], device, together)]
 
     def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
-        """Tiles of queries that list keys; with a group, tiles of keys that list queries."""
+        """Return tiles of queries that list keys if group is 0, otherwise tiles of keys that list queries."""
         BM, BN = (tile[0], tile[1]) if self._blocks is None else within_blocks(tile, self._blocks)
         key = (BM, BN, device, group)
         if key not in self._sides:
@@ -274,18 +280,18 @@ class TiledMask:
 
 
 def within_blocks(tile: Sequence[int], blocks: tuple[int, int]) -> tuple[int, int]:
-    """BM and BN of a tile no larger than a block of so many queries and keys: a larger one is cut by many
-    blocks and skips few. But no smaller than 64, below which more is lost than saved.
+    """Return BM and BN of a tile no larger than a block of the mask, because larger tiles are often partial
+    and seldom empty; but at least 64, because smaller tiles cost more than they save.
     """
     powers = [max(SMALLEST, 1 << (block.bit_length() - 1)) for block in blocks]
     return min(tile[0], powers[0]), min(tile[1], powers[1])
 
 
 def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> TiledMask:
-    """Evaluate a mask for the sizes of q and k: what `attention(…, block_mask=)` takes.
+    """Evaluate a mask for the sizes of q and k, and return it in the form of `attention(…, block_mask=)`.
 
-    The result keeps what the mask shows now; a tensor that changes later changes nothing in it. Make it once,
-    and pass it to every layer.
+    The mask is evaluated now; later changes of its tensors have no effect on the result. Make it once, and
+    pass it to every layer.
 
     Args:
         mask: a predicate mask_mod(b, h, q_idx, kv_idx) as of FlexAttention, written for scalars and evaluated
@@ -293,23 +299,26 @@ def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> 
             BlockMask, whose predicate is evaluated for the batches and heads it was made for; one of
             `iocourse.masks`; or a boolean tensor or array of blocks, (rows, columns), (H, rows, columns) or
             (B, H, rows, columns). A TiledMask is returned as it is.
-        q: (B, H, Nq, d), of which sizes and device are used, as of k.
-        k: (B, H_kv, Nk, d).
+        q: (B, H, Nq, d); only sizes and device are used.
+        k: (B, H_kv, Nk, d); only sizes and device are used.
         block: queries, and keys, per block of a boolean tensor. None: the one of 16, 32, 64, 128 or 256 that
-            gives so many blocks; where more than one does (a short N), say which.
+            matches the number of blocks; required if several match (short N).
+
+    Returns:
+        A TiledMask.
 
     Raises:
-        TypeError: `mask` is none of these, or not boolean.
+        TypeError: `mask` has another type, or is not boolean.
         ValueError: it does not match the batches, heads or lengths.
     """
     made = mask if isinstance(mask, TiledMask) else _make(mask, q, k, block)
     (mb, mh, *for_n), B, H, n = made.shape, q.shape[0], q.shape[1], [q.shape[2], k.shape[2]]
     if for_n != n:
-        came = "block_mask is for {} queries and {} keys, q has {} and k {}".format(*for_n, *n)
-        raise ValueError(f"{came}; allowed: the same numbers")
+        came = "block_mask is for {} queries and {} keys, but q has {} and k has {}".format(*for_n, *n)
+        raise ValueError(f"{came}. Build the mask for these")
     if mb not in (1, B) or mh not in (1, H):
         came = f"block_mask is for {mb} batches and {mh} heads"
-        raise ValueError(f"{came}; allowed: 1 or {B}, and 1 or {H}")
+        raise ValueError(f"{came}, but must be for 1 or {B} batches and 1 or {H} heads")
     return made
 
 
@@ -348,7 +357,7 @@ def _of_the_course(mask: Any, device: torch.device) -> Source:
 def _of_flex(mask: Any, device: torch.device) -> Source:
     came = mask.kv_num_blocks.device
     if came.type != device.type:
-        raise ValueError(f"block_mask is on {came}, q on {device}; allowed: one device for both")
+        raise ValueError(f"block_mask must be on the device of q, {device}, got {came}")
     by_pair = _dense(mask.kv_num_blocks, mask.kv_indices)
     kinds = torch.where(by_pair, BY_PAIR, UNSEEN).to(torch.int32)
     if mask.full_kv_indices is not None:
@@ -357,11 +366,11 @@ def _of_flex(mask: Any, device: torch.device) -> Source:
 
 
 def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
-    """A predicate on scalars, evaluated as FlexAttention does."""
+    """Return a function that evaluates a predicate on scalars for many pairs, as FlexAttention does."""
 
     def seen(batch: int, head: int, i: Tensor, j: Tensor, kinds: Tensor) -> Tensor:
         if not (kinds >= BY_PAIR).any():
-            return kinds < UNSEEN  # nothing; torch.vmap refuses an axis of length 0
+            return kinds < UNSEEN  # all False; torch.vmap rejects an axis of length 0
         from torch.nn.attention.flex_attention import create_mask  # takes seconds
 
         def one_pair(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -369,8 +378,8 @@ def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
             if not isinstance(found, Tensor) or found.dtype != torch.bool or found.ndim:
                 came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else repr(found)
                 raise TypeError(
-                    f"the mask's predicate returned {came} for one query and key; expected: a boolean tensor "
-                    "of shape ()"
+                    "the mask's predicate must return a boolean tensor of shape () for one query and key, "
+                    f"got {came}"
                 )
             return found
 
@@ -380,30 +389,32 @@ def _by_predicate(mask_mod: Callable[..., Any]) -> Pairs:
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
-    """Which blocks each row lists, (batches, heads, rows, columns): the first `counts` of `indices`."""
+    """Return a mask (batches, heads, rows, columns) of the blocks that each row lists: the first `counts`
+    of its `indices`.
+    """
     columns = indices.shape[-1]
     listed = torch.arange(columns, device=indices.device) < counts[..., None]
     hit = torch.zeros((*indices.shape[:-1], columns + 1), dtype=torch.bool, device=indices.device)
-    # What is not listed goes to a column of its own, which is dropped.
+    # Indices that are not listed go to an extra column, which is dropped.
     return hit.scatter(-1, torch.where(listed, indices, columns).long(), True)[..., :columns]
 
 
 def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int | None) -> TiledMask:
     if not isinstance(mask, (Tensor, np.ndarray, list, tuple)):
         raise TypeError(
-            f"block_mask is a {type(mask).__name__}; allowed: booleans for blocks, one of iocourse.masks, "
-            "FlexAttention's BlockMask or a predicate (b, h, q_idx, kv_idx)"
+            "block_mask must be booleans for blocks, one of iocourse.masks, FlexAttention's BlockMask or a "
+            f"predicate (b, h, q_idx, kv_idx), got a {type(mask).__name__}"
         )
     try:
         blocks = torch.as_tensor(np.asarray(mask) if isinstance(mask, (list, tuple)) else mask)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"block_mask is no array of numbers ({error}); allowed: booleans") from None
+        raise TypeError(f"block_mask must be an array of booleans, but is not an array ({error})") from None
     if blocks.dtype != torch.bool:
-        raise TypeError(f"block_mask is {str(blocks.dtype).removeprefix('torch.')}; allowed: booleans")
+        raise TypeError(f"block_mask must be booleans, got {str(blocks.dtype).removeprefix('torch.')}")
     if not 2 <= blocks.ndim <= 4:
         raise ValueError(
-            f"block_mask has shape {tuple(blocks.shape)}; allowed: (rows, columns), (H, rows, columns) or "
-            "(B, H, rows, columns)"
+            "block_mask must have shape (rows, columns), (H, rows, columns) or (B, H, rows, columns), got "
+            f"{tuple(blocks.shape)}"
         )
     size = _block_size(tuple(blocks.shape[-2:]), n_q, n_k, block)
     kinds = torch.where(blocks[(None,) * (4 - blocks.ndim)], WHOLE, UNSEEN).to(device, torch.int32)
@@ -413,24 +424,24 @@ def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int |
 
 def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -> int:
     if block is not None and block not in SIZES:
-        raise ValueError(f"block is {block!r}; allowed: None, {', '.join(map(str, SIZES))}")
+        raise ValueError(f"block must be one of None, {', '.join(map(str, SIZES))}; got {block!r}")
     sizes = [size for size in SIZES if (-(-n_q // size), -(-n_k // size)) == shape and block in (None, size)]
     if len(sizes) == 1:
         return sizes[0]
-    wanted = f"⌈N / block⌉ each way, with blocks of {block or '16, 32, 64, 128 or 256'}"
-    wanted = f"say which: tiled_mask(…, block=) is {' and '.join(map(str, sizes))}" if sizes else wanted
+    wanted = f"It must have ⌈N / block⌉ each way, with blocks of {block or '16, 32, 64, 128 or 256'}"
+    wanted = f"Several sizes fit, {' and '.join(map(str, sizes))}: pass one as block=" if sizes else wanted
     came = f"{shape[0]} × {shape[1]} blocks for {n_q} queries and {n_k} keys"
-    raise ValueError(f"block_mask has {came}; allowed: {wanted}")
+    raise ValueError(f"block_mask has {came}. {wanted}")
 
 
 @library_solution
 @torch.inference_mode(False)
 def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor, Tensor]:
-    """The kind of each tile, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 empty, -1 full, else the number of its
-    pattern; and the patterns, (partial tiles, BM, BN).
+    """Split a mask into tiles. Return the kind of each tile, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 empty,
+    -1 full, otherwise the index of its pattern; and the patterns, (partial tiles, BM, BN).
 
-    Pairs are evaluated for one row of tiles at a time, and only where the source is not UNSEEN: no N × N
-    matrix is kept. Queries past the last one do not make a tile partial: they have no weight anywhere.
+    Pairs are evaluated for one row of tiles at a time, and only in blocks that are not UNSEEN, so no N × N
+    matrix is stored. Queries past the last one do not make a tile partial, because they have no effect.
     """
     (batches, heads), (high, wide), device = source.kinds.shape[:2], source.block, source.kinds.device
     rows, columns = -(-n_q // BM), -(-n_k // BN)
@@ -465,13 +476,13 @@ def build(source: Source, n_q: int, n_k: int, BM: int, BN: int) -> tuple[Tensor,
 @library_solution
 @torch.inference_mode(False)
 def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
-    """Lists for the rows of `kinds` (batches, heads, rows, columns).
+    """Return the lists of each row of `kinds` (batches, heads, rows, columns).
 
-    The order of rows goes by the work of `heads_together` heads, which one program does one after the other.
+    Rows are ordered by the work of `heads_together` heads, which one program processes one after the other.
     """
     heads, columns = kinds.shape[1], kinds.shape[3]
     order_of_kinds = torch.where(kinds == WHOLE, 0, torch.where(kinds == UNSEEN, 2, 1))
-    ranked = torch.sort(order_of_kinds, dim=-1, stable=True).indices  # whole, then cut, then unseen
+    ranked = torch.sort(order_of_kinds, dim=-1, stable=True).indices  # full, then partial, then empty
     whole, cut = (kinds == WHOLE).sum(-1), (kinds >= 0).sum(-1)  # (batches, heads, rows)
     work = whole + cut
     ends = work.flatten().cumsum(0).reshape(work.shape)

@@ -16,10 +16,10 @@ HELP = "low-rank attention in deep models: error over layers, training, real hea
 
 
 def run(quick: bool) -> Row:
-    """Measure all three; errors and losses come from fixed seeds, on one thread.
+    """Measure layers, training and heads on one thread with fixed seeds, and return the record.
 
     Args:
-        quick: fewer layers, 12 steps of training, shorter sequences; what a goal is about is then left out.
+        quick: fewer layers, 12 training steps, shorter sequences; goals are then not judged.
 
     Raises:
         UsageError: torch is missing.
@@ -61,7 +61,7 @@ def _verdict(goal: Row) -> str:
 
 
 def show(result: Row) -> str:
-    """Errors over layers, trainings, heads, the goals, and where it was measured."""
+    """Format errors over layers, trainings, heads, the goals, and the source of the measurement."""
     parts = [
         layers.show(result["layers"]),
         training.show(result["training"]),

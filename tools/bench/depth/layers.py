@@ -1,4 +1,4 @@
-"""How the error of approximate attention grows with the number of layers: measured, and two laws fitted."""
+"""Growth of the error of approximate attention with the number of layers, with two fitted laws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOAL = {"layers": 12, "degree": 4, "parameters": 1e-4}
 
 
 class Sizes(NamedTuple):
-    """What is measured: transformers of `layers` layers, each with each seed and at each degree."""
+    """Sizes of the measurement: transformers with each number of layers, seed and degree."""
 
     layers: Sequence[int] = (1, 2, 4, 8, 12)
     degrees: Sequence[int] = (2, 3, 4)
@@ -37,12 +37,12 @@ QUICK = Sizes(layers=(1, 2, 4), degrees=(2, 4), seeds=(0,), n=192)
 
 
 def measured(sizes: Sizes) -> Row:
-    """The errors of every transformer at every degree, and the laws they grow by.
+    """Measure the errors of every transformer at every degree, and fit their growth.
 
-    Relative errors in the Euclidean norm against exact attention, in float64: of the scores, of the gradient
-    by what enters the first layer (dX), by all parameters at once, by all W_Q and W_K at once. Weights are
-    PyTorch's initial ones, tokens and wanted tokens are random, the loss is cross-entropy, no mask. The
-    gradient is taken at the degree of the result, and at one degree more.
+    Errors are relative to exact attention, in the Euclidean norm, in float64: of the output, and of the
+    gradients with respect to the first layer's input (dX), all parameters, and all W_Q and W_K. Weights are
+    PyTorch's initial ones, tokens and targets are random, the loss is cross-entropy, without a mask. The
+    gradient is computed at the degree of the result, and at one degree more.
     """
     rows = [
         row
@@ -71,7 +71,7 @@ def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
 
 
 def _vectors(model: Transformer, attend: Attend, tokens: Tensor, wanted: Tensor) -> dict[str, Tensor]:
-    """The output and the gradients, each as one long vector."""
+    """Return the output and the gradients, each as one vector."""
     import torch
 
     from iocourse.lowrank.character_model import loss_of
@@ -88,10 +88,10 @@ def _vectors(model: Transformer, attend: Attend, tokens: Tensor, wanted: Tensor)
 
 
 def growth(rows: Sequence[Row]) -> list[Row]:
-    """For each error, degree and gradient degree the exponent of error ~ mᵃ and the rate of error ~ e^(b m).
+    """Fit the laws error ~ mᵃ and error ~ e^(b m) for each error, degree and gradient degree; m: layers.
 
-    m is the number of layers; both by least squares of the logarithms, over every seed. off_power and
-    off_exponential: how far the errors lie from the two laws, root mean square, as a factor less 1.
+    The exponent a and the rate b are fitted by least squares of the logarithms, over all seeds. off_power and
+    off_exponential: root mean square deviation from the two laws, as a factor minus 1.
     """
     return [
         {"what": what, "degree": degree, "gradient_degree": of_gradient} | _laws(some, what)
@@ -109,14 +109,14 @@ def _laws(rows: Sequence[Row], what: str) -> dict[str, float]:
 
 
 def _line(places: Sequence[float], heights: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """The slope of the best line, and e to the root mean square distance from it, less 1."""
+    """Return the slope of the fitted line, and e to the root mean square distance from it, minus 1."""
     slope, start = np.polyfit(places, heights, 1)
     off = heights - slope * np.array(places) - start
     return float(slope), float(np.expm1(np.sqrt((off**2).mean())))
 
 
 def mean_errors(rows: Sequence[Row], what: str, degree: int, more: int = 0) -> dict[int, float]:
-    """By number of layers, the root mean square over seeds of one error."""
+    """Return the root mean square of one error over seeds, by number of layers."""
     some = [row for row in rows if (row["degree"], row["gradient_degree"]) == (degree, degree + more)]
     return {
         layers: float(np.sqrt(np.mean([row[what] ** 2 for row in here])))
@@ -125,7 +125,7 @@ def mean_errors(rows: Sequence[Row], what: str, degree: int, more: int = 0) -> d
 
 
 def verdict(rows: Sequence[Row]) -> Row:
-    """The goal, and the largest error over seeds that was reached; not judged where it was not measured."""
+    """Return the goal and the largest error over seeds; `reached` is None if it was not measured."""
     at = [row for row in rows if row["layers"] == GOAL["layers"] and row["degree"] == GOAL["degree"]]
     plain = [row["parameters"] for row in at if row["gradient_degree"] == row["degree"]]
     reached = max(plain, default=None)
@@ -134,14 +134,14 @@ def verdict(rows: Sequence[Row]) -> Row:
 
 
 def show(result: Row) -> str:
-    """One line for each error, degree and gradient degree: the errors by layers, and the exponent."""
+    """Format one line per error, degree and gradient degree: the errors by layers, and the exponent."""
     rows, layers = result["rows"], result["sizes"]["layers"]
     said = "relative error against exact attention, root mean square over seeds, by number of layers m"
     lines = [["", "degree", "gradient", *map(str, layers), "~ m^"]]
     for law in result["growth"]:
         what, degree, of_gradient = law["what"], law["degree"], law["gradient_degree"]
         if what == "output" and of_gradient > degree:
-            continue  # it has no gradient in it
+            continue  # the output does not depend on the gradient's degree
         errors = mean_errors(rows, what, degree, of_gradient - degree)
         cells = (f"{errors[m]:.1e}" for m in layers)
         lines.append([what, str(degree), str(of_gradient), *cells, f"{law['exponent']:.2f}"])

@@ -1,4 +1,4 @@
-"""The real heads that are shipped with the course: what `lowrank.advise` says of each."""
+"""Results of `lowrank.advise` for the real heads that are shipped with the course."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERROR = 0.01
 
 
 def measured() -> Row:
-    """Spread and size of each head's logits, and the degree and rank that an error of 1 % would take."""
+    """Return the spread and size of each head's logits, and the degree and rank for an error of 1 %."""
     return {"model": provenance()["model"], "error": ERROR, "rows": [_row(*pair) for pair in real_heads()]}
 
 
@@ -38,15 +38,15 @@ def _row(layer: int, head: int) -> Row:
 
 
 def show(result: Row) -> str:
-    """One line a head, and how many could use it."""
+    """Format one line per head, and the number of heads for which low rank is better."""
     rows = result["rows"]
-    lines = [["layer", "head", "N", "logit std", "largest", "error, g = 4", "degree", "rank", "pays from N"]]
+    lines = [["layer", "head", "N", "logit std", "largest", "error, g = 4", "degree", "rank", "break-even N"]]
     for row in rows:
         known = [str(row[key]) for key in ("layer", "head", "N")]
         logits = [f"{row['logit_std']:.2f}", f"{row['largest_logit']:.1f}", f"{row['error_at_4']:.2g}"]
         takes = [f"{row[key]:,}" if row["degree"] else DASH for key in ("rank", "break_even")]
         lines.append([*known, *logits, str(row["degree"] or "> 12"), *takes])
     usable = sum(not row["exact_is_better"] for row in rows)
-    said = f"{len(rows)} heads of {result['model']}: what an error of {result['error']:.0%} takes"
-    better = f"low rank would be the better choice for {usable} of {len(rows)}"
+    said = f"{len(rows)} heads of {result['model']}: degree and rank for an error of {result['error']:.0%}"
+    better = f"low rank is the better choice for {usable} of {len(rows)}"
     return "\n".join([said, table(lines, left=0), better])

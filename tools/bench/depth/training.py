@@ -1,4 +1,4 @@
-"""One training with exact and with approximate attention: the same first weights, the same batches."""
+"""Training with exact and with approximate attention from the same initial weights on the same batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from iocourse.lowrank.transformer import Attend, Shape
 
 PHASE = 100  # steps
-LAST = 100  # steps a mean is taken over
+LAST = 100  # steps of the mean at the end
 GOAL = {"bound": 2.0, "degree": 4, "difference": 5e-3, "steps": 400}
 EXACT, UNIFORM = "exact", "uniform"
 
 
 class Kind(NamedTuple):
-    """One training: the bound on logits or None, whose attention, and its degree (None for exact)."""
+    """One training: the bound on logits or None, the kind of attention, and its degree or None."""
 
     bound: float | None
     attention: str
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What is trained: a transformer of characters, causal, by AdamW."""
+    """Sizes of the training: a causal transformer of characters, trained with AdamW."""
 
     steps: int = 400
     n: int = 512
@@ -49,10 +49,10 @@ QUICK = Sizes(steps=12, n=128, bounds=(2.0, None))
 
 
 def kinds(sizes: Sizes) -> list[Kind]:
-    """For each bound the exact training first, then uniform weights, then the polynomials.
+    """Return the trainings: for each bound exact attention, then uniform weights, then the polynomials.
 
-    Uniform weights look at no query and no key: they show how much of the loss attention is about at all.
-    Minimax needs an interval known beforehand, and only a bound gives one.
+    Uniform weights ignore queries and keys, and show how much the loss depends on attention. Minimax is only
+    used with a bound, because it needs a known interval.
     """
     return [
         Kind(bound, name, degree)
@@ -70,7 +70,7 @@ def _polynomials(bound: float | None) -> list[str]:
 
 
 def attention_of(kind: Kind, shape: Shape) -> Attend:
-    """How this training attends."""
+    """Return the attention function of a training."""
     from iocourse.lowrank.transformer import exactly, low_rank, uniformly
 
     if kind.degree is None:
@@ -84,9 +84,8 @@ def attention_of(kind: Kind, shape: Shape) -> Attend:
 
 
 def measured(sizes: Sizes) -> Row:
-    """Every training one after the other: its losses, what it says on kept text, its largest logit.
-
-    Each also with its differences from the exact training under the same bound.
+    """Run every training and return losses, validation losses, largest logits, and the differences from exact
+    training with the same bound.
     """
     from iocourse.lowrank.character_model import FILE, prose
 
@@ -118,13 +117,13 @@ def _trained(kind: Kind, sizes: Sizes, text: Characters, ticks: Iterator[int]) -
 
 
 def compared(runs: Sequence[Row]) -> list[Row]:
-    """Each run with `phases`: the largest difference to the exact run of its bound, 100 steps at a time."""
+    """Add `phases` to each run: the largest difference from the exact run of its bound, per 100 steps."""
     exact = {run["bound"]: run["losses"] for run in runs if run["attention"] == EXACT}
     return [run | {"phases": phases(run["losses"], exact[run["bound"]])} for run in runs]
 
 
 def phases(losses: Sequence[float], exact: Sequence[float]) -> list[Row]:
-    """`first` and `last` step of each phase, counted from 1, and the largest |loss - exact loss| in it."""
+    """Return the phases: `first` and `last` step, counted from 1, and the largest |loss - exact loss|."""
     off = [abs(a - b) for a, b in zip(losses, exact, strict=True)]
     return [
         {
@@ -137,13 +136,13 @@ def phases(losses: Sequence[float], exact: Sequence[float]) -> list[Row]:
 
 
 def largest_difference(run: Row) -> float:
-    """From the exact run of the same bound, over all steps."""
+    """Return the largest difference of a run from the exact run of the same bound, over all steps."""
     differences: list[float] = [phase["largest_difference"] for phase in run["phases"]]
     return max(differences)
 
 
 def verdict(result: Row) -> Row:
-    """The goal, the polynomial that came closest, and how close; not judged where fewer steps were made."""
+    """Return the goal, the closest polynomial and its difference; `reached` is None with too few steps."""
     of_goal = [
         run for run in result["runs"] if run["bound"] == GOAL["bound"] and run["degree"] == GOAL["degree"]
     ]
@@ -156,13 +155,13 @@ def verdict(result: Row) -> Row:
 
 
 def show(result: Row) -> str:
-    """One line a training."""
+    """Format the trainings, one line each."""
     sizes, runs = result["sizes"], result["runs"]
     spans = [f"{phase['first']}-{phase['last']}" for phase in runs[0]["phases"]]
     about = (
         f"training on {result['text']['characters']:,} characters: {sizes['layers']} layers, "
         f"{sizes['heads']} heads of d = {sizes['d']}, n = {sizes['n']}, batch {sizes['batch']}, one seed\n"
-        "largest difference of the loss to the exact one, by steps; losses in nats a character"
+        "largest difference of the loss from the exact one, by steps; losses in nats per character"
     )
     heads = ["logits", "attention", *spans, "loss at end", "kept, own", "kept, exact", "max logit", "CPU s"]
     return f"{about}\n{table([heads, *map(_line, runs)], left=2)}"

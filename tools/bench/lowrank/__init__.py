@@ -1,7 +1,7 @@
-"""Low-rank attention on the CPU, side by side: the published rows, gradients, causal, scaling, contenders.
+"""Benchmark of low-rank attention on the CPU: the published rows, gradients, causal, scaling and baselines.
 
-Everything is timed in one run, on the same number of threads, in a process of its own whose libraries were
-told that number before they were loaded. Errors are against exact attention of the same run.
+Everything is timed in one run with the same number of threads, in a separate process in which this number is
+set before libraries are loaded. Errors are relative to exact attention of the same run.
 """
 
 from __future__ import annotations
@@ -32,46 +32,45 @@ if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
 
 NAME = "lowrank"
-HELP = "low rank beside exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
-# glibc keeps what is freed, for everyone, so that no lap but the first pays for fresh pages.
+HELP = "low-rank and exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
+# glibc keeps freed memory, for all implementations, so that only the first lap includes page faults.
 WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # Sections to which every job adds rows.
 LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels", "heads")
-Job = tuple[str, Callable[[], Any]]  # the section it belongs to, and the work
+Job = tuple[str, Callable[[], Any]]  # a section of the record, and the work
 
 
 def run(quick: bool, threads: int = 1) -> Record:
-    """Measure all of it in a fresh process.
+    """Measure everything in a new process and return the record.
 
     Args:
         quick: the five small rows, shorter sequences and fewer laps.
-        threads: of both sides.
+        threads: of all implementations.
 
     Raises:
-        UsageError: torch is not installed, threads is below 1, or the process failed; its own words are
-            printed.
+        UsageError: torch is not installed, threads is below 1, or the process failed; its output is printed.
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError('torch is not installed here: python -m pip install "iocourse[torch]"')
     if threads < 1:
-        raise UsageError(f"--threads is {threads}; allowed: 1 or more")
+        raise UsageError(f"--threads must be 1 or more, got {threads}")
     return {"quick": quick} | in_own_process(replace(QUICK if quick else WHOLE, threads=threads))
 
 
 def in_own_process(plan: Plan) -> Record:
-    """The record of a plan, measured in a process whose libraries take as many threads as it says."""
+    """Measure a plan in a new process with its number of threads set for all libraries. Return the record."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "record.json")
         wanted = environment(plan.threads) | WARM_HEAP
         asked = [sys.executable, "-c", f"from {__name__} import main; main()", plan.to_json(), str(file)]
         if subprocess.run(asked, env=os.environ | wanted, check=False).returncode or not file.is_file():
-            raise UsageError("the process that measures ended early; its last words are above")
+            raise UsageError("the measuring process ended early. Its last output is above")
         record: Record = json.loads(file.read_text(encoding="utf-8"))
     return record
 
 
 def measured(plan: Plan) -> Record:
-    """The record of a plan, in this process."""
+    """Measure a plan in this process and return the record."""
     import torch
 
     from iocourse.lowrank import numba_backend
@@ -94,7 +93,7 @@ def measured(plan: Plan) -> Record:
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
-    """Everything there is to measure, piece by piece."""
+    """Yield every piece of the measurement."""
     from tools.bench.lowrank import linear_time_baselines, rows, scaling
 
     for d in plan.rows:
@@ -113,7 +112,7 @@ def jobs(plan: Plan) -> Iterator[Job]:
 
 
 def processor() -> str:
-    """What the CPU calls itself."""
+    """Return the name of the CPU."""
     told = Path("/proc/cpuinfo")
     if told.is_file():
         for line in told.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -123,12 +122,12 @@ def processor() -> str:
 
 
 def show(result: Record) -> str:
-    """Every table, the goals and their verdicts, and where it was measured."""
+    """Format the record: all tables, the goals with their verdicts, and the source."""
     return text(result)
 
 
 def pictures(result: Record) -> dict[str, Picture]:
-    """The rows, the scaling and the contenders, by file name."""
+    """Return figures of the rows, the scaling and the baselines, by file name."""
     from iocourse.explore import lowrank_baselines, lowrank_scaling, lowrank_vs_published
 
     return {

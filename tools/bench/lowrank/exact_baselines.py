@@ -1,4 +1,4 @@
-"""The exact side: softmax attention as fast as a CPU gives it, and as true as errors are held against it.
+"""Exact softmax attention on the CPU: fast baselines for times, and accurate references for errors.
 
 Scores are q·k, not scaled again, as in the published protocol.
 """
@@ -15,21 +15,21 @@ from tools.bench.lowrank.timing import lap
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCK_WORDS = (2**15, 2**16, 2**17, 2**18)  # scores that exist at a time: those that fit the caches
-WHOLE_TO = 5120  # n up to which the whole matrix of scores is tried as well
-TRIED_ROWS = 1024  # of queries, by which the fastest block is found
-FLOAT64_TO = 5120  # n up to which errors are held against float64; beyond that against SDPA in float32
-LARGE, LARGE_MEMORY = 40_960, 12 * 10**9  # from this n on in-place is skipped below so many bytes of memory
+BLOCK_WORDS = (2**15, 2**16, 2**17, 2**18)  # scores in memory at a time, sizes that fit in the caches
+WHOLE_TO = 5120  # n up to which the complete matrix of scores is also tried
+TRIED_ROWS = 1024  # queries with which the fastest block size is found
+FLOAT64_TO = 5120  # n up to which the reference is float64; beyond that it is SDPA in float32
+LARGE, LARGE_MEMORY = 40_960, 12 * 10**9  # from this n on, in-place is skipped if there are fewer bytes
 
 
 class InPlace:
-    """exp(QKᵀ) V / sums, in buffers that are made once: nothing is subtracted and nothing is allocated.
+    """In-place softmax attention exp(QKᵀ) V / sums, without a running maximum and without allocations.
 
-    A block of rows of scores is multiplied, exponentiated in place, summed and multiplied with V.
+    A block of rows of scores is computed, exponentiated in place, summed and multiplied by V.
     """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, block: int) -> None:
-        """`block` is the number of rows of scores that exist at a time."""
+        """Allocate the buffers for `block` rows of scores."""
         import torch
 
         self._q, self._kt, self._v = q, k.T, v
@@ -38,7 +38,7 @@ class InPlace:
         self._o = torch.empty(len(q), v.shape[1])
 
     def __call__(self, rows: int | None = None) -> Tensor:
-        """O (n, d); only the first `rows` rows of it are computed where they are given."""
+        """Compute O (n, d), or only its first `rows` rows."""
         import torch
 
         for some in _blocks(rows or len(self._q), len(self._scores)):
@@ -60,14 +60,14 @@ def _blocks(n: int, step: int) -> list[slice]:
 
 
 class InPlaceGradient:
-    """dQ, dK, dV of softmax attention in buffers that are made once; no score is computed twice.
+    """In-place gradient of softmax attention without allocations; each score is computed once.
 
-    The weights of a block of rows stand in one buffer and their gradients in another, from which come the
-    block's O and dQ and its part of dK and dV. dO is known before it begins, which autograd cannot count on.
+    One buffer has the weights of a block of rows and another their gradients. From these the block's O and dQ
+    and its part of dK and dV are computed. dO must be known in advance, which autograd cannot assume.
     """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, do: Tensor, block: int) -> None:
-        """`block` is the number of rows of weights that exist at a time."""
+        """Allocate the buffers for `block` rows of weights."""
         import torch
 
         self._q, self._k, self._v, self._do = q, k, v, do
@@ -76,7 +76,7 @@ class InPlaceGradient:
         self._o, self._dq, self._dk, self._dv = (torch.empty_like(x) for x in (do, q, k, v))
 
     def __call__(self, rows: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """dQ, dK, dV (n, d); of the first `rows` rows of Q alone where they are given."""
+        """Compute dQ, dK, dV (n, d), or only the part from the first `rows` rows of Q."""
         self._dk.zero_()
         self._dv.zero_()
         for some in _blocks(rows or len(self._q), len(self._weights)):
@@ -105,19 +105,19 @@ InPlaceWork = InPlace | InPlaceGradient
 
 
 class Best(NamedTuple):
-    """The fastest in-place exact attention, None where it is skipped, and which it is or why."""
+    """The fastest in-place exact attention, or None if it is skipped, and a note on its block or the skip."""
 
     attend: Callable[[], Any] | None
     note: str
 
 
 def best_in_place(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) -> Best:
-    """In-place softmax attention with the block of rows that is fastest here; memory in bytes."""
+    """Return in-place softmax attention with the block size that is fastest here; memory: in bytes."""
     return _best(partial(InPlace, q, k, v), len(q), len(k), memory)
 
 
 def best_gradient(q: Tensor, k: Tensor, v: Tensor, do: Tensor, memory: int | None = None) -> Best:
-    """The gradient of softmax attention in place, likewise."""
+    """Return the in-place gradient with the block size that is fastest here; memory: in bytes."""
     return _best(partial(InPlaceGradient, q, k, v, do), len(q), len(k), memory)
 
 
@@ -133,13 +133,13 @@ def _best(make: Callable[[int], InPlaceWork], n: int, n_k: int, memory: int | No
 
 
 def _seconds_a_row(attend: InPlaceWork, n: int, block: int) -> float:
-    """The least of three runs, of a part of the rows where there are many."""
+    """Return the minimum of three runs in seconds per row; of long inputs only some rows are computed."""
     rows = min(n, max(TRIED_ROWS, block))
     return min(lap(partial(attend, rows)) for _ in range(3)) / rows
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """PyTorch's scaled_dot_product_attention of one head (n, d), the scores not scaled."""
+    """Call PyTorch's scaled_dot_product_attention on one head (n, d) without scaling the scores."""
     from torch.nn.functional import scaled_dot_product_attention
 
     q, k, v = (x[None, None] for x in (q, k, v))
@@ -148,7 +148,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
 
 
 def truth(q: Tensor, k: Tensor, v: Tensor, do: Tensor | None = None, causal: bool = False) -> list[Tensor]:
-    """[O], or [O, dQ, dK, dV] where dO is given, of exact softmax attention; float64 up to n = 5120."""
+    """Return [O], or [O, dQ, dK, dV] if dO is given, of exact softmax attention; float64 up to n = 5120."""
     import torch
 
     kind = torch.float64 if len(q) <= FLOAT64_TO else torch.float32
@@ -160,7 +160,7 @@ def truth(q: Tensor, k: Tensor, v: Tensor, do: Tensor | None = None, causal: boo
 
 
 def sampled_truth(q: Tensor, k: Tensor, v: Tensor, do: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """O and dQ (rows, d) of some queries, in float64, one query after the other."""
+    """Return O and dQ (rows, d) of some queries in float64, computed one query at a time."""
     import torch
 
     k, v = k.double(), v.double()

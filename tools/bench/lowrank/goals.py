@@ -1,4 +1,4 @@
-"""What was to be reached, and what a run says about it: computed from its record, nothing else."""
+"""Goals of low-rank attention, and their verdicts, computed from the record of a run only."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from tools.bench import Row, verdict
 
-FLOOR = 0.75  # of each speed: what must be reached; errors are not negotiable
+FLOOR = 0.75  # of each speed goal; errors have no floor
 JUDGED = (
-    "the judged error of a row is that of softmax in the published metric, beside the time of softmax on "
-    "both sides, forward and gradient alike",
-    "one baseline, exact softmax of the same run; a row is judged against the published script in the same "
-    "run, and never against a quotient that was published from another machine",
-    "a gradient is judged against the script's forward pass, for the script has no other: a smaller error, "
-    "and more times faster than exact attention's both passes than the script than its forward pass",
+    "the judged error of a row is the error of softmax in the published metric, and both times are those of "
+    "softmax, forward and gradient alike",
+    "the only baseline is exact softmax of the same run; a row is compared with the published script in the "
+    "same run, and never with a ratio published from another machine",
+    "a gradient is compared with the script's forward pass, because the script has no gradient: its error "
+    "must be smaller, and its speed-up over exact attention (both passes) larger than the script's (forward)",
     "a row's degree is chosen after measuring: the most accurate one below the script's error that is "
-    "faster than the script, else the fastest one below that error; every degree's pair is in the tables",
-    "the fixed costs of our checks, of entries, denominators, outputs and gradients, are inside our times",
-)  # what the goals and the tables mean
-COUNTED = (2, 3, 4)  # degrees of which rows are counted
+    "faster than the script, otherwise the fastest one below that error; the tables have every degree",
+    "our times include the fixed costs of our checks of entries, denominators, outputs and gradients",
+)  # notes on the goals and the tables
+COUNTED = (2, 3, 4)  # degrees for which rows are counted
 PASSES = {"forward": "forward", "gradient": "forward+backward"}
-SPEEDUPS = (  # of whole calls: table, d, g, times exact attention's speed, and the largest error in per cent
+SPEEDUPS = (  # of complete calls: table, d, g, speed-up over exact attention, and maximum error in per cent
     ("forward", 12, 2, 600, 0.5),
     ("forward", 12, 3, 240, 0.09),
     ("forward", 12, 4, 75, 0.09),
@@ -30,13 +30,13 @@ SPEEDUPS = (  # of whole calls: table, d, g, times exact attention's speed, and 
     ("gradient", 12, 3, 290, None),
     ("gradient", 8, 3, 75, None),
 )
-LONG_SECONDS = 0.3  # for 2²⁰ tokens
+LONG_SECONDS = 0.3  # goal for 2²⁰ tokens
 REACHED, NEAR, MISSED, UNKNOWN = "reached", "75 % floor reached", "missed", "not measured"
 SAID = {"goal met": REACHED, "goal missed, floor met": NEAR, "floor missed": MISSED}
 
 
 def goals(record: Row) -> list[Row]:
-    """Every goal: what, the number it takes, what was reached, and the verdict."""
+    """Return every goal: what it is about, the number wanted, the number reached, and the verdict."""
     return [
         _reproduced(record),
         *(_beside_script(record["forward"], g) for g in COUNTED),
@@ -68,12 +68,14 @@ def _reproduced(record: Row) -> Row:
 
 
 def script_speedup(row: Row) -> float:
-    """The published script over the one baseline: exact softmax of the same run, the faster of two."""
+    """Return the speed-up of the published script over exact softmax of the same run, the faster of two."""
     return float(row["baseline_ms"] / row["their_ms"])
 
 
 def better_than_script(rows: Sequence[Row], g: int) -> tuple[int, int]:
-    """In how many rows degree g has a smaller error than the script, and in how many a smaller time too."""
+    """Return the number of rows in which degree g has a smaller error than the script, and of these the
+    number in which it is also faster.
+    """
     each = [(row, one) for row in rows for one in row["degrees"] if one["g"] == g]
     accurate = [(row, one) for row, one in each if one["judged_error"] < row["their_error"]]
     return len(accurate), sum(one["ms"] < row["their_ms"] for row, one in accurate)
@@ -89,7 +91,7 @@ def _beside_script(rows: Sequence[Row], g: int) -> Row:
 
 
 def _every_row(record: Row, section: str, what: str, error: str) -> list[Row]:
-    """A goal for each row: an error below the script's and a speed-up above its own, by one degree."""
+    """Return a goal per row: one degree has a smaller error and a larger speed-up than the script."""
     scripts = {row["d"]: row for row in record["forward"]}
     rows = [row for row in record[section] if row["d"] in scripts]
     return [_one_row(row, scripts[row["d"]], f"{what}, d = {row['d']}", error) for row in rows]
@@ -108,8 +110,8 @@ def _one_row(row: Row, script: Row, what: str, error: str) -> Row:
 
 
 def chosen(row: Row, error: str, limit: float, speedup: float) -> Row | None:
-    """The degree a row is judged by: of those with this error below the limit the most accurate that is
-    faster than asked, else the fastest; None where no error is below.
+    """Return the degree that a row is judged by: among degrees with an error below the limit, the most
+    accurate one that exceeds the speed-up, otherwise the fastest; None if no error is below the limit.
     """
     accurate = [one for one in row["degrees"] if one[error] < limit]
     fast = [one for one in accurate if one["speedup"] > speedup]
@@ -118,12 +120,12 @@ def chosen(row: Row, error: str, limit: float, speedup: float) -> Row | None:
 
 
 def _degree(rows: Sequence[Row], d: int, g: int) -> Row | None:
-    """What was measured of a degree at a width; None where nothing was."""
+    """Return the measurement of a degree at one d; None if there is none."""
     return next((one for row in rows if row["d"] == d for one in row["degrees"] if one["g"] == g), None)
 
 
 def _at(record: Row, section: str, d: int, g: int, speedup: float, error: float | None) -> Row:
-    """A degree's speed-up, at least this, with an error of at most this where there is a limit."""
+    """Return the goal of a degree: a speed-up of at least `speedup`, with an error of at most `error`."""
     limit = "" if error is None else f"≤ {error:g} % at "
     what, wanted = f"{PASSES[section]}, d = {d}, g = {g}", f"{limit}≥ {speedup:g}×"
     one = _degree(record[section], d, g)
@@ -145,7 +147,7 @@ def _long_gradient(record: Row) -> Row:
 
 
 def _exponent(record: Row) -> Row:
-    """Of the lines that go to 2²⁰, on as many threads as the whole run."""
+    """Return the goal of the exponent, for lines up to 2²⁰ with the run's number of threads."""
     what, wanted = "largest exponent of ours over 2¹³ … 2²⁰", "≤ 1.05"
     found = [fit for fit in record["fits"] if fit["contender"] == "ours" and fit["to"] == 2**20
              and fit["threads"] == record["threads"]]  # fmt: skip

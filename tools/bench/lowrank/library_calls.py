@@ -1,4 +1,4 @@
-"""Our side: low-rank attention of one head by `attention` and `gradient`, with all their checks."""
+"""Our implementation for the benchmark: low-rank attention of one head, including all checks."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 
 
 def options(causal: bool, d: int, threads: int) -> dict[str, Any]:
-    """Options passed to them: scores as they are; causal, the variance of keys of length 1."""
+    """Return the options of our calls: unscaled scores and, if causal, the variance of keys of length 1."""
     known = {"key_variance": 1 / d} if causal else {}
     return {"scale": 1.0, "causal": causal, "threads": threads, **known}
 
 
 class Ours:
-    """q, k, v, do (n, d) as tensors and, in the same memory, as arrays; degree g."""
+    """Our calls for q, k, v, do (n, d), as tensors and as arrays in the same memory, at degree g."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, do: Tensor | None, g: int, threads: int = 1,
         causal: bool = False,
     ) -> None:  # fmt: skip
-        """Nothing is computed yet."""
+        """Store the inputs and options without computing anything."""
         self._tensors = [x.detach().clone().requires_grad_() for x in (q, k, v)]
         self._arrays = [x.detach().numpy() for x in self._tensors]
         self._do = do
         self._options = {"degree": g, **options(causal, q.shape[1], threads)}
 
     def forward(self) -> Array:
-        """O, from arrays."""
+        """Compute O from arrays."""
         found: Array = lowrank.attention(*self._arrays, **self._options)
         return found
 
     def backward(self) -> lowrank.Gradient:
-        """O, dQ, dK, dV, from arrays."""
+        """Compute O, dQ, dK, dV from arrays."""
         assert self._do is not None
         q, k, v = self._arrays
         return lowrank.gradient(q, k, v, self._do.numpy(), **self._options)
 
     def torch_forward(self) -> Tensor:
-        """O, from tensors."""
+        """Compute O from tensors."""
         found: Tensor = lowrank.attention(*(x.detach() for x in self._tensors), **self._options)
         return found
 
     def torch_backward(self) -> tuple[Tensor, ...]:
-        """dQ, dK, dV, by autograd."""
+        """Compute dQ, dK, dV by autograd."""
         import torch
 
         o = lowrank.attention(*self._tensors, **self._options)
@@ -61,10 +61,11 @@ class Ours:
         return found
 
     def their_operator(self) -> Array:
-        """The published operator with our polynomials, in two passes: row sums, then the rest, V divided by
-        them.
+        """Compute the published operator with our polynomials, in two passes: row sums, then the output with
+        V divided by them.
 
-        Softmax never sees a row's factor e^(q·μ + σ²/2); here one row's sum divides another row, so it stays.
+        In softmax a row's factor e^(q·μ + σ²/2) cancels; here one row's sum divides another row, so
+        it does not.
         """
         q, k, v = self._arrays
         options = Options(**self._options)
@@ -76,7 +77,7 @@ class Ours:
 
 
 def _row_scale(q: Array, s: Any) -> Array:
-    """(n,): e^(q·μ + σ²/2), what a row of the approximation lacks."""
+    """Return e^(q·μ + σ²/2) (n,), the factor that the approximation omits from each row."""
     x = s.queries(q)
     variance = np.minimum(((x @ s.covariance.astype(x.dtype)) * x).sum(1), CLIP)
     scale: Array = np.exp(x @ s.shift.astype(x.dtype) + variance / 2)

@@ -1,8 +1,8 @@
-"""Attention in linear time, several ways, in one run: error against features and time, a panel a problem.
+"""Comparison of linear-time attention methods: error by number of features and time, one panel per problem.
 
-The problems are normal queries and keys, a panel for each spread of logits, and the stored heads of a real
-model. The others are those of `iocourse.lowrank.baselines`; ours are `lowrank.attention` at one degree, with
-every check it makes. Exact attention takes part: it has no features and an error of rounding.
+The problems are normal queries and keys, with one panel per spread of logits, and the stored heads of a real
+model. The baselines are those of `iocourse.lowrank.baselines`; ours is `lowrank.attention` at one degree,
+including its checks. Exact attention is included, without features and with rounding errors only.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Inputs = tuple[Rows, Rows, Rows]  # q, k (n, d), v (n, d_v), float32, scores not
 Work = Callable[[Rows, Rows, Rows, int], Rows]  # the last is a seed
 D = 8
 DEGREES = range(1, 7)
-COUNTS = (16, 45, 165, 495, 1287)  # features of those who may have any number
+COUNTS = (16, 45, 165, 495, 1287)  # features of the methods that allow any number
 HERMITE, TAYLOR, EXACT = "Hermite (ours)", "Taylor (our passes)", "exact (SDPA)"
 POLYNOMIALS = {TAYLOR: "taylor", HERMITE: "hermite"}
 ANY_NUMBER = ("WildCat", "Nyström", "FAVOR+")
 
 
 class Contender(NamedTuple):
-    """Who, with how many features (None: exact), and how."""
+    """Name, number of features (None for exact attention), and function of one method."""
 
     name: str
     features: int | None
@@ -46,16 +46,16 @@ class Contender(NamedTuple):
 
 
 def exact(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
-    """PyTorch's attention."""
+    """Compute exact attention with PyTorch."""
     found: Rows = sdpa(*(torch.from_numpy(x) for x in (q, k, v))).numpy()
     return found
 
 
 def polynomial(name: str, degree: int) -> Work:
-    """Ours at one degree: each row's own Hermite polynomial, or Taylor's."""
+    """Return our attention at one degree, with a Hermite polynomial per row or the Taylor polynomial."""
 
     def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
-        with warnings.catch_warnings():  # of a degree that is too low: its error is what is measured
+        with warnings.catch_warnings():  # ignore warnings of too low degrees, whose errors are measured
             warnings.simplefilter("ignore", RuntimeWarning)
             found: Rows = lowrank.attention(q, k, v, degree=degree, polynomial=name, scale=1.0)
         return found
@@ -64,7 +64,7 @@ def polynomial(name: str, degree: int) -> Work:
 
 
 def neighbour(name: str, m: int) -> Work:
-    """One of `FIELD` with m features."""
+    """Return a method of `FIELD` with m features."""
 
     def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
         return FIELD[name](q, k, v, m, np.random.default_rng(seed))
@@ -73,7 +73,7 @@ def neighbour(name: str, m: int) -> Work:
 
 
 def field(most: int, n: int, d: int = D) -> Iterator[Contender]:
-    """Who takes part, with up to `most` features; landmarks and the like are at most the n keys."""
+    """Yield the methods with up to `most` features; methods with landmarks have at most n, one per key."""
     yield Contender(EXACT, None, exact)
     for g in DEGREES:
         if (rank := rank_of(d, g)) <= most:
@@ -87,21 +87,21 @@ def field(most: int, n: int, d: int = D) -> Iterator[Contender]:
 
 
 def draw(n: int, spread: float, seed: int) -> Inputs:
-    """q, k, v (n, 8), normal; the logits q·k have this standard deviation, the values have mean 0."""
+    """Draw normal q, k, v (n, 8); the logits q·k have standard deviation `spread`, the values mean 0."""
     q, k, v = np.random.default_rng(seed).standard_normal((3, n, D)).astype(np.float32)
     scale = np.float32(spread**0.5 / D**0.25)
     return q * scale, k * scale, v
 
 
 def panel(spread: float, plan: Plan) -> list[Row]:
-    """Every contender at one spread of logits."""
+    """Measure every method at one spread of logits, and return the rows."""
     drawn = [draw(plan.panel, spread, seed) for seed in range(plan.seeds)]
     about: Row = {"spread": spread, "n": plan.panel, "d": D}
     return rows(about, drawn, field(plan.most_features, plan.panel), plan.seconds / 10)
 
 
 def head_panel(at: int, plan: Plan) -> list[Row]:
-    """Every contender on one stored head of all-MiniLM-L6-v2, the scale 1/√d in its queries."""
+    """Measure every method on one stored head of all-MiniLM-L6-v2, with the scale 1/√d in its queries."""
     layer, head = real_heads()[at]
     stored = real_head(layer, head)
     n, d = stored.Q.shape
@@ -113,11 +113,10 @@ def head_panel(at: int, plan: Plan) -> list[Row]:
 
 
 def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], seconds: float) -> list[Row]:
-    """A row for each contender; who is refused keeps the reason.
+    """Return one row per method, with the reason if it is refused.
 
-    Errors are usual relative ones of O, in per cent: their median over seeds, the least and the largest; a
-    mean would be that of the worst draw, FAVOR+ having heavy tails. Milliseconds are those of one forward
-    pass.
+    Errors are usual relative errors of O in per cent: median, minimum and maximum over seeds. There is no
+    mean, because the errors of FAVOR+ have heavy tails. Milliseconds are for one forward pass.
     """
     right = [sdpa(*(torch.from_numpy(x).double() for x in inputs)) for inputs in drawn]
     found: list[Row] = []
@@ -134,7 +133,7 @@ def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], 
 
 
 def errors(one: Contender, drawn: Sequence[Inputs], right: Sequence[torch.Tensor]) -> Row:
-    """The median, the least and the largest error over the draws, or why there is none."""
+    """Return the median, minimum and maximum error over the draws, or the reason why there is none."""
     each = []
     for seed, (inputs, o) in enumerate(zip(drawn, right, strict=True)):
         with np.errstate(all="ignore"):
@@ -143,5 +142,5 @@ def errors(one: Contender, drawn: Sequence[Inputs], right: Sequence[torch.Tensor
             except NotCertified as error:
                 return {"refused": str(error)}
     if not all(map(isfinite, each)):
-        return {"refused": "what it returns is not finite"}
+        return {"refused": "its result is not finite"}
     return {"error": median(each), "least": min(each), "largest": max(each)}

@@ -1,7 +1,7 @@
-"""Run as a program: how much the process grows while it makes inputs and their whole gradient.
+"""Program that measures the memory growth of a process while it computes the gradient of new inputs.
 
-`python -m tools.bench.lowrank.memory N D G THREADS` prints JSON. Everything is imported and compiled, and
-run once on a short sequence, before the first reading.
+`python -m tools.bench.lowrank.memory N D G THREADS` prints JSON. Before the first reading, everything is
+imported, compiled, and run once on a short sequence.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SHORT = 512  # tokens of the run before the first reading
 
 
 def resident() -> int:
-    """Bytes in memory now; where the system does not say, the most there have been."""
+    """Return the resident bytes of this process now, or their maximum if the system only has that."""
     return _status("VmRSS") or most()
 
 
 def most() -> int:
-    """The most bytes there have been in memory at any time."""
+    """Return the maximum of resident bytes of this process so far."""
     found = _status("VmHWM")
     if found:
         return found
@@ -35,7 +35,7 @@ def most() -> int:
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status in bytes, 0 where there is none."""
+    """Return a line of /proc/self/status in bytes, 0 if it is missing."""
     if not STATUS.is_file():
         return 0
     lines = (line.split() for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines())
@@ -43,7 +43,7 @@ def _status(name: str) -> int:
 
 
 def gradient(n: int, d: int, g: int, threads: int) -> float:
-    """A whole gradient of fresh inputs; one of its numbers, so that all of it is held to the end."""
+    """Compute the gradient of new inputs. Return one of its numbers, so that all of it is kept to the end."""
     source = np.random.default_rng(n)
     q, k, v, do = (source.standard_normal((n, d), dtype=np.float32) for _ in range(4))
     q /= np.float32(d**0.5)
@@ -53,7 +53,7 @@ def gradient(n: int, d: int, g: int, threads: int) -> float:
 
 
 def main() -> None:
-    """Read the sizes, measure, print."""
+    """Read the sizes from the arguments, measure, and print the result as JSON."""
     n, d, g, threads = map(int, sys.argv[1:])
     gradient(SHORT, d, g, threads)
     before = resident()

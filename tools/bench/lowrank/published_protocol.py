@@ -1,8 +1,8 @@
-"""The published protocol of 2408.13233, written anew: its data, its operator, its algorithm and its error.
+"""Reimplementation of the protocol published in 2408.13233: its data, operator, algorithm and error.
 
-Queries and keys are normal, divided by √d, and the scores are not scaled again. Their operator divides
-column j of exp(QKᵀ) by the sum of row j, in the exact and in the approximate code alike; that is not softmax,
-which divides row i by the sum of row i. Their error is ‖x - y‖ / ‖x + y‖, half of the usual relative error.
+Queries and keys are normal, divided by √d, and the scores are not scaled again. The published operator
+divides column j of exp(QKᵀ) by the sum of row j, in the exact and in the approximate code; softmax divides
+row i by the sum of row i. The published error is ‖x - y‖ / ‖x + y‖, half of the usual relative error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SEED = 2
 ROWS = range(4, 13)  # d; n = 10 · 2ᵈ
-BLOCK = 1 << 22  # scores that exist at a time in the exact operator
+BLOCK = 1 << 22  # scores in memory at a time in the exact operator
 # As printed in the paper's table: d -> (error in per cent, speed-up).
 TABLE = {
     4: (4.673, 1.42), 5: (2.505, 1.73), 6: (2.846, 2.58), 7: (1.838, 3.90), 8: (2.005, 9.43),
@@ -24,7 +24,7 @@ TABLE = {
 
 
 class Data(NamedTuple):
-    """One row's q, k, v, each (n, d) float32."""
+    """Inputs of one row: d and q, k, v, each (n, d) float32."""
 
     d: int
     q: Tensor
@@ -33,7 +33,7 @@ class Data(NamedTuple):
 
 
 def rows() -> Iterator[Data]:
-    """The nine rows, drawn one after the other from one generator."""
+    """Yield the nine rows, drawn one after the other from one generator."""
     import torch
 
     source = torch.Generator().manual_seed(SEED)
@@ -44,15 +44,15 @@ def rows() -> Iterator[Data]:
 
 
 def row(d: int) -> Data:
-    """The row of one d; those before it are drawn too, because the generator is theirs as well."""
+    """Return the row of one d. Earlier rows are drawn too, because they share the generator."""
     for found in rows():
         if found.d == d:
             return found
-    raise ValueError(f"d is {d}; allowed: {ROWS.start} to {ROWS.stop - 1}")
+    raise ValueError(f"d must be {ROWS.start} to {ROWS.stop - 1}, got {d}")
 
 
 def their_operator(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """exp(QKᵀ) D⁻¹ V (n, d), D the sums of its rows: exactly, a block of rows at a time."""
+    """Return exp(QKᵀ) D⁻¹ V (n, d) exactly, with D the row sums, computed by blocks of rows."""
     import torch
 
     step = max(1, BLOCK // len(k))
@@ -62,7 +62,7 @@ def their_operator(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def their_features(x: Tensor) -> Tensor:
-    """[1, x, x ⊗ x / √2] (n, 1 + d + d²): 1 + s + s²/2 of a score s, every product of two entries twice."""
+    """Return the features [1, x, x ⊗ x / √2] (n, 1 + d + d²) of 1 + s + s²/2; products occur twice."""
     import torch
 
     squares = (x[:, :, None] * x[:, None, :]).flatten(1) / 2**0.5
@@ -70,17 +70,17 @@ def their_features(x: Tensor) -> Tensor:
 
 
 def their_algorithm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Their operator with the series of degree 2 for the exponential, all features kept: (n, d)."""
+    """Return the published operator (n, d) with the exponential's series of degree 2 and all features."""
     left, right = their_features(q), their_features(k)
     sums = left @ right.sum(0)
     return left @ (right.T @ (v / sums[:, None]))
 
 
 def their_error(x: Tensor, y: Tensor) -> float:
-    """‖x - y‖ / ‖x + y‖, in per cent."""
+    """Return ‖x - y‖ / ‖x + y‖, in per cent."""
     return 100 * float((x - y).norm() / (x + y).norm())
 
 
 def relative_error(x: Tensor, y: Tensor) -> float:
-    """‖x - y‖ / ‖y‖, in per cent, y the exact one: the usual relative error, about twice theirs."""
+    """Return the usual relative error ‖x - y‖ / ‖y‖, in per cent; y is exact. It is about twice theirs."""
     return 100 * float((x - y).norm() / y.norm())

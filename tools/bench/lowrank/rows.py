@@ -1,4 +1,4 @@
-"""The published rows, one at a time: forward, gradient and causal, ours beside exact attention and theirs."""
+"""Measurement of the published rows with our, exact and the published code: forward, gradient and causal."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SEED = 1  # of dO
 
 
 def degrees(d: int) -> tuple[int, ...]:
-    """2 … 4, and 5 where the rank is small."""
+    """Return the degrees to measure: 2 to 4, and 5 for small ranks."""
     return tuple(range(2, 6 if d <= FIVE_TO else 5))
 
 
 def forward(d: int, plan: Plan) -> Row:
-    """O of one row and all times: of true softmax in both metrics, and of their operator in theirs.
+    """Measure errors and times of O for one row: softmax in both metrics, the published operator in its own.
 
-    Of the row, `their_error` and `their_ms` are those of the published script, written anew; of a degree,
-    `judged_error` is of softmax, as `ms` is, and `their_error` of their operator, as `their_operator_ms` is.
-    Speed-ups are over exact softmax alone: nothing is divided by the time of another operator.
+    In the row, `their_error` and `their_ms` belong to the reimplemented published script. In a degree,
+    `judged_error` and `ms` belong to softmax, `their_error` and `their_operator_ms` to their operator.
+    All speed-ups are over exact softmax, never over another operator.
     """
     data = published_protocol.row(d)
     q, k, v = data.q, data.k, data.v
@@ -63,12 +63,12 @@ def forward(d: int, plan: Plan) -> Row:
 
 
 def gradient(d: int, plan: Plan) -> Row:
-    """O, dQ, dK, dV of one row and the time of both passes, beside SDPA's by autograd and one by hand."""
+    """Measure O, dQ, dK, dV of one row and the time of both passes; the same of SDPA and of in-place code."""
     return _both_passes(d, plan, causal=False)
 
 
 def causal(d: int, plan: Plan) -> Row:
-    """The same under the causal mask, and the time of the forward pass alone."""
+    """Measure the same as `gradient` with a causal mask, and the time of the forward pass alone."""
     return _both_passes(d, plan, causal=True)
 
 
@@ -105,7 +105,7 @@ def _sdpa_both(data: published_protocol.Data, do: Tensor, causal: bool) -> Work:
 
 
 def _gradient_errors(got: Sequence[Tensor], exact: Sequence[Tensor]) -> Row:
-    """Both metrics of O, dQ, dK, dV, and the worst of the three gradients in theirs."""
+    """Return both error metrics of O, dQ, dK, dV, and the worst gradient in the published metric."""
     pairs = list(zip(NAMES, got, exact, strict=True))
     theirs = {name: published_protocol.their_error(x, y) for name, x, y in pairs}
     usual = {name: published_protocol.relative_error(x, y) for name, x, y in pairs}
@@ -122,7 +122,7 @@ def _degree(d: int, g: int) -> Row:
 
 
 def _baselines(took: Mapping[Any, Timing]) -> Row:
-    """The times of exact attention, and the faster one, which speed-ups are against."""
+    """Return the times of exact attention, and the faster one, which is the baseline of speed-ups."""
     times = {name: took[name].ms for name in (IN_PLACE, SDPA) if name in took}
     baseline = min(times, key=lambda name: times[name])
     return {
@@ -132,7 +132,7 @@ def _baselines(took: Mapping[Any, Timing]) -> Row:
 
 
 def _times(one: Row, took: Mapping[Any, Timing], head: Row) -> Row:
-    """Milliseconds and speed-ups of one degree, from arrays, from tensors and whatever else was timed."""
+    """Return milliseconds and speed-ups of one degree: from arrays, from tensors, and others if timed."""
     ours, tensors, baseline_ms = took["ours", one["g"]], took["torch", one["g"]], head["baseline_ms"]
     found: Row = asdict(ours) | {"speedup": baseline_ms / ours.ms}
     found |= {"torch_ms": tensors.ms, "torch_speedup": baseline_ms / tensors.ms}

@@ -1,4 +1,4 @@
-"""How time grows with the number of tokens, and the errors and the memory of long sequences."""
+"""Scaling of time with the number of tokens, and errors and memory of long sequences."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tools.bench.lowrank.published_protocol import relative_error
 from tools.bench.lowrank.timing import Plan, Work, interleaved
 
 PASSES = ("forward", "forward+backward")
-SAMPLED = 64  # queries whose O and dQ are held against float64
+SAMPLED = 64  # queries whose O and dQ are compared with float64
 FIT_FROM = 2**13
-FIT_LEAST = 3  # lengths through which an exponent says something
-THREADED_FROM = 2**14  # shorter sequences are one thread's work
+FIT_LEAST = 3  # minimum number of lengths to fit an exponent
+THREADED_FROM = 2**14  # shorter sequences use one thread
 OURS, SDPA = "ours", "SDPA"
 
 
 def draw(n: int, d: int) -> list[Tensor]:
-    """q, k, v, dO (n, d) float32; q and k are divided by √d, so that logits spread by 1/√d."""
+    """Draw q, k, v, dO (n, d) float32; q and k are divided by √d, so logits have standard deviation 1/√d."""
     source = torch.Generator().manual_seed(n + d)
     q, k, v, do = (torch.randn(n, d, generator=source) for _ in range(4))
     return [q / d**0.5, k / d**0.5, v, do]
 
 
 def times(n: int, d: int, degrees: Sequence[int], plan: Plan) -> list[Row]:
-    """Times of every degree, number of threads and pass at one length, and of SDPA up to `plan.sdpa_to`."""
+    """Time every degree, number of threads and pass at one length, and SDPA up to `plan.sdpa_to`."""
     q, k, v, do = draw(n, d)
     works: dict[tuple[Any, ...], Work] = {}
     for g, threads in product(degrees, thread_counts(n, plan)):
@@ -56,13 +56,13 @@ def times(n: int, d: int, degrees: Sequence[int], plan: Plan) -> list[Row]:
 
 
 def thread_counts(n: int, plan: Plan) -> list[int]:
-    """What everyone has, and where there are two cores and enough tokens, 2."""
+    """Return the plan's number of threads, and 2 if there are two cores and enough tokens."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return sorted({plan.threads} | ({2} if cores >= 2 and n >= THREADED_FROM else set()))
 
 
 def errors(n: int, d: int, degrees: Sequence[int]) -> list[Row]:
-    """Usual relative errors, in per cent, of O and dQ at some queries spread over the sequence."""
+    """Return usual relative errors, in per cent, of O and dQ at some queries spread over the sequence."""
     q, k, v, do = draw(n, d)
     rows = torch.linspace(0, n - 1, min(SAMPLED, n)).long()
     exact = sampled_truth(q, k, v, do, rows)
@@ -76,7 +76,7 @@ def errors(n: int, d: int, degrees: Sequence[int]) -> list[Row]:
 
 
 def fits(rows: Sequence[Row]) -> list[Row]:
-    """The exponent of every line of times over n ≥ 2¹³: the slope of log time by log n, least squares."""
+    """Fit the exponent of every series of times over n ≥ 2¹³, the slope of log time by log n."""
     keys = ("contender", "d", "g", "threads", "pass")
     found = []
     for kind, some in grouped((row for row in rows if row["n"] >= FIT_FROM), keys).items():
@@ -92,20 +92,20 @@ def fits(rows: Sequence[Row]) -> list[Row]:
 
 
 def memory(n: int, d: int, g: int, threads: int) -> Row:
-    """The peak memory of one whole gradient, in a process of its own, beside what it must hold.
+    """Measure the peak memory of one gradient in a separate process, and its ratio to the necessary bytes.
 
-    Bytes: `held` are inputs, outputs, gradients and both states; `grown` is how much the process grew.
+    Bytes: `held`: inputs, outputs, gradients and both states; `grown`: growth of the process.
     """
     asked = [sys.executable, "-m", "tools.bench.lowrank.memory", *map(str, (n, d, g, threads))]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(asked, env=plain, capture_output=True, text=True, check=False)
     about: Row = {"n": n, "d": d, "g": g, "threads": threads, "held": held_bytes(n, d, g)}
     if done.returncode:
-        return about | {"refused": (done.stderr.strip() or "it ended without a word").splitlines()[-1]}
+        return about | {"refused": (done.stderr.strip() or "it ended without output").splitlines()[-1]}
     found: Row = json.loads(done.stdout)
     return about | found | {"ratio": found["grown"] / about["held"]}
 
 
 def held_bytes(n: int, d: int, g: int) -> int:
-    """Q, K, V, dO, O, dQ, dK, dV and the states T and U, in float32."""
+    """Return the bytes of Q, K, V, dO, O, dQ, dK, dV and the states T and U, in float32."""
     return 4 * (8 * n * d + 2 * rank_of(d, g) * (d + 1))

@@ -1,4 +1,4 @@
-"""The record of `python -m tools.bench lowrank` as plain text."""
+"""Plain-text report of the record of `python -m tools.bench lowrank`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from iocourse.explore.models.lowrank_record import FASTER_EXACT, LIMITS, fastest
 from tools.bench import Row, grouped
 from tools.bench.lowrank.goals import JUDGED, goals, script_speedup
 
-BUSY = 0.5  # a load beyond what the cores have room for
+BUSY = 0.5  # tolerated excess of the load over the number of cores
 
 
 def text(record: Row) -> str:
-    """All tables, the goals, and where it was measured."""
+    """Format all tables, the goals, and the source of the measurement."""
     return paragraphs(
         _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
         _scaling(record), _panels([*record["panels"], *record.get("heads", ())]),
@@ -25,7 +25,7 @@ def text(record: Row) -> str:
 
 
 def _ms(x: float | None) -> str:
-    """Three figures of milliseconds; from a second on whole ones."""
+    """Format milliseconds with three significant digits, or as an integer from one second on."""
     return DASH if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
 
 
@@ -62,7 +62,7 @@ def _forward(rows: Sequence[Row]) -> str:
     notes = [
         "one baseline: every speed-up is over exact softmax of this run, the faster of in place and SDPA.",
         FASTER_EXACT,
-        "script: the published algorithm, written anew, with the error of its own operator, which is not",
+        "script: the published algorithm, reimplemented, with the error of that operator, which is not",
         "softmax; their operator: ours on it, in two passes; ours from arrays, and from tensors (torch)",
         "milliseconds, with every check; errors in per cent, with * ‖x - y‖ / ‖x + y‖, the published metric",
         "published elsewhere: on another machine, over another exact attention; not to be divided by these",
@@ -74,7 +74,7 @@ def _forward(rows: Sequence[Row]) -> str:
 def _by_degree(
     head: list[str], rows: Sequence[Row], line: Callable[[Row, Row], list[str]], once: Sequence[int]
 ) -> str:
-    """A line for every degree of every row; the columns `once` are filled in its first line only."""
+    """Format one line per row and degree; the columns `once` are filled only in the first line of a row."""
     lines = [head]
     for row in rows:
         for at, one in enumerate(row["degrees"]):
@@ -84,12 +84,12 @@ def _by_degree(
 
 
 def _speed(one: Row) -> list[str]:
-    """Milliseconds and speed-up from arrays, and the speed-up from tensors."""
+    """Format milliseconds and speed-up from arrays, and the speed-up from tensors."""
     return [_ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"])]
 
 
 def _skipped(rows: Sequence[Row]) -> Iterator[str]:
-    """Why there is no time in place, where there is none, each reason once."""
+    """Yield the reasons for missing in-place times, each once."""
     yield from dict.fromkeys(
         f"in place: {row['in_place_note']}" for row in rows if row["in_place_ms"] is None
     )
@@ -108,7 +108,7 @@ def _gradient(rows: Sequence[Row]) -> str:
 
     notes = [
         "softmax; * of dQ, dK, dV, in the published metric; O, dQ, dK, dV: usual relative errors",
-        "in place: an exact gradient written by hand, no score twice, which is given dO before it begins;",
+        "in place: a hand-written exact gradient that computes each score once and knows dO from the start;",
         "speed-ups over the faster of it and SDPA's autograd; the published script has no gradient",
         FASTER_EXACT,
         *_skipped(rows),
@@ -180,7 +180,7 @@ def _memory(found: Row) -> str:
 
 
 def _panels(rows: Sequence[Row]) -> str:
-    """A table of every problem, and who is fastest below some errors."""
+    """Format a table per problem, and the fastest method below some errors."""
     blocks, best = [], [["fastest at an error of at most", *(f"{limit:g} %" for limit in LIMITS)]]
     for problem, panel in panels_of(rows).items():
         some = {(row["contender"], row["features"]): row for row in panel}
@@ -219,13 +219,13 @@ def _goals(record: Row) -> str:
 def _said(record: Row) -> Iterator[str]:
     threads = record["threads"]
     yield (
-        f"{'a quick run, ' * record['quick']}{threads} thread{'s' * (threads != 1)} for everyone, ours by "
-        f"{record['engine']}; warm, interleaved, medians, freed memory kept; {record['seconds']} s in all"
+        f"{'a quick run, ' * record['quick']}{threads} thread{'s' * (threads != 1)} for all, ours with "
+        f"{record['engine']}; warm, interleaved, medians, freed memory kept; {record['seconds']} s in total"
     )
     load, cores = record["load"], record["cores"]
     if load is not None and load + threads > cores + BUSY:
         yield (
-            f"other programs were at work when it began (load {load:.1f}, {cores} cores): they slow long "
-            "laps more than short ones, so that speed-ups here are too large"
+            f"other programs were running at the start (load {load:.1f}, {cores} cores). They slow long "
+            "laps more than short ones, so the speed-ups here are too large"
         )
     yield record_source(record)

@@ -1,4 +1,4 @@
-"""How a run measures: how much of it, all or the quick part, and times side by side on one clock."""
+"""Plan of a benchmark run, complete or quick, and interleaved timing of several pieces of work."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[], object]
 
 ROUNDS = 3
-SLOW_S = 0.5  # work that takes longer is warmed up once, other work twice
-MOST = 200  # laps a visit
+SLOW_S = 0.5  # slower work is warmed up once, other work twice
+MOST = 200  # laps per repetition
 
 
 def interleaved(works: Mapping[Name, Work], seconds: float, rounds: int = ROUNDS) -> dict[Name, Timing]:
-    """The time of each piece of work; every round visits all of them, and begins with another one.
+    """Time several pieces of work, in `rounds` repetitions over all of them, in rotated order.
 
-    A machine that slows down for a while then slows all of them, and what a first run pays, for compiling and
-    for fresh pages of memory, is part of no time.
+    A temporary slowdown of the machine then affects all of them. Compilation and page faults of a first run
+    are not included.
 
     Args:
-        works: what to time, by name.
-        seconds: about how long the laps of one of them may take in all; each is run once a round at least.
-        rounds: how often each is visited.
+        works: the work by name.
+        seconds: approximate total time of the laps of one piece; each runs at least once per repetition.
+        rounds: number of repetitions.
     """
     repeats = {name: _repeats(_warm(work), seconds / rounds) for name, work in works.items()}
     laps: dict[Name, list[float]] = {name: [] for name in works}
@@ -41,14 +41,14 @@ def interleaved(works: Mapping[Name, Work], seconds: float, rounds: int = ROUNDS
 
 
 def lap(work: Work) -> float:
-    """Seconds of one run."""
+    """Run the work once and return its seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def _warm(work: Work) -> float:
-    """Run it once, and once more where that is quick; seconds of the last run."""
+    """Run the work once, or twice if it is fast, and return the seconds of the last run."""
     took = lap(work)
     return took if took > SLOW_S else lap(work)
 
@@ -59,22 +59,22 @@ def _repeats(lap_s: float, visit_s: float) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """Sizes of a benchmark run.
 
     Attributes:
         rows: d of the published rows.
-        lengths: tokens of the scaling runs, growing.
-        sdpa_to: up to how many of them exact attention takes part.
+        lengths: tokens of the scaling runs, ascending.
+        sdpa_to: maximum tokens at which exact attention is timed.
         shapes: (d, degrees) of the scaling runs.
         memory: tokens at which the peak memory of a gradient is measured.
         spreads: standard deviations of logits, one panel each.
-        panel: keys and queries of the panels.
-        seeds: draws that a panel's errors are the medians of.
-        most_features: of a contender of the panels.
-        heads: stored heads of a real model, the first so many.
-        most_head_features: of a contender there.
-        seconds: about how long the laps of one piece of work take, slow ones aside.
-        threads: of both sides.
+        panel: number of keys and of queries in the panels.
+        seeds: number of draws over which a panel takes the median error.
+        most_features: maximum features of a method in the panels.
+        heads: number of stored heads of a real model, from the first on.
+        most_head_features: maximum features of a method on these heads.
+        seconds: approximate total time of the laps of one piece of work, unless one lap is longer.
+        threads: of all implementations.
     """
 
     rows: tuple[int, ...] = tuple(published_protocol.ROWS)
@@ -92,12 +92,12 @@ class Plan:
     threads: int = 1
 
     def to_json(self) -> str:
-        """As one line, for another process."""
+        """Return the plan as one line of JSON, for another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """The plan of that line."""
+        """Return the plan from a line of `to_json`."""
         return cls(**{name: _tuples(value) for name, value in json.loads(text).items()})
 
 

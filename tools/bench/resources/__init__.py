@@ -1,6 +1,4 @@
-"""What every shipped kernel takes of every chip, and how that changes with the tile: compiled, with no GPU
-needed.
-"""
+"""Resources of every shipped kernel on every chip, and of the forward pass by tile, found without a GPU."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ PAIRS_HEADS = (64, 128)
 DECODE_HEADS = (64, 128, 256)
 SLICED_D = 512  # any d runs the same code
 BYTES = (2, 4)
-# The forward pass once for each of these, for the picture of lesson 11: BM, BN, warps.
+# Tiles of the forward pass for the figure of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
 WHOLE_RECORD = tuple(CHIPS), HEADS, BYTES, (64, 128)  # architectures, head sizes, widths, heads of the sweep
 
 
 def run(quick: bool) -> Row:
-    """Compile every row of the tile table, and the forward pass over a range of tiles.
+    """Compile every row of the tile table, and the forward pass over a range of tiles; return the record.
 
     Args:
         quick: sm_80 and sm_90 at d = 128 in 16 bits only.
@@ -41,8 +39,8 @@ def run(quick: bool) -> Row:
 def record(
     name: str, arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
 ) -> Row:
-    """The record of a subject: what is shipped for these chips, head sizes and bytes a number, and the
-    forward pass over a range of tiles for the head sizes of `swept`. Raises as `run`.
+    """Compile the kernels shipped for these architectures, head sizes and bytes per number, and the forward
+    pass over a range of tiles for the head sizes in `swept`. Return the record. Raises as `run`.
     """
     need_compiler()
     parts = asked_for(arches, heads, widths, swept)
@@ -54,7 +52,7 @@ def record(
 def asked_for(
     arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
 ) -> dict[str, list[Compilation]]:
-    """What `record` compiles for the same arguments, by part of the record and in its order."""
+    """Return the compilations of `record` for the same arguments, by part of the record and in its order."""
     return {
         "shipped": [one for arch in arches for one in every(arch, heads, widths)],
         "forward_by_tile": [one for arch in arches for d in swept for one in _swept(arch, d)],
@@ -62,7 +60,7 @@ def asked_for(
 
 
 def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Compilation]:
-    """Every kernel of one chip, with the tiles of the tables."""
+    """Yield the compilations of every kernel for one chip, with the tiles of the tables."""
     from iocourse.kernels.host.resources import WHOLE
 
     for d, width in product(heads, widths):
@@ -76,7 +74,7 @@ def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Co
 
 
 def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
-    """The decode step, where there is one."""
+    """Yield the kernels of decoding, for head sizes that have one."""
     from iocourse.kernels.host.resources import DECODE
     from iocourse.kernels.host.tile_table import decode_tile
 
@@ -86,7 +84,7 @@ def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
 
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:
-    """The kernels that cut d, with the diagonal's mask."""
+    """Yield the causal kernels that split d."""
     from iocourse.kernels.host.tile_table import sliced_tiles_for
 
     for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
@@ -94,7 +92,7 @@ def _sliced(arch: int, width: int) -> Iterator[Compilation]:
 
 
 def _pairs(arch: int, d: int, pairs: str) -> Iterator[Compilation]:
-    """The kernels of whole rows for block masks or packed sequences, in 16 bits."""
+    """Yield the kernels of complete rows for block masks or packed sequences, in 16 bits."""
     from iocourse.kernels.host.tile_table import tiles_for
 
     for kernel, tile in tiles_for(arch, d, 2, listed=pairs == "block_mask")._asdict().items():
@@ -107,14 +105,14 @@ def _swept(arch: int, d: int) -> Iterator[Compilation]:
 
 
 # ---------------------------------------------------------------------- as a table
-TILED = ("forward", "fused", "queries", "keys")  # a step of these makes BM × BN scores
-# Of the counts of a hot loop, those that are shown.
+TILED = ("forward", "fused", "queries", "keys")  # one iteration of these computes BM × BN scores
+# Counts of the hot loop in the table.
 COUNTED = ("wgmma", "mma", "tcgen05", "special", "barriers", "global_loads", "shared_loads", "spills")
 
 
 def a_score(row: dict[str, Any]) -> float | None:
-    """Instructions a thread issues for each of its scores, in the hot loop; None for a kernel that cuts d, of
-    which a step makes no whole score, and where no hot loop is recorded.
+    """Return a thread's instructions per score in the hot loop; None for kernels that split d, whose
+    iterations compute only partial scores, and if no hot loop is recorded.
     """
     loop = row.get("hot_loop")
     if not loop or row["BD"] is not None or row["kernel"] not in TILED:
@@ -123,9 +121,9 @@ def a_score(row: dict[str, Any]) -> float | None:
 
 
 def show(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text, one line a kernel. What follows the shared memory is of the hot
-    loop: instructions a thread and step, for each score, of tensor cores by kind, waits for other
-    warps, loads, and spills.
+    """Format the shipped rows as plain text, one line per kernel. The columns after shared memory are for the
+    hot loop: a thread's instructions per iteration and per score, tensor-core instructions by kind, special
+    ones, barriers, loads, and spills.
     """
     rows = result["shipped"]
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]
@@ -136,7 +134,7 @@ def show(result: dict[str, Any]) -> str:
 
 
 def _line(row: dict[str, Any]) -> list[str]:
-    """The kernel, its tile and its facts; empty where it could not be compiled."""
+    """Return the cells of a row: the kernel, its tile and its resources; empty if it did not compile."""
     name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
     name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
     sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))

@@ -1,9 +1,9 @@
-"""Which code a recorded row is of: a fingerprint of all that the compiler is given, found without compiling.
+"""Fingerprint of a kernel's code and launch, computed without compiling, to detect outdated recorded rows.
 
-A row is of the code as it stands where its fingerprint is that of the launch made today. Every statement,
-constant and class that the kernel reaches counts, and so does what the launch compiles in: types, tiles,
-warps, stages, alignment. Comments, docstrings and where a function stands do not, nor does Triton's version,
-which a record says once.
+A recorded row is up to date if its fingerprint equals that of the current launch. Every statement, constant
+and class that the kernel reaches counts, and the compile-time arguments of the launch: types, tiles, warps,
+stages, alignment. Comments, docstrings and the position of a function do not count, and Triton's version
+does not either, because a record stores it once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-PLACE = ("module", "file")  # of a job: where its kernel stands
+PLACE = ("module", "file")  # entries of a job that locate its kernel
 NOT_OURS = ("builtins", "triton", "typing")  # packages that come with Python and with Triton
 DIGITS = 16  # of a fingerprint
 
 
 def fingerprint(kernel: Any, job: dict[str, Any]) -> str:
-    """16 hexadecimal digits of a kernel's code and of its launch, which `gpu.compilation.job` wrote down.
+    """Return 16 hexadecimal digits for a kernel's code and its launch, a job of `gpu.compilation.job`.
 
-    Raises TypeError where the code names something global that is no kernel, class or tl.constexpr.
+    Raises TypeError if the code uses a global that is not a kernel, class or tl.constexpr.
     """
     launch = {name: value for name, value in job.items() if name not in PLACE}
     return sha256(json.dumps([launch, code_of(kernel)], sort_keys=True).encode()).hexdigest()[:DIGITS]
@@ -32,14 +32,17 @@ def fingerprint(kernel: Any, job: dict[str, Any]) -> str:
 
 @cache
 def code_of(kernel: Any) -> list[tuple[str, str]]:
-    """Name and code of a kernel, and of all functions, classes and constants it reaches. Raises as above."""
+    """Return names and code of a kernel and of all functions, classes and constants that it reaches.
+
+    Raises TypeError as `fingerprint`.
+    """
     found: dict[int, tuple[str, str]] = {}
     _gather(kernel.fn.__name__, kernel, found)
     return sorted(found.values())
 
 
 def _gather(name: str, value: Any, found: dict[int, tuple[str, str]]) -> None:
-    """Add what `value` is, and all that its code names."""
+    """Add the code of `value`, and of everything that it uses, to `found`."""
     if id(value) in found:
         return
     if type(value).__name__ == "constexpr":
@@ -59,11 +62,12 @@ def _comes_with_triton(value: Any) -> bool:
 
 
 def _parsed(name: str, value: Any) -> ast.Module:
-    """The code of a kernel's function or of a class, without docstrings."""
+    """Parse the source of a kernel's function or of a class, and remove docstrings."""
     defined = getattr(value, "fn", value)
     if value is defined and not inspect.isclass(value):
         raise TypeError(
-            f"{name} is a {type(value).__name__}; allowed in a kernel: kernels, classes, constexpr"
+            f"{name} is used in a kernel, so it must be a kernel, class or constexpr, got a "
+            f"{type(value).__name__}"
         )
     tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))
     for node in ast.walk(tree):

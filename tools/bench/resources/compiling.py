@@ -1,4 +1,4 @@
-"""Kernels named by chip, size and tile, what the compiler says of each, and of which code it says that."""
+"""Compilation of shipped kernels: rows by chip, size and tile, with resources and code fingerprints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tools.bench.resources.code_fingerprint import fingerprint
 if TYPE_CHECKING:
     from iocourse.kernels.host.launches import Launch
 
-GROUP = 8  # query heads for each head of keys in the decode step
+GROUP = 8  # query heads per key head in the decode step
 PROCESSES = 2
 
 
 def need_compiler() -> None:
-    """Raises UsageError where torch or triton is missing."""
+    """Raise UsageError if torch or triton is missing."""
     try:
         import iocourse.kernels.host.resources  # noqa: F401
     except ImportError as error:
@@ -31,7 +31,7 @@ def need_compiler() -> None:
 
 
 class Compilation(NamedTuple):
-    """One kernel to compile. BD is None where tiles are whole rows."""
+    """One kernel to compile: architecture, sizes and tile. BD is None for tiles of complete rows."""
 
     arch: int
     d: int
@@ -47,7 +47,7 @@ class Compilation(NamedTuple):
 
 
 def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
-    """A kernel of whole rows with the tiles that it is launched with, plain and causal."""
+    """Yield a kernel of complete rows with its tiles, full and causal."""
     from iocourse.kernels.host.tile_table import row_products_tile, tiles_for
 
     for causal in (False, True):
@@ -57,7 +57,7 @@ def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]
 
 
 def compiled(asked: Sequence[Compilation]) -> list[Row]:
-    """Each row with its report, compiled by a few processes side by side."""
+    """Compile the rows in a few parallel processes, and return each row with its resources or error."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     rows: list[Row] = []
     with ThreadPoolExecutor(PROCESSES) as pool:
@@ -70,23 +70,23 @@ def compiled(asked: Sequence[Compilation]) -> list[Row]:
 
 
 def code_as_it_stands(one: Compilation) -> str:
-    """The fingerprint (see `code_fingerprint`) of what would be compiled for this row now."""
+    """Return the fingerprint (see `code_fingerprint`) of the code that would be compiled for this row now."""
     made = launch_of(one)
     return fingerprint(made.kernel, job_of(one.arch, made))
 
 
 def job_of(arch: int, made: Launch) -> Row:
-    """What the compiler is given for the launch of a module's kernel, of which nothing need be written."""
+    """Return the compiler's job for a launch of a kernel in a module, for which no source file is written."""
     return job(made.kernel, arch, made.arguments, {"enable_fp_fusion": True} | made.constants, Path())
 
 
 def launch_of(one: Compilation) -> Launch:
-    """The launch that is compiled for a row."""
+    """Return the launch that is compiled for a row."""
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
 
-    # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
+    # T4 does not support bfloat16; on other chips it is the usual type for training.
     half = torch.float16 if one.arch == 75 else torch.bfloat16
     tiled = one.kernel != "row_products" and one.kernel not in DECODE
     sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
@@ -102,5 +102,5 @@ def _row(one: Compilation, answer: Resources | CompilationFailed) -> Row:
     if isinstance(answer, CompilationFailed):
         return asked | {"error": str(answer)}
     facts = asdict(answer)
-    del facts["arch"], facts["seconds"]  # the first is in the row already; the second would change every time
+    del facts["arch"], facts["seconds"]  # arch is in the row already; seconds change in every run
     return asked | facts

@@ -1,5 +1,5 @@
-"""Up to which head size whole rows of a tile fit a chip and move no more bytes than slices of d: the numbers
-of `WHOLE_UP_TO` in kernels/host/dispatch.py, from the record of resources and the closed forms.
+"""Derive `WHOLE_UP_TO` of kernels/host/dispatch.py, the maximum head sizes for tiles of complete rows, from
+the record of resources and the closed forms: such tiles fit the chip and move no more bytes than slices of d.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from iocourse.kernels.host.tile_table import (
 )
 from iocourse.ledger import Ledger
 
-N = 4096  # where bytes are compared; beyond it both ways grow alike
+N = 4096  # for the comparison of bytes; for larger N both variants grow equally
 
 
 def variant(which: str, arch: int | None, d: int, itemsize: int) -> str:
-    """What `choose_variant` is to say of a pass, "forward", "fused" or "split": "whole" or "fused"."""
+    """Return the expected `choose_variant` of a pass, "forward", "fused" or "split": "whole" or "fused"."""
     if not fits(which, arch, d, itemsize):
         return "fused"
     whole, sliced = (bytes_moved(which, way, arch, d, itemsize) for way in ("whole", "fused"))
@@ -37,10 +37,10 @@ def variant(which: str, arch: int | None, d: int, itemsize: int) -> str:
 
 
 def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
-    """Whether the kernels of a pass fit an architecture with whole rows; interpreted, they do to d = 256.
+    """Return True if the kernels of a pass with complete rows fit a chip; interpreted: up to d = 256.
 
-    They do where the recorded run compiled them with the table's tile, with no register spilled in the hot
-    loop and no more shared memory than the chip has.
+    They fit if the record has them compiled with the table's tile, with no spills in the hot loop and no more
+    shared memory than the chip has.
     """
     if not has_row(arch, d):
         return False
@@ -51,8 +51,8 @@ def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
 
 
 def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -> int:
-    """Bytes of a pass for one head of N = 4096 and no mask, by the closed forms for the table's tiles: those
-    chosen by hand change no way.
+    """Return the bytes of a pass for one head of N = 4096 without a mask, by the closed forms for the table's
+    tiles. `using` has no effect.
     """
     return ledger_bytes(_ledger(which, way, arch, d, itemsize), itemsize)
 
