@@ -324,8 +324,8 @@ def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--only", "99.1"], "--only '99.1' is no exercise; allowed: 0A, "),
-        (["--operators", "magic"], "operator 'magic' is unknown; allowed: comparisons, "),
+        (["--only", "99.1"], "--only must name an exercise or a lesson, got '99.1'; expected one of 0A, "),
+        (["--operators", "magic"], "unknown operator 'magic', expected one of comparisons, "),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--sample", "0"], "--sample must be at least 1, got 0"),
         (["--jobs", "-1"], "--jobs must be at least 1, got -1"),

@@ -1,1 +1,1 @@
-"""Mutation by machine: every reference changed in one place at a time, and every change put to its check."""
+"""Automatic mutation: change every reference in one place at a time and run its check on every change."""

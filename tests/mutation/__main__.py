@@ -1,4 +1,4 @@
-"""`python -m tests.mutation`: change each reference in one place, and see checks refuse it."""
+"""`python -m tests.mutation`: change each reference in one place and verify that its check rejects it."""
 
 from __future__ import annotations
 
@@ -23,36 +23,58 @@ from .recording import record_scores
 
 
 def parser() -> Parser:
-    """The options."""
+    """Build the parser of the options."""
     made = Parser(
         prog="python -m tests.mutation",
-        description="Change each reference in one place, and see checks refuse it.",
+        description="Change each reference in one place and verify that its check rejects the change.",
     )
     made.add_argument(
-        "--only", metavar="EXERCISE", action="append", default=[], help="this exercise or lesson; repeatable"
+        "--only",
+        metavar="EXERCISE",
+        action="append",
+        default=[],
+        help="only this exercise or lesson; repeatable",
     )
-    made.add_argument("--operators", metavar="LIST", type=_names, default=[], help="such as starts,ranges")
     made.add_argument(
-        "--seeds", metavar="N", type=int, default=10, help="for what is accepted; 10 by default"
+        "--operators",
+        metavar="LIST",
+        type=_names,
+        default=[],
+        help="operators, separated by commas, such as starts,ranges (default: all)",
     )
-    made.add_argument("--sample", metavar="K", type=int, default=1, help="one mutant in K, by hash")
-    made.add_argument("--every-seed", action="store_true", help="try what a seed refuses on the others too")
-    made.add_argument("--triton", action="store_true", help="lessons 10 to 14 too, a second a mutant")
-    made.add_argument("--jobs", metavar="J", type=int, help="mutants at a time; all processors by default")
-    made.add_argument("--json", metavar="FILE", type=Path, help="also write what was found to FILE")
+    made.add_argument(
+        "--seeds",
+        metavar="N",
+        type=int,
+        default=10,
+        help="seeds on which a mutant must be rejected (default: 10)",
+    )
+    made.add_argument(
+        "--sample", metavar="K", type=int, default=1, help="try one mutant in K, chosen by hash (default: 1)"
+    )
+    made.add_argument(
+        "--every-seed", action="store_true", help="try a rejected mutant on the other seeds too"
+    )
+    made.add_argument("--triton", action="store_true", help="include lessons 10 to 14, one second per mutant")
+    made.add_argument(
+        "--jobs", metavar="J", type=int, help="mutants to run at the same time (default: one per processor)"
+    )
+    made.add_argument("--json", metavar="FILE", type=Path, help="also write the scores to FILE")
     kept = made.add_mutually_exclusive_group()
-    kept.add_argument("--record", action="store_true", help="also keep the scores for the instructor's guide")
+    kept.add_argument(
+        "--record", action="store_true", help="also store the scores for the instructor's guide"
+    )
     kept.add_argument(
         "--record-cover",
         action="store_true",
-        help="record a mutant for each property, for the suite",
+        help="record one mutant per property for the test suite",
     )
     made.add_argument(
-        "--missing", action="store_true", help="with --record-cover: keep what is recorded and still applies"
+        "--missing", action="store_true", help="with --record-cover: keep recorded mutants that still apply"
     )
     made.add_argument(
         "--seconds", metavar="S", type=float, default=SECONDS,
-        help=f"with --record-cover: processor time an exercise; {SECONDS:g} by default",
+        help=f"with --record-cover: processor time per exercise (default: {SECONDS:g})",
     )  # fmt: skip
     return made
 
@@ -62,16 +84,16 @@ def _names(text: str) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 where every score holds, 1 where one does not, 2 for bad arguments."""
+    """Run the command and return 0 if every score holds, 1 if one does not, 2 for invalid arguments."""
     return run_main(parser(), mutants, argv)
 
 
 def mutants(arguments: argparse.Namespace) -> int:
-    """What the options ask for."""
+    """Run the requested mutants, print the scores, and store them where an option requests it."""
     if arguments.record_cover:
         return _cover(arguments)
     if arguments.record and arguments.operators:
-        raise UsageError("--record keeps the score of all operators: leave --operators away")
+        raise UsageError("--record stores the score of all operators. Remove --operators.")
     options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
     found = mutation_run.run(**{name: getattr(arguments, name) for name in options})
     print(report.summary(found))
@@ -83,7 +105,10 @@ def mutants(arguments: argparse.Namespace) -> int:
 
 
 def _cover(arguments: argparse.Namespace) -> int:
-    """Record a mutant for each property; 1 where one has none. What is done is kept when it is stopped."""
+    """Record a mutant for each property and return 1 if a property has none.
+
+    Each exercise is stored when it is complete, so an interrupted run keeps its results.
+    """
     root = find_checkout()
     exercises = mutation_run.chosen(arguments.only, triton=True)
     mutation_run.prepare(exercises)
@@ -105,7 +130,7 @@ def _cover(arguments: argparse.Namespace) -> int:
 
 
 def _today_with(*packages: str) -> str:
-    """The date and the versions of Python and of these packages, as a record says them."""
+    """Today's date and the versions of Python and of these packages, in the form that records use."""
     facts = run_metadata(*packages)
     return f"{facts['date']}, " + ", ".join(
         f"{name} {version}" for name, version in facts["versions"].items()

@@ -1,4 +1,4 @@
-"""The cover: for each property of an exercise one mutant that it refuses, which the suite makes again."""
+"""Cover of an exercise: for each property one mutant that it rejects, which the test suite repeats."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from tests.mutation.mutants import FIELD, GENERAL, Mutant, mutants_of
 from tests.mutation.references import exercise_source
 from tools.build.recorded_mutants import RecordedMutant, change_between
 
-SEEDS = (0, 2, 7, 13, 19)  # a mutant is recorded where its property refuses it on each
-SECONDS = 60.0  # of processor time an exercise, two thirds of it for the operators of the field
-FEW = 2  # a mutant that fails at most so many properties is good enough, and no better one is looked for
-TRIES = 6  # mutants that are tried on all seeds until a property is given up
+SEEDS = (0, 2, 7, 13, 19)  # a mutant is recorded if its property rejects it on each
+SECONDS = 60.0  # of processor time per exercise, two thirds of it for the operators of FIELD
+FEW = 2  # a mutant that fails at most this many properties is accepted without a search for a better one
+TRIES = 6  # mutants that are tried on all seeds before a property is left without one
 FIRST = (
     "hidden_scores",
     "running_maxima",
     "starts",
     "torch_prepares_an_input",
-)  # operators tried in any case
+)  # operators that are tried in any case
 
 
 def declared(exercise_id: str) -> list[str]:
-    """The properties that the exercise has, for each of which a mutant is looked for."""
+    """Names of the properties that the exercise declares; each needs a mutant."""
     return [one.name for one in find(exercise_id).properties]
 
 
 def properties_of(exercise_id: str) -> list[str]:
-    """The properties that may have a mutant: also those of every exercise, which laws of the suite show."""
+    """Names of all properties that a mutant may fail: the declared ones and those of the whole course."""
     return [*dict.fromkeys([*declared(exercise_id), *COURSE_WIDE])]
 
 
 def still_shown(exercise_id: str, rows: Iterable[RecordedMutant]) -> list[RecordedMutant]:
-    """The rows that apply to the reference as it is, without properties that are gone."""
+    """The recorded rows that still apply to the reference, without properties that no longer exist."""
     reference, known = exercise_source(exercise_id, solved=True), properties_of(exercise_id)
     applying = [row for row in rows if row.made_of(reference) is not None]
     kept = ((row, tuple(name for name in row.properties if name in known)) for row in applying)
@@ -57,11 +57,11 @@ def cover(
     jobs: int = 1,
     seconds: float = SECONDS,
 ) -> list[RecordedMutant]:
-    """A mutant for each of the wanted properties for which one is found, by these operators or by all.
+    """Search a mutant for each wanted property, with these operators or with all, and return their rows.
 
-    Mutants by the operators of the field come first, then general ones, until those for all properties are
-    good enough or the time is over. Of several the one that fails the fewest properties is taken, of equals
-    the first that its operator makes; one that spoils all values only where there is no other.
+    The operators of FIELD are tried first, then the general ones, until every property has a good mutant or
+    the time is over. The mutant that fails the fewest properties is chosen; among equals, the first that its
+    operator makes. A mutant that changes all values is chosen only if there is no other.
     """
     tried: list[Verdict] = []
     began = _processor_seconds()
@@ -86,7 +86,7 @@ def _processor_seconds() -> float:
 def _until(
     mutants: Iterable[Mutant], tried: Sequence[Verdict], needed: set[str], end: float
 ) -> Iterator[Mutant]:
-    """The mutants, until those that were tried are good enough or the time is over."""
+    """Yield mutants until every needed property has a good one or the time is over."""
     for mutant in mutants:
         good = {name for one in tried if one.failed and _rank(one) <= (False, FEW) for name in one.failed[0]}
         if good >= needed or _processor_seconds() > end:
@@ -99,12 +99,12 @@ def _rank(verdict: Verdict) -> tuple[bool, int]:
 
 
 def _chosen(tried: Sequence[Verdict], wanted: Sequence[str]) -> dict[Mutant, list[str]]:
-    """The mutants that are taken, and the properties that each stands for."""
+    """The chosen mutants, each with the properties that it is recorded for."""
     taken: dict[Mutant, list[str]] = {}
 
     @cache
     def failed(mutant: Mutant) -> set[str]:
-        """The properties that fail on each of the other seeds."""
+        """Names of the properties that fail on every other seed."""
         (verdict,) = verdicts([mutant], SEEDS[1:], 1, every_seed=True, every_case=True)
         complete = len(verdict.failed) == len(SEEDS) - 1
         return set.intersection(*map(set, verdict.failed)) if complete else set()

@@ -1,4 +1,4 @@
-"""`python -m tests.mutation.library`: change the library in one place at random, and see its tests fail."""
+"""`python -m tests.mutation.library`: change random lines of the library and verify that its tests fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from iocourse.course.project_paths import find_checkout
 from tests.mutation.library_mutants import LibraryMutant, draw
 from tools import run_main
 
-# What runs in processes of its own, where no reach is seen, or needs a browser.
+# Tests that need a browser, or that start processes, in which no reach is measured.
 LEFT_OUT = (
     "browser",
     "notebooks",
@@ -39,57 +39,69 @@ LEFT_OUT = (
 KILLED, SURVIVED, OUT_OF_TIME, UNREACHED = "killed", "survived", "out of time", "reached by no test"
 EQUIVALENT = "equivalent"  # survived, and listed
 LISTED = Path("tests") / "mutation" / "library_equivalents.toml"
-BATCHES = (12, 60)  # groups of the first two runs, as most mutants die at once; the third run takes the rest
-NEAR = (2, 6)  # files of tests in the first run, and in the second
+BATCHES = (12, 60)  # groups in the first two runs, where most mutants fail; the third run has the rest
+NEAR = (2, 6)  # test files in the first run and in the second
 Change = tuple[str, str, str, str]  # file, line of code, what is replaced in it, and by what
-Reach = dict[str, Any]  # `groups`: [name, seconds, failed]; `lines`: of each file, the groups that reach each
+Reach = dict[str, Any]  # `groups`: [name, seconds, failed]; `lines`: per file and line, the groups
 
 
 def parser() -> Parser:
-    """The options."""
+    """Build the parser of the options."""
     made = Parser(
         prog="python -m tests.mutation.library",
-        description="Change the library in one place at random, and see its tests fail.",
+        description="Change random lines of the library, one at a time, and verify that its tests fail.",
     )
-    made.add_argument("--draw", metavar="N", type=int, default=60, help="mutants; 60 by default")
-    made.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the draw; 0 by default")
-    made.add_argument("--only", metavar="PATH", default="iocourse", help="the file or folder to draw from")
+    made.add_argument("--draw", metavar="N", type=int, default=60, help="number of mutants (default: 60)")
+    made.add_argument("--seed", metavar="SEED", type=int, default=0, help="seed of the draw (default: 0)")
     made.add_argument(
-        "--part", metavar="K/N", type=_part, default=(1, 1), help="every N-th of them, from the K-th"
+        "--only", metavar="PATH", default="iocourse", help="file or folder to draw from (default: iocourse)"
+    )
+    made.add_argument(
+        "--part",
+        metavar="K/N",
+        type=_part,
+        default=(1, 1),
+        help="run every N-th mutant, starting at the K-th",
     )
     made.add_argument(
         "--near",
         action="store_true",
-        help=f"take the {sum(NEAR)} test files that name what is changed, and measure no reach",
+        help=f"run the {sum(NEAR)} test files that name the changed code, without measuring the reach",
     )
     made.add_argument(
         "--reach",
         metavar="FILE",
         type=Path,
         default=Path("build/library-reach.json"),
-        help="which tests reach which lines; measured where there is no such file",
+        help="which tests reach which lines; measured if the file does not exist",
     )
     made.add_argument(
-        "--seconds", metavar="S", type=int, default=120, help="for the tests of one mutant; 120 by default"
+        "--seconds",
+        metavar="S",
+        type=int,
+        default=120,
+        help="time for the tests of one mutant (default: 120)",
     )
-    made.add_argument("--jobs", metavar="J", type=int, default=1, help="processes that measure the reach")
+    made.add_argument(
+        "--jobs", metavar="J", type=int, default=1, help="processes that measure the reach (default: 1)"
+    )
     return made
 
 
 def _part(text: str) -> tuple[int, int]:
     first, step = map(int, text.split("/"))
     if not 1 <= first <= step:
-        raise argparse.ArgumentTypeError(f"{text} is no K/N with 1 ≤ K ≤ N")
+        raise argparse.ArgumentTypeError(f"must be K/N with 1 ≤ K ≤ N, got {text}")
     return first, step
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 where the draw is done, whatever it finds, and 2 for bad arguments."""
+    """Run the command and return 0 after the draw, whatever its verdicts, or 2 for invalid arguments."""
     return run_main(parser(), mutate, argv)
 
 
 def mutate(arguments: argparse.Namespace) -> int:
-    """What the options ask for, in a copy of the checkout, which is removed."""
+    """Run the requested mutants in a temporary copy of the checkout and print the verdicts."""
     root = find_checkout()
     first, step = arguments.part
     mutants = draw(root, arguments.draw, arguments.seed, arguments.only)[first - 1 :: step]
@@ -123,13 +135,13 @@ def listed_equivalents(root: Path) -> dict[Change, str]:
 
 
 def change_of(root: Path, mutant: LibraryMutant) -> Change:
-    """The change of a mutant as `library_equivalents.toml` lists it; line numbers would move."""
+    """Return the change of a mutant as `library_equivalents.toml` lists it, without line numbers."""
     lines = (root / mutant.file).read_text(encoding="utf-8").splitlines()
     return mutant.file, lines[mutant.line - 1].strip(), mutant.before, mutant.after
 
 
 def summary(verdicts: Sequence[str]) -> str:
-    """Count each verdict, and give the share that tests noticed, with its Wilson 95 % interval."""
+    """Format the number of each verdict and the detected share with its 95 % interval (Wilson)."""
     count = Counter(verdicts)
     noticed, n = count[KILLED] + count[OUT_OF_TIME], len(verdicts) - count[EQUIVALENT]
     share, z = noticed / n, 1.96
@@ -143,7 +155,7 @@ def summary(verdicts: Sequence[str]) -> str:
 
 
 def _copied(root: Path, copy: Path) -> None:
-    """The files of the checkout that git knows or would add, so that no mutant ever stands in it."""
+    """Copy the files that git tracks or would add, so that no mutant is written into the checkout."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode()
     for name in names.split("\0"):
@@ -154,9 +166,9 @@ def _copied(root: Path, copy: Path) -> None:
 
 # ------------------------------------------------------------------ which tests
 def _near(copy: Path, mutant: LibraryMutant) -> tuple[list[list[str]], str]:
-    """Files of tests that name the changed function or class, its module or its folder, the nearest first.
+    """Test files that name the changed function or class, its module or its folder, in runs, nearest first.
 
-    What belongs to a lesson is tried on the answers to its exercises first.
+    A mutant in the module of a lesson is first tried on the answers to the exercises of this lesson.
     """
     path = Path(mutant.file)
     tree = ast.parse(mutant.source)
@@ -177,11 +189,11 @@ def _near(copy: Path, mutant: LibraryMutant) -> tuple[list[list[str]], str]:
     if found := re.fullmatch(r"lesson(\d\d)", path.stem):
         ids = " or ".join(f"[{one.id}" for one in exercises().values() if one.lesson == int(found[1]))
         runs.insert(0, ["tests/mutants", "-k", ids])
-    return runs, " (of the files that name what is changed)"
+    return runs, " (of the files that name the changed code)"
 
 
 def _reach(copy: Path, file: Path, jobs: int) -> Reach:
-    """What the plugin measured on these sources, or measures now."""
+    """The reach that the plugin measured on these sources, from the file or from a new measurement."""
     sources = sorted((copy / "iocourse").rglob("*.py"))
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if file.exists() and (kept := json.loads(file.read_text(encoding="utf-8")))["state"] == state:
@@ -208,9 +220,10 @@ def _reach(copy: Path, file: Path, jobs: int) -> Reach:
 
 
 def _reaching(copy: Path, mutant: LibraryMutant, reach: Reach, seconds: float) -> tuple[list[list[str]], str]:
-    """The groups that reach the line, the fastest first, in runs; and how many there was no time for.
+    """The groups that reach the line in runs, fastest first, and a note on groups without time to run.
 
-    What runs on import is reached by whoever reaches anything in the file, or in one that imports from it.
+    A line that runs on import counts as reached by every group that reaches a line of the file, or of a file
+    that imports from it.
     """
     numbers = set(reach["lines"].get(mutant.file, {}).get(str(mutant.line), []))
     if not numbers:
@@ -243,7 +256,7 @@ def _batches(groups: list[str]) -> Iterator[list[str]]:
 
 
 def _groups(copy: Path, groups: list[str]) -> list[str]:
-    """Arguments of pytest for these groups, in this order."""
+    """Arguments of pytest that run these groups in this order."""
     file = copy.parent / f"groups-{hashlib.sha256(repr(groups).encode()).hexdigest()[:8]}.json"
     file.write_text(json.dumps(groups), encoding="utf-8")
     return ["--groups", str(file), *dict.fromkeys(group.split("::")[0] for group in groups)]
@@ -251,7 +264,7 @@ def _groups(copy: Path, groups: list[str]) -> list[str]:
 
 # ------------------------------------------------------------------ one mutant
 def _verdict(copy: Path, mutant: LibraryMutant, runs: list[list[str]], seconds: float) -> tuple[str, str]:
-    """The verdict on a mutant, and the test or the numbers behind it."""
+    """The verdict on a mutant, and the failed test or the number of runs that led to it."""
     if not runs:
         return UNREACHED, ""
     place = copy / mutant.file
@@ -274,9 +287,13 @@ def _verdict(copy: Path, mutant: LibraryMutant, runs: list[list[str]], seconds: 
 
 
 def _pytest(copy: Path, options: Sequence[str], seconds: float | None, said: Any) -> int | None:
-    """pytest's exit code in the copy, None where it had to be stopped, with the processes it started."""
+    """Run pytest in the copy and return its exit code, or None if it and its processes had to be stopped."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.reach"]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "COVERAGE_CORE": "ctrace"}  # which knows contexts
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "COVERAGE_CORE": "ctrace",
+    }  # the tracer that supports contexts
     run = subprocess.Popen(
         [*command, *options],
         cwd=copy,

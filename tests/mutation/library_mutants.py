@@ -1,4 +1,4 @@
-"""Mutants of the library: lines drawn at random, from each room by its share of the lines, changed once."""
+"""Mutants of the library: one change on a random line, drawn from each package by its share of the lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.mutation.operators import OPERATORS, Around
 
-# Those whose mutants can go unnoticed. A name or a call in another's place mostly ends in an error at once,
-# and would only raise the share.
+# Operators whose mutants can stay undetected. A different name or call mostly raises an error immediately and
+# would only increase the detected share.
 CHOSEN = ("comparisons", "arithmetic", "operands", "constants", "starts", "ranges", "maxima", "keywords",
           "conditions", "statements", "loops")  # fmt: skip
 _NO_NAMES = Around((), ())
@@ -23,12 +23,12 @@ class LibraryMutant:
     """A file of the library with one change.
 
     Attributes:
-        file: which, as a path from the root of the checkout.
-        line: the first line of what is changed.
+        file: path of the changed file, from the root of the checkout.
+        line: the first changed line.
         operator: the operator that made it.
-        before: the text that is no longer there.
-        after: the text that stands in its place.
-        source: the whole file with the change; all other lines stay where they are, or move together.
+        before: the removed text.
+        after: the text that replaces it.
+        source: the complete file with the change; all other lines are unchanged.
     """
 
     file: str
@@ -44,13 +44,13 @@ class LibraryMutant:
 
 
 def draw(root: Path, count: int, seed: int, only: str = "iocourse") -> list[LibraryMutant]:
-    """`count` mutants: as many of each room as its share of the lines, each on a line of its own.
+    """Draw `count` mutants on different lines, from each package in proportion to its number of lines.
 
     Args:
         root: the checkout.
-        count: how many.
-        seed: of the draw; with the same sources it draws the same again.
-        only: the file or folder they are drawn from.
+        count: number of mutants.
+        seed: seed of the draw; the same sources and seed give the same mutants.
+        only: the file or folder to draw from.
     """
     chance = random.Random(seed)
     rooms: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -71,7 +71,7 @@ def draw(root: Path, count: int, seed: int, only: str = "iocourse") -> list[Libr
 
 
 def _shares(lines: dict[str, int], count: int) -> dict[str, int]:
-    """The count divided in proportion, by the largest remainders."""
+    """Divide the count among the packages in proportion to their lines, by largest remainders."""
     exact = {room: count * of / sum(lines.values()) for room, of in lines.items()}
     shares = {room: int(share) for room, share in exact.items()}
     by_remainder = sorted(exact, key=lambda room: shares[room] - exact[room])
@@ -81,7 +81,7 @@ def _shares(lines: dict[str, int], count: int) -> dict[str, int]:
 
 
 def mutants_at(root: Path, file: str, line: int) -> list[LibraryMutant]:
-    """Every mutant whose change begins on this line."""
+    """All mutants whose change begins on this line."""
     source = (root / file).read_text(encoding="utf-8")
     tree = ast.parse(source)
     found = {}
@@ -99,7 +99,7 @@ def mutants_at(root: Path, file: str, line: int) -> list[LibraryMutant]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes that have a place in the text and are no annotation."""
+    """Yield all nodes that have a position in the text, without annotations."""
     for field, value in ast.iter_fields(node):
         if field not in ("annotation", "returns"):
             for child in value if isinstance(value, list) else [value]:
@@ -109,12 +109,12 @@ def _nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _gives_names(node: ast.AST) -> bool:
-    """Whether names are missing without the statement."""
+    """True for an assignment to a name, which would be undefined without it."""
     return isinstance(node, ast.Assign) and any(not isinstance(to, ast.Subscript) for to in node.targets)
 
 
 def _text(other: ast.AST, node: ast.AST) -> str:
-    """What stands in the node's place: a statement indented as it was, an expression in parentheses."""
+    """The text that replaces the node: a statement with its indentation, an expression in parentheses."""
     text = ast.unparse(ast.fix_missing_locations(other))
     if isinstance(other, ast.stmt):
         return text.replace("\n", "\n" + " " * getattr(node, "col_offset", 0))
@@ -122,7 +122,7 @@ def _text(other: ast.AST, node: ast.AST) -> str:
 
 
 def _replaced(source: str, node: ast.AST, after: str) -> str:
-    """The text with another in the place of a node, whose columns count bytes."""
+    """Replace the node's text in the source. The columns of a node count bytes."""
     lines = source.encode().splitlines(keepends=True)
     first, last = node.lineno - 1, node.end_lineno - 1  # type: ignore[attr-defined]
     start, end = node.col_offset, node.end_col_offset  # type: ignore[attr-defined]

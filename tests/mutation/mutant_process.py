@@ -1,4 +1,4 @@
-"""A mutant runs in a process of its own, with limits, and its exercise's judge says what becomes of it."""
+"""Run each mutant in a separate process with limits, and return the verdict of its exercise's judge."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.mutation.mutants import Mutant
 from tests.mutation.references import INTERPRETED, before, build, exercise_source
 
 LEAST = 1.0  # seconds of processor time that every mutant has
-TIMES = 5  # as much time as the reference takes, so many times over
-WAITING = 30.0  # seconds of waiting, beyond thirty times its time, until a mutant is given up
-ROOM = 2**30  # bytes more than the engine itself has
+TIMES = 5  # times the processor time of the reference
+WAITING = 30.0  # seconds on the clock, in addition to 30 times its processor time, until a mutant is stopped
+ROOM = 2**30  # bytes in addition to those of the process that forks
 OUT_OF_TIME, ENDED = "out of time", "ended without a verdict"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant.
+    """Verdict on a mutant.
 
     Attributes:
-        mutant: which.
-        killed_in: the first property that refused it, or how it ended; "" where every seed accepted it.
-        accepted: by how many seeds.
-        failed: for each seed that came to an end, the properties that do not hold.
+        mutant: the mutant.
+        killed_in: the first property that rejected it, or how it ended; "" if every seed accepted it.
+        accepted: number of seeds that accepted it.
+        failed: for each seed that was completed, the properties that do not hold.
     """
 
     mutant: Mutant
@@ -45,12 +45,12 @@ class Verdict:
 
     @property
     def killed(self) -> bool:
-        """UsageError at once; what some seeds accept and others refuse is judged by chance."""
+        """True if the first seed rejected it. Rejection by a later seed only is a result of chance."""
         return bool(self.killed_in) and not self.accepted
 
     @property
     def by_chance(self) -> bool:
-        """UsageError by some seeds only."""
+        """True if some seeds accepted it and a later one rejected it."""
         return bool(self.killed_in) and bool(self.accepted)
 
 
@@ -70,10 +70,10 @@ def verdicts(
     every_seed: bool = False,
     every_case: bool = False,
 ) -> Iterator[Verdict]:
-    """The verdict on each mutant, as they come, `jobs` at a time.
+    """Yield the verdict on each mutant when it is known; `jobs` mutants run at the same time.
 
-    A mutant is tried on one seed after another until one refuses it, or on `every_seed`; one of a kernel on
-    the first case, which refuses most, and on the others where that accepts it, or at once on `every_case`.
+    A mutant is tried on one seed after another until one rejects it; with `every_seed`, on all. A mutant of a
+    kernel is first tried on the first case, which rejects most; with `every_case`, on all cases at once.
     """
     running: dict[int, _Run] = {}
     waiting = iter(mutants)
@@ -96,7 +96,7 @@ def verdicts(
 
 @cache
 def seconds_for(exercise_id: str) -> float:
-    """Processor seconds that a mutant of this exercise has for one seed; the reference is run to find out."""
+    """Limit of processor seconds per seed for mutants of this exercise, from a run of the reference."""
     reference = build(exercise_id, exercise_source(exercise_id, solved=True))
     began = process_time()
     complaints = [f"{name}: {seen}" for name, seen in judge(find(exercise_id), reference, 0) if seen]
@@ -119,7 +119,7 @@ def _start(mutant: Mutant, seeds: Sequence[int], every_seed: bool, every_case: b
 def _child(
     mutant: Mutant, seeds: Sequence[int], every_seed: bool, every_case: bool, seconds: float, end: int
 ) -> NoReturn:
-    """Judge the mutant, seed after seed, and leave without a word to anybody else."""
+    """Judge the mutant on one seed after another, write the results to the pipe, and end the process."""
     try:
         gc.disable()
         faulthandler.disable()
@@ -127,7 +127,7 @@ def _child(
         _limit_memory()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         for seed in seeds:
-            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends a process that does not ask for it
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends a process that has no handler for it
             seen = _failed(mutant, seed, every_case)
             signal.setitimer(signal.ITIMER_PROF, 0)
             os.write(end, json.dumps(seen).encode() + b"\n")
@@ -138,7 +138,7 @@ def _child(
 
 
 def _failed(mutant: Mutant, seed: int, every_case: bool) -> list[str]:
-    """The properties that refuse the mutant; none where all hold."""
+    """Names of the properties that reject the mutant; empty if all hold."""
     try:
         function = build(mutant.exercise, mutant.source)
     except Exception as error:
@@ -152,8 +152,8 @@ def _failed(mutant: Mutant, seed: int, every_case: bool) -> list[str]:
 
 
 def _first_case(exercise: Exercise) -> Exercise:
-    """The exercise with its first case alone, which refuses most mutants: properties of kernels are asked of
-    each case by itself, so what it refuses the whole check does too.
+    """The exercise with its first case only, which rejects most mutants. Properties of kernels are judged per
+    case, so the complete check rejects every mutant that this one rejects.
     """
     return replace(exercise, cases=lambda rng: exercise.cases(rng)[:1])
 

@@ -1,4 +1,4 @@
-"""All mutants of a reference: one operator at one place each, and how a mutant is called."""
+"""All mutants of a reference: one operator applied in one place, described by the lines that it changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.mutation import kernel_operators, operators, schedule_operators
 from tests.mutation.operators import Around, around
 from tests.mutation.references import exercise_source
 
-GENERAL = operators.OPERATORS  # they know nothing of what an exercise is about
+GENERAL = operators.OPERATORS  # these do not depend on the topic of an exercise
 FIELD = schedule_operators.OPERATORS | kernel_operators.OPERATORS
 OPERATORS = GENERAL | FIELD
 _NO_CODE = (
@@ -20,7 +20,7 @@ _NO_CODE = (
     "decorator_list",
     "targets",
     "optional_vars",
-)  # fields that are left alone
+)  # fields that are not changed
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Mutant:
     Attributes:
         exercise: the id of the exercise.
         operator: the operator that made it.
-        before: the lines that are no longer there, without indentation.
-        after: the lines that stand in their place.
-        place: which of several equal lines of the reference, such as "2 of 3"; "" where there is one.
-        source: the whole text with the change.
+        before: the removed lines, without indentation.
+        after: the lines that replace them.
+        place: position among equal lines of the reference, such as "2 of 3"; "" if the line is unique.
+        source: the complete source with the change.
     """
 
     exercise: str
@@ -45,18 +45,18 @@ class Mutant:
 
     @property
     def line(self) -> str:
-        """What is changed, and where several lines are equal, which."""
+        """The changed lines, with their position if several lines are equal."""
         return f"{self.before}  ({self.place})" if self.place else self.before
 
     @property
     def key(self) -> int:
-        """A number that changes only when the exercise or the mutant does: what samples are drawn by."""
+        """A hash of exercise and source, by which samples are drawn."""
         return int(hashlib.sha256(f"{self.exercise}\n{self.source}".encode()).hexdigest()[:8], 16)
 
 
 def mutants_of(exercise_id: str, operators: Collection[str] = ()) -> list[Mutant]:
-    """Every mutant of an exercise's reference by these operators, each once; by the general ones where none
-    is named.
+    """All different mutants of an exercise's reference by these operators, or by the general ones if none is
+    named.
     """
     tree = ast.parse(exercise_source(exercise_id, solved=True))
     reference = ast.unparse(tree)
@@ -81,7 +81,7 @@ def _texts(tree: ast.Module, operators: Collection[str]) -> Iterator[tuple[str, 
 
 
 def _places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
-    """Where nodes stand, outermost first: parent, field, and the place in a list."""
+    """Yield the positions of all nodes, outermost first: parent, field, and index in a list or None."""
     for field, value in ast.iter_fields(node):
         if field in _NO_CODE:
             continue
@@ -94,11 +94,11 @@ def _places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
 def _swapped(
     tree: ast.Module, parent: ast.AST, field: str, at: int | None, operator: str, names: Around
 ) -> Iterator[str]:
-    """The text of the whole with each replacement for the node at this place."""
+    """Yield the complete source once per replacement of the node in this place."""
     holder = getattr(parent, field)
     node = holder if at is None else holder[at]
     if field == "func" and isinstance(node, ast.Name):
-        return  # what is called is no value
+        return  # the name of a called function is not a value
     for other in OPERATORS[operator](node, names):
         if at is None:
             setattr(parent, field, other)
@@ -114,7 +114,7 @@ def _swapped(
 
 
 def _mutant(exercise_id: str, operator: str, reference: str, text: str) -> Mutant:
-    """A mutant by the lines that differ: those of the reference, and those of the text."""
+    """Describe a mutant by the lines in which the reference and the text differ."""
     old, new = ([line.strip() for line in one.splitlines()] for one in (reference, text))
     same = (n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
     first = next(same, min(len(old), len(new)))

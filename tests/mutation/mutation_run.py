@@ -1,4 +1,4 @@
-"""What `tests.mutation` does: choose mutants, put each to its check, and say each exercise's score."""
+"""Run of `python -m tests.mutation`: choose mutants, run the check on each, and score the exercises."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def run(
     triton: bool = False,
     jobs: int | None = None,
 ) -> list[Score]:
-    """The score of every exercise that is asked for.
+    """Score the requested exercises.
 
     Args:
-        only: ids of exercises, or of lessons ("07"); every one where none is named.
-        operators: names of operators, all where none is named.
-        seeds: how many seeds a mutant must be refused on; from 1.
-        sample: one in so many mutants, drawn by hash: the same ones each time.
-        every_seed: try also what the first seed refuses on the others: ten times the work.
-        triton: lessons whose kernels run in Triton's interpreter too, at a second a mutant. They are left out
-            where no exercise is named.
-        jobs: mutants at a time; as many as there are processors where None.
+        only: ids of exercises, or of lessons ("07"); all if empty.
+        operators: names of operators; all if empty.
+        seeds: number of seeds on which a mutant must be rejected, at least 1.
+        sample: try one mutant in `sample`, chosen by hash, so each run tries the same ones.
+        every_seed: try a mutant that the first seed rejects on the others too, ten times the work.
+        triton: include lessons whose kernels run in Triton's interpreter, one second per mutant. Without
+            it they run only if `only` names them.
+        jobs: mutants to run at the same time; None for one per processor.
 
     Raises:
-        UsageError: an exercise or operator that is not there, a number below 1, a system without fork.
+        UsageError: if an exercise or operator is unknown, a number is below 1, or the system has no fork.
     """
     _refuse(operators, seeds=seeds, sample=sample, jobs=1 if jobs is None else jobs)
     asked = chosen(only, triton)
@@ -50,25 +50,28 @@ def run(
 
 def _refuse(operators: Collection[str], **numbers: int) -> None:
     if not hasattr(os, "fork"):
-        raise UsageError("mutants run in processes that are forked, and this system has no fork; Linux has")
+        raise UsageError(
+            "mutants run in forked processes, but this system has no fork. Run the command on Linux."
+        )
     for name, number in numbers.items():
         if number < 1:
             raise UsageError(f"--{name} must be at least 1, got {number}")
     for operator in operators:
         if operator not in OPERATORS:
-            raise UsageError(f"operator {operator!r} is unknown; allowed: {', '.join(OPERATORS)}")
+            raise UsageError(f"unknown operator {operator!r}, expected one of {', '.join(OPERATORS)}")
 
 
 def chosen(only: Sequence[str], triton: bool) -> list[str]:
-    """Ids of the exercises that `only` names, or of all, those of kernels with `triton`.
+    """Ids of the exercises that `only` names; if it is empty, all ids, those of kernels only with `triton`.
 
     Raises:
-        UsageError: there is no such exercise.
+        UsageError: if an exercise or lesson does not exist.
     """
     for name in only:
         if not any(_is(name, exercise) for exercise in exercises()):
             raise UsageError(
-                f"--only {name!r} is no exercise; allowed: {', '.join(exercises())}, or 04 for all of 4"
+                f"--only must name an exercise or a lesson, got {name!r}; expected one of "
+                f"{', '.join(exercises())}, or 04 for all of lesson 4"
             )
     if only:
         return [exercise for exercise in exercises() if any(_is(name, exercise) for name in only)]
@@ -80,7 +83,10 @@ def _is(name: str, exercise: str) -> bool:
 
 
 def prepare(chosen: Sequence[str]) -> None:
-    """One thread for everybody, as a fork has but one, and the interpreter for kernels, before they load."""
+    """Set one thread for all libraries, because a fork has only one, and for kernels Triton's interpreter.
+
+    Both variables are read when a library is imported.
+    """
     for name, one in thread_settings.environment(1).items():
         os.environ.setdefault(name, one)
     lessons = {find(exercise).lesson for exercise in chosen}
@@ -92,7 +98,7 @@ def prepare(chosen: Sequence[str]) -> None:
 
 
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:
-    """The verdicts, while a line on standard error says how far they are."""
+    """Yield the verdicts and show a progress meter on standard error."""
     with progress_meter(f"{len(drawn):,} mutants", max(1, len(drawn))) as tell:
         for verdict in verdicts(drawn, seeds, jobs, every_seed=every_seed):
             tell(1)

@@ -1,7 +1,7 @@
-"""A plugin of pytest for mutants of the library: which tests reach which lines, and tests chosen in order.
+"""Pytest plugin for mutants of the library: measure which tests reach which lines, or run chosen tests.
 
-A group is a test function, and the exercise where the first parameter is one. It is measured on its first and
-its middle parameter.
+A group is a test function, together with the exercise if the first parameter is one. It is measured on its
+first and its middle parameter.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import pytest
 
 
 def group_of(nodeid: str) -> str:
-    """The function, and the exercise where the parameters begin with one: `tests/a.py::test_b[4A`."""
+    """The function of a test, and the exercise if its parameters begin with one: `tests/a.py::test_b[4A`."""
     function, _, parameters = nodeid.partition("[")
     exercise = re.match(r"\d+[A-Z]\b", parameters)
     return f"{function}[{exercise[0]}" if exercise else function
 
 
 def _spent() -> float:
-    """Seconds of processor time of this process, and of those that it started and that have ended."""
+    """Processor seconds of this process and of its child processes that have ended."""
     return time.process_time() + sum(os.times()[2:4])
 
 
 class Measured:
-    """The lines each group reaches in this process, and its seconds of processor time."""
+    """Measure the lines that each group reaches in this process, and its processor seconds."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -44,7 +44,7 @@ class Measured:
 
     @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave two tests of each group."""
+        """Keep two tests of each group."""
         groups: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
             groups[group_of(item.nodeid)].append(item)
@@ -55,7 +55,7 @@ class Measured:
 
     @pytest.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Say to whom the next lines belong."""
+        """Assign the executed lines and the processor time to the group of this test."""
         name = group_of(item.nodeid)
         self.coverage.switch_context(name)
         before = _spent()
@@ -66,12 +66,12 @@ class Measured:
             self.coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """What fails without a change says nothing about one."""
+        """Note the group of a failed test. It fails without a mutant, so it cannot detect one."""
         if report.failed:
             self.failed.add(group_of(report.nodeid))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write it down, each worker beside the others."""
+        """Write the measurements, one file per worker."""
         self.coverage.stop()
         data = self.coverage.get_data()
         groups = sorted(self.seconds)
@@ -93,20 +93,20 @@ class Measured:
 
 
 class Chosen:
-    """These groups alone, in this order."""
+    """Run only the groups that a file lists, in its order."""
 
     def __init__(self, file: Path) -> None:
         self.order = {name: at for at, name in enumerate(json.loads(file.read_text(encoding="utf-8")))}
 
     @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Those that are named, by their place."""
+        """Keep the tests of the listed groups, sorted by the list."""
         items[:] = [item for item in items if group_of(item.nodeid) in self.order]
         items.sort(key=lambda item: self.order[group_of(item.nodeid)])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two options, of which a run takes one."""
+    """Add the options --reach and --groups; a run takes one of them."""
     parser.addoption(
         "--reach", type=Path, metavar="FILE", help="write which lines each group of tests reaches"
     )
@@ -115,7 +115,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin before any file of the library is imported."""
+    """Register the requested plugin before any file of the library is imported."""
     if config.option.reach and (hasattr(config, "workerinput") or not config.option.numprocesses):
         config.pluginmanager.register(Measured(config.option.reach))
     if config.option.groups:

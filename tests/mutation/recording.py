@@ -1,4 +1,4 @@
-"""Keep scores in `docs/mutants.json`, for the teaching guide."""
+"""Store scores in `docs/mutants.json` for the instructor's guide."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .report import Score
 
 
 def record_scores(root: Path, found: Sequence[Score], sample: int, run: str) -> None:
-    """Keep the scores of a run.
+    """Store the scores of a run.
 
     Args:
         root: the checkout.
-        found: a score an exercise.
-        sample: one mutant in so many was tried.
-        run: when, and with what.
+        found: one score per exercise.
+        sample: K if one mutant in K was tried.
+        run: date and versions of the run.
     """
     _merge(
         root, {score.exercise: {"by machine": _counts(score) | {"of": sample, "run": run}} for score in found}

@@ -1,4 +1,4 @@
-"""An exercise as its lesson has it: the text of its cell, and its function in the notebook's namespace."""
+"""Exercises as in their lesson: the source of the cell, and its function in the notebook's namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter
 
 
 def sources_of(lesson: int) -> list[Path]:
-    """The files of a lesson: of lesson 5 those that start with 05_ and, for its second evening, 05b_."""
+    """The source files of a lesson, part b included: for lesson 5 the files that start with 05_ and 05b_."""
     return sorted((find_checkout() / "solutions").glob(f"{lesson:02d}*_*.py"))
 
 
@@ -27,20 +27,20 @@ def _cells(path: Path) -> list[Cell]:
 
 
 def _cells_around(exercise_id: str) -> list[Cell]:
-    """The cells of the notebook that has the exercise."""
+    """The cells of the notebook that contains the exercise."""
     name = f"ex-{exercise_id}"
     notebooks = map(_cells, sources_of(find(exercise_id).lesson))
     return next(cells for cells in notebooks if any(cell.name == name for cell in cells))
 
 
 def exercise_source(exercise_id: str, *, solved: bool) -> str:
-    """The text of the exercise's cell, as solved or as the student finds it."""
+    """The source of the exercise's cell: the solution, or the stub that a student gets."""
     cell = next(c for c in _cells_around(exercise_id) if c.name == f"ex-{exercise_id}")
     return "\n".join(side(cell, solved=solved))
 
 
 def _preamble(exercise_id: str) -> str:
-    """What an exercise's cell may rely on: the lesson's imports, its kernels with what launches them, given
+    """The code that an exercise's cell may use: imports of the lesson, its kernels and their launchers, given
     functions, and the solved exercises before this one.
     """
     lines: list[str] = []
@@ -55,7 +55,7 @@ def _preamble(exercise_id: str) -> str:
 
 
 def _kept(text: str, functions: bool) -> str:
-    """The imports of a cell that is no exercise, also tried ones, and where it is asked for its functions."""
+    """The imports of a cell without an exercise, `try` included, and with `functions` its functions."""
     kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if functions else ())
     kept = (node for node in ast.parse(text).body if isinstance(node, kinds) or _tries_an_import(node))
     return "\n".join(map(ast.unparse, kept))
@@ -66,21 +66,21 @@ def _tries_an_import(node: ast.stmt) -> bool:
 
 
 def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
-    """Run `source` as a file called `name` whose text can be looked up, as triton.jit does."""
+    """Run `source` as a file called `name` and register its text, which triton.jit looks up."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), namespace)
 
 
 @functools.cache
 def before(exercise_id: str) -> dict[str, Any]:
-    """What the notebook knows when it comes to the exercise: run once, and copied for whoever adds to it."""
+    """The notebook's namespace before the exercise. The code runs once; callers must copy the result."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     _execute(_preamble(exercise_id), f"<before {exercise_id}>", namespace)
     return namespace
 
 
 def build(exercise_id: str, source: str) -> Callable[..., Any]:
-    """The function that `source` defines, in the namespace it has in the notebook."""
+    """Run `source` in the notebook's namespace and return the function of the exercise."""
     namespace = dict(before(exercise_id))
     _execute(source, f"<exercise {exercise_id}>", namespace)
     function: Callable[..., Any] = namespace[find(exercise_id).function]

@@ -14,16 +14,16 @@ from tools.build.instructor_guide import percent
 
 @dataclass
 class Score:
-    """What became of the mutants of one exercise.
+    """Counts of the mutants of one exercise by verdict.
 
     Attributes:
         exercise: its id.
-        killed: mutants that every seed refused.
-        by_rule: mutants that are no mistakes by a rule.
-        listed: mutants that are listed as no mistakes.
-        open: mistakes that are accepted, always or by chance, and known to be.
-        left: mistakes that are accepted, always or by chance, and not known yet.
-        stale: mutants that are listed as accepted, yet refused.
+        killed: mutants that every seed rejected.
+        by_rule: mutants that a rule recognises as equivalent.
+        listed: mutants that are listed as equivalent.
+        open: accepted mistakes (by all seeds or by some) that are listed in OPEN.
+        left: accepted mistakes (by all seeds or by some) that are not listed.
+        stale: mutants that are listed as accepted but rejected.
     """
 
     exercise: str
@@ -36,17 +36,17 @@ class Score:
 
     @property
     def mistakes(self) -> int:
-        """Mutants that a check must refuse."""
+        """Number of mutants that a check must reject."""
         return self.killed + len(self.open) + len(self.left)
 
     @property
     def mutants(self) -> int:
-        """All mutants that were tried."""
+        """Number of all mutants that were tried."""
         return self.mistakes + self.by_rule + self.listed
 
     @property
     def holds(self) -> bool:
-        """Whether every mistake was refused, and no list is out of date."""
+        """True if every mistake was rejected and no listed entry is out of date."""
         return not (self.open or self.left or self.stale)
 
     def add(self, verdict: Verdict) -> None:
@@ -90,7 +90,7 @@ def scores(verdicts: Iterable[Verdict], exercises: Sequence[str]) -> list[Score]
 
 
 def summary(found: Sequence[Score]) -> str:
-    """The table, and below it each mutant that is open, left or listed in vain."""
+    """Format the table of scores, followed by each mutant that is open, left or stale."""
     total = _Row("all", *(sum(column) for column in zip(*(_row(s)[1:] for s in found), strict=True)))
     head = ["exercise", "mutants", "refused", "no mistake: by rule", "listed", "open", "accepted", "score"]
     shown = [
@@ -114,7 +114,7 @@ def _told(verdict: Verdict) -> str:
 
 
 def as_json(found: Sequence[Score]) -> dict[str, Any]:
-    """The same as data."""
+    """The scores as a dictionary that can be written as JSON."""
     return {
         score.exercise: {
             "mutants": score.mutants,
