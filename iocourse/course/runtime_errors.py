@@ -27,7 +27,7 @@ NO_ROWS = (
     "array, so a whole one is seldom meant."
 )
 NO_AXIS = (
-    "One number a row meets rows of several: keep its axis with keepdims=True, or give it one, x[:, None]."
+    "If one operand has one value per row, keep its axis: use keepdims=True or x[:, None]."
 )
 TRANSPOSED = "@ joins the last axis on the left to the first on the right: is a .T missing?"
 ONE_TRUTH = "An array is neither true nor false: np.where and np.maximum choose entry by entry."
@@ -109,7 +109,7 @@ MISTAKES: tuple[tuple[str, Advice], ...] = (
         r"matmul: Input operand .* mismatch| @ .*: shapes .* do not match|shapes .* not aligned",
         _always(TRANSPOSED),
     ),
-    (r"could not be broadcast|: shapes .* do not match|does not fit", _missing_axis),
+    (r"(could not|cannot) be broadcast|does not fit", _missing_axis),
     (r"truth value of an array|by a truth test", _always(ONE_TRUTH)),
     (r"(^|raised )NameError", _always(NOT_RUN)),
     (r"Did you forget to add @triton\.jit", _always(TL_OUTSIDE)),

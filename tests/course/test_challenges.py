@@ -232,7 +232,7 @@ def test_a_loop_without_end_is_refused():
         while True:
             m.load(Q, 0).free()
 
-    assert "loads and stores, and the schedule goes on" in refusal(endless)
+    assert "loads and stores. Check for an infinite loop" in refusal(endless)
 
 
 def outside(m, Q, K, V, *, mask=None):
