@@ -125,9 +125,11 @@ def test_best_is_the_cheapest_of_those_that_fit():
         }
         assert choice.cost.total == min(totals.values()) == totals[choice.schedule.name]
         assert choice.cost.peak <= M and choice.cost == choice.schedule.cost(N, d, **choice.tiles)
-    with pytest.raises(ValueError, match=r"^M = 2 is too small for every forward schedule .*: 4 works$"):
+    with pytest.raises(
+        ValueError, match=r"^M = 2 is too small for every forward schedule .*\. At least M = 4 is needed$"
+    ):
         best(64, 8, 2)
-    with pytest.raises(ValueError, match=r"^pass_ = 'sideways' is unknown; there are forward, backward"):
+    with pytest.raises(ValueError, match=r"^pass_ must be one of forward, backward, .*, got 'sideways'$"):
         best(64, 8, 512, "sideways")
     with pytest.raises(TypeError, match=r"^M must be"):
         best(64, 8, 51.2)
@@ -284,14 +286,16 @@ def test_a_schedule_names_tiles_it_does_not_have_or_lacks(schedule):
     problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 1}, "g": {"g": 2}}
     problem = problem.get("".join(schedule.needs), {})
     has = ", ".join(tiles) or "none"
-    with pytest.raises(TypeError, match=f"has no tile size 'Bx'; it has {has}$"):
+    with pytest.raises(
+        TypeError, match=f"^unknown tile size 'Bx'; the tile sizes of {schedule.name} are {has}$"
+    ):
         schedule.cost(8, 4, **tiles, **problem, Bx=2)
     for tile in tiles:
         with pytest.raises(TypeError, match=rf"needs the tile size\(s\) {tile};"):
             schedule.cost(8, 4, **{name: 2 for name in tiles if name != tile}, **problem)
     for name in ("mask", "w", "g", "lse"):
         if name not in (*schedule.needs, *schedule.options):
-            with pytest.raises(TypeError, match=f"^{schedule.name} takes no {name}$"):
+            with pytest.raises(TypeError, match=f"^{schedule.name} does not accept {name}; remove it$"):
                 schedule.cost(8, 4, **tiles, **problem, **{name: 1})
 
 

@@ -297,7 +297,7 @@ def test_which_schedules_take_masks():
 @pytest.mark.parametrize(
     ("mask", "error", "message"),
     [
-        (masks.Causal(9), ValueError, "^mask is for N = 9, but the arrays have N = 8 rows"),
+        (masks.Causal(9), ValueError, "^mask must be for N = 8, the rows of the arrays, got N = 9"),
         (np.ones((8, 8), dtype=bool), TypeError, r"^mask must be one of iocourse\.masks, got ndarray"),
         ("causal", TypeError, r"^mask must be one of iocourse\.masks, got str"),
     ],
@@ -320,7 +320,7 @@ def test_a_mask_that_is_needed_and_one_that_is_not_taken():
     for name in ("flash2", "gradient", "window"):
         schedule = REGISTRY[name]
         tiles = dict.fromkeys(schedule.tile_names, 2) | dict.fromkeys(schedule.needs, 2)
-        with pytest.raises(TypeError, match=f"^{name} takes no mask"):
+        with pytest.raises(TypeError, match=f"^{name} does not accept mask"):
             schedule.cost(8, 2, **tiles, mask=masks.Causal(8))
 
 

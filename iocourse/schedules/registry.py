@@ -61,7 +61,7 @@ class Schedule:
     with `lse=True` also the log-sum-exp of the rows: (O, LSE). A backward pass returns (dQ, dK, dV).
 
     Attributes:
-        name, label: name in the code, and in formulas of the lessons, such as F3.
+        name, label: name in the code, and in tables and formulas of the lessons (flash_optimal and `F3`).
         pass_: name of the pass in PASSES.
         lesson: lesson and section that teach it, and its position among several there.
         regime, source: when to use it, and the paper or lesson it is from.
@@ -102,7 +102,7 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """Title in figures: label (if any) and name, such as F3 flash_optimal."""
+        """Title in figures: label (if any) and name, such as `F3 flash_optimal`."""
         return f"{self.label} {self.name}".lstrip()
 
     @property
@@ -188,7 +188,7 @@ class Schedule:
             )
         for name in self.needs:
             if settings.get(name) is None:
-                raise TypeError(f"{self.name} needs the argument {name}=…, a parameter of its problem")
+                raise TypeError(f"{self.name} needs {name}=…, a parameter of its problem")
         mask = settings.get("mask")
         if mask is not None and not isinstance(mask, Mask):
             raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")

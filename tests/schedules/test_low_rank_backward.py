@@ -47,7 +47,7 @@ def test_a_run_is_its_polynomials_gradient_and_moves_what_its_closed_form_says(d
     shapes = low_rank_backward.shapes(N, d, g=g)
     assert shapes["T"] == (r, d + 1)
     assert run(low_rank_backward, M=form.peak, dry=True, **shapes, g=g, **tiles).ledger == form
-    with pytest.raises(FastMemoryFull, match="low_rank_backward: "):
+    with pytest.raises(FastMemoryFull, match="For low_rank_backward, "):
         run(low_rank_backward, M=form.peak - 1, dry=True, **shapes, g=g, **tiles)
 
 

@@ -40,7 +40,7 @@ def test_where_P_is_handed_over_both_sides_know_it():
     assert (own.bound_id, given.bound_id) == ("C'", "C''")
     assert best_given_weights("backward", N, d, M).cost.total == given.words
     with pytest.raises(
-        ValueError, match=r"^no backward schedule that is handed P fits M = 2 at N = 8, d = 4"
+        ValueError, match=r"^no backward schedule with P as an input fits in M = 2 with N = 8, d = 4"
     ):
         best_given_weights("backward", 8, 4, 2)
 

@@ -114,11 +114,11 @@ BROKEN = {
     ),
     "another closed form": (
         {"schedules": SCHEDULE.replace(", Bc):", "):"), "costs": FORM},
-        "schedules/toy.py is broken: costs.toy takes Br, Bc; the schedule toy takes Br",
+        "schedules/toy.py is broken: costs.toy takes Br, Bc, but the schedule toy takes Br",
     ),
     "no schedule": (
         {"schedules": "def toy(m, Q, K, V): ...", "costs": FORM},
-        "schedules/toy.py registers no schedule toy: decorate the function toy with @schedule",
+        "schedules/toy.py registers no schedule toy. Decorate the function toy with @schedule",
     ),
     "another name": (
         {
@@ -133,11 +133,11 @@ BROKEN = {
     ),
     "an unknown pass": (
         {"schedules": SCHEDULE.replace('"forward"', '"sideways"'), "costs": FORM},
-        "schedules/toy.py is broken: pass_ = 'sideways' is unknown; there are forward, backward",
+        "schedules/toy.py is broken: pass_ must be one of forward, backward",
     ),
     "a lesson that is no place": (
         {"schedules": SCHEDULE.replace("lesson=(4, 1, 5)", "lesson=4.2"), "costs": FORM},
-        "schedules/toy.py is broken: lesson = 4.2 must be (lesson, section) or (lesson",
+        "schedules/toy.py is broken: lesson must be (lesson, section) or (lesson",
     ),
     "a broken closed form": (
         {"schedules": SCHEDULE, "costs": FORM + "\n1/0\n"},
