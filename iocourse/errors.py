@@ -1,5 +1,5 @@
-"""The error for what a user can correct."""
+"""Error for mistakes that the user can correct."""
 
 
 class UsageError(Exception):
-    """A wrong argument, or a command in the wrong place (exit code 2)."""
+    """A wrong argument, or a command run in the wrong folder; the command line exits with code 2."""

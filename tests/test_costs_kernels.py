@@ -171,9 +171,9 @@ def test_the_kernels_are_those_of_the_tile_table():
 @pytest.mark.parametrize(
     ("kernel", "BD", "message"),
     [
-        ("flash", None, f"kernel is 'flash'; allowed: {', '.join(KERNELS)}"),
-        ("forward", 16, "BD is 16 for forward; allowed: None, because its tiles are whole rows"),
-        ("averages", None, "BD is None for averages; allowed: the columns of a slice"),
+        ("flash", None, f"kernel must be one of {', '.join(KERNELS)}, got 'flash'"),
+        ("forward", 16, "BD must be None, because its tiles are complete rows, for kernel forward; got 16"),
+        ("averages", None, "BD must be the columns of a slice, for kernel averages; got None"),
         ("averages", 0, "BD must be at least 1, got 0"),
     ],
 )

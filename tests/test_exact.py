@@ -154,7 +154,7 @@ def test_bad_input_is_named(wrong, error, message):
 
 
 def test_other_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"dO has shape \(4, 2\); it must have O's shape \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"dO must have the shape of O, \(4, 3\), got \(4, 2\)"):
         exact.attention_backward(**GOOD, dO=np.ones((4, 2)))
     with pytest.raises(ValueError, match="S holds NaN"):
         exact.softmax([np.nan, 1.0])

@@ -50,7 +50,7 @@ def test_rooms_are_reached_after_import_iocourse_and_not_loaded_before():
 def test_dir_lists_the_rooms_and_what_is_none_is_said():
     folders = {path.parent.name for path in Path(iocourse.__file__).parent.glob("*/__init__.py")}
     assert len(folders) > 10 and folders | {"exact", "masks", "Ledger", "run"} <= set(dir(iocourse))
-    with pytest.raises(AttributeError, match=r"iocourse has no flash9; its rooms are .*schedules"):
+    with pytest.raises(AttributeError, match=r"iocourse has no flash9; its submodules are .*schedules"):
         _ = iocourse.flash9
     assert not hasattr(iocourse, "_selftest")
 
@@ -250,7 +250,7 @@ def test_a_segment_needs_words_and_coordinates(F):
     for sizes, name in (((64, 0), "d"), ((0, 8), "R")):
         with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0"):
             F(*sizes)
-    with pytest.raises(TypeError, match=r"^d must be a whole number"):
+    with pytest.raises(TypeError, match=r"^d must be an integer of at least 1"):
         F(64, 2.5)
 
 

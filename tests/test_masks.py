@@ -115,9 +115,9 @@ def test_a_mask_knows_whether_all_blocks_are_alike():
 
 
 def test_what_a_mask_shows():
-    assert repr(masks.Window(100, 3)) == "Window(N=100, w=3): 688 of 10,000 pairs seen"
-    assert repr(masks.Causal(1000)) == "Causal(N=1000): 500,500 of 1,000,000 pairs seen"
-    assert repr(masks.causal(10, 4)) == "BlockMask(N=10, 3 x 3 tiles of 4 x 4): 6 of 9 tiles seen"
+    assert repr(masks.Window(100, 3)) == "Window(N=100, w=3): 688 of 10,000 pairs visible"
+    assert repr(masks.Causal(1000)) == "Causal(N=1000): 500,500 of 1,000,000 pairs visible"
+    assert repr(masks.causal(10, 4)) == "BlockMask(N=10, 3 x 3 tiles of 4 x 4): 6 of 9 tiles not empty"
 
 
 # ---- builders --------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ HOLED = np.array([[True, False], [False, False]])
         (
             lambda: masks.BlockMask(8, GRID, 3),
             ValueError,
-            r"^tiles has shape \(2, 2\); with this N, Br and Bc it must be \(3, 3\)",
+            r"^tiles must have shape \(3, 3\) for this N, Br and Bc, got \(2, 2\)",
         ),
         (
             lambda: masks.BlockMask(8, GRID[0], 4),
@@ -242,7 +242,7 @@ HOLED = np.array([[True, False], [False, False]])
         (lambda: masks.bigbird(8, 2, -1, 1, 1), ValueError, "^g must be"),
         (lambda: masks.bigbird(8, 2, 1, 1, 0.5), TypeError, "^r must be"),
         (lambda: masks.strided(8, 2, 0), ValueError, "^s must be"),
-        (lambda: masks.random(8, 2, 1.5), ValueError, r"^p must be a probability, from 0 to 1, got 1\.5"),
+        (lambda: masks.random(8, 2, 1.5), ValueError, r"^p must be a probability from 0 to 1, got 1\.5"),
         (lambda: masks.random(8, 2, float("nan")), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, "0.1"), ValueError, "^p must be"),
         (lambda: masks.random(8, 2, True), ValueError, "^p must be"),

@@ -84,9 +84,12 @@ def test_a_result_prints_its_words_and_its_sweeps():
     ("ask", "said"),
     [
         (lambda: sweeps.min_cost("sideways", 1.0), "there are forward, backward, given, gradient, tied"),
-        (lambda: sweeps.min_cost("forward", 0.0), "x = 0.0 must be a number above 0"),
+        (lambda: sweeps.min_cost("forward", 0.0), "x must be a number above 0, got 0.0"),
         (lambda: sweeps.min_cost("forward", float("nan")), "x = nan must be"),
-        (lambda: sweeps.lower_envelope("forward", 2.0, 1.0), "low = 2.0 must be below high = 1.0"),
+        (
+            lambda: sweeps.lower_envelope("forward", 2.0, 1.0),
+            "low must be below high, got low = 2.0 and high = 1.0",
+        ),
         (lambda: sweeps.lower_envelope("forward", -1.0, 1.0), "low = -1.0 must be"),
     ],
 )

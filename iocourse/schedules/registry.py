@@ -43,7 +43,7 @@ class Approximates:
 
 @dataclass(frozen=True)
 class ForwardExtras:
-    """Additional arrays that a backward pass receives from its own forward pass.
+    """Additional arrays that a backward pass receives from the matching forward pass.
 
     `shapes(N, d, **needs)` returns their shapes by name, and `made(arrays, **needs)` computes them from the
     arrays of the pass.
@@ -74,7 +74,7 @@ class Schedule:
         note: function that returns a remark on the chosen tiles.
         safe: False if large scores overflow.
         approximates: for an approximation, the reference of its values; None if it computes the pass.
-        forward_extras: additional arrays from its own forward pass, or None.
+        forward_extras: additional arrays from the matching forward pass, or None.
     """
 
     name: str
@@ -340,7 +340,7 @@ class Schedule:
     def drawn(
         self, rng: np.random.Generator, N: int, d: int, mask: Mask | None, settings: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Return random inputs of its pass by name, including the arrays of its own forward pass."""
+        """Return random inputs of its pass by name, including the arrays of `forward_extras`."""
         arrays = self.problem.draw(rng, N, d, mask)
         return arrays | (
             self.forward_extras.made(arrays, **self.needed(settings)) if self.forward_extras else {}

@@ -74,7 +74,7 @@ AXIS = "these shapes do not fit together: is an axis missing"
         ("y = tl.arange(0, n)", "", "a tile's size must be known before the launch"),
         ("y = tl.arange(0, 24)", "", "the sides of a tile are powers of two"),
         ("y = tl.dot(x, x)", TILES, "tl.dot multiplies an (a, b) tile by a (b, c) tile"),
-        ("y = tl.load(X + i[:, None] * d + c)", "c is (16,)", "lies outside every array"),
+        ("y = tl.load(X + i[:, None] * d + c)", "c is (16,)", "is outside every array"),
         ("y = nowhere", "", "NameError: name 'nowhere' is not defined"),
     ],
 )

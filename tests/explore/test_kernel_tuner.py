@@ -195,13 +195,13 @@ def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
     [
         ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
         ({"itemsize": 8}, ValueError, "itemsize is 8; allowed: 2 or 4 bytes"),
-        ({"kernel": "flash"}, ValueError, "kernel is 'flash'; allowed: forward, fused"),
-        ({"BD": 16}, ValueError, "BD is 16 for forward; allowed: None"),
-        ({"kernel": "scores"}, ValueError, "BD is None for scores; allowed: the columns"),
+        ({"kernel": "flash"}, ValueError, "kernel must be one of forward, fused, .* got 'flash'"),
+        ({"BD": 16}, ValueError, "BD must be None, .* for kernel forward; got 16"),
+        ({"kernel": "scores"}, ValueError, "BD must be the columns of a slice, for kernel scores; got None"),
         ({"BM": 48}, ValueError, "BM is 48; allowed: 16, 32, 64"),
         ({"BN": 8}, ValueError, "BN is 8; allowed: 16, 32, 64"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
-        ({"N": 2.5}, TypeError, "N must be a whole number"),
+        ({"N": 2.5}, TypeError, "N must be an integer of at least 1"),
         ({"warps": 0}, ValueError, "warps must be at least 1, got 0"),
     ],
 )

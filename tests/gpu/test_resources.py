@@ -366,7 +366,7 @@ def test_what_cannot_compile_is_refused_before_a_compiler_starts(no_compiler, ar
     ("kernel", "tile", "message"),
     [
         ("forward", (48, 64), "forward: BM is 48; allowed: 16, 32, 64, .*"),
-        ("forward", (64, 64.0), "BN must be a whole number .*"),
+        ("forward", (64, 64.0), "BN must be an integer of at least 1, .*"),
         ("forward", (64, 64, 3), "num_warps is 3; allowed: .*"),
         ("forward", (64, 64, 4, 17), "num_stages is 17; allowed: 1 to 16"),
         (

@@ -173,7 +173,7 @@ def test_the_degree_is_needed_and_checked():
             run(low_rank, M=99, dry=True, **low_rank.shapes(8, 2), g=wrong, rc=1, Bd=1)
     with pytest.raises(TypeError, match=r"^low_rank needs g=…"):
         low_rank.cost(8, 2, rc=1, Bd=1)
-    with pytest.raises(TypeError, match=r"^flash2 takes no g"):
+    with pytest.raises(TypeError, match=r"^flash2 does not accept g"):
         get("flash2").cost(8, 2, Br=1, Bc=1, g=2)
 
 

@@ -110,7 +110,7 @@ raise SystemExit(main(["count", "--list"]) or main(asked.split()))
 BROKEN = {
     "no closed form": (
         {"schedules": SCHEDULE},
-        "schedules/toy.py is broken: there is no closed form costs.toy: write def toy(N, d, ",
+        "schedules/toy.py is broken: missing closed form costs.toy: add def toy(N, d, ",
     ),
     "another closed form": (
         {"schedules": SCHEDULE.replace(", Bc):", "):"), "costs": FORM},
@@ -182,5 +182,5 @@ def test_the_lesson_is_one_whose_section_there_is():
 
 
 def test_a_closed_form_that_is_not_there():
-    with pytest.raises(AttributeError, match=r"there is no closed form costs\.flash9; there are .*flash2"):
+    with pytest.raises(AttributeError, match=r"unknown closed form costs\.flash9; known forms are .*flash2"):
         _ = costs.flash9
