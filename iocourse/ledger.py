@@ -182,7 +182,7 @@ class Ledger:
                 measured=bool(record.get("measured", False)),
             )
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            raise ValueError(f"text must be a ledger written by Ledger.to_json: {error!r}") from error
+            raise ValueError(f"text is not a ledger written by Ledger.to_json: {error!r}") from error
 
     def __repr__(self) -> str:
         lines = [f"{'array':<10}{'words read':>16}{'words written':>16}"]

@@ -103,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """From here on there is garbage, and it is looked for among what the tests have made."""
+    """Freeze the objects made so far, so that garbage collection examines only objects of the tests."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)
@@ -111,20 +111,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A run that leaves something of ours in the temporary folder has failed."""
+    """Fail a run that leaves files of iocourse in the temporary folder."""
     if _left_behind(session.config) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _left_behind(config: pytest.Config) -> list[str]:
-    """What is there of ours; a worker's home goes when the worker does."""
+    """Return the files of iocourse left in the temporary folder; homes of workers are removed later."""
     folder = config.stash.get(_temporary, None)
     ours = [] if folder is None else [*folder.glob("iocourse-*"), *folder.glob("ranks-*")]
     return sorted(path.name for path in ours if not path.name.startswith("iocourse-home-"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say loudly what is easily overlooked."""
+    """Print left files and skipped security tests in red."""
     for name in _left_behind(config):
         terminalreporter.write_line(f"LEFT BEHIND in the temporary folder: {name}", red=True, bold=True)
     skipped = terminalreporter.stats.get("skipped", [])
@@ -143,8 +143,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Every test has room for its calls: how deep in pytest it stands must not make it slow. And it leaves
-    no event loop running: no other test in this process could then run one.
+    """Run each test with preallocated stack frames, so that its depth in pytest does not make it slow.
+
+    Fails a test that leaves an event loop running, because no other test in this process could run one.
     """
     from iocourse.machine.run import with_preallocated_frames  # here, because it loads NumPy
 
@@ -160,7 +161,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]]:
-    """What `iocourse lab` would start: command, folder and token of each server, which ends at once."""
+    """Replace the servers of `iocourse lab`; returns the command, folder and token of each started server."""
     from iocourse.course import lab
 
     commands = []

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for a bad argument, and nothing heavy loaded at the start."""
+"""Tests of the command line: exit codes, one error line for a bad argument, and a fast start."""
 
 import argparse
 import importlib

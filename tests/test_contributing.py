@@ -1,5 +1,5 @@
-"""The steps of CONTRIBUTING.md and docs/guide/adding.md are done in a scratch copy: their examples go into
-the files they name, and their lines "Check:" are run.
+"""Run the steps of CONTRIBUTING.md and docs/guide/adding.md in a scratch copy: insert their examples into the
+files that they name, and run their "Check:" lines.
 """
 
 import os

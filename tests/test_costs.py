@@ -1,4 +1,4 @@
-"""Closed forms: leading constants, masks, arguments; each is held to a run in `tests/schedules`."""
+"""Tests of closed forms: leading constants, masks, arguments. `tests/schedules` compares each with a run."""
 
 import inspect
 from itertools import product
@@ -39,7 +39,7 @@ def test_golden_tiles(schedule, shape, tiles):
 
 
 def constant(schedule, d, M, N=2**22, tiles=None):
-    """Words moved in units of N²d²/M; large N leaves the leading term."""
+    """Return the words moved in units of N²d²/M; for large N this is the leading constant."""
     form = schedule.cost(N, d, **(tiles or schedule.tiles(N, d, M)))
     assert form.peak <= M
     return form.total * M / (N * d) ** 2
@@ -79,7 +79,7 @@ def test_the_leading_constants_as_functions_of_d():
 
 
 def side(M, rows):
-    """The b with b² + rows·b = M: the side of a square tile beside `rows` rows and columns of it."""
+    """Return the b with b² + rows·b = M: the side of a square tile that fits with `rows` of its sides."""
     return sqrt(M + rows**2 / 4) - rows / 2
 
 
@@ -157,7 +157,7 @@ GIVEN_WEIGHTS = {"standard_backward", "weights_precomputed", "small_cache_precom
 
 
 def test_best_does_not_take_what_was_stored_for_it():
-    """Three read P, N² words that somebody else had to move: two are cheaper here, and no answer."""
+    """Three schedules read P, whose N² words an earlier pass moved: two are cheaper here but excluded."""
     N, d, M = 8192, 64, 512
     assert {s.name for s in REGISTRY.values() if s.given_weights} == GIVEN_WEIGHTS
     choice = best(N, d, M, "backward")
@@ -212,7 +212,7 @@ def test_a_mask_saves_no_word_where_the_scores_are_stored():
 
 
 def derivative(loss, at, h=1e-5):
-    """Central differences of `loss` with respect to every entry of `at`."""
+    """Return central differences of `loss` with respect to every entry of `at`."""
     found = np.zeros_like(at)
     for index in np.ndindex(at.shape):
         step = np.zeros_like(at)
@@ -251,7 +251,7 @@ def test_dQ_dK_dV_are_the_derivatives_of_attention(schedule, masked):
 
 
 def test_published_blocks_fit_from_8d2_plus_8d_on():
-    """Where d divides M; below 4d² they never fit."""
+    """For M a multiple of d; below 4d² they never fit."""
     N, d = 2**16, 16
     limit = 8 * d * d + 8 * d
 

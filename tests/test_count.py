@@ -1,4 +1,4 @@
-"""`iocourse count`: the contract that others script against, and one line for each bad argument."""
+"""Tests of `iocourse count`: its JSON for scripts, and one error line for each bad argument."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_every_schedule_runs_and_agrees_with_its_closed_form(capsys, name):
 
 
 def test_run_uses_the_emulator(capsys, monkeypatch):
-    """A schedule with other values is found out by its error, one that moves more by its ledger."""
+    """A schedule with wrong values is detected by its error, one with more traffic by its ledger."""
     honest = count.run
 
     def wrong_values(*args, **kwargs):
@@ -323,7 +323,7 @@ def test_the_backward_schedules_take_masks(capsys, name):
 
 
 def test_the_side_of_a_tile(capsys):
-    """--block, else --Br, else 64."""
+    """--block, otherwise --Br, otherwise 64."""
     asked = ("block_sparse", "--N", "300", "--d", "8", "--M", "512", "--mask", "causal")
     sides = [as_json(capsys, *asked, *more)["mask"]["block"] for more in ((), ("--Br", "20"))]
     both = as_json(capsys, *asked, "--Br", "20", "--block", "30")
@@ -383,7 +383,7 @@ def test_the_smallest_M_works_and_one_word_less_does_not(capsys, name):
 
 
 def test_low_rank_says_what_it_is_measured_against(capsys):
-    """The words of an approximation are held against the compulsory traffic, its values against its own."""
+    """An approximation is compared with the compulsory traffic, and with the values of its reference."""
     asked = ("low_rank", *SIZES, "--g", "3", "--tile", "rc=50", "--run")
     record = as_json(capsys, *asked)
     assert record["g"] == 3 and record["tiles"] == {"rc": 50, "Bd": 3}

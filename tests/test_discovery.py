@@ -1,4 +1,4 @@
-"""A file of no package, loaded as a module."""
+"""Tests of importing a file outside any package as a module."""
 
 import sys
 

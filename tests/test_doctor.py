@@ -1,4 +1,4 @@
-"""The doctor says what is there, runs anywhere, and its self-test can fail."""
+"""Tests of the doctor: its report, that it runs without any package, and that its self-test can fail."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ ALL = {name: "9.9" for name in doctor.PACKAGES}
 
 
 def with_packages(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
-    """Make the doctor believe that these versions are installed (None: not installed) beside the others."""
+    """Make the doctor report these versions as installed (None: not installed), in addition to the others."""
     monkeypatch.setattr(doctor, "installed", {**ALL, **versions}.get)
 
 
 def prints(monkeypatch: pytest.MonkeyPatch, *, kernel: str = "328350.0", gpu: str = "null") -> None:
-    """Make the processes the doctor starts print this."""
+    """Make the processes that the doctor starts print this text."""
     monkeypatch.setattr(doctor, "_python", lambda *arguments, **_: gpu if arguments[0] == "-c" else kernel)
 
 

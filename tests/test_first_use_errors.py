@@ -1,4 +1,4 @@
-"""What somebody meets who tries the library without a lesson: names, orders, options, and plain refusals."""
+"""Tests of first use without a lesson: names, argument order, options, and clear error messages."""
 
 import copy
 import inspect
@@ -24,7 +24,7 @@ ROOT = Path(iocourse.__file__).parents[1]
 
 
 def python(code):
-    """What a fresh Python prints when it runs this."""
+    """Run this code in a new Python process and return its output."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Masks: what they say in ranges and in numbers is what `sees` says pair by pair."""
+"""Tests of masks: their ranges and counts agree with `sees`, evaluated pair by pair."""
 
 import gc
 import weakref
@@ -23,7 +23,7 @@ def tiles_of(draw, N, Br, Bc):
 
 @st.composite
 def any_mask(draw):
-    """A mask of each kind, with ragged tiles, tiles larger than N and empty rows among them."""
+    """Strategy: a mask of each kind, including smaller edge tiles, tiles larger than N and empty rows."""
     N = draw(st.integers(1, 24))
     kind = draw(st.sampled_from(["full", "causal", "window", "tiles", "causal tiles"]))
     if kind == "window":
@@ -40,7 +40,7 @@ def rows_of(ranges):
 
 
 def needed(mask, start, stop):
-    """(N,): the columns that rows start:stop need; a tile that is touched or seen in part counts whole."""
+    """Return Booleans (N,): the columns that rows start:stop need; a partly needed tile counts completely."""
     if not isinstance(mask, masks.BlockMask):
         return mask.pairs()[start:stop].any(axis=0)
     seen = np.kron(mask.tiles, np.ones((mask.Br, mask.Bc), dtype=bool))[:, : mask.N]
@@ -48,7 +48,7 @@ def needed(mask, start, stop):
 
 
 def rows_needed(mask, start, stop):
-    """(N,): the rows that columns start:stop need."""
+    """Return Booleans (N,): the rows that columns start:stop need."""
     if not isinstance(mask, masks.BlockMask):
         return mask.pairs()[:, start:stop].any(axis=1)
     seen = np.kron(mask.tiles, np.ones((mask.Br, mask.Bc), dtype=bool))[: mask.N]
@@ -213,9 +213,13 @@ HOLED = np.array([[True, False], [False, False]])
         (
             lambda: masks.BlockMask(8, GRID[0], 4),
             ValueError,
-            r"^tiles has shape \(2,\); .* it must be \(2, 2\)",
+            r"^tiles must have shape \(2, 2\) .* got \(2,\)",
         ),
-        (lambda: masks.BlockMask(8, GRID.astype(int), 4), TypeError, "^tiles has dtype int64; .* boolean"),
+        (
+            lambda: masks.BlockMask(8, GRID.astype(int), 4),
+            TypeError,
+            "^tiles must be Boolean, .* got dtype int64",
+        ),
         (
             lambda: masks.BlockMask(7, HOLED, 4),
             ValueError,
@@ -224,7 +228,7 @@ HOLED = np.array([[True, False], [False, False]])
         (
             lambda: masks.BlockMask(8, HOLED[::-1, ::-1] | HOLED, 2, 4, causal=True),
             ValueError,
-            "^tiles has shape",
+            "^tiles must have shape",
         ),
         (
             lambda: masks.BlockMask(8, np.array([[False, True], [True, True]]), 4, causal=True),
@@ -287,7 +291,7 @@ TAKE_MASKS = [s for s in REGISTRY.values() if "mask" in (*s.needs, *s.options)]
 
 
 def test_which_schedules_take_masks():
-    """Every exact backward schedule, and of the forward ones those that were made for one."""
+    """All exact backward schedules, and the forward schedules for masks."""
     backward = [s for s in REGISTRY.values() if s.pass_ == "backward" and s.approximates is None]
     assert len(backward) >= 6 and set(backward) <= set(TAKE_MASKS) and block_sparse in TAKE_MASKS
     assert all("mask" in s.needs for s in TAKE_MASKS if s not in backward)

@@ -53,7 +53,7 @@ class Sweep:
     pairs: frozenset[tuple[int, int]]
 
     def widest(self, room: Callable[[int, int], int], b: int) -> int:
-        """Return the maximum of room(block size, slice size), with slices of at most b needed columns."""
+        """Return the maximum of `room`(block size, slice size), with slices of at most b needed columns."""
         return max(room(size, min(b, length)) for size, length in self.pairs)
 
 

@@ -32,7 +32,7 @@ _launching = threading.RLock()  # held during a launch
 _PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
 Pair = tuple[Any, Any]
 LEAST, MOST = 2.0**-126, float.fromhex("0x1.fffffep127")  # of floats that become float32 next to a tensor
-NUMBERS = {"a whole number", "a number"}
+NUMBERS = {"an integer", "a number"}
 WIDE = ("int32", "int64", "fp16", "bf16", "fp32", "fp64")  # types that can hold every 32-bit number
 
 
@@ -205,7 +205,7 @@ def _kind(operand: Any) -> str:
         scalar = operand.type.scalar
         return scalar.name if type(scalar) is tl.dtype else ""
     if type(operand) is int and -(2**31) <= operand < 2**31:
-        return "a whole number"
+        return "an integer"
     there = type(operand) is float and (LEAST <= abs(operand) <= MOST or operand in (0.0, inf, -inf))
     return "a number" if there else ""
 

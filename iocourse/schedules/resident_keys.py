@@ -1,4 +1,4 @@
-"""flash_optimal with resident keys: words that its row blocks leave unused hold keys and values."""
+"""flash_optimal with resident keys: keys and values in the words that its row blocks do not use."""
 
 from __future__ import annotations
 

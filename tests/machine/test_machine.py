@@ -775,7 +775,11 @@ def test_bad_M(M, error):
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        (np.arange(6).reshape(2, 3), TypeError, r"Q has dtype int64.*Q\.astype\(np\.float64\)"),
+        (
+            np.arange(6).reshape(2, 3),
+            TypeError,
+            r"Q must have a .* dtype, got int64.*Q\.astype\(np\.float64\)",
+        ),
         (np.array([[1.0, np.nan]]), ValueError, "Q holds 1 NaN or infinite"),
         (np.array([[-np.inf, 1.0]]), ValueError, "Q holds 1 NaN or infinite"),
         (np.zeros((0, 4)), ValueError, r"every axis of Q \(shape \(0, 4\)\) must be at least 1, got 0"),

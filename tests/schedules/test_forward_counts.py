@@ -1,4 +1,4 @@
-"""The forward schedules of the second edition: exact counts, tiles that none beats, and where each pays."""
+"""Tests of forward schedules: exact counts, optimal tile sizes, and the range of M where each is best."""
 
 from functools import cache
 from itertools import product
@@ -109,7 +109,7 @@ def test_keeping_keys_never_costs_more_than_flash_optimal(N, d, share):
 
 
 def test_where_every_key_fits_nothing_is_read_twice():
-    """From 2Nd + 2d + 3 words on: a row of Q and of O beside them is enough."""
+    """From 2Nd + 2d + 3 words on, because one row of Q and of O in addition is enough."""
     N, d = 100, 8
     M = 2 * N * d + 2 * d + 3
     assert resident_keys.count(N, d, M).total == bounds.compulsory(N, d) == 4 * N * d
@@ -153,7 +153,7 @@ def test_the_pass_of_tied_attention():
 
 
 def test_theorem_A_is_not_one_of_tied_attention():
-    """It moves fewer words than Theorem A asks of three arrays: their class is another."""
+    """It moves fewer words than Theorem A requires for three arrays, because it is in another class."""
     N, d = 2**16, 64
     M = 16 * d * d
     assert (

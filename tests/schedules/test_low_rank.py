@@ -1,4 +1,4 @@
-"""Low rank on the emulator: its own polynomial exactly, softmax nearly, and the words of every cut."""
+"""Tests of low rank: values of its polynomial exactly, of softmax nearly, and traffic for all tile sizes."""
 
 from functools import cache
 from itertools import pairwise
@@ -128,7 +128,7 @@ def test_cut_into_rows_it_is_the_formula_with_the_footprint_of_a_register_for_a_
 
 
 def test_cutting_columns_first_moves_two_fifths_of_what_rows_alone_move():
-    """2rNd²/M beside 5rNd²/M, once the state is many times M and a column of it fits."""
+    """2rNd²/M compared with 5rNd²/M, if the state is much larger than M and one of its columns fits."""
     for d, g in ((64, 2), (128, 2)):
         N, r = 2**16, monomials.rank_of(d, g)
         M = 3 * (r + 1) + d  # three columns of the state

@@ -1,4 +1,4 @@
-"""The gap between the best schedule and the best bound: every row is made of both, some are small."""
+"""Tests of the gaps between the best schedule and the best bound: recomputed for every row."""
 
 import json
 from contextlib import redirect_stdout
@@ -53,7 +53,7 @@ def test_a_schedule_knows_whether_it_is_handed_P(name, id):
 
 
 def run_cli(name):
-    """What `iocourse count NAME --json` says."""
+    """Return the JSON object that `iocourse count NAME --json` prints."""
     with redirect_stdout(StringIO()) as said:
         assert main(["count", name, "--N", str(N), "--d", "4096", "--M", "4096", "--json"]) == 0
     return json.loads(said.getvalue())

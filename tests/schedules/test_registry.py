@@ -1,4 +1,4 @@
-"""A schedule is one file here and its closed form in costs; whatever is wrong with either is said by name."""
+"""Tests of the registry: a schedule is one file and its closed form; errors name the file that is wrong."""
 
 import inspect
 import re
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(library, files, said):
 
 
 def test_the_order_is_that_of_the_course():
-    """Dense schedules by pass, then those that are told more; among these by lesson."""
+    """Dense schedules by pass, then those with more arguments; within these by lesson."""
     places = [(bool(s.needs), list(PASSES).index(s.pass_), s.lesson) for s in REGISTRY.values()]
     assert places == sorted(places) and len(set(places)) == len(places)
 

@@ -1,6 +1,6 @@
-"""The laws every schedule keeps: it moves what its closed form says, and its values are exact attention's.
+"""Invariants of all schedules: the traffic equals the closed form, and the values equal exact attention.
 
-The tests run over the registry, so a schedule that is added tomorrow is held to them too.
+The tests run over the registry, so they also cover schedules that are added later.
 """
 
 import math
@@ -24,13 +24,13 @@ every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list
 
 
 def upto(rng, extent):
-    """1 and `extent` more often than chance would have them."""
+    """Return an int from 1 to `extent`; both ends are more frequent than the others."""
     more = 1 + extent // 4
     return min(max(rng.randint(1 - more, extent + more), 1), extent)
 
 
 def some_mask(rng, N):
-    """A mask for N positions of any kind there is, empty rows among them."""
+    """Return a random mask for N positions of any kind, including empty rows."""
     kind = rng.choice(["causal", "window", "tiles", "tiles", "causal tiles"])
     if kind == "causal":
         return masks.Causal(N)
@@ -104,7 +104,7 @@ def weight(example):
 
 
 def inputs(schedule, N, d, mask, seed=0, factor=1.0, settings=None):
-    """(arrays the schedule takes, what it must put out); `factor` makes queries large or small."""
+    """Return random inputs and the expected outputs; `factor` makes queries large or small."""
     drawn = schedule.drawn(np.random.default_rng(seed), N, d, mask, settings or {})
     drawn = drawn if factor == 1.0 else scaled(schedule, drawn, mask, factor)
     return {name: drawn[name] for name in schedule.operands}, schedule.expected(drawn, mask, settings)

@@ -1,4 +1,4 @@
-"""Which tiles a schedule picks: the best of its loop order, so that more memory never costs words."""
+"""Tests of tile choices: they are the best of the loop order, so that more memory never increases traffic."""
 
 from functools import cache
 from itertools import product

@@ -23,7 +23,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
 def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     """Traffic of C = AB with A (m, k), B (k, n): a bm x bn tile of C is resident, A and B are streamed.
 
-    mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles cut to the matrix.
+    mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles limited to the matrix.
     """
     m, n, k, bm, bn = check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
     am, an = min(bm, m), min(bn, n)

@@ -49,7 +49,7 @@ def low_rank(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
 
     The state is r x (d + 1) with r = C(d + g, g), in k = ⌈r/rc⌉ by c = ⌈(d + 1)/Bd⌉ tiles. Words: 2Ndkc of Q
     and K, Ndk of V, Nd(2k - 1) of O, and of the row sums l 2N(k - 1) if c = 1, otherwise N(2k + c - 2).
-    Footprint rc·Bd + Bd + d with the tile cut to the state; features use a register only.
+    Footprint rc·Bd + Bd + d with the tile limited to the state; features use a register only.
     k = c = 1: 4Nd. c = 1 (by rows): about 5rNd²/M. k = 1 (by columns): 2Nd(c + 1) + Nc, about 2rNd²/M.
     """
     N, d, g, rc, Bd = check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
@@ -78,7 +78,7 @@ def low_rank_backward(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
     footprint 2r(d + 1) + 3d + 2. Otherwise, with k = ⌈r/rc⌉ by c = ⌈(d + 1)/Bd⌉ tiles of T and then of U:
     T twice; Nd words 3kc times of Q, 3k of dO, kc of K, k of V, 2kc - 1 of dQ and of dK, 2k - 1 of dV; row
     sums l and D are computed first, N(2k + 2kc) words of l and N(2k + 2kc - 1) of D. Footprint
-    rc·Bd + Bd + 2d with the tile cut to the state. k = 1 (by columns): about 8Ndc, 8rNd²/M.
+    rc·Bd + Bd + 2d with the tile limited to the state. k = 1 (by columns): about 8Ndc, 8rNd²/M.
     """
     N, d, g, rc, Bd = check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
     r, Nd = rank_of(d, g), N * d
