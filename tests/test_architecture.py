@@ -1,4 +1,4 @@
-"""Tests of the package layers in CONTRIBUTING.md: layers import only those above, no cycles, short listings."""
+"""Tests of the package layers of CONTRIBUTING.md: imports go upwards only, no cycles, short listings."""
 
 import ast
 from functools import cache
@@ -34,7 +34,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """Return the modules of the package that a file imports anywhere, also in functions and for types only."""
+    """Return the modules of the package that a file imports anywhere, also in functions or for types only."""
     package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -49,7 +49,7 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def room_of(module: str) -> str:
-    """Return the subpackage of a module; None for `iocourse` itself."""
+    """Return the subpackage of a module; "" for `iocourse` itself."""
     return module.split(".")[1] if "." in module else ""
 
 

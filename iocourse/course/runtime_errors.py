@@ -26,9 +26,7 @@ NO_ROWS = (
     "Say which rows: a block of m.blocks, a slice or a pair (start, stop). Fast memory holds a part of an "
     "array, so a whole one is seldom meant."
 )
-NO_AXIS = (
-    "If one operand has one value per row, keep its axis: use keepdims=True or x[:, None]."
-)
+NO_AXIS = "If one operand has one value per row, keep its axis: use keepdims=True or x[:, None]."
 TRANSPOSED = "@ joins the last axis on the left to the first on the right: is a .T missing?"
 ONE_TRUTH = "An array is neither true nor false: np.where and np.maximum choose entry by entry."
 NOT_RUN = "Is it spelt so, and has the cell above that makes it been run?"
